@@ -89,6 +89,33 @@ def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: 
     assert (sent[0], sent[1], sent[2]) == (2 * psi, 2 * psi, 3 * psi)  # times 2 bytes, (n-1)/n; (m+1) psi
 
 
+def simulated_bytes(programs: Programs, line: dict, layout: str, path: Path) -> dict[str, float]:
+    """What `simulate` counts for the model of a line of zero_bench."""
+    assert line["padded_elems"] == line["model"]["parameters"]  # so both count the same elements
+    numbers = {name: int(value) for name, value in line["model"]["numbers"].items()}
+    model = (f"layers={numbers['layers']},hidden={numbers['hidden']},heads={numbers['heads']},vocabulary={numbers['vocabulary']},"
+             "sequence=128,dropout=no")
+    done = programs.run("simulate", "--model", model, "--layout", layout, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    return json.loads(path.read_text(encoding="utf-8").splitlines()[1])["sent_bytes"]
+
+
+def test_zero_plus_plus_sends_what_the_simulator_counts(programs: Programs, tmp_path: Path) -> None:
+    """Weights as codes, backwards from a secondary copy, gradients as codes in two hops."""
+    counted = tmp_path / "zero.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--dp", "4", "--zero", "3", "--microbatches", "2", "--dtype", "bf16", "--prefetch", "1",
+                        "--secondary-ranks", "2", "--weight-compression", "int8", "--compression", "int4", "--near-ranks", "2",
+                        "--json", str(counted))
+    assert done.returncode == 0, done.stderr
+    assert "# 1 rows hold and send what the formulas say, to the byte" in done.stdout
+    line = next(line for line in records_of(counted) if line["record"] == "sharding")
+    layout = "dp=4,zero=3,batch=8,secondary_ranks=2,weight_compression=int8,compression=int4,near_ranks=2"
+    predicted = simulated_bytes(programs, line, layout, tmp_path / "simulated.jsonl")
+    sent = line["sent_bytes"]
+    assert (sent["weights"], sent["secondary"]) == (predicted["data"], predicted["secondary"])
+    assert (sent["gradients"], sent["near"]) == (predicted["far"], predicted["near"])
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_replicas_of_shards_send_what_the_simulator_counts(programs: Programs, tmp_path: Path, stage: int) -> None:
     """The same model and layout: two sets of two ranks, two microbatches, bf16 with gradients in f32."""
@@ -98,14 +125,7 @@ def test_replicas_of_shards_send_what_the_simulator_counts(programs: Programs, t
     assert done.returncode == 0, done.stderr
     line = next(line for line in records_of(counted) if line["record"] == "sharding")
     assert line["shard_ranks"] == 2 and line["status"] == "ok"
-    numbers = line["model"]["numbers"]
-    positions, hidden, words = 128, int(numbers["hidden"]), int(numbers["vocabulary"])
-    model = f"layers={int(numbers['layers'])},hidden={hidden},heads={int(numbers['heads'])},vocabulary={words},sequence={positions},dropout=no"
-    done = programs.run("simulate", "--model", model, "--layout", f"dp=4,zero={stage},shard_ranks=2,batch=8", "--json",
-                        str(simulated))
-    assert done.returncode == 0, done.stderr
-    predicted = json.loads(simulated.read_text(encoding="utf-8").splitlines()[1])["sent_bytes"]
-    assert line["padded_elems"] == line["model"]["parameters"]  # so both count the same elements
+    predicted = simulated_bytes(programs, line, f"dp=4,zero={stage},shard_ranks=2,batch=8", simulated)
     sent = line["sent_bytes"]
     assert sent["over_replicas"] == predicted["replicas"] > 0
     assert sent["weights"] + sent["gradients"] == predicted["data"]
@@ -174,6 +194,11 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("zero_bench", ["--colour"], "--colour"),
     ("zero_bench", ["--dp", "4", "--shard-ranks", "3"], "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4"),
     ("zero_bench", ["--shard-ranks", "1"], "--shard-ranks is 1"),
+    ("zero_bench", ["--dp", "4", "--zero", "3", "--secondary-ranks", "4"],
+     "layout: secondary_ranks is 4, and dp x cp is 4; allowed: 0, or a divisor of that from 2 to 2"),
+    ("zero_bench", ["--dp", "4", "--zero", "3", "--compression", "int4", "--near-ranks", "3"], "layout: near_ranks is 3"),
+    ("mini_train", ["--dp", "4", "--zero", "2", "--secondary-ranks", "2"],
+     "layout: secondary_ranks is 2, and zero is 2; allowed: 0, or zero=3"),
 ])
 def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: list[str], told: str) -> None:
     done = programs.run(program, *words)

@@ -150,6 +150,15 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
   return units;
 }
 
+std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout) {
+  std::vector<bool> has;
+  const std::vector<schedules::Unit> units = units_of(plan, layout);
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    has.push_back(layout.secondary_ranks > 0 && !unit->held && unit->group == schedules::GroupKind::data);
+  }
+  return has;
+}
+
 std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout) {
   std::int64_t most = 0;
   for (const StagePlan& plan : plans) {

@@ -33,6 +33,10 @@ std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan
 // Unit u is bucket number_of_buckets - 1 - u: gathers go in the forward's order, reductions the other way round.
 std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);
 
+// Of each bucket, whether its weights have a secondary copy (Layout::secondary_ranks): where backwards gather them, so
+// not those that are held to the end of a step; and not experts, which other ranks share out.
+std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout);
+
 // Payload of the sum over tensor ranks of what each has seen a part of the rows for (is_partial_over_tensor), at most
 // of any rank; 0 if there is none.
 std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout);

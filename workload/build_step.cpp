@@ -115,7 +115,8 @@ void add_data_parallel(Step& step, const Layout& layout, const std::vector<Stage
                                  .in_flight = layout.prefetch ? 2 : 1,
                                  .backward_prefetch = layout.prefetch,
                                  .gather_again_after_recompute = layout.gather_lists,
-                                 .tile_of = tile_of_task});
+                                 .tile_of = tile_of_task,
+                                 .secondary = layout.secondary_ranks > 0});
   }
   load_shards(step, layout, plans, pricing);
   offload_shards(step, layout, plans, pricing);

@@ -221,6 +221,10 @@ CompressedExchange scatter_of(const Compression& compression, std::int64_t elems
   return {schedules::Comm::all_to_all, ranks * shares.message_bytes()};
 }
 
+TwoHops two_hops_of(const Compression& compression, std::int64_t elems, std::int64_t ranks, std::int64_t near_ranks) {
+  return {scatter_of(compression, elems, near_ranks), scatter_of(compression, elems / near_ranks, ranks / near_ranks)};
+}
+
 CompressedExchange weight_gather_of(CompressionWay way, std::int64_t elems, std::int64_t ranks) {
   const Shares shares = Shares::even(code_shape(way), elems, static_cast<int>(ranks));
   return {schedules::Comm::all_gather, ranks * shares.message_bytes()};

@@ -108,6 +108,13 @@ std::vector<CompressedExchange> exchanges_of(const Compression& compression, std
 // The same of a reduce-scatter of codes, whose output is a rank's even share; and of an all-gather of weights, `elems`
 // in all.
 CompressedExchange scatter_of(const Compression& compression, std::int64_t elems, std::int64_t ranks);
+// A reduce-scatter of codes in two hops (Wang et al. 2023, section 4.3): among `near_ranks` neighbours, of whom each
+// gets the sums of all that its places in every set of neighbours need; then between sets, of those sums.
+struct TwoHops {
+  CompressedExchange near = {};
+  CompressedExchange far = {};
+};
+TwoHops two_hops_of(const Compression& compression, std::int64_t elems, std::int64_t ranks, std::int64_t near_ranks);
 CompressedExchange weight_gather_of(CompressionWay way, std::int64_t elems, std::int64_t ranks);
 
 // Bytes of memory that a rank reads and writes in kernels around them: encoding, sums of what came, decoding, and what

@@ -174,6 +174,10 @@ ShardPlace shard_place(const Layout& layout, const Coordinates& at, bool of_expe
   return {shards, static_cast<std::int32_t>(index % shards)};
 }
 
+ShardPlace secondary_place(const Layout& layout, const Coordinates& at) {
+  return {layout.secondary_ranks, data_index_of(layout, at) % std::max(1, layout.secondary_ranks)};
+}
+
 std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
                                                const schedules::Schedule& schedule) {
   std::vector<schedules::Group> groups;
@@ -199,6 +203,11 @@ std::vector<schedules::Group> groups_of_places(const Model& model, const Layout&
     if (pipes > 1) places.push_back(layout.pp - 1 - p);
     groups.push_back({GroupKind::data, places, shards_of(layout)});
     if (replicas_of(layout) > 1) groups.push_back({GroupKind::replicas, places, replicas_of(layout)});
+    if (layout.secondary_ranks > 0) groups.push_back({GroupKind::secondary, places, layout.secondary_ranks});
+    if (layout.near_ranks > 0) {
+      groups.push_back({GroupKind::near, places, layout.near_ranks});
+      groups.push_back({GroupKind::far, places, shards_of(layout) / layout.near_ranks});
+    }
     if (model.experts > 0) groups.push_back({GroupKind::expert_data, places, expert_shards_of(layout)});
   }
   for (schedules::Group& group : embedding_groups(model, schedule)) groups.push_back(std::move(group));
@@ -238,6 +247,13 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
       return data_members(layout, at, {index / shards * shards, 1, shards});
     case GroupKind::replicas:
       return data_members(layout, at, {index % shards, shards, replicas_of(layout)});
+    case GroupKind::secondary:
+    case GroupKind::near:
+      return data_members(layout, at, {index / folded.size() * folded.size(), 1, folded.size()});
+    case GroupKind::far: {
+      const std::int64_t first = index / shards * shards + index % layout.near_ranks;
+      return data_members(layout, at, {first, layout.near_ranks, folded.size()});
+    }
     case GroupKind::expert_data:
       return data_members(layout, at, {at.ep, layout.ep, expert_shards_of(layout)});
     case GroupKind::embedding:

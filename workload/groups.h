@@ -49,6 +49,8 @@ struct ShardPlace {
   std::int32_t shard = 0;
 };
 ShardPlace shard_place(const Layout& layout, const Coordinates& at, bool of_expert);
+// The neighbours that share a secondary copy of the weights out (Layout::secondary_ranks), and which of them a rank is.
+ShardPlace secondary_place(const Layout& layout, const Coordinates& at);
 // Ranks that share out what expert-parallel ranks have alike.
 std::int32_t expert_shards_of(const Layout& layout);
 

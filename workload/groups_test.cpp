@@ -158,6 +158,20 @@ TEST(Groups, OfHybridShardsAreNeighbours) {
   EXPECT_EQ(groups_of(layout, GroupKind::replicas), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
 }
 
+TEST(Groups, OfSecondaryCopiesAndOfHopsAreNeighboursInASetOfShards) {
+  Layout layout = sizes(1, 1, 1, 16, 1);
+  layout.zero = 3;
+  layout.shard_ranks = 8;
+  layout.secondary_ranks = 4;
+  EXPECT_EQ(groups_of(layout, GroupKind::secondary),
+            (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
+  EXPECT_EQ(secondary_place(layout, coordinates_of(layout, 13)).shard, 1);
+  layout.near_ranks = 2;
+  EXPECT_EQ(groups_of(layout, GroupKind::near).size(), 8U);
+  EXPECT_EQ(groups_of(layout, GroupKind::near).count({10, 11}), 1U);
+  EXPECT_EQ(groups_of(layout, GroupKind::far), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
+}
+
 // Opposite pipes (Chimera): the first place of one is the last of the other, and both have the same parameters.
 TEST(Groups, OfDataRanksJoinOppositePipes) {
   Layout layout = sizes(2, 1, 1, 2, 4);

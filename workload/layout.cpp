@@ -151,6 +151,42 @@ std::string tile_misfit(const Model& model, const Layout& layout) {
   return must_divide("tp x mlp_tiles", std::int64_t{layout.tp} * layout.mlp_tiles, "ffn_hidden", model.ffn_hidden);
 }
 
+// Some of the ranks that share a set of shards, their neighbours among themselves.
+std::string neighbours_misfit(const Layout& layout, const char* field, std::int32_t ranks) {
+  const std::int64_t shards = layout.shard_ranks > 0 ? layout.shard_ranks : std::int64_t{layout.dp} * layout.cp;
+  const char* const of = layout.shard_ranks > 0 ? "shard_ranks" : "dp x cp";
+  if (ranks > 1 && ranks < shards) return must_divide(field, ranks, of, shards);
+  return std::string(field) + " is " + number(ranks) + ", and " + of + " is " + number(shards) +
+         "; allowed: 0, or a divisor of that from 2 to " + number(shards / 2);
+}
+
+std::string secondary_misfit(const Layout& layout) {
+  if (layout.secondary_ranks == 0) return "";
+  const std::string is = "secondary_ranks is " + number(layout.secondary_ranks);
+  if (layout.zero != 3) return is + ", and zero is " + number(layout.zero) + "; allowed: 0, or zero=3";
+  if (!layout.reshard)
+    return is + ", and reshard is no, so that a backward gathers nothing; allowed: 0, or reshard=yes";
+  if (layout.offload.parameters != Offload::none || layout.delayed_update) {
+    return is +
+           ", and weights are beyond the device (offload of parameters, delayed_update); allowed: 0, or weights there";
+  }
+  return neighbours_misfit(layout, "secondary_ranks", layout.secondary_ranks);
+}
+
+std::string near_misfit(const Layout& layout) {
+  if (layout.near_ranks == 0) return "";
+  const std::string is = "near_ranks is " + number(layout.near_ranks);
+  if (layout.zero == 0 || !sends_codes(layout.compression.way)) {
+    return is +
+           ", and no reduce-scatter travels as codes; allowed: 0, or zero=1, 2 or 3 with compression=int8, int4, "
+           "fp8 or sign";
+  }
+  if (replicas_of(layout) > 1) {
+    return is + ", and compression is of all-reduces over replicas of shards; allowed: 0, or shard_ranks=0";
+  }
+  return neighbours_misfit(layout, "near_ranks", layout.near_ranks);
+}
+
 std::string gather_misfit(const Layout& layout) {
   return layout.gather_lists && layout.zero != 3
              ? "gather_lists is yes, and zero is " + number(layout.zero) + "; allowed: no, or zero=3"
@@ -255,9 +291,10 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 
 std::string misfit_of(const Model& model, const Layout& layout) {
   if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
-                              expert_misfit(model, layout), shard_misfit(layout), partition_misfit(model, layout),
-                              tile_misfit(model, layout), gather_misfit(layout), gradient_misfit(layout),
-                              compression_misfit(layout), fp8_misfit(model, layout), offload_misfit(model, layout)});
+                              expert_misfit(model, layout), shard_misfit(layout), secondary_misfit(layout),
+                              near_misfit(layout), partition_misfit(model, layout), tile_misfit(model, layout),
+                              gather_misfit(layout), gradient_misfit(layout), compression_misfit(layout),
+                              fp8_misfit(model, layout), offload_misfit(model, layout)});
       !misfit.empty()) {
     return misfit;
   }

@@ -57,11 +57,17 @@ struct Layout {
   double skew = 1;                   // rows of the busiest expert-parallel rank, of the mean of all (dropless experts)
   bool dispatch_tokens = false;      // a token goes once to each rank that has any of its experts; else a copy for each
   AxisOrder order = kMegatronOrder;  // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
-  std::int32_t zero = 0;          // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
-  std::int32_t shard_ranks = 0;   // neighbouring ranks that share a set of shards, the others have replicas of it
-                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
-  std::string schedule = "1f1b";  // of schedules/catalogue.h
-  std::int32_t chunks = 1;        // stages a rank, where the schedule takes them
+  std::int32_t zero = 0;         // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
+  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards, the others have replicas of it
+                                 // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
+  // zero=3: neighbouring ranks that share a secondary copy of the weights: a forward gathers them over all
+  // shards, a backward over these ranks (ZeRO++'s hpZ: Wang et al. 2023, arXiv:2306.10209); 0: there is none.
+  std::int32_t secondary_ranks = 0;
+  // Neighbouring ranks that sum gradients first when reduce-scatters travel as codes; their sums then travel between
+  // sets of neighbours (ZeRO++'s qgZ, in two hops); 0: one hop among all.
+  std::int32_t near_ranks = 0;
+  std::string schedule = "1f1b";                                 // of schedules/catalogue.h
+  std::int32_t chunks = 1;                                       // stages a rank, where the schedule takes them
   std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a checked one of a user's, in place of `schedule`
   std::int32_t microbatches = 1;                                 // of each data-parallel rank, a step
   std::int64_t microbatch_size = 1;                              // sequences

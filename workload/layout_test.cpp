@@ -32,9 +32,9 @@ TEST(LayoutText, EveryFieldComesBack) {
   const char* all =
       "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,"
       "batch=64,zero=3,"
-      "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,partition_activations=yes,mlp_tiles=2,early_stop="
-      "yes,flash="
-      "no,bucket_mb=12.5,overlap_"
+      "shard_ranks=4,secondary_ranks=2,near_ranks=2,reshard=no,recompute=selective,recompute_every=2,partition_"
+      "activations=yes,"
+      "mlp_tiles=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_"
       "grads=no,"
       "overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
   EXPECT_EQ(text_of(parse_layout(all)), all);
@@ -159,6 +159,21 @@ TEST(LayoutMisfit, SaysWhatIsAllowed) {
            Misfit{"gpt3-175b", "tp=8,sp=yes,mlp_tiles=2",
                   "mlp_tiles is 2, and tensor ranks share rows (sp, tp_grid); allowed: 1, or sp=no"},
            Misfit{"mixtral-8x7b", "mlp_tiles=2", "mlp_tiles is 2, and the model has experts; allowed: 1"},
+           Misfit{"gpt3-175b", "zero=2,dp=8,secondary_ranks=4",
+                  "secondary_ranks is 4, and zero is 2; allowed: 0, or zero=3"},
+           Misfit{"gpt3-175b", "zero=3,dp=8,secondary_ranks=4,reshard=no",
+                  "secondary_ranks is 4, and reshard is no, so that a backward gathers nothing; allowed: 0, or "
+                  "reshard=yes"},
+           Misfit{"gpt3-175b", "zero=3,dp=8,secondary_ranks=8",
+                  "secondary_ranks is 8, and dp x cp is 8; allowed: 0, or a divisor of that from 2 to 4"},
+           Misfit{"gpt3-175b", "zero=3,dp=8,secondary_ranks=3",
+                  "secondary_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
+           Misfit{"gpt3-175b", "zero=3,dp=8,near_ranks=2",
+                  "near_ranks is 2, and no reduce-scatter travels as codes; allowed: 0, or zero=1, 2 or 3 with "
+                  "compression=int8, int4, fp8 or sign"},
+           Misfit{"gpt3-175b", "zero=3,dp=8,shard_ranks=4,compression=int4,near_ranks=2",
+                  "near_ranks is 2, and compression is of all-reduces over replicas of shards; allowed: 0, or "
+                  "shard_ranks=0"},
            Misfit{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
            Misfit{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},
            Misfit{"gpt3-175b", "pp=4,batch=4,schedule=dualpipe",

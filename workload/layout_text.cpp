@@ -231,6 +231,18 @@ const std::array kFields{
                  [](Given& g, const FieldValue& v) { g.layout.shard_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.shard_ranks); }},
     LayoutField{
+        {"secondary_ranks",
+         "zero=3: neighbouring ranks that share a secondary copy of the weights, which backwards gather (ZeRO++'s "
+         "hpZ); 0, which is none",
+         [](Given& g, const FieldValue& v) { g.layout.secondary_ranks = v.int32(0); }},
+        [](const Layout& l) { return std::to_string(l.secondary_ranks); }},
+    LayoutField{
+        {"near_ranks",
+         "neighbouring ranks that sum gradients first where reduce-scatters travel as codes (ZeRO++'s qgZ in two "
+         "hops); 0, which is one hop",
+         [](Given& g, const FieldValue& v) { g.layout.near_ranks = v.int32(0); }},
+        [](const Layout& l) { return std::to_string(l.near_ranks); }},
+    LayoutField{
         {"offload",
          "where optimizer gradients parameters activations are while no kernel uses them: host or file each, as in "
          "optimizer:file+parameters:host; host or file alone is the optimizer's place; none",

@@ -55,6 +55,7 @@ double kept_of_layer(const std::vector<Operation>& ops, const Model& model, cons
 void add(ElemCount& to, const ElemCount& more) {
   to.whole += more.whole;
   to.shard += more.shard;
+  to.secondary += more.secondary;
   to.largest_part = std::max(to.largest_part, more.largest_part);
 }
 
@@ -211,6 +212,7 @@ double peak_beside_copies(const schedules::RankStep& rank, std::span<const OfSta
 MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount& held, double activation_bytes,
                       double recomputed, std::int32_t versions) {
   MemoryBytes bytes = states_of(layout, held.whole, held.shard, versions);
+  bytes.weights += weight_bytes(layout) * held.secondary;
   bytes.activations = activation_bytes;
   bytes.buffers = buffer_bytes(model, layout, held, recomputed);
   return bytes;

@@ -219,6 +219,9 @@ ElemCount count_of_each(const Model& model, const Layout& layout, const StageSli
     const auto elems = static_cast<double>(elems_of_rank(parameter, layout));
     count.whole += elems;
     count.shard += elems / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
+    // As units_of() has it: experts, and what is gathered for the whole step, have no secondary copy.
+    const bool held = model.tied_embeddings && slice.embedding && slice.head && parameter.name == kWordsName;
+    if (layout.secondary_ranks > 0 && !parameter.expert && !held) count.secondary += elems / layout.secondary_ranks;
     parts[{parameter.part, tile_unit_of(parameter)}] += elems;
   }
   for (const auto& [place, part] : parts) count.largest_part = std::max(count.largest_part, part);
@@ -237,6 +240,7 @@ ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice
   const auto layers = static_cast<double>(slice.layers);
   count.whole += layers * layer.whole;
   count.shard += layers * layer.shard;
+  count.secondary += layers * layer.secondary;
   count.largest_part = std::max(count.largest_part, layer.largest_part);
   return count;
 }

@@ -22,11 +22,12 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
 // share a matrix out, and the others' parts have copies; norms and biases go with columns.
 std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);
 
-// How many parameters one tensor rank has of a stage: all of them, its shard with ZeRO or FSDP, and of the largest
-// part.
+// How many parameters one tensor rank has of a stage: all of them, its shard with ZeRO or FSDP, its shard of a
+// secondary copy (Layout::secondary_ranks), and of the largest part.
 struct ElemCount {
   double whole = 0;
   double shard = 0;
+  double secondary = 0;
   double largest_part = 0;
 };
 ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice);

@@ -218,6 +218,12 @@ class RankMemory {
     HeldBytes held;
     const std::int64_t optimizer = layout_.compute == core::DType::f32 ? 2 : 3;  // moments, master weights
     for (const auto& [number, stage] : stages_) {
+      const std::vector<bool> secondary = has_secondary(*stage.plan, layout_);
+      for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
+        if (!secondary[b]) continue;
+        held.change(MemoryKind::weights,
+                    bytes_of(layout_.compute, stage.buckets[b].flat.elems / layout_.secondary_ranks));
+      }
       for (const BucketState& bucket : stage.buckets) {
         const std::int64_t whole = bucket.flat.elems;
         const std::int64_t own = bucket.own.count();

@@ -39,6 +39,20 @@ std::vector<workload::Update> updates_of(const FlagValue& value) {
   return updates;
 }
 
+std::vector<workload::CompressionWay> weight_ways_of(const FlagValue& value) {
+  std::vector<workload::CompressionWay> ways;
+  for (const FlagValue& part : value.list()) {
+    ways.push_back(workload::parse_layout("weight_compression=" + part.text).weight_compression);
+  }
+  return ways;
+}
+
+std::vector<workload::Compression> compressions_of(const FlagValue& value) {
+  std::vector<workload::Compression> ways;
+  for (const FlagValue& part : value.list()) ways.push_back(mini_train::compression_of(part));
+  return ways;
+}
+
 const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
          "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too",
@@ -48,6 +62,20 @@ const std::array kFlags{
          "(HSDP); "
          "0: all ranks share one set",
          [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = program::integer_list(v, 0, kMostReplicas); }},
+    Flag{"--secondary-ranks", "0",
+         "stage 3, a list: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
+         "them (hpZ of ZeRO++); 0: no such copy",
+         [](ZeroFlags& f, const FlagValue& v) { f.secondary_ranks = program::integer_list(v, 0, kMostReplicas); }},
+    Flag{"--weight-compression", "none",
+         "stage 3, a list: what weights are gathered as over all ranks that share them (qwZ): none, int8, int4, fp8",
+         [](ZeroFlags& f, const FlagValue& v) { f.weight_compression = weight_ways_of(v); }},
+    Flag{"--compression", "none",
+         "stages 1 to 3, a list: what gradients travel as in reduce-scatters (qgZ): none, int8, int4, fp8, sign",
+         [](ZeroFlags& f, const FlagValue& v) { f.compression = compressions_of(v); }},
+    Flag{"--near-ranks", "0",
+         "with --compression, a list: neighbouring ranks that sum gradients first, so that only sums travel further "
+         "(qgZ in two hops); 0: one exchange among all",
+         [](ZeroFlags& f, const FlagValue& v) { f.near_ranks = program::integer_list(v, 0, kMostReplicas); }},
     Flag{"--prefetch", "1,0", "stage 3, a list: 1 gathers units ahead of their use, 0 when they are needed",
          [](ZeroFlags& f, const FlagValue& v) { f.prefetch = switches_of(v); }},
     Flag{"--dtype", "f32,bf16", "dtypes of weights and activations, a list: f32, bf16, f16 (with f32 master weights)",
@@ -112,26 +140,46 @@ ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
   return flags;
 }
 
-std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
-  std::vector<ZeroRow> rows;
-  for (const int replicas : flags.step.replicas) {
-    for (const core::DType compute : flags.compute) {
-      for (const core::DType gradient : flags.gradient) {
-        if (gradient != core::DType::f32 && gradient != compute) continue;
-        for (const int stage : flags.stages) {
-          for (const int shard_ranks : stage > 0 ? flags.shard_ranks : std::vector<int>{0}) {
-            for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
-              for (const workload::OffloadPlaces& offload : flags.offload) {
-                for (const workload::Update update : flags.update) {
-                  rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks, offload, update});
-                }
-              }
-            }
-          }
-        }
-      }
+namespace {
+
+// Each row once for each value of a list, where the row takes one.
+template <class Value, class Takes>
+void spread(std::vector<ZeroRow>& rows, const std::vector<Value>& values, Value ZeroRow::*field, const Takes& takes) {
+  std::vector<ZeroRow> all;
+  for (const ZeroRow& row : rows) {
+    if (!takes(row)) {
+      all.push_back(row);
+      continue;
+    }
+    for (const auto& value : values) {
+      all.push_back(row);
+      all.back().*field = static_cast<Value>(value);
     }
   }
+  rows = std::move(all);
+}
+
+}  // namespace
+
+std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
+  const auto always = [](const ZeroRow&) { return true; };
+  const auto is_sharded = [](const ZeroRow& row) { return row.stage > 0; };
+  const auto shards_weights = [](const ZeroRow& row) { return row.stage == 3; };
+  std::vector<ZeroRow> rows(1);
+  spread(rows, flags.step.replicas, &ZeroRow::replicas, always);
+  spread(rows, flags.compute, &ZeroRow::compute, always);
+  spread(rows, flags.gradient, &ZeroRow::gradient, always);
+  std::erase_if(rows,
+                [](const ZeroRow& row) { return row.gradient != core::DType::f32 && row.gradient != row.compute; });
+  spread(rows, flags.stages, &ZeroRow::stage, always);
+  spread(rows, flags.shard_ranks, &ZeroRow::shard_ranks, is_sharded);
+  spread(rows, flags.secondary_ranks, &ZeroRow::secondary_ranks, shards_weights);
+  spread(rows, flags.weight_compression, &ZeroRow::weight_compression, shards_weights);
+  spread(rows, flags.compression, &ZeroRow::compression, is_sharded);
+  spread(rows, flags.near_ranks, &ZeroRow::near_ranks, [](const ZeroRow& row) { return row.compression.given(); });
+  spread(rows, flags.prefetch, &ZeroRow::prefetch, shards_weights);
+  spread(rows, flags.offload, &ZeroRow::offload, always);
+  spread(rows, flags.update, &ZeroRow::update, always);
   return rows;
 }
 
@@ -142,6 +190,10 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
   options.layout.shard_ranks = row.shard_ranks;
   options.layout.zero = row.stage;
   options.layout.prefetch = row.prefetch;
+  options.layout.secondary_ranks = row.secondary_ranks;
+  options.layout.weight_compression = row.weight_compression;
+  options.layout.compression = row.compression;
+  options.layout.near_ranks = row.near_ranks;
   options.layout.gradient = row.gradient;
   options.layout.compute = row.compute;
   options.layout.offload = row.offload;

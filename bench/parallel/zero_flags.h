@@ -11,7 +11,13 @@ namespace lockstep::parallel_bench {
 struct ZeroFlags {
   StepFlags step;
   std::vector<int> stages{0, 1, 2, 3};
-  std::vector<int> shard_ranks{0};          // of stages 1 to 3: that share a set of shards; 0: all
+  std::vector<int> shard_ranks{0};  // of stages 1 to 3: that share a set of shards; 0: all
+  // Of stage 3: that share a secondary copy of the weights; what weights are gathered as.
+  std::vector<int> secondary_ranks{0};
+  std::vector<workload::CompressionWay> weight_compression{workload::CompressionWay::none};
+  // Of stages 1 to 3: what gradients travel as, and neighbours that sum them first.
+  std::vector<workload::Compression> compression{workload::Compression{}};
+  std::vector<int> near_ranks{0};
   std::vector<bool> prefetch{true, false};  // of stage 3
   std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
   std::vector<core::DType> gradient{core::DType::f32};
@@ -35,6 +41,10 @@ struct ZeroRow {
   int shard_ranks = 0;                      // of the replicas; 0: all
   workload::OffloadPlaces offload = {};
   workload::Update update = workload::Update::step_end;
+  int secondary_ranks = 0;
+  workload::CompressionWay weight_compression = workload::CompressionWay::none;
+  workload::Compression compression = {};
+  int near_ranks = 0;
 
   int shards() const { return stage > 0 && shard_ranks > 0 ? shard_ranks : replicas; }
 };

@@ -17,12 +17,19 @@ struct BucketElems {
   bool held = false;  // with stage 3: gathered once a step, and kept (a word embedding that is the head's matrix, too)
 };
 
+// That a rank sends in a step.
+struct SentBytes {
+  double weights = 0;    // gathers over all ranks that share them
+  double secondary = 0;  // gathers from a secondary copy
+  double gradients = 0;  // reductions in a set of shards; in two hops, the second
+  double near = 0;       // the first hop
+  double replicas = 0;   // of gradients, too, over replicas of shards
+};
+
 struct ZeroForms {
-  parallel::BytesByKind held{};        // weights, gradients, optimizer: from step to step
-  std::int64_t most_weights = 0;       // at most, while a step runs
-  std::int64_t weight_bytes_sent = 0;  // in a step
-  std::int64_t gradient_bytes_sent = 0;
-  double replica_bytes_sent = 0;         // gradients, too, over replicas of shards
+  parallel::BytesByKind held{};          // weights, gradients, optimizer: from step to step
+  std::int64_t most_weights = 0;         // at most, while a step runs
+  SentBytes sent = {};                   // in a step
   parallel::OffloadedBytes offloaded{};  // in a step, to the device and away from it
 };
 ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, const workload::Layout& layout);

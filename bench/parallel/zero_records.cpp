@@ -30,6 +30,13 @@ core::NamedNumbers with_total(core::NamedNumbers named, double total) {
   return named;
 }
 
+core::NamedNumbers sent_by_name(const ZeroRow& row, const SentBytes& sent) {
+  core::NamedNumbers named{{"weights", sent.weights}, {"gradients", sent.gradients}, {"over_replicas", sent.replicas}};
+  if (row.secondary_ranks > 0) named.emplace_back("secondary", sent.secondary);
+  if (row.near_ranks > 0) named.emplace_back("near", sent.near);
+  return named;
+}
+
 }  // namespace
 
 core::RunRecord zero_run_record(const ZeroFlags& flags) {
@@ -61,12 +68,14 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.held_bytes = by_kind(result.held);
   record.peak_bytes = with_total(by_kind(result.peak_of_each), static_cast<double>(result.peak_bytes));
   record.formula_bytes = by_kind(result.forms.held);
-  record.sent_bytes = {{"weights", result.weight_bytes_sent},
-                       {"gradients", result.gradient_bytes_sent},
-                       {"over_replicas", result.replica_bytes_sent}};
-  record.formula_sent_bytes = {{"weights", static_cast<double>(result.forms.weight_bytes_sent)},
-                               {"gradients", static_cast<double>(result.forms.gradient_bytes_sent)},
-                               {"over_replicas", result.forms.replica_bytes_sent}};
+  record.sent_bytes = sent_by_name(row, result.sent);
+  record.formula_sent_bytes = sent_by_name(row, result.forms.sent);
+  if (row.secondary_ranks > 0) record.secondary_ranks = row.secondary_ranks;
+  if (row.near_ranks > 0) record.near_ranks = row.near_ranks;
+  if (row.compression.given()) record.compression = text_of(row.compression);
+  if (row.weight_compression != workload::CompressionWay::none) {
+    record.weight_compression = text_of(workload::Compression(row.weight_compression));
+  }
   if (const std::string wrong = result.wrong(); !wrong.empty()) {
     record.status = "wrong";
     record.error = wrong;

@@ -15,7 +15,6 @@
 #include "bench/serve/serve_ranks.h"
 #include "bench/trainer/serve_steps.h"
 #include "core/statistics.h"
-#include "schedules/step/count.h"
 #include "trainer/train/train.h"
 #include "workload/parameters.h"
 
@@ -24,12 +23,8 @@ namespace {
 
 using parallel::BytesByKind;
 using parallel::MemoryKind;
+using schedules::GroupKind;
 using schedules::Lane;
-
-// Bytes of the all-reduce of the gradients' norm, one f64, which is no part of ZeRO.
-double norm_bytes_sent(std::int32_t ranks) {
-  return schedules::wire_bytes(schedules::Comm::all_reduce, sizeof(double), ranks);
-}
 
 std::vector<BucketElems> buckets_of(StepRank& rank) {
   const trainer::RankStage& stage = rank.model().stages().front();
@@ -59,16 +54,12 @@ class ZeroRank {
     if (rank_.rank() == 0) {
       energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
     }
-    const double weights_before = sent(Lane::gather);
-    const double gradients_before = sent(Lane::reduce);
-    const double replicas_before = sent(Lane::replicas);
+    const SentBytes before = sent();
     const parallel::OffloadedBytes offloaded_before = offloaded_bytes();
     const std::int64_t activations_before = worker_.copied_bytes();
     std::vector<double> samples = timed_steps();
     const auto steps = static_cast<double>(samples.size());
-    const double weights = (sent(Lane::gather) - weights_before) / steps;
-    const double gradients = (sent(Lane::reduce) - gradients_before) / steps;
-    const double over_replicas = (sent(Lane::replicas) - replicas_before) / steps;
+    const SentBytes after = sent();
     const BytesByKind held = most_of(rank_.model().memory().now());
     const BytesByKind peak_of_each = most_of(rank_.model().memory().peak_of_each());
     const BytesByKind peak = most_by_total(rank_.model().memory().at_peak());
@@ -79,10 +70,11 @@ class ZeroRank {
     result.held = held;
     result.peak_of_each = peak_of_each;
     result.peak_bytes = parallel::total_of(peak);
-    result.weight_bytes_sent = weights;
-    const bool has_norm = row.update == workload::Update::step_end;
-    result.gradient_bytes_sent = gradients - (has_norm ? norm_bytes_sent(row.replicas) : 0);
-    result.replica_bytes_sent = over_replicas;
+    result.sent = {.weights = (after.weights - before.weights) / steps,
+                   .secondary = (after.secondary - before.secondary) / steps,
+                   .gradients = (after.gradients - before.gradients) / steps,
+                   .near = (after.near - before.near) / steps,
+                   .replicas = (after.replicas - before.replicas) / steps};
     result.forms = zero_forms(row, buckets, options_.layout);
     result.samples_ms = std::move(samples);
     const auto timed = static_cast<std::int64_t>(result.samples_ms.size());
@@ -121,7 +113,16 @@ class ZeroRank {
     return static_cast<double>(ps) / 1e9;
   }
 
-  double sent(Lane lane) { return rank_.model().collectives().sent_bytes(lane); }
+  // So far. The norm's all-reduce is over all ranks.
+  SentBytes sent() {
+    const trainer::StepCollectives& collectives = rank_.model().collectives();
+    const auto of = [&](Lane lane, GroupKind kind) { return collectives.sent_bytes(lane, kind); };
+    return {.weights = of(Lane::gather, GroupKind::data),
+            .secondary = of(Lane::gather, GroupKind::secondary),
+            .gradients = of(Lane::reduce, GroupKind::data) + of(Lane::reduce, GroupKind::far),
+            .near = of(Lane::reduce, GroupKind::near),
+            .replicas = collectives.sent_bytes(Lane::replicas)};
+  }
 
   std::vector<double> timed_steps() {
     const std::int64_t begin_ns = transports::now_ns();
@@ -203,9 +204,11 @@ std::string ZeroResult::wrong() const {
     const auto k = static_cast<std::size_t>(kind);
     text += difference(std::string(name_of(kind)), static_cast<double>(held[k]), static_cast<double>(forms.held[k]));
   }
-  text += difference("weights sent", weight_bytes_sent, static_cast<double>(forms.weight_bytes_sent));
-  text += difference("gradients sent", gradient_bytes_sent, static_cast<double>(forms.gradient_bytes_sent));
-  text += difference("gradients sent over replicas", replica_bytes_sent, forms.replica_bytes_sent);
+  text += difference("weights sent", sent.weights, forms.sent.weights);
+  text += difference("weights sent from a secondary copy", sent.secondary, forms.sent.secondary);
+  text += difference("gradients sent", sent.gradients, forms.sent.gradients);
+  text += difference("gradients sent to neighbours", sent.near, forms.sent.near);
+  text += difference("gradients sent over replicas", sent.replicas, forms.sent.replicas);
   constexpr std::array kOffloaded{"states offloaded", "gradients offloaded", "weights offloaded"};
   for (std::size_t k = 0; k < offloaded.size(); ++k) {
     text += difference(kOffloaded.at(k), static_cast<double>(offloaded[k]), static_cast<double>(forms.offloaded[k]));

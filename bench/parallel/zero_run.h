@@ -18,9 +18,7 @@ struct ZeroResult {
   parallel::BytesByKind held{};          // after a step, of the rank that holds most
   parallel::BytesByKind peak_of_each{};  // each kind's own peak in the steps that were timed; likewise
   std::int64_t peak_bytes = 0;           // of all kinds together
-  double weight_bytes_sent = 0;          // by a rank in a step: gathers
-  double gradient_bytes_sent = 0;        // reductions in a set of shards, without the norm's
-  double replica_bytes_sent = 0;         // reductions over replicas of shards
+  SentBytes sent = {};                   // by a rank in a step, without the norm
   parallel::OffloadedBytes offloaded{};  // by kind: to the device and away from it in a step
   std::int64_t activations_moved = 0;    // likewise
   double offloaded_bytes() const;        // of all kinds

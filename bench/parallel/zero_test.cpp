@@ -34,8 +34,8 @@ TEST(ZeroForms, StageThreeGathersWhatIsHeldOnce) {
   EXPECT_EQ(of(forms.held, MemoryKind::weights), 2 * 64 / 4 * 4);
   EXPECT_EQ(of(forms.held, MemoryKind::optimizer), 2 * 64 / 4 * 8);
   const std::int64_t pass = std::int64_t{3} * 16 * 4;  // what a rank sends to gather one of them
-  EXPECT_EQ(forms.weight_bytes_sent, (2 * 3 + 1) * pass);
-  EXPECT_EQ(forms.gradient_bytes_sent, std::int64_t{2} * 3 * pass);
+  EXPECT_EQ(forms.sent.weights, (2 * 3 + 1) * pass);
+  EXPECT_EQ(forms.sent.gradients, std::int64_t{2} * 3 * pass);
   EXPECT_EQ(forms.most_weights, 2 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
 }
 
@@ -75,7 +75,7 @@ TEST(ZeroRun, BytesAreTheFormulasWithReplicasOfShards) {
       EXPECT_EQ(result.padded, result.parameters);
       const double psi_bytes = static_cast<double>(result.parameters) * (replicas == 4 ? 2 : 4);
       const double a_reduction = replicas == 4 ? psi_bytes / 2 : psi_bytes * 2 / 3;
-      EXPECT_NEAR(result.replica_bytes_sent / (a_reduction * (stage >= 2 ? 2 : 1)), 1, 1e-9);
+      EXPECT_NEAR(result.sent.replicas / (a_reduction * (stage >= 2 ? 2 : 1)), 1, 1e-9);
       EXPECT_EQ(of(result.held, MemoryKind::optimizer), result.parameters / 2 * 12);
     }
   }
@@ -102,6 +102,27 @@ TEST(ZeroRun, BytesAreTheFormulasWithAllKindsBeyondTheDevice) {
   }
 }
 
+// ZeRO++: weights as codes, a secondary copy of them, gradients as codes in one hop and in two.
+TEST(ZeroRun, BytesAreTheFormulasWithAllOfZeroPlusPlus) {
+  ZeroFlags flags = small_flags();
+  flags.step.options.layout.microbatches = 2;
+  ZeroRow row{.replicas = 4, .stage = 3, .compute = core::DType::bf16};
+  row.secondary_ranks = 2;
+  const ZeroResult secondary = run_zero(flags, row);
+  EXPECT_EQ(secondary.wrong(), "");
+  row.weight_compression = workload::CompressionWay::int8;
+  row.compression = workload::CompressionWay::int4;
+  for (const int near_ranks : {0, 2}) {
+    row.near_ranks = near_ranks;
+    const ZeroResult result = run_zero(flags, row);
+    EXPECT_EQ(result.wrong(), "") << near_ranks;
+    EXPECT_EQ(result.sent.secondary, secondary.sent.secondary) << "neighbours get weights as they are";
+    EXPECT_LT(result.sent.weights, 0.6 * secondary.sent.weights);
+    EXPECT_LT(result.sent.gradients, 0.2 * secondary.sent.gradients);
+    EXPECT_EQ(result.sent.near > 0, near_ranks > 0);
+  }
+}
+
 TEST(ZeroFlags, StagesOneToThreeHaveARowForEachSetOfShards) {
   ZeroFlags flags;
   flags.step.replicas = {4};
@@ -119,8 +140,8 @@ TEST(ZeroRun, ADifferenceIsToldAndShown) {
   ZeroResult result = run_zero(small_flags(), {.replicas = 2, .stage = 1});
   ASSERT_EQ(result.wrong(), "");
   result.held[static_cast<std::size_t>(MemoryKind::optimizer)] += 4;
-  result.gradient_bytes_sent *= 2;
-  result.replica_bytes_sent += 1;
+  result.sent.gradients *= 2;
+  result.sent.replicas += 1;
   const std::string wrong = result.wrong();
   EXPECT_NE(wrong.find("optimizer"), std::string::npos);
   EXPECT_NE(wrong.find("gradients sent"), std::string::npos);

@@ -58,6 +58,25 @@ std::string columns_text() {
                      "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
 }
 
+// What ZeRO++ does in a row: below it, where it does any of it.
+std::string plus_text(const ZeroRow& row, const ZeroResult& result) {
+  std::string text;
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "#   " : "; ") + more; };
+  if (row.weight_compression != workload::CompressionWay::none) {
+    add("weights as " + text_of(workload::Compression(row.weight_compression)));
+  }
+  if (row.secondary_ranks > 0) {
+    add(fmt::format("backwards gather from a secondary copy over {} ranks: sent {} MB more", row.secondary_ranks,
+                    megabytes(result.sent.secondary)));
+  }
+  if (row.compression.given()) add("gradients as " + text_of(row.compression));
+  if (row.near_ranks > 0) {
+    add(fmt::format("{} neighbours sum first: sent {} MB more among them", row.near_ranks,
+                    megabytes(result.sent.near)));
+  }
+  return text.empty() ? "" : text + "\n";
+}
+
 }  // namespace
 
 std::string zero_heading_text(const ZeroFlags& flags) {
@@ -108,10 +127,11 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
       of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
       megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
       of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
-      megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.weight_bytes_sent),
-      megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), moved(0), moved(1), moved(2),
+      megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.sent.weights),
+      megabytes(result.sent.gradients), megabytes(result.sent.replicas), moved(0), moved(1), moved(2),
       megabytes(static_cast<double>(result.activations_moved)), result.update_median_ms(), result.step_ms(),
       wrong.empty() ? "0" : "wrong");
+  text += plus_text(row, result);
   if (!wrong.empty()) text += "#   " + wrong + "\n";
   return text;
 }

@@ -69,6 +69,9 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
       {"skew", layout.skew}};
   record.schedule = layout.schedule;
   record.machine = machine.name;
+  record.link_gbps = machine.levels.back().gbps;
+  record.compression = text_of(layout.compression);
+  record.weight_compression = text_of(workload::Compression(layout.weight_compression));
   record.ranks = layout.ranks();
   record.global_batch = layout.global_batch();
   record.step_ms = made.step_s * 1e3;
@@ -91,6 +94,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.capacity_bytes = number(machine.device.memory_bytes);
   record.fits = made.fits;
   record.sent_bytes = named_bytes(made.sent[made.busiest]);
+  if (machine.levels.size() > 1) record.sent_beyond_bytes = named_levels(made.sent_beyond[made.busiest], machine);
   record.events = made.events;
   record.engine_s = made.engine_s;
   record.wall_s = wall_s;

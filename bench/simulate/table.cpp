@@ -62,6 +62,14 @@ std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentByt
   return named;
 }
 
+std::vector<std::pair<std::string, double>> named_levels(const std::vector<double>& of_levels, const Machine& machine) {
+  std::vector<std::pair<std::string, double>> named;
+  for (std::size_t level = 0; level < of_levels.size(); ++level) {
+    named.emplace_back(machine.levels[level].name, of_levels[level]);
+  }
+  return named;
+}
+
 std::string heading_text(const Model& model, const Machine& machine) {
   const double met = static_cast<double>(active_parameters_of(model)) / kGiga;
   const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 a token", met) : "";
@@ -114,6 +122,9 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
   text += fmt::format("# Sent by place {} in a step:", made.busiest);
   for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
     text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);
+  }
+  for (const auto& [level, bytes] : named_levels(made.sent_beyond[made.busiest], machine)) {
+    text += fmt::format("; beyond its {} {:.3f} GB", level, bytes / kGiga);
   }
   text += "\n" + collectives_text(made);
   const schedules::Bubbles& b = made.bubbles;

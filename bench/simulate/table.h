@@ -10,6 +10,9 @@ namespace lockstep::simulate {
 
 // Bytes that a rank sends in a step, by what for: messages between stages, and collectives by their group.
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
+// By the name of each level but the last.
+std::vector<std::pair<std::string, double>> named_levels(const std::vector<double>& of_levels,
+                                                         const simulator::Machine& machine);
 
 std::string heading_text(const workload::Model& model, const simulator::Machine& machine);
 std::string columns_text();

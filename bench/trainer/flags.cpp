@@ -111,6 +111,16 @@ const std::array kFlagsOfLayout{
         "neighbouring ranks that share one set of shards; other ranks have replicas of it (HSDP); 0: all data-parallel "
         "ranks share one set [0, or the layout's]",
         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
+    Flag{"--secondary-ranks", "",
+         "with --zero 3: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
+         "them (hpZ of ZeRO++); 0: no such copy [0, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout.secondary_ranks = program::integer(v, 0, kMostRanks);
+         }},
+    Flag{"--near-ranks", "",
+         "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so that "
+         "only sums travel further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.near_ranks = program::integer(v, 0, kMostRanks); }},
     Flag{"--offload", "",
          "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "
          "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is the place of the "
@@ -162,7 +172,8 @@ const std::array kFlagsOfLayout{
          }},
     Flag{"--compression", "none",
          "what gradients travel as between data-parallel ranks: none, bf16, int8, int4, fp8, sign, topk:density=D, "
-         "threshold:at=T:density=D, randomk:density=D or powersgd:rank=R; :feedback=0 or 1 behind it",
+         "threshold:at=T:density=D (which sends room for D of the elements, whatever reaches T), randomk:density=D or "
+         "powersgd:rank=R; :feedback=0 or 1 behind it",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.compression = compression_of(v); }},
     Flag{"--weight-compression", "none", "what weights are gathered as with --zero 3 (qwZ): none, int8, int4 or fp8",
          [](TrainFlags& f, const FlagValue& v) {

@@ -103,6 +103,7 @@ class Teller {
       predicted_bytes_ = trainer::most_needed(flags_.options, made);
     };
     observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
+    observer.note = [this](const std::string& note) { print_("# " + note + "\n"); };
     observer.validation = [this](std::int64_t step, double loss) {
       log_.add_validation(step, loss);
       if (step < flags_.options.steps)

@@ -73,6 +73,11 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   add("pp", layout.pp, 1);
   add("zero", layout.zero, 0);
   add("shard_ranks", layout.shard_ranks, 0);
+  if (layout.secondary_ranks > 0) add("secondary_ranks", layout.secondary_ranks, 0);
+  if (layout.near_ranks > 0) add("near_ranks", layout.near_ranks, 0);
+  if (layout.weight_compression != workload::CompressionWay::none) {
+    add_word("weight_compression", text_of(workload::Compression(layout.weight_compression)));
+  }
   add("chunks", layout.chunks, 1);
   add("microbatches", layout.microbatches, 1);
   add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);

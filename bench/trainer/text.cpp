@@ -50,6 +50,8 @@ std::string layout_text(const workload::Layout& layout) {
     text += fmt::format(" over {} rank{}", layout.shard_ranks, layout.shard_ranks == 1 ? "" : "s");
     if (workload::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", workload::replicas_of(layout));
   }
+  if (layout.secondary_ranks > 0) text += fmt::format(", secondary copy over {} ranks", layout.secondary_ranks);
+  if (layout.near_ranks > 0) text += fmt::format(", gradients in two hops, of {} ranks first", layout.near_ranks);
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
   if (layout.recompute != workload::Recompute::none) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/copy/copy.h"
 #include "parallel/compress/code_exchange.h"
 #include "parallel/compress/reductions.h"
 
@@ -72,6 +73,45 @@ class CodesReduceScatter final : public collectives::Collective {
   CodeExchange exchange_;
 };
 
+// ZeRO++'s qgZ (Wang et al. 2023, sections 3.3 and 4.3): sums of neighbours leave their set, so that a set sends as
+// many bytes as one rank would alone. Rank r of n has share r in the end, which is place r % near of set r / near: for
+// the first hop the shares of a place are brought together ("tensor slice reordering").
+class TwoHopScatter final : public collectives::Collective {
+ public:
+  TwoHopScatter(const GradientReduction& reduction, std::unique_ptr<CodeExchange> near,
+                std::unique_ptr<CodeExchange> far, Memory& memory, const kernels::Context& where)
+      : state_(reduction.compression.feedback ? reduction.state : nullptr),
+        near_(std::move(near)),
+        far_(std::move(far)),
+        where_(where),
+        by_place_(memory.make(MemoryKind::buffers, DType::f32, near_->shares().elems)),
+        sum_(memory.make(MemoryKind::buffers, DType::f32, near_->shares().share)) {}
+
+  void run(const void* input, void* output) override {
+    const std::int64_t share = far_->shares().share;
+    const std::int64_t places = near_->shares().elems / near_->shares().share;
+    const std::int64_t sets = far_->shares().elems / share;
+    for (std::int64_t place = 0; place < places; ++place) {
+      kernels::CopyRows copy{sets, share, places * share};
+      const std::int64_t reach = (sets - 1) * copy.from_stride + share;
+      copy.from = {static_cast<const float*>(input) + place * share, DType::f32, reach};
+      copy.to = by_place_.out(place * sets * share, sets * share);
+      kernels::run(copy, where_);
+    }
+    near_->run(by_place_.in(), sum_.out());
+    far_->run(sum_.in(), {output, DType::f32, share});
+    if (state_ != nullptr) ++state_->calls;
+  }
+
+ private:
+  CompressionState* const state_;
+  const std::unique_ptr<CodeExchange> near_;
+  const std::unique_ptr<CodeExchange> far_;
+  const kernels::Context where_;
+  const Tensor by_place_;  // the input, shares in the order of (place, set)
+  const Tensor sum_;       // of the neighbours, of this place's shares
+};
+
 // Of weights: ZeRO++'s qwZ (Wang et al. 2023, section 3.1). All ranks get the same, the own share's rank too.
 class CodesAllGather final : public collectives::Collective {
  public:
@@ -125,6 +165,28 @@ backends::Prepared prepare_reduce_scatter(const GradientReduction& reduction, co
   made.algorithm += "+" + std::string(format_of(reduction.compression.way).name);
   made.collective = std::make_unique<CodesReduceScatter>(reduction, shares, std::move(made.collective), memory, where);
   made.plan.reset();
+  return made;
+}
+
+backends::Prepared prepare_two_hop_scatter(const GradientReduction& reduction, const TwoHopPlaces& places,
+                                           Memory& memory, const kernels::Context& where) {
+  backends::Prepared made;
+  const auto exchange_of = [&](std::int64_t elems, int ranks, int rank, const PrepareCollective& prepare) {
+    GradientReduction hop = reduction;
+    hop.elems = elems;
+    hop.num_ranks = ranks;
+    hop.rank = rank;
+    const Shares shares = Shares::even(workload::code_shape(hop.compression.way), elems, ranks);
+    backends::Prepared exchange = prepare(of_messages(collectives::Kind::all_to_all, shares), "auto");
+    made.algorithm += exchange.algorithm + "+";
+    made.executor = exchange.executor;
+    return std::make_unique<CodeExchange>(hop, shares, std::move(exchange.collective), memory, where);
+  };
+  const int near = places.near_ranks;
+  auto first = exchange_of(reduction.elems, near, reduction.rank % near, places.near);
+  auto second = exchange_of(reduction.elems / near, reduction.num_ranks / near, reduction.rank / near, places.far);
+  made.algorithm += std::string(format_of(reduction.compression.way).name);
+  made.collective = std::make_unique<TwoHopScatter>(reduction, std::move(first), std::move(second), memory, where);
   return made;
 }
 

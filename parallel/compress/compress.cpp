@@ -1,5 +1,7 @@
 #include "parallel/compress/compress.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "parallel/compress/reductions.h"
 
@@ -15,6 +17,16 @@ backends::Prepared prepare_plain(const GradientReduction& reduction, const Prepa
 }
 
 }  // namespace
+
+void CompressionState::keep(const kernels::InOut& elements) {
+  if (kept_.size() < to_restore_.size()) {
+    const std::vector<float>& values = to_restore_[kept_.size()];
+    LOCKSTEP_CHECK(static_cast<std::int64_t>(values.size()) == elements.elems,
+                   "a reduction like the one that is restored");
+    std::copy(values.begin(), values.end(), elements.as<float>());
+  }
+  kept_.push_back(elements);
+}
 
 backends::Prepared prepare_reduction(const GradientReduction& reduction, const PrepareCollective& prepare,
                                      Memory& memory, const kernels::Context& where) {

@@ -9,11 +9,14 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "collectives/backends/backend.h"
 #include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
+#include "kernels/base/view.h"
 #include "parallel/memory/memory.h"
 #include "workload/compression.h"
 
@@ -26,9 +29,22 @@ using workload::CompressionWay;
 using PrepareCollective =
     std::function<backends::Prepared(const collectives::Operation& operation, std::string_view algorithm)>;
 
-// How often a reduction that remembers was run: 0 forgets all that came before.
-struct CompressionState {
-  std::int64_t calls = 0;
+// What a reduction that remembers has from call to call. It is the same reduction again, as in a run that goes on from
+// a checkpoint, where `calls` is set and restore() was called before anything was kept.
+class CompressionState {
+ public:
+  std::int64_t calls = 0;  // how often it was run: 0 forgets all that came before
+
+  // Tells of f32 elements on the host that the next call reads; they outlive this. Those that are to be restored are
+  // written now. Reductions keep theirs in one order.
+  void keep(const kernels::InOut& elements);
+  const std::vector<kernels::InOut>& kept() const { return kept_; }
+  // [as they are kept] the elements of what is kept from now on.
+  void restore(std::vector<std::vector<float>> values) { to_restore_ = std::move(values); }
+
+ private:
+  std::vector<kernels::InOut> kept_;
+  std::vector<std::vector<float>> to_restore_;
 };
 
 struct GradientReduction {
@@ -44,7 +60,8 @@ struct GradientReduction {
 };
 
 // An all-reduce for any caller of Collective::run(input, output): f32 on `memory`'s device. Kernels run on `where`, in
-// the thread that calls run(); but for none, bf16 and int8 that is a CPU. All ranks prepare theirs at the same place of
+// the thread that calls run(); but for none, bf16 and int8 that is a CPU. For powersgd it chooses products by rule
+// (kernels::choose_gemms_by_rule), as all ranks are to get the same bits. All ranks prepare theirs at the same place of
 // their order. What it refers to outlives it.
 backends::Prepared prepare_reduction(const GradientReduction& reduction, const PrepareCollective& prepare,
                                      Memory& memory, const kernels::Context& where);
@@ -53,6 +70,16 @@ backends::Prepared prepare_reduction(const GradientReduction& reduction, const P
 // may be the own share of the input.
 backends::Prepared prepare_reduce_scatter(const GradientReduction& reduction, const PrepareCollective& prepare,
                                           Memory& memory, const kernels::Context& where);
+
+// The same in two hops, among `near_ranks` neighbours and then between sets of neighbours. `near` and `far` prepare
+// collectives of these ranks, in the order of their places.
+struct TwoHopPlaces {
+  int near_ranks = 1;
+  PrepareCollective near = {};
+  PrepareCollective far = {};
+};
+backends::Prepared prepare_two_hop_scatter(const GradientReduction& reduction, const TwoHopPlaces& places,
+                                           Memory& memory, const kernels::Context& where);
 
 // An all-gather of weights as codes: run(input [elems], output [num_ranks * elems]).
 struct WeightGather {

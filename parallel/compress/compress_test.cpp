@@ -14,6 +14,7 @@
 #include "collectives/plan/count.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "kernels/gemm/gemm.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -60,6 +61,7 @@ Outcome reduce(const Case& c, const std::vector<Vector>& inputs, int calls = 1, 
     Memory memory(mesh.device);
     kernels::ThreadPool pool(1);
     const kernels::Context where(pool);
+    kernels::choose_gemms_by_rule(where);
     const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) {
       backends::Prepared prepared = mesh.prepare(0, operation, algorithm);
       if (rank == 0) outcome.bytes += bytes_sent(prepared, operation);
@@ -385,6 +387,81 @@ TEST(Compression, BytesOfEveryWayAreThoseOfThePlans) {
   EXPECT_EQ(bytes("topk:density=0.015625"), 3 * 8 * (1 << 14));
   EXPECT_EQ(bytes("randomk:density=0.015625"), 6 * (1 << 14));
   EXPECT_EQ(bytes("powersgd:rank=4"), 6 * 2 * 4 * 1024);
+}
+
+// [rank] the share that a reduce-scatter in two hops leaves: the mean of `calls` with the same input.
+std::vector<Vector> scatter_in_two_hops(const Compression& compression, int near_ranks,
+                                        const std::vector<Vector>& inputs, int calls = 1) {
+  const auto ranks = static_cast<int>(inputs.size());
+  const int sets = ranks / near_ranks;
+  std::vector<backends::Channel> channels(static_cast<std::size_t>(sets + near_ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    channels[static_cast<std::size_t>(rank / near_ranks)].push_back(rank);
+    channels[static_cast<std::size_t>(sets + rank % near_ranks)].push_back(rank);
+  }
+  const auto elems = static_cast<std::int64_t>(inputs.front().size());
+  std::vector<Vector> means(inputs.size(), Vector(static_cast<std::size_t>(elems / ranks)));
+  backends::MeshOptions options;
+  options.num_ranks = ranks;
+  backends::run_mesh(options, channels, [&](backends::MeshRank& mesh) {
+    const int rank = mesh.messages.rank();
+    Memory memory(mesh.device);
+    kernels::ThreadPool pool(1);
+    const kernels::Context where(pool);
+    const auto on = [&mesh](int channel) {
+      return [&mesh, channel](const collectives::Operation& operation, std::string_view algorithm) {
+        return mesh.prepare(static_cast<std::size_t>(channel), operation, algorithm);
+      };
+    };
+    CompressionState state;
+    GradientReduction reduction{.compression = compression, .elems = elems, .num_ranks = ranks, .rank = rank};
+    reduction.state = &state;
+    const TwoHopPlaces places{near_ranks, on(rank / near_ranks), on(sets + rank % near_ranks)};
+    const backends::Prepared prepared = prepare_two_hop_scatter(reduction, places, memory, where);
+    const Tensor y = memory.make(MemoryKind::gradients, core::DType::f32, elems / ranks);
+    Vector& mean = means[static_cast<std::size_t>(rank)];
+    for (int call = 0; call < calls; ++call) {
+      prepared.collective->run(inputs[static_cast<std::size_t>(rank)].data(), y.data());
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += y.as<float>()[i] / static_cast<float>(calls);
+    }
+  });
+  return means;
+}
+
+// Integers that the codes hold come out exact, and only where shares are in their places.
+TEST(TwoHops, EachRankGetsItsOwnShare) {
+  for (const auto& [near_ranks, ranks] : {std::pair{2, 4}, std::pair{2, 6}, std::pair{3, 6}, std::pair{4, 8}}) {
+    const std::int64_t share = 2 * kCompressionBlock;
+    Vector x(static_cast<std::size_t>(share * ranks));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = i % kCompressionBlock == 7 ? 127.0F : static_cast<float>(static_cast<int>(i * 37 % 251) - 125);
+    }
+    const std::vector<Vector> inputs(static_cast<std::size_t>(ranks), x);
+    const auto shares = scatter_in_two_hops(CompressionWay::int8, near_ranks, inputs);
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+      for (std::size_t i = 0; i < shares[r].size(); ++i) {
+        ASSERT_EQ(shares[r][i], static_cast<float>(ranks) * x[r * static_cast<std::size_t>(share) + i])
+            << r << ' ' << i;
+      }
+    }
+  }
+}
+
+TEST(TwoHops, FeedbackSendsInTheEndWhatWasLeftOut) {
+  constexpr std::size_t kShare = 1184;  // no whole number of blocks
+  const auto inputs = random_inputs(4, 4 * kShare);
+  const auto error_of = [&](bool feedback, int calls) {
+    Compression compression = CompressionWay::int4;
+    compression.feedback = feedback;
+    const auto shares = scatter_in_two_hops(compression, 2, inputs, calls);
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < inputs.front().size(); ++i) {
+      errors.push_back(shares[i / kShare][i % kShare] - exact_sum(inputs, i));
+    }
+    return norm_of(errors);
+  };
+  EXPECT_LT(error_of(true, 50), 0.1 * error_of(true, 1));
+  EXPECT_GT(error_of(false, 50), 0.9 * error_of(false, 1));
 }
 
 TEST(Compression, TextsAreParsed) {

@@ -15,12 +15,13 @@ constexpr std::int64_t kPieceElems = 8192;  // in a core's cache
 
 }  // namespace
 
-ErrorFeedback::ErrorFeedback(std::int64_t elems, const CompressionState& state, Memory& memory,
-                             const kernels::Context& where)
+ErrorFeedback::ErrorFeedback(std::int64_t elems, CompressionState& state, Memory& memory, const kernels::Context& where)
     : state_(state),
       where_(where),
       owed_(memory.make(MemoryKind::buffers, DType::f32, elems)),
-      piece_(memory.make(MemoryKind::buffers, DType::f32, std::min(elems, kPieceElems))) {}
+      piece_(memory.make(MemoryKind::buffers, DType::f32, std::min(elems, kPieceElems))) {
+  state.keep(owed_.inout());
+}
 
 void ErrorFeedback::add(const kernels::In& x) {
   if (state_.calls == 0) {

@@ -11,8 +11,9 @@ namespace lockstep::parallel {
 
 class ErrorFeedback {
  public:
-  // [elems] f32 of `memory`. `state` tells whether something is owed; it, and `where`'s device, outlive this.
-  ErrorFeedback(std::int64_t elems, const CompressionState& state, Memory& memory, const kernels::Context& where);
+  // [elems] f32 of `memory`, which `state` keeps. It tells whether something is owed; it, and `where`'s device, outlive
+  // this.
+  ErrorFeedback(std::int64_t elems, CompressionState& state, Memory& memory, const kernels::Context& where);
 
   // Adds x [elems] to what is owed; that is to be sent now.
   void add(const kernels::In& x);

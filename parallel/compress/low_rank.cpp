@@ -60,6 +60,7 @@ class LowRankAllReduce final : public collectives::Collective {
         matrix_(memory.make_zeroed(MemoryKind::buffers, DType::f32, shape_.elems())),
         p_(memory.make(MemoryKind::buffers, DType::f32, shape_.rank * shape_.rows)),
         q_(memory.make(MemoryKind::buffers, DType::f32, shape_.rank * shape_.columns)) {
+    state_.keep(q_.inout());
     if (reduction.compression.feedback) owed_.emplace(elems_, state_, memory, where);
   }
 

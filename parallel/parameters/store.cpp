@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "kernels/cast/cast.h"
+#include "kernels/copy/copy.h"
 #include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store_data.h"
 
@@ -96,6 +97,11 @@ void ParameterStore::Data::allocate(Bucket& made) {
   if (!options.offload.parameters) {
     made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
   }
+  if (options.secondary_ranks > 0 && options.has_secondary.at(buckets.size() - 1)) {
+    LOCKSTEP_CHECK(stage == 3, "a secondary copy of sharded weights");
+    const FlatRange own = made.flat.shard(options.secondary_ranks, options.secondary_rank);
+    made.secondary = zeros(MemoryKind::weights, options.compute, own);
+  }
   if (!options.offload.gradients && !options.frees_gradients) make_gradient(made);
   if (options.offload.optimizer) return;
   if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
@@ -153,15 +159,18 @@ kernels::In ParameterStore::weight(std::size_t parameter) const {
   return bucket.gathered.given() ? bucket.gathered.in(range.begin, range.count()) : bucket.weights.in(range);
 }
 
-ParameterStore::Gathering ParameterStore::gather(std::int32_t index) {
+ParameterStore::Gathering ParameterStore::gather(std::int32_t index, GatherFrom from) {
   Bucket& bucket = data_->bucket(index);
+  const bool from_shards = from == GatherFrom::shards;
+  LOCKSTEP_CHECK(from_shards || bucket.secondary_is_made, "a secondary copy is gathered, which was not made");
   LOCKSTEP_CHECK(data_->stage > 0 || data_->options.shards == 1, "weights of stage 0 are whole");
   LOCKSTEP_CHECK(bucket.weights_are != Bucket::Weights::gathering, "a bucket's weights are gathered twice at once");
   if (data_->stage == 3 && !bucket.gathered.given()) {
     bucket.gathered = data_->memory.make(MemoryKind::weights, data_->options.compute, bucket.flat.elems);
   }
   bucket.weights_are = Bucket::Weights::gathering;
-  return Gathering(bucket);
+  bucket.gathered_from_shards = from_shards;
+  return {bucket, from};
 }
 
 void ParameterStore::load(std::int32_t index) {
@@ -174,6 +183,7 @@ void ParameterStore::load(std::int32_t index) {
 
 kernels::In ParameterStore::Gathering::shard() const {
   const Bucket& bucket = bucket_.get();
+  if (from_ == GatherFrom::secondary) return bucket.secondary.tensor.in();
   if (bucket.weights.tensor.given()) return bucket.weights.in(bucket.own);
   LOCKSTEP_CHECK(bucket.loaded.given(), "offloaded weights are gathered that were not loaded");
   return bucket.loaded.in();
@@ -197,8 +207,17 @@ void ParameterStore::reshard(std::int32_t index) {
 void ParameterStore::Data::reshard(Bucket& of) const {
   if (stage < 3) return;
   LOCKSTEP_CHECK(of.weights_are != Bucket::Weights::gathering, "weights are given up while they are gathered");
+  if (of.secondary.tensor.given() && of.gathered.given() && of.gathered_from_shards) make_secondary(of);
   of.gathered.reset();
   of.weights_are = Bucket::Weights::sharded;
+}
+
+void ParameterStore::Data::make_secondary(Bucket& of) const {
+  kernels::CopyRows copy{1, of.secondary.tensor.elems()};
+  copy.from = of.gathered.in(of.secondary.begin, copy.columns);
+  copy.to = of.secondary.tensor.out();
+  kernels::run(copy, where);
+  of.secondary_is_made = true;
 }
 
 kernels::InOut ParameterStore::own_masters(std::int32_t index) {

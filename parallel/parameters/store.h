@@ -15,6 +15,7 @@
 // With StoreOptions::offload each column's shards may lie in a StateRoom, and not on the device (offloaded_shards.h):
 // master weights and moments of any stage, reduced gradients of stages 2 and 3 (offload() takes them there), weights of
 // stage 3 (load() brings a bucket's shard, which the next gather() uses up). update() brings all of them.
+// A secondary copy is one more shard of the weights, a larger one, from which fewer ranks gather the whole.
 //
 // The states of a bucket, and who moves it from one to the next: the rank's own thread, which runs the kernels, or the
 // thread of a lane, which runs a collective. What has a beginning and an end returns a handle, which the call that ends
@@ -88,6 +89,12 @@ struct StoreOptions {
   // Likewise of buckets of experts (workload::Parameter::expert): the ranks that have the same. 0: as of all others.
   std::int32_t expert_shards = 0;
   std::int32_t expert_shard = 0;
+  // Stage 3: ranks that share a secondary copy of the weights out, and which of them this one is (ZeRO++'s hpZ: Wang et
+  // al. 2023, arXiv:2306.10209, section 4.2). reshard() makes it of weights that were gathered from all shards.
+  // has_secondary: of each bucket. 0 ranks: there is no such copy.
+  std::int32_t secondary_ranks = 0;
+  std::int32_t secondary_rank = 0;
+  std::vector<bool> has_secondary = {};
   // Stages 2 and 3: gradients are reduced with every microbatch. Else they add up in the whole bucket, which is reduced
   // once, after the last.
   bool reduce_every_microbatch = true;
@@ -132,7 +139,11 @@ class ParameterStore {
   // ---- for collectives, in a lane's thread. Weights and gradients may be worked on side by side, and so may buckets.
   // Stage 3 makes room for the whole weights here; stages 1 and 2 gather in place.
   class Gathering;
-  Gathering gather(std::int32_t bucket);
+  enum class GatherFrom : std::uint8_t {
+    shards,     // over all ranks that share them
+    secondary,  // over StoreOptions::secondary_ranks: after a reshard() of what was gathered from shards
+  };
+  Gathering gather(std::int32_t bucket, GatherFrom from = GatherFrom::shards);
   void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
   // Brings the own shard of offloaded weights, for one gather.
   void load(std::int32_t bucket);
@@ -272,8 +283,9 @@ class [[nodiscard]] ParameterStore::Gathering {
 
  private:
   friend class ParameterStore;
-  explicit Gathering(Bucket& bucket) : bucket_(bucket) {}
+  Gathering(Bucket& bucket, GatherFrom from) : bucket_(bucket), from_(from) {}
   UsedOnce<Bucket> bucket_;
+  GatherFrom from_;
 };
 
 // Gradients on their way: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to result, in

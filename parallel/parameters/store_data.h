@@ -46,9 +46,12 @@ struct ParameterStore::Bucket {
   Weights weights_are = Weights::whole;
   Gradients gradients_are = Gradients::open;
 
-  FlatTensor weights;   // in the compute dtype: whole, or with stage 3 the own shard; none where that is offloaded
-  StagedTensor loaded;  // the own shard then, between load() and its gather
-  Tensor gathered;      // stage 3: whole, while used
+  FlatTensor weights;    // in the compute dtype: whole, or with stage 3 the own shard; none where that is offloaded
+  StagedTensor loaded;   // the own shard then, between load() and its gather
+  Tensor gathered;       // stage 3: whole, while used
+  FlatTensor secondary;  // stage 3, where there is a secondary copy: this rank's shard of it
+  bool secondary_is_made = false;    // of the weights as they are
+  bool gathered_from_shards = true;  // what is gathered
   // These are on the device, for the own shard; none where states are offloaded.
   FlatTensor master;        // f32; none where the weights are
   FlatTensor first_moment;  // f32
@@ -156,6 +159,7 @@ struct ParameterStore::Data {
   void write_back(std::size_t bucket, State which, const std::vector<float>& values);
 
   void reshard(Bucket& of) const;
+  void make_secondary(Bucket& of) const;
   Tensor& microbatch_gradient(Bucket& of);
   kernels::InOut kept_gradient(std::size_t parameter);  // in the dtype in which it is kept
   void count_commit(Bucket& of, std::int32_t part);

@@ -160,6 +160,7 @@ void ParameterStore::Data::step_part(Bucket& of, FlatRange part, const ShardView
 void ParameterStore::Data::others_changed(Bucket& of) {
   LOCKSTEP_CHECK(of.weights_are != Bucket::Weights::gathering, "weights change while they are gathered");
   of.gathered.reset();
+  of.secondary_is_made = false;
   if (stage > 0) of.weights_are = Bucket::Weights::sharded;
 }
 

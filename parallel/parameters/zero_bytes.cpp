@@ -24,6 +24,9 @@ BytesByKind zero_bytes(const ZeroCase& of) {
   const bool narrow = of.compute != core::DType::f32;
   BytesByKind bytes{};
   of_kind(bytes, MemoryKind::weights) = bytes_of(of.compute, of.stage >= 3 ? shard : of.elems);
+  if (of.stage >= 3 && of.secondary_ranks > 0) {
+    of_kind(bytes, MemoryKind::weights) += bytes_of(of.compute, of.elems / of.secondary_ranks);
+  }
   of_kind(bytes, MemoryKind::gradients) = bytes_of(of.gradient, of.stage >= 2 ? shard : of.elems);
   of_kind(bytes, MemoryKind::optimizer) =
       (kMomentBytes + (narrow ? kMasterBytes : 0)) * (of.stage >= 1 ? shard : of.elems);

@@ -16,8 +16,8 @@ SCHEMA = ROOT / "docs" / "claims.schema.json"
 BASES = ("counted", "simulated", "emulated", "measured")
 EXACT = BASES[:2]  # evidence that repeats exactly: it decides a verdict, and the gate holds it
 # Fields that are counted in plans, schedules and layouts, whatever the basis of the times beside them.
-COUNTED = ("plan.steps", "plan.wire_bytes", "sent_bytes", "forward_sent_bytes", "pairs", "memory_bytes", "peak_activations", "sends",
-           "overlap.reductions.sent_bytes", "dropped")
+COUNTED = ("plan.steps", "plan.wire_bytes", "sent_bytes", "sent_beyond_bytes", "forward_sent_bytes", "pairs",
+           "memory_bytes", "peak_activations", "sends", "overlap.reductions.sent_bytes", "dropped")
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,18 @@ _OFFLOAD = (Column("offloaded", "of all kinds that are away, to the device and f
             Column("update ms", "the optimizer's part of the step, of the slowest rank; median"))
 
 
+_PLUS = {"secondary": Column("from a secondary copy", "weights sent by a rank in a step to those that share the copy (hpZ)"),
+         "near": Column("among neighbours", "gradients sent by a rank in a step in the first of two hops (qgZ)")}
+
+
 def sharding_table(result: ShardingResult) -> Table:
-    """What offloading takes only where a row offloads."""
+    """What offloading takes only where a row offloads, and what ZeRO++ sends where one does any of it."""
     offloads = any(one.offloaded_bytes for one in result.lines)
-    lines = (Line((*_cells(one), *(_offload_cells(one) if offloads else ()), *energy_cells(result.lines, one)), one.status)
+    plus = [name for name in _PLUS if any(one.sent_bytes.get(name) for one in result.lines)]
+    lines = (Line((*_cells(one), *(size(round(one.sent_bytes.get(name, 0))) for name in plus),
+                   *(_offload_cells(one) if offloads else ()), *energy_cells(result.lines, one)), one.status)
              for one in result.lines)
-    columns = (*_COLUMNS, *(_OFFLOAD if offloads else ()), *energy_columns(result.lines))
+    columns = (*_COLUMNS, *(_PLUS[name] for name in plus), *(_OFFLOAD if offloads else ()), *energy_columns(result.lines))
     return Table("Every row of the records", columns, tuple(lines))
 
 

@@ -12,7 +12,7 @@ from reports.units import bytes_text, time_text
 
 OWN, AGREE = "own", "agree"
 FEW = 30  # points of a line that are marked
-LINES = 12
+LINES = 20
 
 
 def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:

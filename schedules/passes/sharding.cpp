@@ -19,6 +19,7 @@ struct PlannedUse {
   std::vector<std::int32_t> given_up = {};  // afterwards
   std::uint32_t waits_for = kNoTask;        // an old task of the compute lane
   std::uint32_t also_waits_for = kNoTask;   // a reduction
+  bool from_secondary = false;              // the gather
 };
 
 // The later one in the rank's list.
@@ -55,6 +56,7 @@ class Planner {
   void add(const UnitUse& use) {
     const auto stage = static_cast<std::size_t>(use.stage);
     PlannedUse planned{.use = use};
+    planned.from_secondary = options_.secondary && rank_.tasks[use.first].op != Op::forward;
     for (std::int32_t u = use.first_unit; u < use.first_unit + use.num_units; ++u) {
       const auto unit = static_cast<std::size_t>(u);
       if (!present_[stage][unit]) planned.gathered.push_back(u);
@@ -111,7 +113,7 @@ class Gathers {
       const bool in_use = use < planned_.size() && i >= planned_[use].use.first;
       out_.keep(i, in_use && i == planned_[use].use.first ? gather_of_[use] : kNoTask);
       if (in_use && i == planned_[use].use.last) {
-        given_up_by_[i] = put_all(planned_[use].use.stage, planned_[use].given_up, Op::reshard, {});
+        given_up_by_[i] = put_all(planned_[use], planned_[use].given_up, Op::reshard, {});
         ++use;
       }
       gather_what_may_start(i);
@@ -131,12 +133,13 @@ class Gathers {
       for (const std::uint32_t old : {planned.waits_for, planned.also_waits_for}) {
         if (old != kNoTask) edges_.push_back(given_up_by_[old] == kNoTask ? out_.new_of(old) : given_up_by_[old]);
       }
-      gather_of_[next_] = put_all(planned.use.stage, planned.gathered, Op::unshard, edges_);
+      gather_of_[next_] = put_all(planned, planned.gathered, Op::unshard, edges_);
     }
   }
 
-  std::uint32_t put_all(std::int32_t stage, std::span<const std::int32_t> units, Op op,
+  std::uint32_t put_all(const PlannedUse& planned, std::span<const std::int32_t> units, Op op,
                         std::span<const std::uint32_t> after) {
+    const std::int32_t stage = planned.use.stage;
     std::uint32_t last = kNoTask;
     for (const std::int32_t u : units) {
       const Unit& unit = units_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(u)];
@@ -144,7 +147,9 @@ class Gathers {
       if (op == Op::unshard) {
         task.lane = Lane::gather;
         task.comm = Comm::all_gather;
-        task.peer = groups_.of(rank_, unit.group, "unit of stage " + std::to_string(stage));
+        const bool from_secondary = planned.from_secondary && unit.group == GroupKind::data;
+        task.peer = groups_.of(rank_, from_secondary ? GroupKind::secondary : unit.group,
+                               "unit of stage " + std::to_string(stage));
         task.amount = unit.parameter_bytes;
       }
       last = out_.put(task, after);
@@ -189,6 +194,8 @@ std::vector<GradientBucket> buckets_of(std::span<const Unit> units) {
 
 void shard_parameters(Step& step, std::span<const std::vector<Unit>> units, const ShardingOptions& options) {
   LOCKSTEP_CHECK(units.size() == step.rank_of_stage.size(), "units of each stage");
+  LOCKSTEP_CHECK(!options.secondary || options.keep == Keep::while_used,
+                 "a secondary copy is made as units are given up");
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
     RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];

@@ -50,6 +50,10 @@ struct ShardingOptions {
   bool gather_again_after_recompute = false;
   // The tile that a task is of; -1: of none. Where no unit is a tile's it is not asked.
   std::int32_t (*tile_of)(const Task& task) = [](const Task& /*task*/) { return -1; };
+  // Only forwards gather units of GroupKind::data over all of that group; all other uses gather them over
+  // GroupKind::secondary, from the copy that a forward's RESHARD leaves (ZeRO++'s hpZ: Wang et al. 2023,
+  // arXiv:2306.10209, section 4.2). With Keep::while_used only, as a backward may not find its unit gathered.
+  bool secondary = false;
 };
 
 // `units`: for each stage of the step. F, B, I and recomputation need their unit; W does not. An action without parts

@@ -9,6 +9,7 @@
 #include "schedules/every_schedule.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
+#include "schedules/step/check_step.h"
 #include "schedules/step/count.h"
 #include "schedules/step/simple_play.h"
 
@@ -64,6 +65,33 @@ TEST(Sharding, BytesOnTheWireAreThoseOfTheFormulas) {
     EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::until_backward)), 2 * m);
     EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::always)), m + 1);
     EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::always, false)), 2);
+  }
+}
+
+// ZeRO++'s hpZ: all of a backward's gathers, half of all, are among neighbours.
+TEST(Sharding, BackwardsGatherFromTheSecondaryCopy) {
+  for (const std::int32_t m : {1, 3}) {
+    Step step = one_stage(m);
+    step.groups.push_back({GroupKind::secondary, {0}, 2});
+    reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter, .every_microbatch = true});
+    shard_parameters(step, units_of(step), {.secondary = true});
+    EXPECT_DOUBLE_EQ(sent(step), 2 * m);
+    EXPECT_DOUBLE_EQ(count_sent(step)[0].of(GroupKind::secondary), m * kUnits * kUnitBytes / 2.0);
+    EXPECT_TRUE(check_step(step, 1).empty());
+  }
+  Step without = one_stage(1);
+  EXPECT_THROW(shard_parameters(without, units_of(without), {.secondary = true}), core::Error) << "no such group";
+}
+
+// What leaves a node of 4 of 16 ranks, a rank's mean.
+TEST(SentBytes, BeyondASwitchOnlyAllToAllsSendWhatEachHas) {
+  EXPECT_DOUBLE_EQ(beyond_bytes(Comm::all_gather, 1600, 16, 4), 1600 * 3 / 4.0 / 4);
+  EXPECT_DOUBLE_EQ(beyond_bytes(Comm::reduce_scatter, 1600, 16, 4), 1600 * 3 / 4.0 / 4);
+  EXPECT_DOUBLE_EQ(beyond_bytes(Comm::all_reduce, 1600, 16, 4), 2 * 1600 * 3 / 4.0 / 4);
+  EXPECT_DOUBLE_EQ(beyond_bytes(Comm::all_to_all, 1600, 16, 4), 1600 * 12 / 16.0);
+  EXPECT_DOUBLE_EQ(beyond_bytes(Comm::all_gather, 1600, 16, 16), 0);
+  for (const Comm comm : {Comm::all_gather, Comm::all_reduce, Comm::all_to_all}) {
+    EXPECT_DOUBLE_EQ(beyond_bytes(comm, 1600, 16, 1), wire_bytes(comm, 1600, 16));
   }
 }
 

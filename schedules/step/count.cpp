@@ -10,6 +10,17 @@ double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks) {
   return comm == Comm::all_reduce ? 2 * share : share;
 }
 
+double beyond_bytes(Comm comm, std::int64_t payload, std::int64_t ranks, std::int64_t together) {
+  if (comm == Comm::none || together >= ranks) return 0;
+  const auto n = static_cast<double>(ranks);
+  const auto k = static_cast<double>(together);
+  const double bytes = static_cast<double>(payload);
+  if (comm == Comm::all_to_all) return bytes * (n - k) / n;
+  if (comm == Comm::shift) return bytes / k;  // of a ring one member's message leaves
+  const double pass = bytes * (n - k) / n / k;
+  return comm == Comm::all_reduce ? 2 * pass : pass;
+}
+
 std::vector<SentBytes> count_sent(const Step& step) {
   std::vector<SentBytes> counts;
   for (const RankStep& rank : step.of_rank) {

@@ -13,6 +13,11 @@ namespace lockstep::schedules {
 // as few as possible, such as a ring: all-reduce 2 S (n-1)/n, a shift S, the others S (n-1)/n.
 double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks);
 
+// Of these, what a rank sends out of its switch (a node, for example), which joins `together` of the group's `ranks`
+// members: the mean of all, by an algorithm that lets as few bytes as possible out. What members of a switch have alike
+// leaves it once, but an all-to-all has nothing alike.
+double beyond_bytes(Comm comm, std::int64_t payload, std::int64_t ranks, std::int64_t together);
+
 struct SentBytes {
   double messages = 0;                                // between stages
   std::array<double, kNumGroupKinds> of_groups = {};  // in collectives

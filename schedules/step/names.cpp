@@ -4,8 +4,9 @@ namespace lockstep::schedules {
 
 std::string_view name_of(GroupKind kind) {
   constexpr std::array<std::string_view, kNumGroupKinds> kNames{
-      "tensor",      "context",      "expert",        "data",       "replicas",      "embedding",   "world",
-      "expert_data", "expert_group", "expert_groups", "tensor_row", "tensor_column", "tensor_depth"};
+      "tensor",      "context",      "expert",        "data",       "replicas",      "embedding",    "world",
+      "expert_data", "expert_group", "expert_groups", "tensor_row", "tensor_column", "tensor_depth", "secondary",
+      "near",        "far"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

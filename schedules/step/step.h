@@ -52,8 +52,13 @@ enum class GroupKind : std::uint8_t {
   tensor_row,
   tensor_column,
   tensor_depth,
+  secondary,  // ranks among which the secondary copy of sharded weights is spread (ZeRO++'s hpZ)
+  // Two hops of a reduce-scatter over `data` (ZeRO++'s qgZ): neighbours, and the ranks with the same place among
+  // theirs.
+  near,
+  far,
 };
-inline constexpr std::size_t kNumGroupKinds = 13;
+inline constexpr std::size_t kNumGroupKinds = 16;
 std::string_view name_of(GroupKind kind);
 std::string_view name_of(Lane lane);
 std::string_view name_of(Comm comm);

@@ -1,5 +1,6 @@
 #include "schedules/step/unfold.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -33,6 +34,17 @@ class Unfolding {
       }
     }
     made_.of_rank.push_back(std::move(copy));
+    add_hops(place, rank);
+  }
+
+  // The groups of a reduction's hops, whose task names the group of both.
+  void add_hops(std::int32_t place, std::int32_t rank) {
+    for (std::size_t g = 0; g < pipeline_.groups.size(); ++g) {
+      const Group& group = pipeline_.groups[g];
+      const bool is_hop = group.kind == GroupKind::near || group.kind == GroupKind::far;
+      const bool is_in = std::find(group.ranks.begin(), group.ranks.end(), place) != group.ranks.end();
+      if (is_hop && is_in) whole_group(static_cast<std::int32_t>(g), rank);
+    }
   }
 
   // Asked once for each folded group and rank; a group is told by its first member.

@@ -64,6 +64,22 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
   return all;
 }
 
+// Of what a rank sends, the bytes that leave its switch of a level.
+double sent_beyond(const schedules::Step& step, std::size_t rank, std::size_t level, const Machine& machine,
+                   std::span<const std::int64_t> places, std::span<const std::vector<std::int64_t>> members) {
+  const auto switch_of = [&](std::size_t r) { return places[r] / machine.levels[level].ranks; };
+  double bytes = 0;
+  for (const schedules::Task& task : step.of_rank[rank].tasks) {
+    const auto peer = static_cast<std::size_t>(std::max(task.peer, 0));
+    if (schedules::is_send(task.op)) {
+      if (switch_of(peer) != switch_of(rank)) bytes += static_cast<double>(task.amount);
+    } else if (task.comm != schedules::Comm::none) {
+      bytes += schedules::beyond_bytes(task.comm, task.amount, step.groups[peer].size(), members[peer][level]);
+    }
+  }
+  return bytes;
+}
+
 // Of a rank, those that take longest together first.
 std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::size_t rank, const Machine& machine,
                                              std::span<const std::vector<std::int64_t>> members) {
@@ -253,9 +269,15 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   Prediction made;
   std::vector<std::int64_t> places = all_ranks ? all_places(layout) : places_of_pipeline(layout);
   made.sent = schedules::count_sent(step);
+  const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
+  for (std::size_t rank = 0; rank < step.of_rank.size(); ++rank) {
+    std::vector<double>& of_rank = made.sent_beyond.emplace_back();
+    for (std::size_t level = 0; level + 1 < machine.levels.size(); ++level) {
+      of_rank.push_back(sent_beyond(step, rank, level, machine, places, members));
+    }
+  }
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   Simulation simulation = run(priced, layout, machine, std::move(places), members);
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;

@@ -74,6 +74,8 @@ struct Prediction {
   double tokens_per_s = 0;  // of all ranks
 
   std::vector<schedules::SentBytes> sent;  // by each rank that was simulated
+  // [rank][level but the last]: of these, bytes that leave one switch of the level (schedules::beyond_bytes).
+  std::vector<std::vector<double>> sent_beyond;
   // Of the busiest rank, those that take longest together first; none where collectives are plans.
   std::vector<TakenCollectives> collectives;
 

@@ -64,6 +64,10 @@ TEST(DistantMemory, ShardsInReplicas) {
   expect_the_same_far_away(few_steps({.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000}));
 }
 
+TEST(DistantMemory, ASecondaryCopy) {
+  expect_the_same_far_away(few_steps({.dp = 4, .zero = 3, .secondary_ranks = 2, .bucket_cap_bytes = 20'000}));
+}
+
 TEST(DistantMemory, TensorParallel) {
   TrainOptions options = few_steps({.tp = 2});
   options.sample_tokens = 2;

@@ -25,6 +25,8 @@ const std::vector<std::string>& layouts() {
       "dp=2,dtype=f32,zero=3,reshard=no,recompute=selective",
       "dp=4,dtype=bf16,zero=3,shard_ranks=2,batch=8,microbatch=1,overlap_params=no",
       "dp=4,dtype=f32,zero=2,shard_ranks=2,batch=8,microbatch=1",
+      "dp=4,dtype=bf16,zero=3,secondary_ranks=2,batch=8,microbatch=1",
+      "pp=2,dp=4,dtype=f32,zero=3,secondary_ranks=2,batch=8,microbatch=1,recompute=full",
       "dp=1,dtype=f32,recompute=full,early_stop=yes",
       "dp=1,dtype=f32,recompute=full",
       "dp=1,dtype=bf16,recompute=full,recompute_every=2,batch=2,microbatch=1",

@@ -167,6 +167,10 @@ TEST(QueuedTrainer, ShardsInReplicas) {
   expect_the_same_queued(few_steps({.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000}));
 }
 
+TEST(QueuedTrainer, ASecondaryCopy) {
+  expect_the_same_queued(few_steps({.dp = 4, .zero = 3, .secondary_ranks = 2, .microbatches = 2}));
+}
+
 TEST(QueuedTrainer, TensorParallel) {
   expect_the_same_queued(few_steps({.tp = 2}));
   expect_the_same_queued(few_steps({.tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full}));
@@ -276,6 +280,7 @@ TEST(QueuedTrainer, AStepAsAGraph) {
   std::vector<workload::Layout> layouts{
       {.microbatches = 2},
       {.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000},
+      {.dp = 4, .zero = 3, .secondary_ranks = 2, .bucket_cap_bytes = 20'000},
       {.dp = 2, .tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full},
   };
   for (const std::int32_t zero : {0, 1, 2, 3}) {

@@ -26,6 +26,7 @@ CollectiveOptions collectives_of(const TrainOptions& options) {
   return {.algorithm = options.algorithm,
           .compression = options.layout.compression,
           .compresses_scatters = replicas_of(options.layout) == 1,
+          .near_ranks = options.layout.near_ranks,
           .weights = options.layout.weight_compression,
           .seed = options.seed};
 }

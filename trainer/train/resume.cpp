@@ -3,6 +3,9 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/hugging_face_config.h"
@@ -15,6 +18,25 @@ namespace {
 
 constexpr const char* kDtype = "dtype";
 constexpr const char* kGemm = "gemm";
+constexpr const char* kOwers = "errors_of";
+
+// Errors of compressed gradients are of a bucket and a rank: the part of the layout that says which rank has which
+// buckets, and how they are reduced. Empty: nothing is remembered.
+std::string owers_of(const workload::Layout& layout) {
+  if (!layout.compression.remembers()) return "";
+  workload::Layout owers{.dp = layout.dp, .tp = layout.tp, .pp = layout.pp, .cp = layout.cp, .ep = layout.ep};
+  owers.order = layout.order;
+  owers.zero = layout.zero;
+  owers.shard_ranks = layout.shard_ranks;
+  owers.near_ranks = layout.near_ranks;
+  owers.schedule = layout.schedule;
+  owers.chunks = layout.chunks;
+  owers.layers_of = layout.layers_of;
+  owers.bucket_cap_bytes = layout.bucket_cap_bytes;
+  owers.gather_lists = layout.gather_lists;
+  owers.compression = layout.compression;
+  return text_of(owers);
+}
 
 // The numbers that weights do not go with another model by: those that GPT-2 has, and what rotary positions add. Shapes
 // of tensors say the rest.
@@ -45,6 +67,7 @@ std::map<std::string, std::string> layout_of(const TrainOptions& options) {
                                          {"pp", std::to_string(layout.pp)},
                                          {"zero", std::to_string(layout.zero)},
                                          {"shard_ranks", std::to_string(layout.shard_ranks)},
+                                         {kOwers, owers_of(layout)},
                                          {"schedule", layout.schedule}};
   if (layout.delayed_update) all["delayed_update"] = "yes";
   return all;
@@ -154,6 +177,76 @@ class RouterBiases {
   std::deque<std::vector<float>> values_;
 };
 
+// What compressed reductions remember (parallel::CompressionState), of each rank and bucket: its own, as each rank owes
+// what it has not sent. For as long as the pieces are used.
+class Residuals {
+ public:
+  explicit Residuals(RankTrainer& trainer) : trainer_(trainer) {}
+
+  void add_to(Held& held) {
+    for (auto& [bucket, state] : trainer_.model().collectives().states()) {
+      add(name_of(bucket, kCalls), calls_.emplace_back(numbers_of(state.calls)), held);
+      for (std::size_t k = 0; k < state.kept().size(); ++k) {
+        const kernels::InOut& kept = state.kept()[k];
+        held.pieces.push_back({held.tensors.size(), 0, kept.elems, kept.as<float>()});
+        held.tensors.push_back({name_of(bucket, std::to_string(k)), {kept.elems}});
+      }
+    }
+  }
+  // Before the first step.
+  void read_from(Checkpoint& checkpoint) {
+    for (const RankStage& stage : trainer_.model().stages()) {
+      for (std::int32_t part = 0; part < stage.store->num_buckets(); ++part) read({stage.stage, part}, checkpoint);
+    }
+  }
+
+ private:
+  using Bucket = StepCollectives::Bucket;
+  static constexpr const char* kCalls = "calls";
+  static constexpr std::int64_t kDigit = 1 << 24;  // whole numbers below it are exact in f32
+
+  static std::vector<float> numbers_of(std::int64_t calls) {
+    return {static_cast<float>(calls % kDigit), static_cast<float>(calls / kDigit)};
+  }
+  std::string name_of(const Bucket& bucket, const std::string& what) const {
+    return fmt::format("residual.{}.{}.{}.{}", trainer_.model().rank(), bucket.first, bucket.second, what);
+  }
+  static void add(const std::string& name, std::vector<float>& values, Held& held) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    held.pieces.push_back({held.tensors.size(), 0, count, values.data()});
+    held.tensors.push_back({name, {count}});
+  }
+  // Empty: the checkpoint has none of the name.
+  static std::vector<float> values_of(const std::string& name, Checkpoint& checkpoint) {
+    const auto found = checkpoint.tensors().find(name);
+    if (found == checkpoint.tensors().end()) return {};
+    std::vector<float> values(static_cast<std::size_t>(elems_of(found->second)));
+    Held held;
+    add(name, values, held);
+    checkpoint.read(held.tensors, held.pieces);
+    return values;
+  }
+  void read(const Bucket& bucket, Checkpoint& checkpoint) {
+    const std::vector<float> calls = values_of(name_of(bucket, kCalls), checkpoint);
+    if (calls.size() != 2) return;
+    std::vector<std::vector<float>> kept;
+    const auto next = [&] { return values_of(name_of(bucket, std::to_string(kept.size())), checkpoint); };
+    for (std::vector<float> values = next(); !values.empty(); values = next()) kept.push_back(std::move(values));
+    parallel::CompressionState& state = trainer_.model().collectives().states()[bucket];
+    state.calls = static_cast<std::int64_t>(calls[0]) + kDigit * static_cast<std::int64_t>(calls[1]);
+    state.restore(std::move(kept));
+  }
+
+  RankTrainer& trainer_;
+  std::deque<std::vector<float>> calls_;
+};
+
+// Of the run that wrote a checkpoint.
+std::string owers_of(const Manifest& manifest) {
+  const auto found = manifest.layout.find(kOwers);
+  return found == manifest.layout.end() ? "" : found->second;
+}
+
 void save_to(const std::string& folder, RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
@@ -161,6 +254,8 @@ void save_to(const std::string& folder, RankTrainer& trainer, const TrainOptions
   histories.add_to(held);
   RouterBiases biases(trainer);
   biases.add_to(held);
+  Residuals residuals(trainer);
+  residuals.add_to(held);
   save_checkpoint(folder, manifest_of(trainer, options, step), held.tensors, held.pieces, ranks_of(trainer),
                   options.checkpoints_kept);
 }
@@ -181,10 +276,21 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
   for (RankStage& stage : trainer.model().stages()) state_was_read(*stage.store);
   Fp8Histories(trainer).read_from(checkpoint);
   RouterBiases(trainer).read_from(checkpoint);
+  if (owers_of(manifest) == owers_of(options.layout)) Residuals(trainer).read_from(checkpoint);
   trainer.gather_weights();
   trainer.loss_scale() = {static_cast<float>(manifest.reals.at("loss_scale")),
                           static_cast<std::int32_t>(manifest.integers.at("good_steps"))};
   return manifest.step;
+}
+
+std::string note_on_resume(const TrainOptions& options, const std::string& path) {
+  const std::string theirs = owers_of(Checkpoint(path).manifest());
+  const std::string mine = owers_of(options.layout);
+  if (theirs == mine) return "";
+  if (theirs.empty()) return "the checkpoint has no errors of compressed gradients: feedback begins with none";
+  return "errors of compressed gradients in the checkpoint are left out, as they are of " + theirs +
+         (mine.empty() ? "; gradients are sent whole now"
+                       : ", and this run is " + mine + ": feedback begins with none");
 }
 
 std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {

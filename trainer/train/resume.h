@@ -1,4 +1,5 @@
-// Checkpoints of a training run: what each rank owns of the master weights and both moments, and where the run is.
+// Checkpoints of a training run: what each rank owns of the master weights and both moments, what it has not sent yet
+// of compressed gradients, and where the run is.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,10 @@ namespace lockstep::trainer {
 void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step);
 // Whatever layout wrote it. Returns the steps that were done. Throws a usage Error if it is of another model.
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
+
+// A line where the run cannot go on with what compressed gradients still owe in the checkpoint, or with none: where
+// another layout or another compression wrote it. Else empty.
+std::string note_on_resume(const TrainOptions& options, const std::string& path);
 
 // TrainOptions::gemm of the run that wrote it, if that computed in this dtype: with it the run goes on with the same
 // bits. Empty if it does not say.

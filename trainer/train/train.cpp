@@ -31,6 +31,8 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   const bool tells = trainer.model().rank() == 0;
   if (!options.init_from.empty()) init_run(trainer, options, options.init_from);
   const std::int64_t done = options.resume.empty() ? 0 : resume_run(trainer, options, options.resume);
+  const std::string note = tells && !options.resume.empty() ? note_on_resume(options, options.resume) : "";
+  if (!note.empty()) observer.note(note);
   for (std::int64_t step = done + 1; step <= options.steps; ++step) {
     const std::vector<StepReport> round = trainer.train_round(step);
     const std::int64_t first = std::exchange(step, round.back().step);

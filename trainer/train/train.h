@@ -17,6 +17,7 @@ struct TrainObserver {
   std::function<void(const StepReport&, const schedules::StepTimeline&)> step = [](const StepReport&,
                                                                                    const schedules::StepTimeline&) {};
   std::function<void(std::int64_t step, double loss)> validation = [](std::int64_t, double) {};
+  std::function<void(const std::string&)> note = [](const std::string&) {};  // a line about what the run starts from
 };
 
 // The same on all ranks; filled in on rank 0's process.

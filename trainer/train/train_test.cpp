@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/error.h"
@@ -163,6 +164,33 @@ TEST(SameBits, OfSetsOfAllRanksAndOfOne) {
   }
 }
 
+// Weights are gathered from another copy of the same: hpZ, with weights as they are and as codes.
+TEST(SameBits, OfASecondaryCopyOfTheWeights) {
+  const std::vector<workload::Layout> layouts{
+      {.dp = 4, .zero = 3, .microbatches = 2},
+      {.dp = 4, .zero = 3, .weight_compression = workload::CompressionWay::int8},
+      {.dp = 4, .zero = 3, .recompute = workload::Recompute::full, .prefetch = false},
+      {.dp = 4, .tp = 2, .pp = 2, .zero = 3, .microbatches = 2}};
+  for (const workload::Layout& plain : layouts) {
+    workload::Layout secondary = plain;
+    secondary.secondary_ranks = 2;
+    expect_same_steps(run(plain), run(secondary), text_of(secondary));
+  }
+}
+
+// Gradients as codes, neighbours first: close to one hop's losses.
+TEST(TwoHops, TrainNearlyAsOneHopDoes) {
+  for (const std::int32_t zero : {1, 2, 3}) {
+    workload::Layout layout{.dp = 4, .zero = zero, .microbatches = 2, .compression = workload::CompressionWay::int8};
+    const TrainResult one = run(layout);
+    layout.near_ranks = 2;
+    const TrainResult two = run(layout);
+    ASSERT_EQ(one.steps.size(), two.steps.size());
+    for (std::size_t i = 0; i < one.steps.size(); ++i) EXPECT_NEAR(one.steps[i].loss, two.steps[i].loss, 0.01);
+    EXPECT_NE(one.steps.back().loss, two.steps.back().loss) << "is it another way at all?";
+  }
+}
+
 // What the run's rank 0 has sent in each lane is what the step says of its groups, to the byte.
 TEST(HybridSharding, SendsWhatTheStepCounts) {
   for (const std::int32_t zero : {1, 2, 3}) {
@@ -293,6 +321,41 @@ TEST(Resume, GivesTheSameBits) {
       }
     }
   }
+}
+
+// What has not been sent yet, and PowerSGD's Q, are in checkpoints.
+TEST(Resume, GivesTheSameBitsWithCompressedGradients) {
+  using Case = std::tuple<const char*, std::int32_t, std::int32_t>;
+  for (const auto& [way, zero, near_ranks] :
+       {Case{"topk:density=0.05", 0, 0}, Case{"sign", 0, 0}, Case{"randomk:density=0.1", 0, 0},
+        Case{"powersgd:rank=2", 0, 0}, Case{"int4:feedback=1", 3, 0}, Case{"int4:feedback=1", 2, 2}}) {
+    workload::Layout layout{.dp = 4, .zero = zero, .near_ranks = near_ranks, .microbatches = 2};
+    layout.bucket_cap_bytes = 20'000;
+    layout.compression = workload::parse_compression(way);
+    const TrainResult at_once = run(options_of(layout));
+    const std::vector<StepReport> in_two = resumed(layout, layout, core::DType::f32);
+    ASSERT_EQ(in_two.size(), at_once.steps.size());
+    for (std::size_t i = 0; i < in_two.size(); ++i) {
+      EXPECT_EQ(in_two[i].loss, at_once.steps[i].loss) << text_of(layout) << ", step " << i + 1;
+    }
+  }
+}
+
+TEST(Resume, SaysWhatBecomesOfErrorsOfCompressedGradients) {
+  const TemporaryFolder folder;
+  TrainOptions options = options_of({.dp = 2, .compression = workload::CompressionWay::sign}, 2);
+  options.checkpoint_folder = folder / "checkpoints";
+  run(options);
+  const auto note = [&](const workload::Layout& layout) {
+    return note_on_resume(options_of(layout), options.checkpoint_folder);
+  };
+  EXPECT_EQ(note({.dp = 2, .compression = workload::CompressionWay::sign}), "");
+  EXPECT_EQ(note({.dp = 2, .microbatches = 2, .compression = workload::CompressionWay::sign}), "");
+  EXPECT_NE(note({.dp = 4, .compression = workload::CompressionWay::sign}).find("this run is tp=1,pp=1,dp=4"),
+            std::string::npos);
+  EXPECT_NE(note({.dp = 2}).find("are left out"), std::string::npos);
+  EXPECT_EQ(resumed({.dp = 2, .compression = workload::CompressionWay::sign}, {.dp = 4}, core::DType::f32).size(),
+            run(workload::Layout{}).steps.size());
 }
 
 TEST_F(Layouts, ARunGoesOnInAnotherLayout) {

@@ -25,6 +25,8 @@ class ChannelMap {
   std::size_t of_peers(std::int32_t rank) const { return of_peers_.at(rank); }
 
  private:
+  void add(schedules::Lane lane, const schedules::Group& group);
+
   std::vector<backends::Channel> channels_;
   std::map<std::pair<schedules::Lane, backends::Channel>, std::size_t> index_;
   std::map<std::int32_t, std::size_t> of_peers_;  // by rank

@@ -40,6 +40,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
   const workload::ShardPlace shared = shard_place(layout_, place_, false);
   const workload::ShardPlace of_experts = shard_place(layout_, place_, true);
   const workload::OffloadPlaces& places = layout_.offload;
+  const workload::ShardPlace secondary = secondary_place(layout_, place_);
   parallel::StoreOptions options{.compute = shape.layout.compute,
                                  .gradient = layout_.gradient,
                                  .zero = zero_of(layout_),
@@ -47,6 +48,8 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
                                  .shard = shared.shard,
                                  .expert_shards = of_experts.shards,
                                  .expert_shard = of_experts.shard,
+                                 .secondary_ranks = secondary.shards,
+                                 .secondary_rank = secondary.shard,
                                  .frees_gradients = layout_.update == workload::Update::per_bucket,
                                  .offload = {.optimizer = rooms(places.optimizer),
                                              .gradients = rooms(places.gradients),
@@ -59,6 +62,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
     options.offload.counts_in_norm = [this, plan = stage.plan](std::size_t parameter) {
       return workload::counts_in_norm(*plan, parameter, layout_, place_);
     };
+    options.has_secondary = has_secondary(*stage.plan, layout_);
     stage.store = std::make_unique<parallel::ParameterStore>(
         memory_, where, parameters_of(shape.model, layout_, stage.plan->place, shape.expert_rank), shape.tensor,
         stage.plan->buckets, options);

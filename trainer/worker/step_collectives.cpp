@@ -1,11 +1,13 @@
 #include "trainer/worker/step_collectives.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/random.h"
+#include "kernels/gemm/gemm.h"
 #include "schedules/step/count.h"
 
 namespace lockstep::trainer {
@@ -49,7 +51,10 @@ StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& cha
       lane_pool_(1),
       lane_(lane_pool_),
       weight_pool_(1),
-      weight_lane_(weight_pool_) {}
+      weight_lane_(weight_pool_) {
+  kernels::choose_gemms_by_rule(
+      lane_);  // PowerSGD's products: each rank makes them for itself, and all have one result
+}
 
 StepCollectives::Sends StepCollectives::sends(const schedules::Task& task, const schedules::Group& group,
                                               core::DType dtype) const {
@@ -64,30 +69,57 @@ StepCollectives::Sends StepCollectives::sends(const schedules::Task& task, const
   }
   if (task.comm == Comm::all_reduce && (in_data || group.kind == GroupKind::replicas)) return Sends::compressed_sum;
   const bool scatters = task.comm == Comm::reduce_scatter && in_data && options_.compresses_scatters;
-  return scatters ? Sends::compressed_scatter : Sends::elements;
+  if (!scatters) return Sends::elements;
+  return options_.near_ranks > 0 ? Sends::two_hop_scatter : Sends::compressed_scatter;
 }
 
-double StepCollectives::least_bytes(Sends sends, const schedules::Task& task, std::int64_t count, std::int64_t ranks,
-                                    std::int64_t payload) const {
-  const auto n = static_cast<int>(ranks);
+double StepCollectives::sent_bytes(schedules::Lane lane) const {
+  const auto first = sent_bytes_.begin() + static_cast<std::ptrdiff_t>(place_of(lane, schedules::GroupKind{}));
+  return std::accumulate(first, first + schedules::kNumGroupKinds, 0.0);
+}
+
+void StepCollectives::count_sent(Sends sends, const schedules::Task& task, const schedules::Group& group,
+                                 std::int64_t count, std::int64_t payload) {
+  using schedules::GroupKind;
+  const auto ranks = static_cast<int>(group.ranks.size());
+  const auto add = [&](GroupKind kind, double bytes) { sent_bytes_[place_of(task.lane, kind)] += bytes; };
+  const auto add_exchange = [&](GroupKind kind, const workload::CompressedExchange& exchange, int among) {
+    add(kind, static_cast<double>(wire_bytes(exchange, among)));
+  };
+  const workload::Compression& compression = options_.compression;
   switch (sends) {
     case Sends::elements:
-      return schedules::wire_bytes(task.comm, payload, ranks);
+      return add(group.kind, schedules::wire_bytes(task.comm, payload, ranks));
     case Sends::compressed_sum:
-      return static_cast<double>(workload::wire_bytes(options_.compression, count, n));
+      return add(group.kind, static_cast<double>(workload::wire_bytes(compression, count, ranks)));
     case Sends::compressed_scatter:
-      return static_cast<double>(wire_bytes(workload::scatter_of(options_.compression, count * ranks, ranks), n));
-    default:
-      return static_cast<double>(wire_bytes(workload::weight_gather_of(options_.weights, count * ranks, ranks), n));
+      return add_exchange(group.kind, workload::scatter_of(compression, count * ranks, ranks), ranks);
+    case Sends::two_hop_scatter: {
+      const auto hops = workload::two_hops_of(compression, count * ranks, ranks, options_.near_ranks);
+      add_exchange(GroupKind::near, hops.near, options_.near_ranks);
+      return add_exchange(GroupKind::far, hops.far, ranks / options_.near_ranks);
+    }
+    case Sends::weight_codes:
+      return add_exchange(group.kind, workload::weight_gather_of(options_.weights, count * ranks, ranks), ranks);
   }
+}
+
+std::size_t StepCollectives::channel_of(const schedules::Step& step, const schedules::Task& task,
+                                        schedules::GroupKind kind) const {
+  const std::int32_t rank = mesh_.messages.rank();
+  const auto found = std::find_if(step.groups.begin(), step.groups.end(), [&](const schedules::Group& group) {
+    return group.kind == kind && std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
+  });
+  LOCKSTEP_CHECK(found != step.groups.end(), "a group of the kind that a collective needs");
+  return channels_.of(task.lane, *found);
 }
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
                           const kernels::Out& output, const Matrix& matrix) {
   if (use_ == CollectiveUse::leave_out) return;
   const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
-  if (task.comm == Comm::shift) return shift(task, group, input, output, matrix);
-  if (matrix != nullptr) return run_ragged(channels_.of(task.lane, group), task, input, output, matrix);
+  if (task.comm == Comm::shift) return shift(step, task, group, input, output, matrix);
+  if (matrix != nullptr) return run_ragged(group, task, input, output, matrix);
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
   const Sends sent = sends(task, group, output.dtype);
   const bool typed = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter || sent == Sends::weight_codes;
@@ -99,7 +131,7 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   const auto* const in = static_cast<const std::byte*>(input.data);
   const auto* const out = static_cast<const std::byte*>(output.data);
   const bool in_place = in < out + output.elems * elem_bytes && out < in + input.elems * elem_bytes;
-  const bool sums = sent == Sends::compressed_sum || sent == Sends::compressed_scatter;
+  const bool sums = sent != Sends::elements && sent != Sends::weight_codes;
   const Key key{channels_.of(task.lane, group),
                 task.comm,
                 typed ? count : count * elem_bytes,
@@ -107,29 +139,29 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
                 in_place,
                 nullptr,
                 sums && options_.compression.remembers() ? Bucket{task.stage, task.part} : kAnyBucket};
-  collectives::Collective& collective = *prepared(task, group, key).collective;
+  collectives::Collective& collective = *prepared(step, task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.data, output.data);
-  sent_bytes_[static_cast<std::size_t>(task.lane)] += least_bytes(sent, task, count, ranks, payload);
+  count_sent(sent, task, group, count, payload);
 }
 
 // Messages of sizes by pair, most of them none: an all-to-all of such blocks.
-void StepCollectives::shift(const schedules::Task& task, const schedules::Group& group, const kernels::In& input,
-                            const kernels::Out& output, const Matrix& bytes_of_pairs) {
+void StepCollectives::shift(const schedules::Step& step, const schedules::Task& task, const schedules::Group& group,
+                            const kernels::In& input, const kernels::Out& output, const Matrix& bytes_of_pairs) {
   LOCKSTEP_CHECK(bytes_of_pairs != nullptr, "a shift knows what it moves");
   const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs, kAnyBucket};
-  collectives::Collective& collective = *prepared(task, group, key).collective;
+  collectives::Collective& collective = *prepared(step, task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.given() ? input.data : &nothing_, output.given() ? output.data : &nothing_);
-  sent_bytes_[static_cast<std::size_t>(task.lane)] +=
-      static_cast<double>(kernels::size_bytes(input.dtype, input.elems));
+  sent_bytes_[place_of(task.lane, group.kind)] += static_cast<double>(kernels::size_bytes(input.dtype, input.elems));
 }
 
-void StepCollectives::run_ragged(std::size_t channel, const schedules::Task& task, const kernels::In& input,
+void StepCollectives::run_ragged(const schedules::Group& group, const schedules::Task& task, const kernels::In& input,
                                  const kernels::Out& output,
                                  const std::shared_ptr<const collectives::CountMatrix>& matrix) {
   const collectives::Operation operation{
       .kind = Kind::all_to_all_v, .count = 0, .dtype = output.dtype, .op = core::ReduceOp::sum, .matrix = matrix};
+  const std::size_t channel = channels_.of(task.lane, group);
   auto& kept = ragged_[static_cast<std::size_t>(task.lane)];
   kept.push_back(
       mesh_.prepare(channel, operation, algorithm_for(operation.kind, matrix->num_ranks, options_.algorithm)));
@@ -139,31 +171,36 @@ void StepCollectives::run_ragged(std::size_t channel, const schedules::Task& tas
   const auto own = static_cast<int>(std::find(members.begin(), members.end(), mesh_.messages.rank()) - members.begin());
   std::int64_t elems = 0;
   for (int to = 0; to < matrix->num_ranks; ++to) elems += to == own ? 0 : matrix->at(own, to);
-  sent_bytes_[static_cast<std::size_t>(task.lane)] +=
+  sent_bytes_[place_of(task.lane, group.kind)] +=
       static_cast<double>(elems) * static_cast<double>(core::size_of(output.dtype));
 }
 
 void StepCollectives::count_again(const SentBytes& sent) {
-  for (std::size_t lane = 0; lane < sent.size(); ++lane) sent_bytes_[lane] += sent[lane];
+  for (std::size_t place = 0; place < sent.size(); ++place) sent_bytes_[place] += sent[place];
 }
 
 void StepCollectives::forget() {
   for (auto& [bucket, state] : states_) state.calls = 0;
 }
 
-backends::Prepared StepCollectives::prepare_compressed(Sends sends, const schedules::Group& group, const Key& key) {
+backends::Prepared StepCollectives::prepare_compressed(Sends sends, const schedules::Step& step,
+                                                       const schedules::Task& task, const schedules::Group& group,
+                                                       const Key& key) {
   const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket] = key;
   const auto ranks = static_cast<int>(group.ranks.size());
   const auto rank =
       static_cast<int>(std::find(group.ranks.begin(), group.ranks.end(), mesh_.messages.rank()) - group.ranks.begin());
-  const auto prepare = [this, on = channel](const collectives::Operation& operation, std::string_view algorithm) {
-    return mesh_.prepare(on, operation, algorithm);
+  const auto on = [this](std::size_t of) {
+    return [this, of](const collectives::Operation& operation, std::string_view algorithm) {
+      return mesh_.prepare(of, operation, algorithm);
+    };
   };
+  const auto prepare = on(channel);
   if (sends == Sends::weight_codes) {
     return parallel::prepare_weight_gather({options_.weights, count, dtype, ranks, rank}, prepare, memory_,
                                            weight_lane_);
   }
-  const bool scatters = sends == Sends::compressed_scatter;
+  const bool scatters = sends == Sends::compressed_scatter || sends == Sends::two_hop_scatter;
   const parallel::GradientReduction reduction{
       .compression = options_.compression,
       .elems = scatters ? count * ranks : count,
@@ -174,19 +211,25 @@ backends::Prepared StepCollectives::prepare_compressed(Sends sends, const schedu
       .seed = core::hash64(options_.seed, static_cast<std::uint64_t>(bucket.first),
                            static_cast<std::uint64_t>(bucket.second)),
       .state = bucket == kAnyBucket ? nullptr : &states_[bucket]};
+  if (sends == Sends::two_hop_scatter) {
+    const parallel::TwoHopPlaces places{options_.near_ranks, on(channel_of(step, task, schedules::GroupKind::near)),
+                                        on(channel_of(step, task, schedules::GroupKind::far))};
+    return parallel::prepare_two_hop_scatter(reduction, places, memory_, lane_);
+  }
   return scatters ? parallel::prepare_reduce_scatter(reduction, prepare, memory_, lane_)
                   : parallel::prepare_reduction(reduction, prepare, memory_, lane_);
 }
 
-backends::Prepared& StepCollectives::prepared(const schedules::Task& task, const schedules::Group& group,
-                                              const Key& key) {
+backends::Prepared& StepCollectives::prepared(const schedules::Step& step, const schedules::Task& task,
+                                              const schedules::Group& group, const Key& key) {
   auto& of_lane = prepared_[static_cast<std::size_t>(task.lane)];
   const auto known = of_lane.find(key);
   if (known != of_lane.end()) return known->second;
   const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket] = key;
   const auto ranks = static_cast<int>(group.ranks.size());
   const Sends sent = sends(task, group, dtype);
-  if (sent != Sends::elements) return of_lane.emplace(key, prepare_compressed(sent, group, key)).first->second;
+  if (sent != Sends::elements)
+    return of_lane.emplace(key, prepare_compressed(sent, step, task, group, key)).first->second;
   const collectives::Operation operation{.kind = kind_of(comm),
                                          .count = count,
                                          .dtype = dtype,

@@ -298,7 +298,11 @@ void TrainWorker::gather_weights() {
 }
 
 void TrainWorker::gather(const Task& task) {
-  auto gathering = model_.stage(task.stage).store->gather(model_.bucket_of_unit(task.stage, task.part));
+  using From = parallel::ParameterStore::GatherFrom;
+  const bool in_secondary = step_.groups[static_cast<std::size_t>(task.peer)].kind == GroupKind::secondary;
+  auto gathering =
+      model_.stage(task.stage)
+          .store->gather(model_.bucket_of_unit(task.stage, task.part), in_secondary ? From::secondary : From::shards);
   model_.collectives().run(step_, task, gathering.shard(), gathering.whole());
   std::move(gathering).done();
 }

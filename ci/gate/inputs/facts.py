@@ -43,7 +43,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("overlap.reductions.wrong", WRONG)),
     "simulation": (
         Fact("step_ms", "ms"), Fact("parts_ms.*", "ms"), Fact("memory_bytes.*", "bytes"), Fact("sent_bytes.*", "bytes"),
-        Fact("events", "events")),
+        Fact("sent_beyond_bytes.*", "bytes"), Fact("events", "events")),
     "training": (Fact("memory_bytes.*", "bytes"),),
     "scaling": (),
     "sharding": (

@@ -67,9 +67,11 @@ def scaling_name(line: Scaling) -> str:
 
 
 def sharding_name(line: Sharding) -> str:
+    plus = [f"{name}:{value}" for name in ("secondary_ranks", "weight_compression", "compression", "near_ranks")
+            if (value := getattr(line, name))]
     return _joined(line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
                    "updates:per_bucket" if line.update == "per_bucket" else "",
-                   f"shard_ranks:{line.shard_ranks}", line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
+                   f"shard_ranks:{line.shard_ranks}", *plus, line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
                    f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
 
 

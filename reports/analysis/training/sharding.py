@@ -36,8 +36,9 @@ def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
     grouped: dict[tuple, dict[tuple, Sharding]] = {}
     for one in records.shardings:
         key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
-        grouped.setdefault(key, {})[(one.zero_stage, -one.shard_ranks, not one.prefetch, one.offload or "none",
-                                        one.update or "")] = one
+        row = (one.zero_stage, -one.shard_ranks, -(one.secondary_ranks or 0), one.weight_compression or "", one.compression or "",
+               -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "")
+        grouped.setdefault(key, {})[row] = one
     return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
                  for number, of in enumerate(grouped.values(), start=1))
 
@@ -61,7 +62,15 @@ def stage_text(one: Sharding) -> str:
         return f"replicas{away}"
     over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""
     gathered = "" if one.zero_stage < 3 else ", gathered ahead" if one.prefetch else ", gathered when needed"
-    return f"ZeRO {one.zero_stage}{over}{gathered}{away}"
+    return f"ZeRO {one.zero_stage}{over}{gathered}{plus_text(one)}{away}"
+
+
+def plus_text(one: Sharding) -> str:
+    """What ZeRO++ adds, with the paper's names."""
+    hops = f" in two hops, {one.near_ranks} ranks first" if one.near_ranks else ""
+    return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression else "",
+                    f", secondary copy over {one.secondary_ranks} (hpZ)" if one.secondary_ranks else "",
+                    f", gradients as {one.compression}{hops} (qgZ)" if one.compression else ""))
 
 
 def states_bytes(of: dict[str, float]) -> float:
