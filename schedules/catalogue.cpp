@@ -21,6 +21,10 @@ Schedule eager_1f1b(const PipelineShape& shape);
 Schedule interleaved(const PipelineShape& shape);
 Schedule breadth_first(const PipelineShape& shape);
 Schedule interleaved_zb(const PipelineShape& shape);
+Schedule terapipe(const PipelineShape& shape);
+Schedule seq1f1b(const PipelineShape& shape);
+Schedule seq1f1b_i(const PipelineShape& shape);
+Schedule bpipe(const PipelineShape& shape);
 Schedule zb_v(const PipelineShape& shape);
 Schedule v_half(const PipelineShape& shape);
 Schedule v_min(const PipelineShape& shape);
@@ -58,6 +62,19 @@ std::string for_groups(const PipelineShape& shape) {
   return "microbatches is " + std::to_string(shape.microbatches) + ", which are no " + std::to_string(groups) +
          " equal groups of " + std::to_string(shape.ranks) + " or more; allowed: such as " +
          std::to_string(shape.microbatches - over) + " or " + std::to_string(shape.microbatches - over + groups);
+}
+// Groups of p slices: a microbatch's slices are in one group, or fill several.
+std::string for_sliced_groups(const PipelineShape& shape) {
+  PipelineShape units = shape;
+  units.microbatches *= shape.slices();
+  if (auto few = any_of_several_chunks(shape); !few.empty()) return few;
+  if (shape.slices() > 1 && shape.ranks % shape.slices() != 0) {
+    return "slices is " + std::to_string(shape.slices()) + "; allowed: divisors of the ranks, " +
+           std::to_string(shape.ranks);
+  }
+  if (units.microbatches % shape.ranks == 0 || shape.slices() == 1) return for_groups(shape);
+  return "microbatches x slices is " + std::to_string(units.microbatches) + "; allowed: multiples of the ranks, " +
+         std::to_string(shape.ranks);
 }
 std::string for_2bw(const PipelineShape& shape) {
   return at_least("microbatches", shape.microbatches, shape.ranks);
@@ -103,6 +120,21 @@ constexpr std::array kEntries{
     CatalogueEntry{"interleaved", "interleaved 1F1B", "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2",
                    "(p-1)(f+b)/v, if p divides m", 1, Versions::one, true, interleaved, for_groups,
                    of_chunks_in_groups},
+    CatalogueEntry{"terapipe", "TeraPipe, token slices filled and drained",
+                   "Li et al. 2021 (arXiv:2102.07988), section 3.3; each slice's keys and values serve the next ones",
+                   "(p-1) x (f+b of the longest slice), at any times", 1, Versions::one, false, terapipe, any,
+                   of_slices_filled_and_drained, true},
+    CatalogueEntry{"seq1f1b", "Seq1F1B, token slices", "Sun et al. 2024 (arXiv:2406.03488), section 3.2",
+                   "(p-1)(f+b)/k, if the k slices take equal times", 1, Versions::one, false, seq1f1b, any, of_seq1f1b,
+                   true},
+    CatalogueEntry{"seq1f1b_i", "interleaved Seq1F1B", "Sun et al. 2024 (arXiv:2406.03488), section 3.3",
+                   "(p-1)(f+b)/(v k), if the k slices take equal times and p divides m k", 1, Versions::one, true,
+                   seq1f1b_i, for_sliced_groups, of_seq1f1b_i, true},
+    CatalogueEntry{
+        "bpipe", "BPipe, 1F1B with evenly spread activations",
+        "Kim et al. 2023 (ICML, PMLR 202:16639), section 3: no rank holds more than ceil((p+2)/2) microbatches",
+        "(p-1)(f+b), at any times, if evictions are hidden", 1, Versions::one, false, bpipe, any, fill_and_drain, false,
+        true},
     CatalogueEntry{"breadth_first", "breadth-first, looped", "Lamy-Poirier 2022 (arXiv:2211.05953)",
                    "(p-1)(f+b)/v, if m >= p", 1, Versions::one, true, breadth_first, any_of_several_chunks,
                    of_breadth_first},
@@ -172,6 +204,12 @@ std::string misfit_of(const CatalogueEntry& entry, const PipelineShape& shape) {
   }
   if (!entry.takes_chunks && shape.chunks != 1) {
     return "chunks is " + std::to_string(shape.chunks) + "; allowed: 1, as the schedule has its own stages";
+  }
+  if (!entry.takes_slices && shape.slices() != 1) {
+    return "slices is " + std::to_string(shape.slices()) + "; allowed: 1, as the schedule takes microbatches whole";
+  }
+  for (const std::int64_t tokens : shape.slice_tokens) {
+    if (tokens < 1) return "a slice has " + std::to_string(tokens) + " tokens; allowed: at least 1";
   }
   return entry.misfit(shape);
 }

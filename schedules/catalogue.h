@@ -39,6 +39,8 @@ struct CatalogueEntry {
   std::string (*misfit)(const PipelineShape& shape);
   // Nothing where its assumptions do not hold.
   std::optional<ClosedForm> (*closed_form)(const PipelineShape& shape, const Times& times);
+  bool takes_slices = false;  // of tokens (schedules/slices.h); else microbatches are whole
+  bool evicts = false;        // kept activations to other ranks
 };
 
 std::span<const CatalogueEntry> catalogue();

@@ -32,12 +32,12 @@ class MessageChecker {
 
  private:
   void add(std::int32_t rank, std::size_t index, const std::string& what) {
-    problems_.push_back({rank, index, token_of(s_.of_rank[static_cast<std::size_t>(rank)][index]) + what});
+    problems_.push_back({rank, index, token_of(s_.of_rank[static_cast<std::size_t>(rank)][index], s_.slices()) + what});
   }
 
   void take(std::int32_t rank, std::size_t index, const Action& action) {
     if (is_compute(action.op)) return compute(rank, index, action);
-    if (!is_message(action.op)) return;
+    if (!is_between_stages(action.op)) return;
     if (action.stage < 0 || action.stage >= s_.num_stages() || action.microbatch < 0 ||
         action.microbatch >= s_.num_microbatches) {
       return add(rank, index, ": no such stage or microbatch");
@@ -70,7 +70,7 @@ class MessageChecker {
     for (std::int32_t r = 0; r < s_.num_ranks(); ++r) {
       const auto& list = s_.of_rank[static_cast<std::size_t>(r)];
       for (std::size_t i = 0; i < list.size(); ++i) {
-        if (!is_message(list[i].op)) continue;
+        if (!is_between_stages(list[i].op)) continue;
         const std::size_t place = place_of(s_, message_of(list[i]));
         if (!sent_[place]) add(r, i, ": nobody sends it");
         if (!received_[place]) add(r, i, ": nobody receives it");
@@ -100,12 +100,17 @@ struct Places {
   std::size_t backward = kNowhere;
   std::size_t input_gradient = kNowhere;
   std::size_t weight_gradient = kNowhere;
+  std::size_t evict = kNowhere;
+  std::size_t fetch = kNowhere;
 
   std::size_t& of(Op op) {
     if (op == Op::forward) return forward;
     if (op == Op::backward) return backward;
+    if (op == Op::evict) return evict;
+    if (op == Op::fetch) return fetch;
     return op == Op::input_gradient ? input_gradient : weight_gradient;
   }
+  std::size_t any_backward() const { return backward == kNowhere ? input_gradient : backward; }
 };
 
 class Checker {
@@ -121,6 +126,8 @@ class Checker {
     }
     if (!problems_.empty()) return std::move(problems_);
     for (std::int32_t j = 0; j < s_.num_microbatches; ++j) check_microbatch(j);
+    if (problems_.empty()) check_slices();
+    if (problems_.empty()) check_evictions();
     if (problems_.empty()) check_end();
     if (problems_.empty() && has_messages(s_)) problems_ = check_messages(s_);
     return std::move(problems_);
@@ -128,6 +135,12 @@ class Checker {
 
  private:
   const std::vector<Action>& list(std::int32_t rank) const { return s_.of_rank[static_cast<std::size_t>(rank)]; }
+  std::string text_of(const Action& action) const { return token_of(action, s_.slices()); }
+  std::string microbatch_text(std::int32_t j) const {
+    const std::string text = "microbatch " + std::to_string(j / s_.slices());
+    return s_.slices() == 1 ? text : "slice " + std::to_string(j % s_.slices()) + " of " + text;
+  }
+  std::int32_t rank_of(std::int32_t stage) const { return s_.rank_of_stage[static_cast<std::size_t>(stage)]; }
   Places& places(std::int32_t stage, std::int32_t microbatch) {
     return places_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(s_.num_microbatches) +
                    static_cast<std::size_t>(microbatch)];
@@ -138,17 +151,17 @@ class Checker {
 
   void take(std::int32_t rank, std::size_t index) {
     const Action& action = list(rank)[index];
-    if (!is_compute(action.op)) return;
+    if (!is_compute(action.op) && !is_of_eviction(action.op)) return;
     if (action.stage < 0 || action.stage >= s_.num_stages()) {
-      return add(rank, index, token_of(action) + ": stages are 0 to " + std::to_string(s_.num_stages() - 1));
+      return add(rank, index, text_of(action) + ": stages are 0 to " + std::to_string(s_.num_stages() - 1));
     }
     if (action.microbatch < 0 || action.microbatch >= s_.num_microbatches) {
-      return add(rank, index, token_of(action) + ": microbatches are 0 to " + std::to_string(s_.num_microbatches - 1));
+      return add(rank, index, text_of(action) + ": microbatches are 0 to " + std::to_string(s_.num_microbatches - 1));
     }
     const std::int32_t owner = s_.rank_of_stage[static_cast<std::size_t>(action.stage)];
-    if (owner != rank) return add(rank, index, token_of(action) + ": the stage is on rank " + std::to_string(owner));
+    if (owner != rank) return add(rank, index, text_of(action) + ": the stage is on rank " + std::to_string(owner));
     std::size_t& place = places(action.stage, action.microbatch).of(action.op);
-    if (place != kNowhere) return add(rank, index, token_of(action) + " a second time");
+    if (place != kNowhere) return add(rank, index, text_of(action) + " a second time");
     place = index;
   }
 
@@ -160,7 +173,7 @@ class Checker {
       if (places(first, microbatch).forward == kNowhere) continue;
       if (pipe >= 0) {
         return add(s_.rank_of_stage[static_cast<std::size_t>(first)], places(first, microbatch).forward,
-                   "microbatch " + std::to_string(microbatch) + " goes through pipe " + std::to_string(pipe) + ", too");
+                   microbatch_text(microbatch) + " goes through pipe " + std::to_string(pipe) + ", too");
       }
       pipe = k;
     }
@@ -171,7 +184,7 @@ class Checker {
   void check_stage(std::int32_t stage, std::int32_t microbatch, bool expected) {
     const Places& at = places(stage, microbatch);
     const std::int32_t rank = s_.rank_of_stage[static_cast<std::size_t>(stage)];
-    const std::string of = " of microbatch " + std::to_string(microbatch) + " at stage " + std::to_string(stage);
+    const std::string of = " of " + microbatch_text(microbatch) + " at stage " + std::to_string(stage);
     const auto missing = [&](std::string_view what) { add(rank, list(rank).size(), std::string(what) + of); };
     const bool any = at.forward != kNowhere || at.backward != kNowhere || at.input_gradient != kNowhere ||
                      at.weight_gradient != kNowhere;
@@ -194,11 +207,63 @@ class Checker {
     }
   }
 
+  // The slices of a microbatch go through one pipe, in order: a slice needs the keys and values of those before it,
+  // whose gradients need its backward.
+  void check_slices() {
+    for (std::int32_t j = 0; j < s_.num_microbatches; ++j) {
+      if (j % s_.slices() == 0) continue;
+      for (std::int32_t stage = 0; stage < s_.num_stages(); ++stage) {
+        const Places& earlier = places(stage, j - 1);
+        const Places& later = places(stage, j);
+        if (later.forward == kNowhere) continue;
+        const std::int32_t rank = rank_of(stage);
+        const std::string before = text_of({Op::forward, stage, j - 1});
+        if (earlier.forward == kNowhere) {
+          add(rank, later.forward, text_of({Op::forward, stage, j}) + ", and " + before + " is in another pipe");
+        } else if (later.forward < earlier.forward) {
+          add(rank, later.forward, text_of({Op::forward, stage, j}) + " before " + before + ", whose keys it needs");
+        } else if (earlier.any_backward() < later.any_backward()) {
+          const Action& back = list(rank)[earlier.any_backward()];
+          add(rank, earlier.any_backward(),
+              text_of(back) + " before the backward of the slice behind it, which adds to its keys' gradients");
+        }
+      }
+    }
+  }
+
+  // What is evicted is there and comes back for its backward. A rank evicts or holds for another, not both.
+  void check_evictions() {
+    std::vector<bool> evicts(s_.of_rank.size());
+    for (std::int32_t stage = 0; stage < s_.num_stages(); ++stage) {
+      for (std::int32_t j = 0; j < s_.num_microbatches; ++j) {
+        const Places& at = places(stage, j);
+        const std::int32_t rank = rank_of(stage);
+        const bool gone = at.evict != kNowhere;
+        if (!gone && at.fetch == kNowhere) continue;
+        if (!gone || at.fetch == kNowhere) {
+          add(rank, gone ? at.evict : at.fetch,
+              text_of(list(rank)[gone ? at.evict : at.fetch]) +
+                  (gone ? ", and nobody fetches it" : ", and it is here"));
+        } else if (at.evict < at.forward || at.fetch < at.evict || at.any_backward() < at.fetch) {
+          add(rank, at.evict, text_of({Op::evict, stage, j}) + " and its FETCH do not stand between F and backward");
+        } else if (2 * rank + 1 == s_.num_ranks()) {
+          add(rank, at.evict, text_of({Op::evict, stage, j}) + ": the rank in the middle has no other to evict to");
+        } else {
+          evicts[static_cast<std::size_t>(rank)] = true;
+          if (evicts[evicts.size() - 1 - static_cast<std::size_t>(rank)]) {
+            add(rank, at.evict, text_of({Op::evict, stage, j}) + ": the rank that it goes to evicts, too");
+          }
+        }
+      }
+    }
+  }
+
   // Checks how the lists of several ranks fit together.
   void check_end() {
     const std::vector<Waiter> circle = waiting_circle(s_);
     if (circle.empty()) return;
-    add(circle.front().rank, circle.front().index, "ranks wait for each other for ever: " + text_of(s_, circle));
+    add(circle.front().rank, circle.front().index,
+        "ranks wait for each other for ever: " + schedules::text_of(s_, circle));
   }
 
   const Schedule& s_;
@@ -219,7 +284,7 @@ std::string grid_around(const Schedule& schedule, const Problem& problem) {
   const std::size_t first = problem.index < kBefore ? 0 : problem.index - kBefore;
   std::size_t width = 0;
   for (const auto& list : schedule.of_rank) {
-    for (const Action& action : list) width = std::max(width, token_of(action).size());
+    for (const Action& action : list) width = std::max(width, token_of(action, schedule.slices()).size());
   }
   std::string grid;
   for (std::int32_t r = 0; r < schedule.num_ranks(); ++r) {
@@ -227,7 +292,7 @@ std::string grid_around(const Schedule& schedule, const Problem& problem) {
     std::string line = "rank " + std::to_string(r) + (first > 0 ? " ..." : "    ");
     for (std::size_t i = first; i < first + kShown; ++i) {
       const bool marked = r == problem.rank && i == problem.index;
-      std::string token = i < list.size() ? token_of(list[i]) : "";
+      std::string token = i < list.size() ? token_of(list[i], schedule.slices()) : "";
       token.resize(width, ' ');
       line += (marked ? "[" : " ") + token + (marked ? "]" : " ");
     }

@@ -1,7 +1,8 @@
 // Whether a schedule is a training step: every microbatch goes once through each stage of one pipe, forward and
 // backward, each action after what it needs; and if its lists have messages, each that is needed is sent once, after it
-// is made, and received once, before it is used. Times and channels do not matter here; transport_check.h asks about
-// channels.
+// is made, and received once, before it is used. On a stage the slices of a microbatch go forward from the first to the
+// last and backward from the last to the first. What is evicted is fetched before its backward. Times and channels do
+// not matter here; transport_check.h asks about channels.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "schedules/closed_forms.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep::schedules {
 namespace {
@@ -16,6 +17,17 @@ bool are_equal(const Times& times) {
   return times.forward == times.input_gradient && times.forward == times.weight_gradient;
 }
 
+// Whether all slices of a microbatch do, forward and backward.
+bool take_equal_times(const PipelineShape& shape, const Times& times) {
+  for (const Op op : {Op::forward, Op::backward}) {
+    const double first = time_of({op, 0, 0}, times, 1, shape.slice_tokens);
+    for (std::int32_t slice = 1; slice < shape.slices(); ++slice) {
+      if (std::abs(time_of({op, 0, slice}, times, 1, shape.slice_tokens) - first) > 1e-9 * first) return false;
+    }
+  }
+  return true;
+}
+
 ClosedForm makespan(const PipelineShape& shape, const Times& times, double bubble) {
   return {true, shape.microbatches * whole(times) + bubble};
 }
@@ -27,6 +39,28 @@ ClosedForm own_span(const PipelineShape& shape, const Times& times, double bubbl
 
 std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times& times) {
   return makespan(shape, times, (shape.ranks - 1) * whole(times));
+}
+
+// A flow shop whose machines are alike: the sum of all slices, and the longest for each stage but one (Li et al. 2021,
+// section 3.3), forward and then backward.
+std::optional<ClosedForm> of_slices_filled_and_drained(const PipelineShape& shape, const Times& times) {
+  double forward = 0;
+  double backward = 0;
+  for (std::int32_t slice = 0; slice < shape.slices(); ++slice) {
+    forward = std::max(forward, time_of({Op::forward, 0, slice}, times, 1, shape.slice_tokens));
+    backward = std::max(backward, time_of({Op::backward, 0, slice}, times, 1, shape.slice_tokens));
+  }
+  return makespan(shape, times, (shape.ranks - 1) * (forward + backward));
+}
+
+std::optional<ClosedForm> of_seq1f1b(const PipelineShape& shape, const Times& times) {
+  if (!take_equal_times(shape, times)) return std::nullopt;
+  return makespan(shape, times, (shape.ranks - 1) * whole(times) / shape.slices());
+}
+
+std::optional<ClosedForm> of_seq1f1b_i(const PipelineShape& shape, const Times& times) {
+  if (!take_equal_times(shape, times) || shape.microbatches * shape.slices() % shape.ranks != 0) return std::nullopt;
+  return makespan(shape, times, (shape.ranks - 1) * whole(times) / (shape.chunks * shape.slices()));
 }
 
 std::optional<ClosedForm> of_chunks_in_groups(const PipelineShape& shape, const Times& times) {

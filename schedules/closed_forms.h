@@ -8,6 +8,9 @@
 namespace lockstep::schedules {
 
 std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_slices_filled_and_drained(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_seq1f1b(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_seq1f1b_i(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> of_chunks_in_groups(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> of_breadth_first(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> of_zb_h1(const PipelineShape& shape, const Times& times);

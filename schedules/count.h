@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "schedules/play.h"
@@ -10,17 +11,27 @@
 
 namespace lockstep::schedules {
 
+// The tokens of a slice where microbatches are cut; a whole microbatch counts 1. unit_of(): how many make one
+// microbatch's activations of a rank's share of the model.
+std::int64_t tokens_of(const Schedule& schedule, std::int32_t microbatch);
+double unit_of(const Schedule& schedule);
+
+// The most that a rank's evictions lie on the rank that they go to; `size`: of what an action moves.
+double most_evicted(const Schedule& schedule, std::size_t rank, const std::function<double(const Action&)>& size);
+
 // For a rank, the largest number of microbatches whose activations are there, in units of one microbatch's activations
-// of a rank's share of the model; a stage counts 1 / chunks.
+// of a rank's share of the model; a stage counts 1 / chunks, and a slice its part of the tokens.
 struct PeakActivations {
   double until_weight_gradient = 0;  // whole from F until B or I, and from there until W the share that W needs
   double until_input_gradient = 0;   // from F until B or I: what I leaves for W counts nothing
 };
 
 struct RankCounts {
-  PeakActivations peak = {};
-  std::int64_t sends = 0;
+  PeakActivations peak = {};   // what is held for another rank among it
+  std::int64_t sends = 0;      // of activations and gradients, between stages
+  std::int64_t evictions = 0;  // of what forwards have kept; each comes back
 };
+// What is evicted lies on both ranks until the computation after EVICT has ended, and from FETCH on.
 // `w_share`: the part of a microbatch's activations that its weight gradient still needs after I (MemoryLimit).
 std::vector<RankCounts> count_ranks(const Schedule& schedule, double w_share = 1);
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "schedules/catalogue.h"
+#include "schedules/slices.h"
 
 namespace lockstep::schedules {
 
@@ -15,8 +16,11 @@ inline void for_every_schedule(
     for (std::int32_t ranks = 1; ranks <= most_ranks; ++ranks) {
       for (std::int32_t microbatches : {1, 2, 3, ranks, 2 * ranks, 2 * ranks + 1, 3 * ranks, 17, 4 * ranks}) {
         for (std::int32_t chunks = 1; chunks <= (entry.takes_chunks ? 4 : 1); ++chunks) {
-          const PipelineShape shape{ranks, microbatches, chunks};
-          if (misfit_of(entry, shape).empty()) visit(entry, shape, entry.make(shape));
+          for (std::int32_t slices = 1; slices <= (entry.takes_slices ? 2 : 1); ++slices) {
+            PipelineShape shape{ranks, microbatches, chunks};
+            if (slices > 1) shape.slice_tokens = even_slices(slices, slices);
+            if (misfit_of(entry, shape).empty()) visit(entry, shape, entry.make(shape));
+          }
         }
       }
     }

@@ -52,9 +52,18 @@ Need message_of(const Action& message) {
   }
 }
 
+bool evicts_activations(const Schedule& schedule) {
+  for (const auto& list : schedule.of_rank) {
+    if (std::any_of(list.begin(), list.end(), [](const Action& action) { return is_of_eviction(action.op); }))
+      return true;
+  }
+  return false;
+}
+
 bool has_messages(const Schedule& schedule) {
   for (const auto& list : schedule.of_rank) {
-    if (std::any_of(list.begin(), list.end(), [](const Action& action) { return is_message(action.op); })) return true;
+    if (std::any_of(list.begin(), list.end(), [](const Action& action) { return is_between_stages(action.op); }))
+      return true;
   }
   return false;
 }
@@ -63,7 +72,7 @@ Schedule with_messages(const Schedule& schedule) {
   Schedule lowered = schedule;
   for (std::int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
     std::vector<Action> list = schedule.of_rank[static_cast<std::size_t>(rank)];
-    std::erase_if(list, [](const Action& action) { return is_message(action.op); });
+    std::erase_if(list, [](const Action& action) { return is_between_stages(action.op); });
     std::vector<Action>& out = lowered.of_rank[static_cast<std::size_t>(rank)];
     out.clear();
     for (std::size_t begin = 0; begin < list.size();) {

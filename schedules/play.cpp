@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "schedules/slices.h"
 #include "schedules/token.h"
 
 namespace lockstep::schedules {
@@ -67,7 +68,7 @@ class Play {
         }
         start = std::max(start, arrival);
       }
-      duration += time_of(list[i], times_, s_.chunks());
+      duration += time_of(list[i], times_, s_.chunks(), s_.slice_tokens);
     }
     for (std::size_t i = begin; i < end; ++i) finish(rank, i, {start, start + duration});
     next_[r] = end;
@@ -126,16 +127,22 @@ class Play {
 
 }  // namespace
 
-double time_of(const Action& action, const Times& times, std::int32_t chunks) {
+double time_of(const Action& action, const Times& times, std::int32_t chunks,
+               std::span<const std::int64_t> slice_tokens) {
+  SliceShare slice;
+  if (!slice_tokens.empty() && is_compute(action.op)) {
+    slice = slice_share(slice_tokens, action.microbatch % static_cast<std::int32_t>(slice_tokens.size()));
+  }
+  const double share = work_share(slice, times.attention);
   switch (action.op) {
     case Op::forward:
-      return times.forward / chunks;
+      return times.forward * share / chunks;
     case Op::backward:
-      return (times.input_gradient + times.weight_gradient) / chunks;
+      return (times.input_gradient * share + times.weight_gradient * slice.tokens()) / chunks;
     case Op::input_gradient:
-      return times.input_gradient / chunks;
+      return times.input_gradient * share / chunks;
     case Op::weight_gradient:
-      return times.weight_gradient / chunks;
+      return times.weight_gradient * slice.tokens() / chunks;
     default:
       return 0;
   }
@@ -160,7 +167,8 @@ std::string text_of(const Schedule& schedule, const std::vector<Waiter>& circle)
   std::string text;
   for (const Waiter& waiter : circle) {
     const Action& action = schedule.of_rank[static_cast<std::size_t>(waiter.rank)][waiter.index];
-    text += (text.empty() ? "rank " : ", rank ") + std::to_string(waiter.rank) + " at " + token_of(action) + " needs " +
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(waiter.rank) + " at " +
+            token_of(action, schedule.slices()) + " needs " +
             (waiter.need.product == Product::activations ? "the activations" : "the gradient") + " of stage " +
             std::to_string(waiter.need.stage);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,13 @@ struct Times {
   double input_gradient = 1;
   double weight_gradient = 1;
   double message = 0;  // from its producer's end to its arrival on another rank; occupies nobody
+  // The part of a forward and of an input gradient that goes into causal attention: a later slice has more of it.
+  double attention = 0;
 };
 
-double time_of(const Action& action, const Times& times, std::int32_t chunks);
+// `slice_tokens`: as in Schedule.
+double time_of(const Action& action, const Times& times, std::int32_t chunks,
+               std::span<const std::int64_t> slice_tokens = {});
 
 struct Span {
   double start = 0;

@@ -10,6 +10,12 @@ struct PipelineShape {
   std::int32_t ranks = 1;         // p
   std::int32_t microbatches = 1;  // m
   std::int32_t chunks = 1;        // v, stages a rank
+  // Lengths of the token slices of each microbatch (schedules/slices.h); empty: microbatches are whole.
+  std::vector<std::int64_t> slice_tokens = {};
+
+  std::int32_t slices() const {  // k
+    return slice_tokens.empty() ? 1 : static_cast<std::int32_t>(slice_tokens.size());
+  }
 };
 
 // Stage s on rank s % ranks: v chunks a rank, each pass through them goes from the first rank to the last.

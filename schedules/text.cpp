@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -13,10 +14,10 @@ namespace {
 
 constexpr std::string_view kFused = ")OVERLAP_F_B";
 
-std::string cell_of(const std::vector<Action>& list, std::size_t& i) {
-  if (!list[i].with_next || i + 1 == list.size()) return token_of(list[i]);
+std::string cell_of(const std::vector<Action>& list, std::size_t& i, std::int32_t slices) {
+  if (!list[i].with_next || i + 1 == list.size()) return token_of(list[i], slices);
   ++i;
-  return "(" + token_of(list[i - 1]) + ";" + token_of(list[i]) + std::string(kFused);
+  return "(" + token_of(list[i - 1], slices) + ";" + token_of(list[i], slices) + std::string(kFused);
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -64,8 +65,11 @@ class Parser {
   }
 
   void add(std::string_view token, bool with_next) {
-    auto action = parse_token(token);
+    const std::size_t point = std::min(token.find('.'), token.size());
+    auto action = parse_token(token.substr(0, point));
     if (!action) fail(token);
+    const std::int32_t slice = point == token.size() ? kWhole : slice_of(token, token.substr(point + 1));
+    if (action->microbatch != kNoMicrobatch) check_slice(slice);
     action->with_next = with_next;
     const auto rank = static_cast<std::int32_t>(made_.of_rank.size()) - 1;
     const std::int32_t placed = rank_of_.try_emplace(action->stage, rank).first->second;
@@ -75,7 +79,36 @@ class Parser {
     }
     if (action->microbatch != kNoMicrobatch) microbatches_.insert(action->microbatch);
     made_.of_rank.back().push_back(*action);
+    slice_of_.push_back(std::max(slice, 0));
     ++num_actions_;
+  }
+
+  std::int32_t slice_of(std::string_view token, std::string_view text) const {
+    const auto numbered = parse_token("0F" + std::string(text));  // numbers are read as a microbatch's are
+    if (!numbered || numbered->microbatch >= kMostSlices) fail(token);
+    return numbered->microbatch;
+  }
+
+  // Either all microbatches have slices, or none has.
+  void check_slice(std::int32_t slice) {
+    const bool sliced = slice != kWhole;
+    if (sliced_.value_or(sliced) != sliced) {
+      throw error("microbatches with slices (0F1.2) and without; allowed: all of them or none");
+    }
+    sliced_ = sliced;
+    slices_ = std::max(slices_, slice + 1);
+  }
+
+  // A slice of a microbatch gets a number of its own (schedule.h).
+  void number_slices() {
+    std::size_t at = 0;
+    for (auto& list : made_.of_rank) {
+      for (Action& action : list) {
+        if (action.microbatch != kNoMicrobatch) action.microbatch = action.microbatch * slices_ + slice_of_[at];
+        ++at;
+      }
+    }
+    if (sliced_.value_or(false)) made_.slice_tokens.assign(static_cast<std::size_t>(slices_), 1);
   }
 
   void finish(std::int32_t pipes) {
@@ -83,13 +116,15 @@ class Parser {
     refuse_gap("stage", rank_of_, [](const auto& entry) { return entry.first; });
     refuse_gap("microbatch", microbatches_, [](std::int32_t microbatch) { return microbatch; });
     for (const auto& [stage, rank] : rank_of_) made_.rank_of_stage.push_back(rank);
-    made_.num_microbatches = static_cast<std::int32_t>(microbatches_.size());
     const std::int32_t stages = made_.num_stages();
-    if (rank_of_.size() * microbatches_.size() > kMostEmpty * num_actions_) {
+    const std::size_t slices = microbatches_.size() * static_cast<std::size_t>(slices_);
+    if (rank_of_.size() * slices > kMostEmpty * num_actions_) {
       throw of_file(std::to_string(num_actions_) + " actions for " + std::to_string(stages) + " stages and " +
-                    std::to_string(made_.num_microbatches) +
-                    " microbatches; allowed: each microbatch in each stage of a pipe");
+                    std::to_string(slices) + (slices_ > 1 ? " slices of microbatches" : " microbatches") +
+                    "; allowed: each microbatch in each stage of a pipe");
     }
+    made_.num_microbatches = static_cast<std::int32_t>(slices);
+    number_slices();
     if (pipes < 1 || stages % pipes != 0 || stages / pipes % made_.num_ranks() != 0) {
       throw of_file(std::to_string(stages) + " stages on " + std::to_string(made_.num_ranks()) + " ranks in " +
                     std::to_string(pipes) + " pipes; allowed: as many on each rank");
@@ -119,12 +154,15 @@ class Parser {
   }
   [[noreturn]] void fail(std::string_view cell) const {
     throw error("'" + std::string(cell.substr(0, kMostShown)) +
-                "' is no action; allowed: stage, F, B, I, W, SEND_F, RECV_F, SEND_B or RECV_B, and microbatch, such as "
-                "0F1, two as (0F1;2B0)OVERLAP_F_B, or stage and UNSHARD, RESHARD or REDUCE_GRAD");
+                "' is no action; allowed: stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, EVICT or FETCH, and "
+                "microbatch, such as 0F1, or 0F1.2 with its slice, two as (0F1;2B0)OVERLAP_F_B, or stage and UNSHARD, "
+                "RESHARD or REDUCE_GRAD");
   }
 
   static constexpr std::size_t kMostEmpty = 100;  // places of a stage and a microbatch, for each action
   static constexpr std::size_t kMostShown = 80;
+  static constexpr std::int32_t kWhole = -1;  // a microbatch without a slice
+  static constexpr std::int32_t kMostSlices = 65536;
 
   std::string_view text_;
   std::string_view source_;
@@ -133,6 +171,9 @@ class Parser {
   std::size_t num_actions_ = 0;
   std::map<std::int32_t, std::int32_t> rank_of_;  // of each stage
   std::set<std::int32_t> microbatches_;
+  std::vector<std::int32_t> slice_of_;  // of each action of all ranks
+  std::optional<bool> sliced_;          // once a microbatch was seen
+  std::int32_t slices_ = 1;             // of each microbatch
   Schedule made_;
 };
 
@@ -141,7 +182,7 @@ class Parser {
 std::string to_csv(const Schedule& schedule) {
   std::string text;
   for (const auto& list : schedule.of_rank) {
-    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ",") + cell_of(list, i);
+    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ",") + cell_of(list, i, schedule.slices());
     text += "\n";
   }
   return text;

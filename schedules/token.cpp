@@ -8,7 +8,7 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::array<std::pair<Op, std::string_view>, 21> kNames{{{Op::forward, "F"},
+constexpr std::array<std::pair<Op, std::string_view>, 27> kNames{{{Op::forward, "F"},
                                                                   {Op::backward, "B"},
                                                                   {Op::input_gradient, "I"},
                                                                   {Op::weight_gradient, "W"},
@@ -28,7 +28,13 @@ constexpr std::array<std::pair<Op, std::string_view>, 21> kNames{{{Op::forward, 
                                                                   {Op::recv_chunk, "RECV_CHUNK"},
                                                                   {Op::curvature, "CURVATURE"},
                                                                   {Op::inversion, "INVERT"},
-                                                                  {Op::filler, "FILL"}}};
+                                                                  {Op::filler, "FILL"},
+                                                                  {Op::evict, "EVICT"},
+                                                                  {Op::fetch, "FETCH"},
+                                                                  {Op::hold, "HOLD"},
+                                                                  {Op::ask, "ASK"},
+                                                                  {Op::asked, "ASKED"},
+                                                                  {Op::yield, "YIELD"}}};
 
 // Takes a number from the front.
 std::optional<std::int32_t> take_number(std::string_view& text) {
@@ -39,10 +45,10 @@ std::optional<std::int32_t> take_number(std::string_view& text) {
   return number;
 }
 
-// The tokens that PyTorch knows.
+// The tokens that stand in schedules: those that PyTorch knows, EVICT and FETCH.
 std::optional<Op> op_named(std::string_view name) {
   for (const auto& [op, known] : kNames) {
-    if (known == name && op <= Op::reduce_grad) return op;
+    if (known == name && op <= Op::fetch) return op;
   }
   return std::nullopt;
 }
@@ -56,10 +62,12 @@ std::string_view name_of(Op op) {
   return "?";
 }
 
-std::string token_of(const Action& action) {
+std::string token_of(const Action& action, std::int32_t slices) {
   std::string text(name_of(action.op));
   if (action.stage >= 0) text = std::to_string(action.stage) + text;
-  if (action.microbatch >= 0) text += std::to_string(action.microbatch);
+  if (action.microbatch < 0) return text;
+  text += std::to_string(action.microbatch / slices);
+  if (slices > 1) text += "." + std::to_string(action.microbatch % slices);
   return text;
 }
 

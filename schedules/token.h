@@ -2,6 +2,7 @@
 // stage 1.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,9 +12,10 @@
 namespace lockstep::schedules {
 
 std::string_view name_of(Op op);  // "F", "RECV_B"
-std::string token_of(const Action& action);
-// Empty if `text` is none that PyTorch reads. UNSHARD, RESHARD and REDUCE_GRAD have a microbatch or none (PyTorch
-// prints none), all others have one. Fused actions are two tokens of text.h.
+// With `slices` a microbatch the number of a microbatch is told as microbatch and slice: "0F1.2".
+std::string token_of(const Action& action, std::int32_t slices = 1);
+// Empty if `text` is none that PyTorch reads, and no EVICT or FETCH. UNSHARD, RESHARD and REDUCE_GRAD have a microbatch
+// or none (PyTorch prints none), all others have one. Fused actions are two tokens of text.h.
 std::optional<Action> parse_token(std::string_view text);
 
 }  // namespace lockstep::schedules

@@ -46,7 +46,7 @@ class Channels {
 
   // Whether the rank got on.
   bool step(std::int32_t rank) {
-    if (!is_message(current(rank)->op)) {
+    if (!is_between_stages(current(rank)->op)) {
       advance(rank);
       return true;
     }
@@ -65,7 +65,7 @@ class Channels {
     const Action& mine = *current(rank);
     const std::int32_t peer = peer_of(s_, mine);
     const Action* const other = current(peer);
-    if (other == nullptr || !is_message(other->op) || is_send(other->op) == is_send(mine.op)) return false;
+    if (other == nullptr || !is_between_stages(other->op) || is_send(other->op) == is_send(mine.op)) return false;
     if (place_of(s_, message_of(*other)) != place_of(s_, message_of(mine))) return false;
     advance(rank);
     advance(peer);
@@ -80,7 +80,7 @@ class Channels {
     bool all_met = true;
     for (std::size_t i = at_[r]; i < end; ++i) {
       const Action& message = s_.of_rank[r][i];
-      if (!is_message(message.op)) continue;
+      if (!is_between_stages(message.op)) continue;
       const std::size_t place = place_of(s_, message_of(message));
       const bool send = is_send(message.op);
       std::vector<bool>& mine = send ? sent_ : received_;
@@ -107,8 +107,8 @@ class Channels {
   }
 
   std::string place_text(std::int32_t rank, const Action& action) const {
-    std::string text = "rank " + std::to_string(rank) + " at " + token_of(action);
-    if (!is_message(action.op)) return text;
+    std::string text = "rank " + std::to_string(rank) + " at " + token_of(action, s_.slices());
+    if (!is_between_stages(action.op)) return text;
     return text + (is_send(action.op) ? " to" : " from") + " rank " + std::to_string(peer_of(s_, action));
   }
 

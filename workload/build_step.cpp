@@ -57,7 +57,7 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
   std::vector<schedules::StageCosts> costs;
   std::vector<schedules::StageRecipe> recipes;
   for (const StageWork& work : works) {
-    costs.push_back({.message_bytes = work.message_bytes});  // the pieces have the times
+    costs.push_back({.message_bytes = work.message_bytes, .kept_bytes = work.kept_bytes});  // the pieces have the times
     recipes.push_back(work.recipe);
   }
   Step step = schedules::lower(schedule, costs,
@@ -126,11 +126,12 @@ std::vector<std::vector<schedules::BucketUpdate>> bucket_updates_of(const Layout
                                                                     const std::vector<StagePlan>& plans,
                                                                     const std::vector<StageWork>& works) {
   std::vector<std::vector<schedules::BucketUpdate>> updates;
+  const std::size_t slices = works.size() / plans.size();
   for (std::size_t stage = 0; stage < plans.size(); ++stage) {
     const std::vector<GradientBucket> buckets = gradient_buckets_of(plans[stage], layout);
     std::vector<schedules::BucketUpdate>& made = updates.emplace_back();
     for (std::size_t b = 0; b < buckets.size(); ++b) {
-      made.push_back({.ps = works[stage].update_ps[b],
+      made.push_back({.ps = works[stage * slices].update_ps[b],
                       .part = buckets[b].part,
                       .at_end = is_summed_at_end(plans[stage], b, layout)});
     }
@@ -148,7 +149,9 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
   }
   if (updates_every_microbatch(layout)) {
     std::vector<std::int64_t> ps_of_stage;
-    for (const StageWork& work : works) ps_of_stage.push_back(work.optimizer_ps);
+    for (std::int32_t stage = 0; stage < step.num_stages(); ++stage) {
+      ps_of_stage.push_back(works[schedules::work_index(stage, 0, step.slices)].optimizer_ps);
+    }
     return schedules::add_updates(step, ps_of_stage);
   }
   if (layout.update == Update::per_bucket) {
@@ -156,10 +159,11 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
   } else {
     std::vector<std::int64_t> optimizer_ps(static_cast<std::size_t>(step.num_ranks()));
     std::vector<std::int64_t> host_ps(optimizer_ps);
-    for (std::size_t stage = 0; stage < works.size(); ++stage) {
-      const auto rank = static_cast<std::size_t>(step.rank_of_stage[stage]);
-      optimizer_ps[rank] += works[stage].optimizer_ps;
-      host_ps[rank] += works[stage].host_ps;
+    for (std::int32_t stage = 0; stage < step.num_stages(); ++stage) {
+      const auto rank = static_cast<std::size_t>(step.rank_of_stage[static_cast<std::size_t>(stage)]);
+      const StageWork& work = works[schedules::work_index(stage, 0, step.slices)];
+      optimizer_ps[rank] += work.optimizer_ps;
+      host_ps[rank] += work.host_ps;
     }
     if (layout.delayed_update) schedules::update_beside(step, host_ps);
     schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
@@ -251,7 +255,7 @@ StageWork work_of(const Model& model, const Layout& layout, const StageSlice& sl
   StageWork work{.recipe = recipe_of(model, layout, slice, pricing.kernel, pricing.issue)};
   if (pricing.simplify) work.recipe = pricing.simplify(work.recipe);
   work.copies = copies_of(model, layout, slice, pricing);
-  work.message_bytes = message_bytes(model, layout);
+  work.message_bytes = message_bytes(of_tokens(model, slice), layout);
   if (layout.update == Update::per_bucket) {
     const StagePlan plan = plan_of(model, layout, slice);
     for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
@@ -281,16 +285,22 @@ std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const 
 
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const Schedule& schedule,
                                 const Pricing& pricing) {
+  const bool evicts = evicts_activations(schedule);
   std::vector<StageSlice> slices;
   std::vector<StageWork> works;
-  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
-    const StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
+  for (std::int32_t i = 0; i < schedule.num_stages() * schedule.slices(); ++i) {
+    const std::int32_t stage = i / schedule.slices();
+    const StageSlice slice =
+        slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe, i % schedule.slices());
     const auto same =
         std::find_if(slices.begin(), slices.end(), [&](const StageSlice& other) { return other.like(slice); });
-    StageWork work = same == slices.end() ? work_of(model, layout, slice, pricing)
-                                          : works[static_cast<std::size_t>(same - slices.begin())];
+    if (same == slices.end()) {
+      works.push_back(work_of(model, layout, slice, pricing));
+      if (evicts) works.back().kept_bytes = std::llround(activations_of(model, layout, slice).kept);
+    } else {
+      works.push_back(StageWork(works[static_cast<std::size_t>(same - slices.begin())]));
+    }
     slices.push_back(slice);
-    works.push_back(std::move(work));
   }
   return works;
 }

@@ -41,8 +41,10 @@ struct StageWork {
   std::int64_t host_ps = 0;                       // the part that is delayed, on the host beside the next step
   std::vector<schedules::CopyCosts> copies = {};  // of each part's activations, where the layout offloads them
   std::vector<std::int64_t> update_ps = {};       // the part of each bucket in it, with Update::per_bucket
+  std::int64_t kept_bytes = 0;                    // of activations, where the schedule evicts them to other ranks
 };
-// For each stage of the schedule; stages that are alike are worked out once.
+// For each stage of the schedule, and of each stage for each slice (schedules::work_index()); those that are alike are
+// worked out once.
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
                                 const Pricing& pricing = {});
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "schedules/catalogue.h"
 #include "schedules/shape.h"
+#include "schedules/slices.h"
 #include "workload/context_layer.h"
 #include "workload/grid_operations.h"
 #include "workload/groups.h"
@@ -265,6 +266,39 @@ std::string update_misfit(const Layout& layout) {
          "1f1b";
 }
 
+std::string slice_misfit(const Model& model, const Layout& layout) {
+  if (layout.slices == 1) return "";
+  const std::string is = "slices is " + number(layout.slices);
+  if (layout.slices > model.sequence) return is + "; allowed: at most a slice a token, " + number(model.sequence);
+  if (layout.cp > 1) return is + ", and cp is " + number(layout.cp) + "; allowed: cp=1, or slices=1";
+  if (layout.has_grid()) return is + ", and tp_grid is given; allowed: tp_grid=none, or slices=1";
+  if (layout.recompute == Recompute::full) {
+    return is + ", and recompute is full, which would keep no keys for later slices; allowed: selective or none";
+  }
+  std::int64_t sum = 0;
+  for (const std::int64_t tokens : tokens_of_slices(model, layout)) {
+    sum += tokens;
+    if (!layout.sequence_parallel || layout.balanced_slices) continue;
+    if (auto misfit = must_divide("tp", layout.tp, "microbatch x tokens of a slice", layout.microbatch_size * tokens);
+        !misfit.empty()) {
+      return misfit;
+    }
+  }
+  if (sum == model.sequence) return "";
+  return "slices have " + number(sum) + " tokens; allowed: those of a sequence, " + number(model.sequence);
+}
+
+// Activations go to one place.
+std::string evicting_misfit(const Layout& layout) {
+  if (layout.offload.activations == Offload::none) return "";
+  const bool evicts = layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
+                                                     : evicts_activations(*layout.own_schedule);
+  if (!evicts && layout.slices == 1) return "";
+  return "offload is " + text_of(layout.offload) + ", and " +
+         (evicts ? "the schedule moves activations to other ranks" : "slices is " + number(layout.slices)) +
+         "; allowed: activations on the device";
+}
+
 std::string schedule_misfit(const Layout& layout) {
   if (layout.own_schedule != nullptr) return own_misfit(*layout.own_schedule);
   const std::string misfit = schedules::misfit_of(schedules::entry_named(layout.schedule), shape_of(layout));
@@ -298,13 +332,20 @@ std::string misfit_of(const Model& model, const Layout& layout) {
       !misfit.empty()) {
     return misfit;
   }
-  if (auto misfit = first_of({schedule_misfit(layout), order_misfit(layout), update_misfit(layout)}); !misfit.empty())
+  if (auto misfit = first_of({schedule_misfit(layout), order_misfit(layout), update_misfit(layout),
+                              slice_misfit(model, layout), evicting_misfit(layout)});
+      !misfit.empty()) {
     return misfit;
+  }
   return split_misfit(model, layout);
 }
 
 schedules::PipelineShape shape_of(const Layout& layout) {
-  return {layout.pp, layout.microbatches, layout.chunks};
+  schedules::PipelineShape shape{layout.pp, layout.microbatches, layout.chunks, layout.slice_tokens};
+  if (layout.slices > 1 && shape.slice_tokens.empty()) {
+    shape.slice_tokens = schedules::even_slices(layout.slices, layout.slices);
+  }
+  return shape;
 }
 
 schedules::Schedule schedule_of(const Layout& layout) {
@@ -331,6 +372,27 @@ std::int32_t stages_a_pipe(const Layout& layout) {
 std::int32_t pipes_of(const Layout& layout) {
   if (layout.own_schedule != nullptr) return layout.own_schedule->num_pipes();
   return schedules::entry_named(layout.schedule).weight_copies;
+}
+
+std::vector<std::int64_t> tokens_of_slices(const Model& model, const Layout& layout) {
+  if (!layout.slice_tokens.empty()) return layout.slice_tokens;
+  return schedules::even_slices(model.sequence, layout.slices);
+}
+
+Model of_tokens(const Model& model, const StageSlice& slice) {
+  Model part = model;
+  if (slice.tokens > 0) part.sequence = slice.tokens;
+  return part;
+}
+
+StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage,
+                    std::int32_t token_slice) {
+  StageSlice slice = slice_of(model, layout, stages, stage);
+  if (layout.slices == 1) return slice;
+  const std::vector<std::int64_t> tokens = tokens_of_slices(model, layout);
+  slice.first_token = std::accumulate(tokens.begin(), tokens.begin() + token_slice, std::int64_t{0});
+  slice.tokens = tokens[static_cast<std::size_t>(token_slice)];
+  return slice;
 }
 
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage) {

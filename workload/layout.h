@@ -72,7 +72,11 @@ struct Layout {
   std::int32_t microbatches = 1;                                 // of each data-parallel rank, a step
   std::int64_t microbatch_size = 1;                              // sequences
   std::vector<std::int32_t> layers_of = {};                      // layers of each stage; empty: spread evenly
-  std::int64_t bucket_cap_bytes = 25LL << 20;                    // of gradients; 0: one bucket a stage
+  bool balanced_layers = false;                                  // layers_of is still to be chosen (workload/balance.h)
+  std::int32_t slices = 1;                      // token slices of a microbatch, where the schedule takes them
+  std::vector<std::int64_t> slice_tokens = {};  // of each slice; empty: as even as can be
+  bool balanced_slices = false;                 // slice_tokens is still to be chosen (workload/balance.h)
+  std::int64_t bucket_cap_bytes = 25LL << 20;   // of gradients; 0: one bucket a stage
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::int32_t recompute_every = 1;  // layers between kept inputs
@@ -154,6 +158,9 @@ struct StageSlice {
   std::int64_t layers = 0;
   bool embedding = false;
   bool head = false;
+  // The slice of each sequence that goes through it at a time, where microbatches are cut; 0 tokens: all of them.
+  std::int64_t first_token = 0;
+  std::int64_t tokens = 0;
 
   // Parts in the forward's order: the embedding if it is here, the layers, the head if it is here.
   std::int32_t num_parts() const { return static_cast<std::int32_t>(layers) + (embedding ? 1 : 0) + (head ? 1 : 0); }
@@ -162,11 +169,19 @@ struct StageSlice {
   }
   // Stages that are alike but for their place cost the same.
   bool like(const StageSlice& other) const {
-    return layers == other.layers && embedding == other.embedding && head == other.head;
+    return layers == other.layers && embedding == other.embedding && head == other.head &&
+           first_token == other.first_token && tokens == other.tokens;
   }
 };
 // `stage` counts within its pipe; `stages`: stages_a_pipe(layout), or of a schedule at hand. Where the layout does not
-// say how many layers a stage has, they are spread evenly, and the first layers % stages stages have one more.
+// say how many layers a stage has, they are spread evenly, and the first layers % stages stages have one more. With
+// `token_slice` the part of the work that one slice of a microbatch is; else of a whole microbatch.
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage);
+StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage,
+                    std::int32_t token_slice);
+// Tokens of each slice of a sequence; of one that is whole its length.
+std::vector<std::int64_t> tokens_of_slices(const Model& model, const Layout& layout);
+// The model whose sequences are a slice of this one's.
+Model of_tokens(const Model& model, const StageSlice& slice);
 
 }  // namespace lockstep::workload

@@ -107,10 +107,10 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("schedule=2f2b").rfind("schedule '2f2b' is not known; allowed: naive, gpipe", 0), 0u);
   EXPECT_NE(refusal_of("tensor=8").find("layout: tensor=8: no such field; allowed: tp pp dp cp"), std::string::npos);
   EXPECT_NE(refusal_of("tp").find("layout: tp: has no '='"), std::string::npos);
-  EXPECT_EQ(
-      refusal_of("layers=3:x4"),
-      "layout: layers=3:x4: no list of layers; allowed: layers of each stage, or stages x layers, between colons: "
-      "7:8x14:7");
+  EXPECT_EQ(refusal_of("layers=3:x4"),
+            "layout: layers=3:x4: no list of layers, and not balanced; allowed: balanced, or layers of each stage, or "
+            "stages x layers, between colons: "
+            "7:8x14:7");
   EXPECT_NE(refusal_of("tp=2,").find("layout: an empty field: has no '='"), std::string::npos);
   EXPECT_NE(refusal_of("bucket_mb=-1").find("out of range"), std::string::npos);
   EXPECT_EQ(refusal_of("dp=3,batch=7"),

@@ -12,7 +12,9 @@ namespace {
 
 constexpr double kMostRanks = 1 << 30;
 constexpr double kMiB = 1 << 20;
+constexpr std::int64_t kMostOfList = 100'000;
 constexpr std::array<std::string_view, 2> kDispatch{"copies", "tokens"};
+constexpr std::array<std::string_view, 2> kSlicing{"even", "balanced"};
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
 constexpr std::array<std::string_view, 3> kOffload{"none", "host", "file"};
 constexpr std::array<std::string_view, 2> kUpdate{"step_end", "per_bucket"};
@@ -22,34 +24,58 @@ constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"}
 constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
 
-// "7:8x14:7": layers of each stage; 8x14 is eight stages of 14.
-std::vector<std::int32_t> layer_list(const FieldValue& value) {
+// "7:8x14:7": such as layers of each stage; 8x14 is eight stages of 14.
+std::vector<std::int32_t> list_of(const FieldValue& value, std::int64_t least, const char* what, const char* allowed) {
   const auto whole = [&](std::string_view text, std::int64_t min) {
     try {
-      return FieldValue{value.of, value.name, text}.integer(min, 100'000);
+      return FieldValue{value.of, value.name, text}.integer(min, 100'000'000);
     } catch (const core::Error&) {
-      throw value.refused("no list of layers", "layers of each stage, or stages x layers, between colons: 7:8x14:7");
+      throw value.refused(what, allowed);
     }
   };
-  std::vector<std::int32_t> layers;
+  std::vector<std::int32_t> list;
   for (const std::string_view part : split(value.text, ':')) {
     const std::size_t times = part.find('x');
     const bool repeated = times != std::string_view::npos;
-    const std::int64_t stages = repeated ? whole(part.substr(0, times), 1) : 1;
-    const std::int64_t number = whole(repeated ? part.substr(times + 1) : part, 0);
-    layers.insert(layers.end(), static_cast<std::size_t>(stages), static_cast<std::int32_t>(number));
+    const std::int64_t count = repeated ? whole(part.substr(0, times), 1) : 1;
+    const std::int64_t number = whole(repeated ? part.substr(times + 1) : part, least);
+    if (count > kMostOfList || static_cast<std::int64_t>(list.size()) > kMostOfList) throw value.refused(what, allowed);
+    list.insert(list.end(), static_cast<std::size_t>(count), static_cast<std::int32_t>(number));
   }
-  return layers;
+  return list;
 }
 
-std::string text_of(const std::vector<std::int32_t>& layers) {
+template <class Number>
+std::string text_of_list(const std::vector<Number>& list) {
   std::string text;
-  for (std::size_t i = 0, next = 0; i < layers.size(); i = next) {
-    while (next < layers.size() && layers[next] == layers[i]) ++next;
+  for (std::size_t i = 0, next = 0; i < list.size(); i = next) {
+    while (next < list.size() && list[next] == list[i]) ++next;
     const std::string times = next - i > 1 ? std::to_string(next - i) + "x" : "";
-    text += (text.empty() ? "" : ":") + times + std::to_string(layers[i]);
+    text += (text.empty() ? "" : ":") + times + std::to_string(list[i]);
   }
   return text;
+}
+
+void read_layers(Layout& layout, const FieldValue& value) {
+  layout.balanced_layers = value.text == "balanced";
+  layout.layers_of = layout.balanced_layers ? std::vector<std::int32_t>{}
+                                            : list_of(value, 0, "no list of layers, and not balanced",
+                                                      "balanced, or layers of each stage, or stages x layers, between "
+                                                      "colons: 7:8x14:7");
+}
+
+// "4", or the tokens of each: "2048:2x1024".
+void read_slices(Layout& layout, const FieldValue& value) {
+  layout.slice_tokens.clear();
+  if (value.text.find_first_of(":x") == std::string_view::npos) {
+    layout.slices = static_cast<std::int32_t>(value.integer(1, 65536));
+    return;
+  }
+  for (const std::int32_t tokens : list_of(value, 1, "no slices", "a number, or the tokens of each: 2048:2x1024")) {
+    layout.slice_tokens.push_back(tokens);
+  }
+  layout.slices = static_cast<std::int32_t>(layout.slice_tokens.size());
+  if (layout.slices == 1) layout.slice_tokens.clear();
 }
 
 std::string text_of(double value) {
@@ -212,9 +238,22 @@ const std::array kFields{
                 [](const Layout& l) { return l.schedule; }},
     LayoutField{{"chunks", "stages a rank; 1", [](Given& g, const FieldValue& v) { g.layout.chunks = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.chunks); }},
-    LayoutField{{"layers", "layers of each stage, as in 7:8x14:7; all alike",
-                 [](Given& g, const FieldValue& v) { g.layout.layers_of = layer_list(v); }},
-                [](const Layout& l) { return text_of(l.layers_of); }},
+    LayoutField{
+        {"layers",
+         "layers of each stage, as in 7:8x14:7, or balanced: the longest stage as short as it can be, "
+         "embedding and head counted; all alike",
+         [](Given& g, const FieldValue& v) { read_layers(g.layout, v); }},
+        [](const Layout& l) { return l.balanced_layers ? std::string("balanced") : text_of_list(l.layers_of); }},
+    LayoutField{{"slices",
+                 "token slices of each microbatch, for schedules that take them: a number, or tokens of each "
+                 "as in 2048:2x1024; 1",
+                 [](Given& g, const FieldValue& v) { read_slices(g.layout, v); }},
+                [](const Layout& l) {
+                  return l.slice_tokens.empty() ? std::to_string(l.slices) : text_of_list(l.slice_tokens);
+                }},
+    LayoutField{{"slicing", "slices of equal length (even) or of equal time (balanced); even",
+                 [](Given& g, const FieldValue& v) { g.layout.balanced_slices = v.one_of(kSlicing) == 1; }},
+                [](const Layout& l) { return std::string(kSlicing.at(l.balanced_slices ? 1 : 0)); }},
     LayoutField{{"microbatch", "sequences of a microbatch; 1",
                  [](Given& g, const FieldValue& v) { g.layout.microbatch_size = v.integer(1); }},
                 [](const Layout& l) { return text_of(l.microbatch_size); }},

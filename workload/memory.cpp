@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "schedules/catalogue.h"
+#include "schedules/count.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/split_stages.h"
 #include "schedules/step/lower.h"
@@ -125,10 +127,11 @@ StageActivations activations_of(const Model& model, const Layout& layout, const 
   return found;
 }
 
-std::vector<StageActivations> part_activations_of(const Model& model, const Layout& layout, const StageSlice& slice) {
+std::vector<StageActivations> part_activations_of(const Model& whole, const Layout& layout, const StageSlice& slice) {
+  const Model model = of_tokens(whole, slice);
   std::vector<StageActivations> parts;
   if (slice.embedding) parts.push_back({.kept = kept_bytes(embedding_operations(model, layout))});
-  const std::vector<Operation> ops = layer_operations(model, layout);
+  const std::vector<Operation> ops = layer_operations(model, layout, slice.first_token);
   for (std::int64_t layer = 0; layer < slice.layers; ++layer) {
     parts.push_back({kept_of_layer(ops, model, layout, layer), later_of(ops)});
   }
@@ -143,15 +146,21 @@ double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
                         std::span<const StageActivations> of_stage) {
   double now = 0;
   double peak = 0;
+  double leaving = 0;
   for (const Action& action : schedule.of_rank[static_cast<std::size_t>(rank)]) {
-    const StageActivations& stage = of_stage[static_cast<std::size_t>(action.stage)];
-    if (action.op == Op::forward) now += stage.kept;
+    const StageActivations& stage = of_stage[schedules::work_index(action.stage, action.microbatch, schedule.slices())];
+    if (action.op == Op::forward || action.op == Op::fetch) now += stage.kept;
     if (action.op == Op::backward) now -= stage.kept;
     if (action.op == Op::input_gradient) now += stage.later - stage.kept;
     if (action.op == Op::weight_gradient) now -= stage.later;
     peak = std::max(peak, now);
+    if (is_compute(action.op)) now -= std::exchange(leaving, 0);
+    if (action.op == Op::evict) leaving += stage.kept;
   }
-  return peak;
+  return peak +
+         most_evicted(schedule, static_cast<std::size_t>(schedule.num_ranks() - 1 - rank), [&](const Action& action) {
+           return of_stage[schedules::work_index(action.stage, action.microbatch, schedule.slices())].kept;
+         });
 }
 
 namespace {
@@ -209,6 +218,16 @@ double peak_beside_copies(const schedules::RankStep& rank, std::span<const OfSta
   return peak;
 }
 
+// Where microbatches are cut: of one microbatch, the gradients of the keys and values of slices whose backward is to
+// come, which those behind them have added to; and less of each message.
+double key_gradient_bytes(const Model& model, const Layout& layout, std::int64_t layers) {
+  if (layout.slices == 1) return 0;
+  const std::vector<std::int64_t> tokens = tokens_of_slices(model, layout);
+  const auto earlier = static_cast<double>(layout.microbatch_size * (model.sequence - tokens.back()));
+  const auto columns = static_cast<double>(2 * model.kv_heads * model.head_size) / layout.tp;
+  return static_cast<double>(layers) * weight_bytes(layout) * earlier * columns;
+}
+
 MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount& held, double activation_bytes,
                       double recomputed, std::int32_t versions) {
   MemoryBytes bytes = states_of(layout, held.whole, held.shard, versions);
@@ -233,17 +252,24 @@ std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, con
   std::vector<OfStage> stages;
   std::vector<StageActivations> of_stage;
   std::vector<ElemCount> of_rank(schedule.of_rank.size());
+  std::vector<std::int64_t> layers(of_rank.size());
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
-    const StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
-    auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& one) { return one.slice.like(slice); });
-    if (same == known.end()) {
-      known.push_back({slice, part_activations_of(model, layout, slice), activations_of(model, layout, slice),
-                       count_elems(model, layout, slice)});
-      same = known.end() - 1;
+    const auto rank = static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+    for (std::int32_t token_slice = 0; token_slice < schedule.slices(); ++token_slice) {
+      const StageSlice slice =
+          slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe, token_slice);
+      auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& one) { return one.slice.like(slice); });
+      if (same == known.end()) {
+        known.push_back({slice, part_activations_of(model, layout, slice), activations_of(model, layout, slice),
+                         count_elems(model, layout, slice)});
+        same = known.end() - 1;
+      }
+      of_stage.push_back(same->activations);
+      if (token_slice > 0) continue;
+      stages.push_back(*same);
+      add(of_rank[rank], same->elems);
+      layers[rank] += slice.layers;
     }
-    stages.push_back(*same);
-    of_stage.push_back(same->activations);
-    add(of_rank[static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)])], same->elems);
   }
   const double recomputed = recomputed_bytes(model, layout);
   const bool offloads = layout.offload.activations != Offload::none;
@@ -256,6 +282,7 @@ std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, con
         offloads ? peak_beside_copies(copied.of_rank[r], stages) : peak_activations(schedule, rank, of_stage);
     found.push_back(memory_of(model, layout, of_rank[r], activations, recomputed,
                               schedules::weight_versions(entry, shape_of(layout), rank)));
+    found.back().buffers += key_gradient_bytes(model, layout, layers[static_cast<std::size_t>(rank)]);
   }
   return found;
 }

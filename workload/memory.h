@@ -30,7 +30,8 @@ MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int
 MemoryBytes states_in(const Layout& layout, Offload place, double whole, double shard, std::int32_t versions = 1);
 
 // The bytes that a stage keeps of one microbatch: from its forward to its backward, or to its input gradient; and what
-// a separate weight gradient still needs after that (inputs of products, and gradients of their outputs).
+// a separate weight gradient still needs after that (inputs of products, and gradients of their outputs). Of a slice of
+// tokens its part.
 struct StageActivations {
   double kept = 0;
   double later = 0;
@@ -41,8 +42,9 @@ StageActivations activations_of(const Model& model, const Layout& layout, const 
 // The same of each of the stage's parts. With full recomputation the first layer of a group keeps the input of all.
 std::vector<StageActivations> part_activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
-// The most that lies in a rank's memory at once while it goes through its list. `of_stage`: one for each stage.
-// Activations that are offloaded do not lie there between their copies (memory_of() has them).
+// The most that lies in a rank's memory at once while it goes through its list, what it holds for another rank among
+// it. `of_stage`: one for each stage, or for each slice of each stage (schedules::work_index()). Activations that are
+// offloaded do not lie there between their copies (memory_of() has them).
 double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
                         std::span<const StageActivations> of_stage);
 

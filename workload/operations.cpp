@@ -66,9 +66,10 @@ constexpr std::array<std::string_view, 46> kNames{
 
 // The sizes of one rank's part, by the letters of the papers.
 struct Sizes {
-  Sizes(const Model& m, const Layout& l)
+  Sizes(const Model& m, const Layout& l, std::int64_t earlier_tokens = 0)
       : model(m),
         layout(l),
+        all_keys(m.sequence + earlier_tokens),
         sequence_parallel(l.sequence_parallel && l.tp > 1),
         fused(!m.dropout),
         element(static_cast<double>(core::size_of(l.compute))),
@@ -80,10 +81,11 @@ struct Sizes {
         keys(static_cast<double>(m.kv_heads * m.head_size) / tensor),
         ffn(static_cast<double>(m.ffn_hidden) / tensor),
         head_size(static_cast<double>(m.head_size)),
-        scores(static_cast<double>(m.heads) / tensor * tokens * static_cast<double>(m.sequence)) {}
+        scores(static_cast<double>(m.heads) / tensor * tokens * static_cast<double>(all_keys)) {}
 
   const Model& model;
   const Layout& layout;
+  std::int64_t all_keys;  // of a sequence that its queries attend to
   bool sequence_parallel;
   bool fused;      // this library's kernels; else Megatron-LM's
   double element;  // bytes of an activation
@@ -96,6 +98,8 @@ struct Sizes {
   double ffn;
   double head_size;
   double scores;  // elements, a s s b / t
+
+  double key_rows() const { return tokens * static_cast<double>(all_keys) / static_cast<double>(model.sequence); }
 };
 
 std::int64_t whole(double size) {
@@ -251,7 +255,7 @@ Operation core(Operation op) {
 void attention_in_passes(std::vector<Operation>& ops, const Sizes& at) {
   const double written = at.element * at.scores;
   const KernelCall one = other(at, KernelClass::attention, 2 * at.scores * at.head_size,
-                               written + at.element * at.tokens * (at.queries + at.keys));
+                               written + at.element * at.tokens * at.queries + at.element * at.key_rows() * at.keys);
   Operation batched;
   batched.forward = {one};
   batched.input_gradient = {one, one};
@@ -275,7 +279,7 @@ Operation flash_attention(const Sizes& at) {
   const kernels::AttentionShape shape{.batch = at.layout.microbatch_size,
                                       .heads = at.model.heads / at.layout.tp,
                                       .queries = at.model.sequence,
-                                      .keys = at.model.sequence,
+                                      .keys = at.all_keys,
                                       .head_columns = at.model.head_size,
                                       .qkv_stride = whole(at.queries + 2 * at.keys),
                                       .kv_heads = at.model.kv_heads / at.layout.tp};
@@ -567,9 +571,9 @@ std::int64_t capacity_of(const Model& model, std::int64_t tokens) {
   return std::max<std::int64_t>(1, std::llround(std::ceil(model.capacity_factor * even)));
 }
 
-std::vector<Operation> layer_operations(const Model& model, const Layout& layout) {
+std::vector<Operation> layer_operations(const Model& model, const Layout& layout, std::int64_t earlier_tokens) {
   if (layout.has_grid()) return grid_layer_operations(model, layout);
-  const Sizes at(model, layout);
+  const Sizes at(model, layout, earlier_tokens);
   std::vector<Operation> ops;
   ops.push_back(norm(OperationKind::attention_norm, at, false, true));
   enter(OperationKind::enter_attention, ops, at, at.tokens);

@@ -115,7 +115,8 @@ struct Operation {
   bool keeps_output = false;  // what is kept is made here, and not an input
 };
 
-std::vector<Operation> layer_operations(const Model& model, const Layout& layout);
+// `earlier_tokens`: of each sequence, whose keys and values lie here from slices before (StageSlice::first_token).
+std::vector<Operation> layer_operations(const Model& model, const Layout& layout, std::int64_t earlier_tokens = 0);
 // With Layout::partition_activations, of the first layer of each group that is recomputed together: the copy of this
 // rank's part of its input, which takes the place of the whole, and the gather that brings the whole back.
 Operation kept_input_operation(const Model& model, const Layout& layout);

@@ -189,12 +189,14 @@ void layers_backward(StageWriter& writer, const PartRecipe& layer, const PartRec
 
 }  // namespace
 
-schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const StageSlice& slice,
+schedules::StageRecipe recipe_of(const Model& whole, const Layout& layout, const StageSlice& slice,
                                  const KernelPrice& price, const IssueTimes& issue) {
+  const Model model = of_tokens(whole, slice);
   const auto part = [&](std::vector<Operation> operations, bool recomputed) {
     return PartWriter(layout, price, issue, std::move(operations)).recipe(recomputed);
   };
-  const PartRecipe layer = part(layer_operations(model, layout), layout.recompute == Recompute::full);
+  const PartRecipe layer =
+      part(layer_operations(model, layout, slice.first_token), layout.recompute == Recompute::full);
   PartRecipe kept_input;
   PartRecipe embedding;
   PartRecipe head;

@@ -11,7 +11,9 @@
 #include "schedules/check.h"
 #include "schedules/generators/zb_search.h"
 #include "schedules/messages.h"
+#include "schedules/slices.h"
 #include "schedules/text.h"
+#include "trainer/step/train_step.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -23,6 +25,8 @@ using schedules::Schedule;
 constexpr std::string_view kSearch = "zb_search";
 constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:2401.10241), section 3.1";
 constexpr int kUsualChunks = 2;
+constexpr int kUsualSlices = 4;
+constexpr std::int64_t kTokens = 4096;  // of a sequence, of which balanced slices are whole numbers
 
 Case search_case(const PipelineFlags& flags, const PipelineShape& shape) {
   const schedules::MemoryLimit memory{flags.memory_limit.value_or(shape.ranks), flags.w_share()};
@@ -58,6 +62,22 @@ int chunks_of(const PipelineFlags& flags, bool takes_chunks, bool alone) {
   return alone ? flags.chunks.value_or(1) : 1;
 }
 
+// Likewise --slices.
+int slices_of(const PipelineFlags& flags, bool takes_slices, bool alone) {
+  if (takes_slices) return flags.slices.value_or(kUsualSlices);
+  return alone ? flags.slices.value_or(1) : 1;
+}
+
+// Times of all slices are equal if forward and both gradients together are.
+std::vector<std::int64_t> slice_tokens(const PipelineFlags& flags, int slices) {
+  if (slices == 1) return {};
+  if (!flags.balanced_slices) return schedules::even_slices(slices, slices);
+  const schedules::Times& t = flags.times_ms;
+  const double with_attention = t.forward + t.input_gradient;
+  const double attention = t.attention * with_attention / (with_attention + t.weight_gradient);
+  return schedules::balanced_slices(kTokens, slices, attention, schedules::slice_block(kTokens, slices));
+}
+
 const CatalogueEntry& entry_of(const std::string& name) {
   const auto entries = schedules::catalogue();
   const auto found =
@@ -73,10 +93,13 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
                Cases& cases) {
   const bool search = name == kSearch;
   const CatalogueEntry* const entry = search ? nullptr : &entry_of(name);
-  const PipelineShape shape{ranks, microbatches, chunks_of(flags, !search && entry->takes_chunks, alone)};
+  const PipelineShape shape{ranks, microbatches, chunks_of(flags, !search && entry->takes_chunks, alone),
+                            slice_tokens(flags, slices_of(flags, !search && entry->takes_slices, alone))};
   std::string misfit;
   if (!search) misfit = schedules::misfit_of(*entry, shape);
   if (search && shape.chunks != 1) misfit = fmt::format("chunks is {}; allowed: 1", shape.chunks);
+  if (search && shape.slices() != 1) misfit = fmt::format("slices is {}; allowed: 1", shape.slices());
+  if (misfit.empty() && !search && flags.mode == Mode::real) misfit = trainer::untrainable(entry->make(shape));
   if (!misfit.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, misfit));
   } else {
@@ -123,9 +146,12 @@ Cases csv_cases(const PipelineFlags& flags) {
   given.name = name;
   Schedule computations = given;
   for (auto& list : computations.of_rank) {
-    std::erase_if(list, [](const auto& action) { return !schedules::is_compute(action.op); });
+    std::erase_if(list, [](const auto& action) {
+      return !schedules::is_compute(action.op) && !schedules::is_of_eviction(action.op);
+    });
   }
-  const PipelineShape shape{given.num_ranks(), given.num_microbatches, given.chunks()};
+  const PipelineShape shape{given.num_ranks(), given.num_microbatches / given.slices(), given.chunks(),
+                            given.slice_tokens};
   Cases cases;
   if (const auto parameters = count_of_parameters(given); parameters > 0) {
     cases.left_out.push_back(fmt::format(

@@ -64,9 +64,16 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
     Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
+    Flag{"--slices", "", "token slices per microbatch, for schedules that take a number of them [4]",
+         [](PipelineFlags& f, const FlagValue& v) { f.slices = integer(v, 1, 1024); }},
+    Flag{"--slicing", "even", "token slices of equal length (even) or of equal time (balanced)",
+         [](PipelineFlags& f, const FlagValue& v) {
+           if (v.text != "even" && v.text != "balanced") throw v.refused("unknown slicing", "even balanced");
+           f.balanced_slices = v.text == "balanced";
+         }},
     Flag{"--csv", "",
-         "a schedule of your own (docs/schedule_format.md), in place of --schedule, --stages, --microbatches and "
-         "--chunks: the file says all of them",
+         "a schedule of your own (docs/schedule_format.md), in place of --schedule, --stages, --microbatches, --chunks "
+         "and --slices: the file says all of them",
          [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
     Flag{"--pipes", "1", "pipes of the CSV; 2: the upper half of its stages is a second pipe",
          [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
@@ -81,6 +88,12 @@ const std::array kFlagsOfCosts{
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
     Flag{"--t-comm", "0", "ms from the end of what makes a message to its arrival",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
+    Flag{"--t-attention", "0",
+         "part of --t-f and --t-i, 0 to 1, that goes into causal attention: of token slices later ones take longer",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.attention = v.number_from(0, 1); }},
+    Flag{"--t-evict", "0",
+         "ms to move what a rank keeps of a microbatch to another rank, or back, for schedules that do so (bpipe)",
+         [](PipelineFlags& f, const FlagValue& v) { f.evict_ms = v.number_from(0, kLongestMs); }},
     Flag{"--memory-limit", "",
          "microbatches whose activations a rank may hold, at least 1; zb_search obeys it [--stages, what 1F1B holds]",
          [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = memory_limit_of(v); }},
@@ -130,11 +143,11 @@ const std::array kFlagsOfOutput{
 };
 
 void check_together(const program::CommandLine& line, const PipelineFlags& flags) {
-  for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks"}) {
+  for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks", "--slices", "--slicing"}) {
     if (flags.csv_file.empty() || !line.value(name)) continue;
     throw core::usage_error(std::string(name) + " together with --csv; allowed: one of them, as the file says it all");
   }
-  for (const char* name : {"--t-f", "--t-i", "--t-w", "--t-comm"}) {
+  for (const char* name : {"--t-f", "--t-i", "--t-w", "--t-comm", "--t-attention", "--t-evict"}) {
     if (flags.mode != Mode::real || !line.value(name)) continue;
     throw core::usage_error(std::string(name) + " together with --mode real; allowed: with the other modes, as real " +
                             "kernels take what they take");

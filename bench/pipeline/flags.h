@@ -48,6 +48,8 @@ struct PipelineFlags : program::Invocation {
   std::vector<int> microbatches{8};
   std::vector<std::string> schedules{"1f1b"};  // names, or "all"
   std::optional<int> chunks;                   // of schedules that take chunks
+  std::optional<int> slices;                   // of schedules that take token slices
+  bool balanced_slices = false;                // slices of equal times; else of equal lengths
   std::string csv_file;                        // in place of names
   int pipes = 1;                               // of the CSV
 
@@ -56,6 +58,7 @@ struct PipelineFlags : program::Invocation {
   RealModel model;
   program::PlaceFlags place;            // of real kernels
   transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
+  double evict_ms = 0;                  // to move a microbatch's activations of a stage to another rank, or back
   std::optional<double> memory_limit;   // microbatches whose activations a rank may hold
   std::optional<double> w_memory;       // share of them that is held from I until W; with real kernels: as they keep it
   double w_share() const { return w_memory.value_or(1); }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "schedules/count.h"
+
 namespace lockstep::pipeline {
 namespace {
 
@@ -9,24 +11,41 @@ using schedules::Op;
 
 struct Change {
   std::int64_t time_ps = 0;
-  int by = 0;  // stages for a microbatch
+  std::int64_t by = 0;  // stages for a microbatch, or tokens of a slice
 };
+
+// What comes is there from the start of its task, what goes until the end.
+std::int64_t change_until_b(Op op) {
+  switch (op) {
+    case Op::forward:
+    case Op::hold:
+    case Op::fetch:
+      return 1;
+    case Op::backward:
+    case Op::input_gradient:
+    case Op::evict:
+    case Op::yield:
+      return -1;
+    default:
+      return 0;
+  }
+}
 
 // Frees go before takes at the same time.
 std::vector<core::MemoryPoint> points_of(std::vector<Change> changes, double unit) {
   std::sort(changes.begin(), changes.end(),
             [](const auto& a, const auto& b) { return a.time_ps != b.time_ps ? a.time_ps < b.time_ps : a.by < b.by; });
   std::vector<core::MemoryPoint> points{{0, 0}};
-  int held = 0;
+  std::int64_t held = 0;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     held += changes[i].by;
     const bool is_last_of_time = i + 1 == changes.size() || changes[i + 1].time_ps != changes[i].time_ps;
     if (!is_last_of_time) continue;
     const double time_ms = static_cast<double>(changes[i].time_ps) / 1e9;
     if (time_ms == points.back().time_ms) {
-      points.back().value = held * unit;
-    } else if (held * unit != points.back().value) {
-      points.push_back({time_ms, held * unit});
+      points.back().value = static_cast<double>(held) * unit;
+    } else if (static_cast<double>(held) * unit != points.back().value) {
+      points.push_back({time_ms, static_cast<double>(held) * unit});
     }
   }
   return points;
@@ -41,14 +60,16 @@ core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, co
     std::vector<Change> until_b;
     std::vector<Change> until_w;
     for (std::size_t i = 0; i < timeline[r].size(); ++i) {
-      const Op op = step.of_rank[r].tasks[i].op;
+      const auto& task = step.of_rank[r].tasks[i];
+      const Op op = task.op;
       const auto& span = timeline[r][i];
-      if (op == Op::forward) until_b.push_back({span.start_ps, 1});
-      if (op == Op::backward || op == Op::input_gradient) until_b.push_back({span.end_ps, -1});
-      if (op == Op::input_gradient) until_w.push_back({span.end_ps, 1});
-      if (op == Op::weight_gradient) until_w.push_back({span.end_ps, -1});
+      const std::int64_t tokens = schedules::tokens_of(schedule, task.microbatch);
+      const std::int64_t change = change_until_b(op);
+      if (change != 0) until_b.push_back({change > 0 ? span.start_ps : span.end_ps, change * tokens});
+      if (op == Op::input_gradient) until_w.push_back({span.end_ps, tokens});
+      if (op == Op::weight_gradient) until_w.push_back({span.end_ps, -tokens});
     }
-    const double unit = 1.0 / schedule.chunks();
+    const double unit = 1 / schedules::unit_of(schedule);
     record.of_rank.push_back(
         {{"until_b", points_of(std::move(until_b), unit)}, {"until_w", points_of(std::move(until_w), unit * w_share)}});
   }

@@ -8,8 +8,8 @@
 
 namespace lockstep::pipeline {
 
-// Each rank's activations, in microbatches of its share: "until_b", from the start of F to the end of B or I;
-// "until_w", the share that I leaves for W. Their sum is held.
+// Each rank's activations, in microbatches of its share, those that it holds for another rank among them: "until_b",
+// from the start of F to the end of B or I; "until_w", the share that I leaves for W. Their sum is held.
 core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
                                          const schedules::StepTimeline& timeline, double w_share);
 

@@ -136,7 +136,16 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   record.pipes = one.schedule.num_pipes();
   record.basis = run.basis;
   const schedules::Times& t = flags.times_ms;
-  record.times_ms = core::StageTimesRecord{t.forward, t.input_gradient, t.weight_gradient, t.message};
+  record.times_ms = core::StageTimesRecord{.forward = t.forward,
+                                           .input_gradient = t.input_gradient,
+                                           .weight_gradient = t.weight_gradient,
+                                           .message = t.message};
+  if (t.attention > 0) record.times_ms->attention = t.attention;
+  if (flags.evict_ms > 0) record.times_ms->evict = flags.evict_ms;
+  record.slice_tokens = one.shape.slice_tokens;
+  if (evicts_activations(one.schedule)) {
+    for (const auto& rank : result.counts) record.evictions.push_back(rank.evictions);
+  }
   record.memory_limit = flags.memory_limit;
   record.w_memory = flags.w_share();
   record.bound_ms = result.bound_ms;

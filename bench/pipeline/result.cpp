@@ -28,15 +28,27 @@ std::int64_t ps_of(double ms) {
   return std::llround(ms * kPsPerMs);
 }
 
+// What is evicted has a byte for each picosecond that its move takes; a message between stages takes latency alone.
+constexpr simulator::Link kEvictionLink{.ps_per_byte = 1};
+constexpr double kEvictionGbps = 1000;
+
 // All stages are alike: a chunk is an equal part of its rank's share.
-Step lowered(const Case& one, const schedules::Times& times_ms) {
-  const double chunks = one.schedule.chunks();
-  const schedules::StageCosts costs{.forward_ps = ps_of(times_ms.forward / chunks),
-                                    .input_gradient_ps = ps_of(times_ms.input_gradient / chunks),
-                                    .weight_gradient_ps = ps_of(times_ms.weight_gradient / chunks),
-                                    .message_bytes = 1};
-  const std::vector<schedules::StageCosts> of_stage(static_cast<std::size_t>(one.schedule.num_stages()), costs);
-  return schedules::lower(one.schedule, of_stage);
+Step lowered(const Case& one, const PipelineFlags& flags) {
+  std::vector<schedules::StageCosts> costs;
+  for (std::int32_t stage = 0; stage < one.schedule.num_stages(); ++stage) {
+    for (std::int32_t slice = 0; slice < one.schedule.slices(); ++slice) {
+      const auto ps = [&](schedules::Op op) {
+        return ps_of(
+            schedules::time_of({op, stage, slice}, flags.times_ms, one.schedule.chunks(), one.schedule.slice_tokens));
+      };
+      costs.push_back({.forward_ps = ps(schedules::Op::forward),
+                       .input_gradient_ps = ps(schedules::Op::input_gradient),
+                       .weight_gradient_ps = ps(schedules::Op::weight_gradient),
+                       .message_bytes = 0,
+                       .kept_bytes = ps_of(flags.evict_ms)});
+    }
+  }
+  return schedules::lower(one.schedule, costs);
 }
 
 // As count.h wants it: a span an action, in ms.
@@ -90,6 +102,7 @@ void fill_case(Result& result, const Case& one, const PipelineFlags& flags) {
 void emulate_case(Result& result, const PipelineFlags& flags) {
   simulator::EmulationOptions options;
   options.link.latency_us = 1e3 * flags.times_ms.message;
+  if (flags.evict_ms > 0) options.link.gbps = kEvictionGbps;
   options.deadline = std::chrono::seconds(flags.timeout_s);
   if (result.filled) {
     const EmulatedRuns without = emulate(result.filled->without, options, flags.repeat);
@@ -115,6 +128,8 @@ double most_held(const Result& result) {
 // In the memory that the schedule may take, or takes where nothing is said or that is more.
 std::optional<double> bound_ms(const Case& one, const Result& result, const PipelineFlags& flags) {
   if (one.schedule.chunks() != 1 || one.schedule.num_pipes() != 1) return std::nullopt;
+  if (one.schedule.slices() != 1 || evicts_activations(one.schedule))
+    return std::nullopt;  // of whole microbatches, where they are made
   const double held = most_held(result);
   const double allowed = one.memory_limit ? *one.memory_limit : flags.memory_limit.value_or(held);
   return schedules::least_own_span(one.shape, flags.times_ms, {std::max(held, allowed), flags.w_share()});
@@ -124,8 +139,8 @@ std::optional<double> bound_ms(const Case& one, const Result& result, const Pipe
 
 Result run_case(const Case& one, const PipelineFlags& flags) {
   Result result;
-  result.step = lowered(one, flags.times_ms);
-  const simulator::OneSwitch network(one.schedule.num_ranks(), ps_of(flags.times_ms.message));
+  result.step = lowered(one, flags);
+  const simulator::OneSwitch network(one.schedule.num_ranks(), ps_of(flags.times_ms.message), kEvictionLink);
   simulator::Simulation simulation =
       simulator::simulate(result.step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
   result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
@@ -138,7 +153,8 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
   result.bound_ms = bound_ms(one, result, flags);
   result.ordering = schedules::count_ordering(one.schedule);
   result.hangs = verdicts_of(one.messages);
-  if (one.entry != nullptr && flags.times_ms.message == 0 && flags.filler.precondition == 0) {
+  if (one.entry != nullptr && flags.times_ms.message == 0 && flags.filler.precondition == 0 &&
+      (flags.evict_ms == 0 || !evicts_activations(one.schedule))) {
     result.closed_form = one.entry->closed_form(one.shape, flags.times_ms);
   }
   return result;

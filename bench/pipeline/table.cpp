@@ -1,9 +1,11 @@
 #include "bench/pipeline/table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "core/cores.h"
 #include "core/provenance.h"
@@ -92,6 +94,7 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
       {"ranks", "", 5, fmt::format("{}", one.shape.ranks)},
       {"micro", "", 5, fmt::format("{}", one.shape.microbatches)},
       {"chunks", "", 6, fmt::format("{}", one.schedule.chunks())},
+      {"slices", "", 6, fmt::format("{}", one.schedule.slices())},
       {"makespan", "(ms)", 10, fmt::format("{:.3f}", result.spans.makespan)},
       {"own_span", "(ms)", 10, fmt::format("{:.3f}", result.spans.own)},
       {"bound", "(ms)", 10, result.bound_ms ? fmt::format("{:.3f}", *result.bound_ms) : "N/A"},
@@ -111,6 +114,20 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
   if (result.filled) add_filled(cells, *result.filled);
   if (result.emulation) add_emulation(cells, flags, result);
   return cells;
+}
+
+std::string slices_text(const Case& one) {
+  const auto& lengths = one.schedule.slice_tokens;
+  if (std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end()) return "";
+  return fmt::format("# {}: slices of {} tokens\n", one.name, fmt::join(lengths, ", "));
+}
+
+std::string evictions_text(const Case& one, const Result& result) {
+  if (!evicts_activations(one.schedule)) return "";
+  std::vector<std::int64_t> of_rank;
+  for (const auto& rank : result.counts) of_rank.push_back(rank.evictions);
+  return fmt::format("# {}: of {} microbatches' activations ranks send away and fetch back {}\n", one.name,
+                     one.shape.microbatches, fmt::join(of_rank, " "));
 }
 
 std::string place_text(const PipelineFlags& flags) {
@@ -153,6 +170,10 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
       fmt::format("# a microbatch on a rank's share: forward {:g} ms, gradient of input {:g} ms, of weights {:g} ms",
                   t.forward, t.input_gradient, t.weight_gradient);
   text += fmt::format("; messages take {:g} ms\n", t.message);
+  if (t.attention > 0)
+    text += fmt::format("# causal attention is {:g} % of forward and gradient of input\n", 100 * t.attention);
+  if (flags.evict_ms > 0)
+    text += fmt::format("# evicting a microbatch's activations, or fetching them, takes {:g} ms\n", flags.evict_ms);
   text += "# bubbles: of_ideal (makespan-work)/work, of_mksp (makespan-work)/makespan, of_own (own-work)/own,\n";
   text += fmt::format(
       "#   own_ideal (own-work)/work; peak_W, peak_B: microbatches whose activations the worst rank holds until W\n"
@@ -197,7 +218,7 @@ std::string Agreement::text() const {
 }
 
 std::string footing_text(const Case& one, const Result& result) {
-  std::string text;
+  std::string text = slices_text(one) + evictions_text(one, result);
   for (const auto& [transport, hang] : result.hangs) {
     if (hang) text += fmt::format("# {} hangs over {} channels: {}\n", one.name, transport, *hang);
   }

@@ -1,4 +1,5 @@
-// All forwards, then all backwards: GPipe (Huang et al. 2019), and chunk by chunk breadth-first (Lamy-Poirier 2022).
+// All forwards, then all backwards: GPipe (Huang et al. 2019), chunk by chunk breadth-first (Lamy-Poirier 2022), and
+// slice by slice of the sequences (TeraPipe, Li et al. 2021).
 #include "schedules/generators/rank_list.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
@@ -6,12 +7,15 @@
 namespace lockstep::schedules {
 
 Schedule breadth_first(const PipelineShape& shape) {
+  const std::int32_t units = shape.microbatches * shape.slices();
   Schedule made{.name = "breadth_first",
-                .num_microbatches = shape.microbatches,
+                .num_microbatches = units,
                 .stages_a_pipe = shape.ranks * shape.chunks,
-                .rank_of_stage = looped_placement(shape.ranks, shape.chunks)};
+                .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
+                .of_rank = {},
+                .slice_tokens = shape.slice_tokens};
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
-    RankList list(shape.ranks * shape.chunks, shape.microbatches);
+    RankList list(shape.ranks * shape.chunks, units, shape.slices());
     for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
       while (list.forward(chunk * shape.ranks + rank)) {
       }
@@ -28,6 +32,12 @@ Schedule breadth_first(const PipelineShape& shape) {
 Schedule gpipe(const PipelineShape& shape) {
   Schedule made = breadth_first(shape);
   made.name = "gpipe";
+  return made;
+}
+
+Schedule terapipe(const PipelineShape& shape) {
+  Schedule made = breadth_first(shape);
+  made.name = "terapipe";
   return made;
 }
 

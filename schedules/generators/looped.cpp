@@ -1,5 +1,6 @@
 // Schedules in which each rank takes its chunks in a fixed order of groups, first some forwards ahead, then one forward
-// and one backward in turn: 1F1B, its interleaved form, and those of them that split the backward.
+// and one backward in turn: 1F1B, its interleaved form, those of them that split the backward, and those whose units
+// are token slices of microbatches (Seq1F1B).
 #include <algorithm>
 #include <functional>
 
@@ -29,6 +30,12 @@ std::vector<std::int32_t> chunks_in_turn(const PipelineShape& shape) {
   return chunks;
 }
 
+// Where microbatches are cut into slices, these are the units: k times as many.
+PipelineShape in_units(PipelineShape shape) {
+  shape.microbatches *= shape.slices();
+  return shape;
+}
+
 struct Order {
   std::function<std::int32_t(std::int32_t rank)> warm_up;  // forwards before the first backward
   bool split = false;  // the backward; from a rank's (rank + 1)-th on, each is followed by the oldest weight's gradient
@@ -37,7 +44,7 @@ struct Order {
 std::vector<Action> list_of(const PipelineShape& shape, const Order& order, std::int32_t rank) {
   const std::vector<std::int32_t> chunks = chunks_in_turn(shape);
   const auto units = static_cast<std::int32_t>(chunks.size());
-  RankList list(shape.ranks * shape.chunks, shape.microbatches);
+  RankList list(shape.ranks * shape.chunks, shape.microbatches, shape.slices());
   const auto stage_of = [&](std::int32_t chunk) { return chunk * shape.ranks + rank; };
   const auto forward = [&](std::int32_t k) { list.forward(stage_of(chunks[static_cast<std::size_t>(k)])); };
   const auto backward = [&](std::int32_t k) {
@@ -61,11 +68,14 @@ std::vector<Action> list_of(const PipelineShape& shape, const Order& order, std:
   return list.take();
 }
 
+// `shape`: in units.
 Schedule looped(const char* name, const PipelineShape& shape, const Order& order) {
   Schedule made{.name = name,
                 .num_microbatches = shape.microbatches,
                 .stages_a_pipe = shape.ranks * shape.chunks,
-                .rank_of_stage = looped_placement(shape.ranks, shape.chunks)};
+                .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
+                .of_rank = {},
+                .slice_tokens = shape.slice_tokens};
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(list_of(shape, order, rank));
   return made;
 }
@@ -99,6 +109,20 @@ Schedule eager_1f1b(const PipelineShape& shape) {
 Schedule interleaved(const PipelineShape& shape) {
   return looped("interleaved", shape, {.warm_up = [s = shape](std::int32_t r) {
                   return 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group_of(s);
+                }});
+}
+
+// Sun et al. 2024 (arXiv:2406.03488), section 3.2: the last slice of a microbatch goes backward first, so that all k of
+// them go forward before; the warm-up has k - 1 forwards more than that of so many microbatches.
+Schedule seq1f1b(const PipelineShape& shape) {
+  return looped("seq1f1b", in_units(shape),
+                {.warm_up = [p = shape.ranks, k = shape.slices()](std::int32_t r) { return p - 1 - r + k - 1; }});
+}
+
+// Section 3.3, Seq1F1B-I.
+Schedule seq1f1b_i(const PipelineShape& shape) {
+  return looped("seq1f1b_i", in_units(shape), {.warm_up = [s = in_units(shape)](std::int32_t r) {
+                  return 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group_of(s) + s.slices() - 1;
                 }});
 }
 

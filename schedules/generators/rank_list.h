@@ -12,15 +12,24 @@ namespace lockstep::schedules {
 
 class RankList {
  public:
-  // For each stage, the microbatches `first` to `first` + `count` - 1.
-  RankList(std::int32_t num_stages, std::int32_t count)
-      : first_(static_cast<std::size_t>(num_stages)), next_(static_cast<std::size_t>(num_stages)), count_(count) {}
+  // For each stage, the microbatches `first` to `first` + `count` - 1. With `slices` a microbatch they are slices, of
+  // which the last of a microbatch goes backward first.
+  RankList(std::int32_t num_stages, std::int32_t count, std::int32_t slices = 1)
+      : first_(static_cast<std::size_t>(num_stages)),
+        next_(static_cast<std::size_t>(num_stages)),
+        count_(count),
+        slices_(slices) {}
 
   void begin_at(std::int32_t stage, std::int32_t microbatch) { first_[index(stage)] = microbatch; }
 
   // Each adds nothing and returns false if the stage has done them all.
   bool forward(std::int32_t stage) { return add(Op::forward, stage, next_[index(stage)].forward); }
-  bool backward(std::int32_t stage) { return add(Op::backward, stage, next_[index(stage)].backward); }
+  bool backward(std::int32_t stage) {
+    if (!add(Op::backward, stage, next_[index(stage)].backward)) return false;
+    std::int32_t& microbatch = list_.back().microbatch;
+    microbatch += slices_ - 1 - 2 * (microbatch % slices_);
+    return true;
+  }
   // The gradient of the input; the weight's is then pending.
   bool input_gradient(std::int32_t stage) {
     if (!add(Op::input_gradient, stage, next_[index(stage)].backward)) return false;
@@ -68,6 +77,7 @@ class RankList {
   std::vector<std::int32_t> first_;
   std::vector<Next> next_;
   std::int32_t count_;
+  std::int32_t slices_;
   std::deque<Action> pending_;
   std::vector<Action> list_;
 };

@@ -28,9 +28,8 @@ inline void add_groups_of_ends(Step& step, GroupKind kind) {
 
 // Each rank stands for a data-parallel group of its own.
 inline Step step_of_parts(const Schedule& schedule, std::int32_t parts, std::int64_t data_ranks) {
-  const auto stages = static_cast<std::size_t>(schedule.num_stages());
-  Step step = lower(schedule, std::vector<StageCosts>(stages, {.message_bytes = 1}));
-  split_stages(step, std::vector<StageRecipe>(stages, recipe_of_parts(parts)));
+  Step step = lower(schedule, std::vector<StageCosts>(num_works(schedule), {.message_bytes = 1}));
+  split_stages(step, std::vector<StageRecipe>(num_works(schedule), recipe_of_parts(parts)));
   for (std::int32_t r = 0; r < step.num_ranks(); ++r) step.groups.push_back({GroupKind::data, {r}, data_ranks});
   return step;
 }

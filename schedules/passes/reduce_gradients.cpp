@@ -33,17 +33,18 @@ std::vector<Completes> completed_gradients(const Step& step, const RankStep& ran
     const Task& task = rank.tasks[i];
     if (!gives_weight_gradients(task)) continue;
     const auto stage = static_cast<std::size_t>(task.stage);
+    const std::int32_t microbatch = task.microbatch / step.slices;  // its slices add up to one gradient
     const bool first_seen = microbatch_of[stage] == kNone;
-    if (last_only && !first_seen && microbatch_of[stage] != task.microbatch) continue;
-    if (microbatch_of[stage] != task.microbatch) {
-      microbatch_of[stage] = task.microbatch;
+    if (last_only && !first_seen && microbatch_of[stage] != microbatch) continue;
+    if (microbatch_of[stage] != microbatch) {
+      microbatch_of[stage] = microbatch;
       of_part[stage].clear();
       completes[i] = Completes::action;
     }
     const auto part = static_cast<std::size_t>(task.part) + 1;  // 0 where the action has no parts
     if (part >= of_part[stage].size()) of_part[stage].resize(part + 1, kNone);
-    if (of_part[stage][part] == task.microbatch) continue;
-    of_part[stage][part] = task.microbatch;
+    if (of_part[stage][part] == microbatch) continue;
+    of_part[stage][part] = microbatch;
     if (completes[i] == Completes::nothing) completes[i] = Completes::part;
   }
   return completes;

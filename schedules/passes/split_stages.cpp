@@ -27,8 +27,9 @@ std::span<const Piece> pieces_of(const StageRecipe& recipe, Op op) {
 
 class RankSplit {
  public:
-  RankSplit(const RankStep& old, std::span<const StageRecipe> recipes, const GroupTable& groups, std::int32_t rank)
-      : old_(old), recipes_(recipes), groups_(groups), rank_(rank), out_(old) {
+  RankSplit(const RankStep& old, std::span<const StageRecipe> recipes, std::int32_t slices, const GroupTable& groups,
+            std::int32_t rank)
+      : old_(old), recipes_(recipes), slices_(slices), groups_(groups), rank_(rank), out_(old) {
     std::size_t pieces = 0;
     for (const Task& task : old.tasks) pieces += std::max<std::size_t>(pieces_of_task(task).size(), 1);
     out_.reserve(pieces, old.after.size() + pieces);
@@ -52,7 +53,7 @@ class RankSplit {
  private:
   std::span<const Piece> pieces_of_task(const Task& task) const {
     if (!is_compute(task.op)) return {};
-    return pieces_of(recipes_[static_cast<std::size_t>(task.stage)], task.op);
+    return pieces_of(recipes_[work_index(task.stage, task.microbatch, slices_)], task.op);
   }
 
   void split(std::uint32_t i, std::span<const Piece> pieces) {
@@ -121,6 +122,7 @@ class RankSplit {
 
   const RankStep& old_;
   std::span<const StageRecipe> recipes_;
+  std::int32_t slices_;
   const GroupTable& groups_;
   std::int32_t rank_;
   RankRewriter out_;
@@ -133,14 +135,16 @@ class RankSplit {
 }  // namespace
 
 void split_stages(Step& step, std::span<const StageRecipe> recipes) {
-  if (recipes.size() != step.rank_of_stage.size()) {
+  if (recipes.size() != step.rank_of_stage.size() * static_cast<std::size_t>(step.slices)) {
     throw core::usage_error(step.name + ": " + std::to_string(recipes.size()) + " recipes for " +
-                            std::to_string(step.num_stages()) + " stages; allowed: one a stage");
+                            std::to_string(step.num_stages()) + " stages" +
+                            (step.slices > 1 ? " and " + std::to_string(step.slices) + " slices" : "") +
+                            "; allowed: one a stage and slice");
   }
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
     RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
-    of_rank = RankSplit(of_rank, recipes, groups, rank).run();
+    of_rank = RankSplit(of_rank, recipes, step.slices, groups, rank).run();
   }
 }
 

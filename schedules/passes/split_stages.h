@@ -8,8 +8,9 @@
 
 namespace lockstep::schedules {
 
-// `recipes`: one for each stage of the step. Every F, B, I and W becomes the pieces that its stage's recipe has for it;
-// an empty list leaves it whole. Kernels follow each other in lane compute, collectives in lane tensor.
+// `recipes`: one for each stage of the step, or for each slice of each stage (work_index()). Every F, B, I and W
+// becomes the pieces that its stage's recipe has for it; an empty list leaves it whole. Kernels follow each other in
+// lane compute, collectives in lane tensor.
 //
 // A collective starts when the kernel before it has ended. The next kernel waits for it, be it of the same action or
 // not; of a collective `beside_next` only the piece after the next one waits. Whoever waited for the whole action waits

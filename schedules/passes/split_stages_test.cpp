@@ -77,11 +77,11 @@ TEST(SplitStages, PiecesTakeAsLongAsTheWholeOnEverySchedule) {
       .input_gradient = {kernel(Op::input_gradient, 1, 50), reduce(1, true), kernel(Op::input_gradient, 0, 50)},
       .weight_gradient = {kernel(Op::weight_gradient, 1, 80)}};
   for_every_schedule(4, [&](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
-    const auto stages = static_cast<std::size_t>(schedule.num_stages());
-    const Step whole = lower(schedule, std::vector<StageCosts>(stages, {100, 100, 80, 1}));
+    const std::size_t works = num_works(schedule);
+    const Step whole = lower(schedule, std::vector<StageCosts>(works, {100, 100, 80, 1}));
     Step split = whole;
     for (std::int32_t r = 0; r < split.num_ranks(); ++r) split.groups.push_back({GroupKind::tensor, {r}, 2});
-    split_stages(split, std::vector<StageRecipe>(stages, recipe));
+    split_stages(split, std::vector<StageRecipe>(works, recipe));
     const SimplePrices prices{.message_ps = 7};
     EXPECT_EQ(end_of(play_simply(split, prices)), end_of(play_simply(whole, prices))) << schedule.name;
   });

@@ -211,7 +211,8 @@ std::string text_of(const Step& step, const StepProblem& problem) {
   const auto& tasks = step.of_rank[static_cast<std::size_t>(problem.rank)].tasks;
   if (problem.task < tasks.size()) {
     const Task& task = tasks[problem.task];
-    text += ", task " + std::to_string(problem.task) + " (" + token_of({task.op, task.stage, task.microbatch}) + ")";
+    text += ", task " + std::to_string(problem.task) + " (" +
+            token_of({task.op, task.stage, task.microbatch}, step.slices) + ")";
   }
   return text + ": " + problem.what;
 }

@@ -40,7 +40,9 @@ Step full_step(const Schedule& schedule) {
   const auto stages = static_cast<std::size_t>(step.num_stages());
   reduce_gradients(step, std::vector<std::vector<GradientBucket>>(stages, buckets_of(units())), reduce);
   shard_parameters(step, std::vector<std::vector<Unit>>(stages, units()), {});
-  offload_activations(step, std::vector<std::vector<CopyCosts>>(stages, std::vector<CopyCosts>(kParts, {1, 3, 3})));
+  if (!evicts_activations(schedule)) {  // they go to one place
+    offload_activations(step, std::vector<std::vector<CopyCosts>>(stages, std::vector<CopyCosts>(kParts, {1, 3, 3})));
+  }
   add_optimizer(step, std::vector<std::int64_t>(all.size(), 5), Barrier::norm);
   return step;
 }

@@ -1,5 +1,8 @@
 #include "schedules/step/lower.h"
 
+#include <map>
+
+#include "core/error.h"
 #include "schedules/messages.h"
 #include "schedules/needs.h"
 #include "schedules/step/rewrite.h"
@@ -36,18 +39,32 @@ std::int64_t duration_of(Op op, const StageCosts& costs) {
   }
 }
 
+// Without messages between stages, and actions on parameters.
 std::vector<Action> computations_of(const std::vector<Action>& list) {
   std::vector<Action> kept;
   for (const Action& action : list) {
-    if (is_compute(action.op)) kept.push_back(action);
+    if (is_compute(action.op) || is_of_eviction(action.op)) kept.push_back(action);
   }
   return kept;
 }
 
+// What a rank's evictions have led to while its list is lowered.
+struct Evictions {
+  std::uint32_t last_computation = kNone;
+  std::vector<std::uint32_t> leaving = {};            // EVICTs since the last computation
+  std::uint32_t left = kNone;                         // the last one before it
+  std::map<std::size_t, std::uint32_t> fetched = {};  // by the place of the activations
+};
+
 class Lowering {
  public:
   Lowering(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends)
-      : s_(schedule), costs_(costs), sends_(sends), tag_of_(num_places(schedule), -1) {
+      : s_(schedule),
+        costs_(costs),
+        sends_(sends),
+        tag_of_(num_places(schedule), -1),
+        sent_kept_(schedule.of_rank.size()),
+        received_kept_(schedule.of_rank.size()) {
     for (const auto& list : schedule.of_rank) lists_.push_back(computations_of(list));
   }
 
@@ -58,7 +75,8 @@ class Lowering {
               .stages_a_pipe = s_.stages_a_pipe,
               .rank_of_stage = s_.rank_of_stage,
               .of_rank = {},
-              .groups = {}};
+              .groups = {},
+              .slices = s_.slices()};
     for (std::size_t r = 0; r < lists_.size(); ++r) step.of_rank.push_back(lower_rank(r));
     return step;
   }
@@ -75,15 +93,30 @@ class Lowering {
         if (is_far(need, rank)) tag_of_[place_of(s_, need)] = next++;
       }
     }
+    first_tag_of_evictions_.push_back(next);
   }
+
+  // A rank either evicts or holds for another (check.h), and gets one message for each of their actions: the k-th has
+  // the k-th tag after those of messages between stages.
+  std::int32_t tag_of_eviction(std::size_t receiver, std::int32_t k) const {
+    return first_tag_of_evictions_[receiver] + k;
+  }
+  std::size_t other_of(std::size_t rank) const { return lists_.size() - 1 - rank; }
 
   RankStep lower_rank(std::size_t rank) {
     RankWriter out;
     std::uint32_t awaited = kNone;
+    Evictions evictions;
+    hold_for_other(out, rank);
     for (std::size_t begin = 0; begin < lists_[rank].size();) {
+      if (is_of_eviction(lists_[rank][begin].op)) {
+        move_kept(out, rank, lists_[rank][begin++], evictions);
+        continue;
+      }
       const Range fused = fused_from(lists_[rank], begin);
       edges_.clear();
       if (awaited != kNone) edges_.push_back(awaited);
+      wait_for_moves(fused, rank, evictions);
       for (std::size_t i = fused.begin; i < fused.end; ++i) receive_for(out, rank, lists_[rank][i]);
       std::uint32_t last = 0;
       for (std::size_t i = fused.begin; i < fused.end; ++i) {
@@ -91,14 +124,66 @@ class Lowering {
         last = out.add({.op = a.op,
                         .stage = a.stage,
                         .microbatch = a.microbatch,
-                        .amount = duration_of(a.op, costs_[static_cast<std::size_t>(a.stage)])},
+                        .amount = duration_of(a.op, costs_[work_index(a.stage, a.microbatch, s_.slices())])},
                        edges_);
         edges_.clear();
       }
       for (std::size_t i = fused.begin; i < fused.end; ++i) send_from(out, lists_[rank][i], last, awaited);
+      evictions.last_computation = last;
+      if (!evictions.leaving.empty()) evictions.left = evictions.leaving.back();
+      evictions.leaving.clear();
       begin = fused.end;
     }
     return out.take();
+  }
+
+  Task kept_message(Op op, const Action& action, std::size_t rank, std::int32_t tag) const {
+    const StageCosts& costs = costs_[work_index(action.stage, action.microbatch, s_.slices())];
+    const bool is_question = op == Op::ask || op == Op::asked;
+    return {.op = op,
+            .lane = Lane::copy,
+            .stage = action.stage,
+            .microbatch = action.microbatch,
+            .peer = static_cast<std::int32_t>(other_of(rank)),
+            .tag = tag,
+            .amount = is_question ? 0 : costs.kept_bytes};
+  }
+
+  void move_kept(RankWriter& out, std::size_t rank, const Action& action, Evictions& evictions) {
+    std::vector<std::uint32_t> after;
+    if (evictions.last_computation != kNone) after.push_back(evictions.last_computation);
+    const std::int32_t tag = tag_of_eviction(other_of(rank), sent_kept_[rank]++);
+    if (action.op == Op::evict) {
+      evictions.leaving.push_back(out.add(kept_message(Op::evict, action, rank, tag), after));
+      return;
+    }
+    if (evictions.left != kNone) after.push_back(evictions.left);
+    out.add(kept_message(Op::ask, action, rank, tag), after);
+    evictions.fetched[place_of(s_, {Product::activations, action.stage, action.microbatch})] =
+        out.add(kept_message(Op::fetch, action, rank, tag_of_eviction(rank, received_kept_[rank]++)));
+  }
+
+  // Adds to the edges of computations.
+  void wait_for_moves(const Range& fused, std::size_t rank, const Evictions& evictions) {
+    if (evictions.left != kNone) edges_.push_back(evictions.left);
+    for (std::size_t i = fused.begin; i < fused.end; ++i) {
+      const Action& a = lists_[rank][i];
+      if (a.op == Op::forward) continue;
+      const auto found = evictions.fetched.find(place_of(s_, {Product::activations, a.stage, a.microbatch}));
+      if (found != evictions.fetched.end()) edges_.push_back(found->second);
+    }
+  }
+
+  void hold_for_other(RankWriter& out, std::size_t rank) {
+    std::int32_t received = 0;
+    std::int32_t sent = 0;
+    for (const Action& action : lists_[other_of(rank)]) {
+      if (!is_of_eviction(action.op)) continue;
+      const Op receive = action.op == Op::evict ? Op::hold : Op::asked;
+      const std::uint32_t got[] = {out.add(kept_message(receive, action, rank, tag_of_eviction(rank, received++)))};
+      if (action.op == Op::evict) continue;
+      out.add(kept_message(Op::yield, action, rank, tag_of_eviction(other_of(rank), sent++)), got);
+    }
   }
 
   void receive_for(RankWriter& out, std::size_t rank, const Action& action) {
@@ -135,20 +220,24 @@ class Lowering {
   // A gradient of a stage's input is as large as the output of the stage before.
   std::int64_t bytes_of(const Need& made) const {
     const std::int32_t stage = made.product == Product::activations ? made.stage : made.stage - 1;
-    return costs_[static_cast<std::size_t>(stage)].message_bytes;
+    return costs_[work_index(stage, made.microbatch, s_.slices())].message_bytes;
   }
 
   const Schedule& s_;
   std::span<const StageCosts> costs_;
   Sends sends_;
-  std::vector<std::vector<Action>> lists_;  // computations alone
-  std::vector<std::int32_t> tag_of_;        // of each product that crosses
+  std::vector<std::vector<Action>> lists_;                 // computations alone
+  std::vector<std::int32_t> tag_of_;                       // of each product that crosses
+  std::vector<std::int32_t> first_tag_of_evictions_ = {};  // of each rank, as a receiver
+  std::vector<std::int32_t> sent_kept_;                    // by each rank: EVICTs and ASKs so far
+  std::vector<std::int32_t> received_kept_;                // FETCHes so far
   std::vector<std::uint32_t> edges_;
 };
 
 }  // namespace
 
 Step lower(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends) {
+  LOCKSTEP_CHECK(costs.size() == num_works(schedule), "costs of each stage and slice");
   return Lowering(schedule, costs, sends).lower();
 }
 

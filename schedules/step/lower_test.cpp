@@ -17,13 +17,13 @@ namespace {
 // A step of whole actions takes as long as the schedule that it was lowered from, with messages in its lists or not.
 TEST(Lower, StepsTakeAsLongAsTheirSchedules) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
-    const auto stages = static_cast<std::size_t>(schedule.num_stages());
-    const std::int64_t unit = 1200 / schedule.chunks();  // chunks divide it
-    const Times times{1200, 1200, 1200, 70};
+    const std::int64_t unit = 1200 / schedule.chunks() / schedule.slices();          // which divide it
+    const Times times{1200, 1200, 1200, evicts_activations(schedule) ? 0.0 : 70.0};  // moves of evicted activations
     const double played = spans_of(schedule, times, play(schedule, times)).makespan;
     for (const Schedule& given : {schedule, with_messages(schedule)}) {
-      const Step step = lower(given, std::vector<StageCosts>(stages, {unit, unit, unit, 8}));
-      EXPECT_EQ(end_of(play_simply(step, {.message_ps = 70})), std::llround(played)) << schedule.name;
+      const Step step = lower(given, std::vector<StageCosts>(num_works(schedule), {unit, unit, unit, 8}));
+      EXPECT_EQ(end_of(play_simply(step, {.message_ps = std::llround(times.message)})), std::llround(played))
+          << schedule.name;
       EXPECT_TRUE(check_step(step).empty()) << schedule.name;
     }
   });

@@ -24,12 +24,13 @@ struct Life {
 class RankHolding {
  public:
   RankHolding(const RankStep& rank, const std::vector<TaskSpan>& spans,
-              std::span<const std::vector<ActivationBytes>> activations)
-      : rank_(rank), spans_(spans), activations_(activations) {}
+              std::span<const std::vector<ActivationBytes>> activations, std::int32_t slices)
+      : rank_(rank), spans_(spans), activations_(activations), slices_(slices) {}
 
   RankMemory run() {
     for (const TaskSpan& span : spans_) last_ = std::max(last_, span.end_ps);
     hold_activations();
+    hold_for_other();
     hold_parameters();
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       if (rank_.tasks[i].op == Op::reduce_grad && rank_.tasks[i].microbatch >= 0) hold_gradients(i);
@@ -56,18 +57,39 @@ class RankHolding {
       const Task& task = rank_.tasks[i];
       const TaskSpan& span = spans_[i];
       const bool copied = copies(task, Copied::activations);
-      if (!is_compute(task.op) && !copied) continue;
-      const bool has_parts = activations_[static_cast<std::size_t>(task.stage)].size() > 1;
+      const bool leaves = task.op == Op::evict || (copied && task.op == Op::offload);
+      const bool returns = task.op == Op::fetch || (copied && task.op == Op::load);
+      if (!is_compute(task.op) && !leaves && !returns) continue;
+      const bool has_parts = parts_of(task).size() > 1;
       Life& life = lives[{task.stage, has_parts ? static_cast<std::size_t>(task.part) : 0, task.microbatch}];
       if (task.op == Op::forward && life.from == kNever) life.from = span.start_ps;
-      if (copied && task.op == Op::offload) life.offloaded = span.end_ps;
-      if (copied && task.op == Op::load) life.loaded = span.start_ps;
+      if (leaves) life.offloaded = span.end_ps;
+      if (returns) life.loaded = span.start_ps;
       if (!is_compute(task.op) || task.op == Op::forward) continue;
       if (task.op != Op::weight_gradient) life.input_gradient_end = std::max(life.input_gradient_end, span.end_ps);
       life.end = std::max(life.end, span.end_ps);
     }
     for (const auto& [key, life] : lives) {
-      hold_life(activations_[static_cast<std::size_t>(std::get<0>(key))].at(std::get<1>(key)), life);
+      const auto& [stage, part, microbatch] = key;
+      hold_life(activations_[work_index(stage, microbatch, slices_)].at(part), life);
+    }
+  }
+
+  const std::vector<ActivationBytes>& parts_of(const Task& task) const {
+    return activations_[work_index(task.stage, task.microbatch, slices_)];
+  }
+
+  void hold_for_other() {
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> since;  // by stage and microbatch
+    for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
+      const Task& task = rank_.tasks[i];
+      if (task.op == Op::hold) since[{task.stage, task.microbatch}] = spans_[i].start_ps;
+      if (task.op != Op::yield) continue;
+      const std::int64_t from = since.at({task.stage, task.microbatch});
+      for (const ActivationBytes& bytes : parts_of(task)) {
+        hold(Held::activations, bytes.until_input_gradient, from, spans_[i].end_ps);
+        hold(Held::weight_activations, bytes.until_weight_gradient, from, spans_[i].end_ps);
+      }
     }
   }
 
@@ -118,7 +140,8 @@ class RankHolding {
       }
     }
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
-      if (!is_recv(rank_.tasks[i].op)) continue;
+      const Op op = rank_.tasks[i].op;
+      if (!is_recv(op) || op == Op::hold || op == Op::fetch) continue;  // those are activations
       hold(Held::messages, rank_.tasks[i].amount, spans_[i].start_ps, std::max(taken[i], spans_[i].end_ps));
     }
   }
@@ -138,6 +161,7 @@ class RankHolding {
   const RankStep& rank_;
   const std::vector<TaskSpan>& spans_;
   std::span<const std::vector<ActivationBytes>> activations_;
+  const std::int32_t slices_;
   std::int64_t last_ = 0;
   std::array<Changes, kNumHeld> changes_ = {};
 };
@@ -152,10 +176,11 @@ std::string_view name_of(Held kind) {
 
 std::vector<RankMemory> memory_over_time(const Step& step, const StepTimeline& timeline,
                                          std::span<const std::vector<ActivationBytes>> activations) {
-  LOCKSTEP_CHECK(activations.size() == step.rank_of_stage.size(), "sizes of each stage");
+  LOCKSTEP_CHECK(activations.size() == step.rank_of_stage.size() * static_cast<std::size_t>(step.slices),
+                 "sizes of each stage and slice");
   std::vector<RankMemory> all;
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
-    all.push_back(RankHolding(step.of_rank[r], timeline[r], activations).run());
+    all.push_back(RankHolding(step.of_rank[r], timeline[r], activations, step.slices).run());
   }
   return all;
 }

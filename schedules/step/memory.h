@@ -13,7 +13,8 @@
 
 namespace lockstep::schedules {
 
-// Bytes of one microbatch's activations in a stage, or in a part of it, on one rank.
+// Bytes of the activations of one microbatch, or one slice, in a stage, or in a part of it, on one rank. What is
+// evicted lies on the rank that holds it from the start of HOLD to the end of YIELD.
 struct ActivationBytes {
   std::int64_t until_input_gradient = 0;   // from the forward to the end of B or I
   std::int64_t until_weight_gradient = 0;  // from the forward to the end of B or W, beside the above
@@ -35,8 +36,8 @@ struct MemoryPoint {
 };
 using MemoryCurve = std::vector<MemoryPoint>;          // by time, each time once
 using RankMemory = std::array<MemoryCurve, kNumHeld>;  // by kind; empty: nothing of it
-// [rank]. `activations`: of each stage, its parts; one: of the whole stage, whatever parts its tasks have. What one
-// task frees and another takes at the same time is not counted twice.
+// [rank]. `activations`: of each stage, or of each slice of each stage (work_index()), its parts; one: of the whole
+// stage, whatever parts its tasks have. What one task frees and another takes at the same time is not counted twice.
 std::vector<RankMemory> memory_over_time(const Step& step, const StepTimeline& timeline,
                                          std::span<const std::vector<ActivationBytes>> activations);
 

@@ -23,13 +23,13 @@ std::int64_t most(const RankMemory& memory, Held kind) {
 TEST(StepMemory, PeaksAreThoseOfTheLists) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
     const auto counts = count_ranks(schedule);
-    const auto stages = static_cast<std::size_t>(schedule.num_stages());
-    Step whole = lower(schedule, std::vector<StageCosts>(stages, {10, 10, 10, 1}));
+    if (evicts_activations(schedule)) return;  // counts are of any times, bpipe_test.cpp
+    Step whole = lower(schedule, std::vector<StageCosts>(num_works(schedule), {10, 10, 10, 1}));
     for (const Step& step : {whole, step_of_parts(schedule, 3, 1)}) {
       const StepTimeline timeline = play_simply(step);
-      const auto memory = memory_over_time(step, timeline, PartBytes(stages, {{3, 5}}));
+      const auto memory = memory_over_time(step, timeline, PartBytes(num_works(schedule), {{3, 5}}));
       for (std::size_t r = 0; r < counts.size(); ++r) {
-        const double unit = schedule.chunks();
+        const double unit = schedule.chunks() * schedule.slices();
         EXPECT_DOUBLE_EQ(static_cast<double>(most(memory[r], Held::activations)),
                          3 * unit * counts[r].peak.until_input_gradient)
             << schedule.name << " " << shape.ranks << " " << shape.microbatches;

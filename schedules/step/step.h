@@ -26,7 +26,8 @@ enum class Lane : std::uint8_t {
   gather,    // parameters: UNSHARD
   reduce,    // gradients: REDUCE_GRAD; the optimizer's
   replicas,  // gradients over replicas of shards, beside the next bucket's reduction among the shards
-  copy,      // to the host's memory and files: OFFLOAD; of activations LOAD, too
+  copy,      // to the host's memory and files: OFFLOAD; of activations LOAD, too; what is evicted to another rank, and
+             // comes back
   load,      // from there to the device: LOAD
   host,      // kernels of the host: an update that runs beside the device's
 };
@@ -122,6 +123,7 @@ struct Step {
   std::vector<std::int32_t> rank_of_stage = {};
   std::vector<RankStep> of_rank = {};
   std::vector<Group> groups = {};
+  std::int32_t slices = 1;  // of a microbatch, which num_microbatches counts each (schedule.h)
 
   std::int32_t num_ranks() const { return static_cast<std::int32_t>(of_rank.size()); }
   std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }

@@ -40,9 +40,9 @@ std::string part_of(const Task& task, std::string_view word) {
 }
 
 // The text in the box: 0F1, 0F1 layer 2, all_reduce 0F1, bucket 2.
-std::string title_of(const Task& task) {
+std::string title_of(const Task& task, std::int32_t slices) {
   if (is_compute(task.op) || is_message(task.op) || is_filler(task.op) || task.op == Op::recompute) {
-    const std::string token = token_of({task.op, task.stage, task.microbatch});
+    const std::string token = token_of({task.op, task.stage, task.microbatch}, slices);
     return task.part < 0 ? token : fmt::format("{} layer {}", token, task.part);
   }
   if (task.op == Op::layer_collective) return std::string(name_of(task.comm)) + part_of(task, "layer");
@@ -119,14 +119,17 @@ class TraceWriter {
     const std::string place = fmt::format(R"("pid":{},"tid":{})", process_of(rank), thread_of(rank, task.lane));
     events_.push_back({start, is_recv(task.op),
                        fmt::format(R"("ph":"X",{},"name":"{}","cat":"{}","cname":"{}","ts":{},"dur":{},"args":{{{}}})",
-                                   place, title_of(task), name_of(task.op), colour_of(task), microseconds(start),
-                                   microseconds(end - start), arguments_of(*part.step, task))});
+                                   place, title_of(task, part.step->slices), name_of(task.op), colour_of(task),
+                                   microseconds(start), microseconds(end - start), arguments_of(*part.step, task))});
     if (is_send(task.op)) add_arrow_end("s", place, static_cast<std::size_t>(task.peer), task.tag, start);
     if (is_recv(task.op)) add_arrow_end("f", place, rank, task.tag, end);
   }
 
   static std::string arguments_of(const Step& step, const Task& task) {
-    std::string text = fmt::format(R"("stage":{},"microbatch":{},"part":{})", task.stage, task.microbatch, task.part);
+    const bool is_slice = step.slices > 1 && task.microbatch >= 0;
+    const std::int32_t microbatch = is_slice ? task.microbatch / step.slices : task.microbatch;
+    std::string text = fmt::format(R"("stage":{},"microbatch":{},"part":{})", task.stage, microbatch, task.part);
+    if (is_slice) text += fmt::format(R"(,"slice":{})", task.microbatch % step.slices);
     const bool is_message = is_send(task.op) || is_recv(task.op);
     if (is_message) text += fmt::format(R"(,"peer":{})", task.peer);
     if (is_message || task.comm != Comm::none) text += fmt::format(R"(,"bytes":{})", task.amount);

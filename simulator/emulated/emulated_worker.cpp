@@ -24,15 +24,30 @@ MessageStamp stamp_of(const Task& send) {
   return {0, 0, static_cast<std::int32_t>(send.op), send.stage, send.microbatch, send.tag};
 }
 
+struct Sender {
+  schedules::Op op;
+  std::int32_t stage;
+};
+Sender sender_of(const Task& receive) {
+  using schedules::Op;
+  switch (receive.op) {
+    case Op::recv_activations:
+      return {Op::send_activations, receive.stage - 1};
+    case Op::hold:
+      return {Op::evict, receive.stage};
+    case Op::asked:
+      return {Op::ask, receive.stage};
+    case Op::fetch:
+      return {Op::yield, receive.stage};
+    default:
+      return {Op::send_gradient, receive.stage + 1};
+  }
+}
+
 // The send whose message a receive waits for.
 MessageStamp due_at(const Task& receive) {
-  const bool activations = receive.op == schedules::Op::recv_activations;
-  return {0,
-          0,
-          static_cast<std::int32_t>(activations ? schedules::Op::send_activations : schedules::Op::send_gradient),
-          activations ? receive.stage - 1 : receive.stage + 1,
-          receive.microbatch,
-          receive.tag};
+  const Sender sender = sender_of(receive);
+  return {0, 0, static_cast<std::int32_t>(sender.op), sender.stage, receive.microbatch, receive.tag};
 }
 
 bool is_same_message(const MessageStamp& a, const MessageStamp& b) {
@@ -129,9 +144,11 @@ void EmulatedWorker::send(std::uint32_t task) {
   std::int64_t& free_ns = link_free_ns_[t.peer];
   MessageStamp stamp = stamp_of(t);
   stamp.left_ns = std::max(ready_ns(task), free_ns);
+  if (t.lane == schedules::Lane::copy) stamp.left_ns = std::max(stamp.left_ns, copy_free_ns_);
   free_ns = stamp.left_ns + transports::occupied_ns(link_, t.amount);
   stamp.arrival_ns = free_ns + transports::latency_ns(link_);
   times_[task] = {stamp.left_ns, free_ns};
+  if (t.lane == schedules::Lane::copy) copy_free_ns_ = free_ns;
   const auto bytes = std::as_bytes(std::span<const MessageStamp>(&stamp, 1));
   const transports::Request request = transport_.send(t.peer, t.tag, bytes);
   LOCKSTEP_CHECK(transport_.done(request), "the mailbox copies messages at once");
@@ -156,6 +173,7 @@ bool EmulatedWorker::receive_ended(std::uint32_t task) {
                                                      std::to_string(stamp.microbatch));
   }
   times_[task] = {stamp.left_ns, stamp.arrival_ns};
+  if (t.lane == schedules::Lane::copy) copy_free_ns_ = std::max(copy_free_ns_, stamp.arrival_ns);
   return true;
 }
 

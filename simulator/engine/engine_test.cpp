@@ -34,10 +34,11 @@ std::int64_t no_collectives(const schedules::Group&, const schedules::Task&) {
 }
 
 Step lowered(const Schedule& schedule, const schedules::Times& times, std::int64_t message_bytes = 0) {
-  const auto part = [&](double time) { return static_cast<std::int64_t>(time * kUnit) / schedule.chunks(); };
-  const std::vector<StageCosts> costs(
-      static_cast<std::size_t>(schedule.num_stages()),
-      {part(times.forward), part(times.input_gradient), part(times.weight_gradient), message_bytes});
+  const auto part = [&](double time) {
+    return static_cast<std::int64_t>(time * kUnit) / schedule.chunks() / schedule.slices();
+  };
+  const std::vector<StageCosts> costs(schedules::num_works(schedule), {part(times.forward), part(times.input_gradient),
+                                                                       part(times.weight_gradient), message_bytes});
   return schedules::lower(schedule, costs);
 }
 
@@ -135,7 +136,7 @@ TEST(EngineHost, LetsEveryScheduleEnd) {
         for (schedules::RankStep& rank : step.of_rank) {
           for (schedules::Task& task : rank.tasks) {
             task.issue_ps = kUnit / 12;
-            task.host_waits = schedules::is_recv(task.op);
+            task.host_waits = task.lane == Lane::receive;
           }
         }
         EXPECT_GE(simulated_ps(step, 0.25), without) << schedule.name;

@@ -1,6 +1,7 @@
 #include <functional>
 
 #include "schedules/catalogue.h"
+#include "simulator/predict/predict.h"
 #include "simulator/predict/search.h"
 
 namespace lockstep::simulator {
@@ -35,16 +36,27 @@ void for_sizes(const workload::Model& model, const Machine& machine, const Searc
   }
 }
 
+// Token slices as the user says, for schedules that have them.
+void take_slices(workload::Layout& layout, const SearchSpace& space, bool takes) {
+  const workload::Layout usual;
+  const workload::Layout& from = takes ? space.base : usual;
+  layout.slices = from.slices;
+  layout.slice_tokens = from.slice_tokens;
+  layout.balanced_slices = from.balanced_slices;
+}
+
 void for_schedules(const SearchSpace& space, const workload::Layout& sizes, const Visit& visit) {
   workload::Layout layout = sizes;
   if (sizes.pp == 1) {
     layout.schedule = "1f1b";
     layout.chunks = 1;
+    take_slices(layout, space, false);
     return visit(layout);
   }
   for (const std::string& name : space.schedules) {
     layout.schedule = name;
     layout.chunks = 1;
+    take_slices(layout, space, schedules::entry_named(name).takes_slices);
     if (!schedules::entry_named(name).takes_chunks) {
       visit(layout);
       continue;
@@ -89,8 +101,9 @@ std::vector<workload::Layout> legal_layouts(const workload::Model& model, const 
     for_schedules(space, sizes, [&](const workload::Layout& shape) {
       for_memory_choices(space, shape, [&](const workload::Layout& layout) {
         // A stage with more layers than the others makes them wait.
-        const bool even = !layout.layers_of.empty() || model.layers % stages_a_pipe(layout) == 0;
-        if (even && misfit_of(model, layout).empty()) found.push_back(layout);
+        const bool even =
+            layout.balanced_layers || !layout.layers_of.empty() || model.layers % stages_a_pipe(layout) == 0;
+        if (even && misfit_of(model, layout).empty()) found.push_back(balanced_on(machine, model, layout));
       });
     });
   });

@@ -17,6 +17,7 @@
 #include "simulator/prices/fold_pieces.h"
 #include "simulator/prices/host_time.h"
 #include "simulator/prices/kernel_price.h"
+#include "workload/balance.h"
 #include "workload/groups.h"
 
 namespace lockstep::simulator {
@@ -145,13 +146,15 @@ schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules:
   return schedules::bubbles_of(spans);
 }
 
-// The activations that each stage of a schedule keeps; of its parts, where they are offloaded one by one.
+// The activations that each stage of a schedule keeps, of each slice; of its parts, where they are offloaded one by
+// one.
 std::vector<std::vector<schedules::ActivationBytes>> activations_of_stages(const workload::Model& model,
                                                                            const workload::Layout& layout,
                                                                            const schedules::Schedule& schedule) {
   std::vector<std::vector<schedules::ActivationBytes>> all;
-  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
-    const workload::StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
+  for (std::int32_t i = 0; i < schedule.num_stages() * schedule.slices(); ++i) {
+    const std::int32_t stage = i / schedule.slices() % schedule.stages_a_pipe;
+    const workload::StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage, i % schedule.slices());
     const bool in_parts = layout.offload.activations != workload::Offload::none;
     std::vector<schedules::ActivationBytes>& of_stage = all.emplace_back();
     for (const workload::StageActivations& part :
@@ -220,6 +223,10 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
   return pricing;
 }
 
+workload::Layout balanced_on(const Machine& machine, const workload::Model& model, const workload::Layout& layout) {
+  return balanced(model, layout, [&](const workload::KernelCall& call) { return kernel_ps(machine, call, 1); });
+}
+
 double needed_bytes(const workload::Layout& layout, const Machine& machine,
                     const std::vector<workload::MemoryBytes>& memory) {
   if (machine.measured.cores == 0) return memory[worst_of(memory)].total();
@@ -229,8 +236,9 @@ double needed_bytes(const workload::Layout& layout, const Machine& machine,
   return bytes;
 }
 
-Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
+Prediction predict(const workload::Model& model, const workload::Layout& asked, const Machine& machine,
                    const PredictOptions& options) {
+  const workload::Layout layout = balanced_on(machine, model, asked);
   if (options.collectives == Collectives::plans && machine.measured.cores > 0) {
     throw core::usage_error("collectives as plans on " + machine.name +
                             ", where they were measured; allowed: a machine without `measured`");

@@ -92,13 +92,18 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
                              const schedules::Schedule& schedule, const Machine& machine, Detail detail,
                              std::int32_t copies = 1);
 
+// The layout with the stages and slices that it leaves open chosen by the machine's prices of kernels (workload/
+// balance.h).
+workload::Layout balanced_on(const Machine& machine, const workload::Model& model, const workload::Layout& layout);
+
 // The bytes that a layout needs of the memory of one device, `memory` of each place in the pipeline: the fullest rank's
 // bytes, or those of all ranks together where they share one host (Machine::measured).
 double needed_bytes(const workload::Layout& layout, const Machine& machine,
                     const std::vector<workload::MemoryBytes>& memory);
 
 // Where ranks share the cores of one host (Machine::measured), every rank is simulated, on these cores
-// (shared_cores.h). Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
+// (shared_cores.h). A layout that leaves stages or slices open gets them by balanced_on(). Throws core::Error(usage) if
+// the model cannot be laid out so on this machine, and says what could.
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options = {});
 

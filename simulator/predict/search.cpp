@@ -15,10 +15,10 @@ namespace lockstep::simulator {
 namespace {
 
 // Many layouts share the lists of a schedule.
-using ShapeKey = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>;
+using ShapeKey = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t, std::vector<std::int64_t>>;
 ShapeKey key_of(const workload::Layout& layout) {
   const schedules::PipelineShape shape = shape_of(layout);
-  return {layout.schedule, shape.ranks, shape.microbatches, shape.chunks};
+  return {layout.schedule, shape.ranks, shape.microbatches, shape.chunks, shape.slice_tokens};
 }
 
 struct Candidate {

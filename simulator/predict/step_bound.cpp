@@ -46,38 +46,45 @@ StageTimes times_of(const schedules::StageRecipe& recipe, const Sum& sum) {
 
 class Bound {
  public:
-  Bound(const Schedule& schedule, const std::vector<workload::StageWork>& works) {
+  Bound(const Schedule& schedule, const std::vector<workload::StageWork>& works) : slices_(schedule.slices()) {
     for (const workload::StageWork& work : works) {
       times_.push_back(times_of(work.recipe, sum_of));
       issues_.push_back(times_of(work.recipe, issue_of));
     }
-    for (std::size_t stage = 0; stage < times_.size(); ++stage) {
-      const bool first = schedule.is_first(static_cast<std::int32_t>(stage));
-      before_.push_back(first ? 0 : before_.back() + times_[stage - 1].forward);
+    const auto slices = static_cast<std::size_t>(slices_);
+    for (std::size_t i = 0; i < times_.size(); ++i) {
+      const bool first = schedule.is_first(static_cast<std::int32_t>(i / slices));
+      before_.push_back(first ? 0 : before_[i - slices] + times_[i - slices].forward);
       // A full backward counts only with the part that every kind of backward has.
-      after_.push_back(first ? 0
-                             : after_.back() + std::min(times_[stage - 1].backward, times_[stage - 1].input_gradient));
+      const std::int64_t least = first ? 0 : std::min(times_[i - slices].backward, times_[i - slices].input_gradient);
+      after_.push_back(first ? 0 : after_[i - slices] + least);
     }
   }
 
   std::int64_t of_rank(const std::vector<Action>& list) const {
     if (list.empty()) return 0;
-    std::int64_t now = before_[static_cast<std::size_t>(list.front().stage)];
+    std::int64_t now = before_[index_of(list.front())];
     std::int64_t bound = 0;
     std::int64_t issue = 0;  // of the host, one action after the other
     for (const Action& action : list) {
-      const auto stage = static_cast<std::size_t>(action.stage);
-      now += times_[stage].of(action.op);
-      issue += issues_[stage].of(action.op);
-      if (action.op == Op::backward || action.op == Op::input_gradient) bound = std::max(bound, now + after_[stage]);
+      if (!is_compute(action.op)) continue;
+      const std::size_t i = index_of(action);
+      now += times_[i].of(action.op);
+      issue += issues_[i].of(action.op);
+      if (action.op == Op::backward || action.op == Op::input_gradient) bound = std::max(bound, now + after_[i]);
     }
     return std::max({bound, now, issue});
   }
 
  private:
-  std::vector<StageTimes> times_;
+  std::size_t index_of(const Action& action) const {
+    return schedules::work_index(action.stage, action.microbatch, slices_);
+  }
+
+  std::int32_t slices_;
+  std::vector<StageTimes> times_;     // of each stage and slice
   std::vector<StageTimes> issues_;    // the host's
-  std::vector<std::int64_t> before_;  // of each stage: the forwards in front of it
+  std::vector<std::int64_t> before_;  // the forwards in front of it
   std::vector<std::int64_t> after_;   // and the backwards
 };
 
@@ -88,8 +95,9 @@ double step_bound_s(const Schedule& schedule, const std::vector<workload::StageW
   std::int64_t longest = 0;
   for (const auto& list : schedule.of_rank) longest = std::max(longest, bound.of_rank(list));
   std::vector<std::int64_t> optimizer(schedule.of_rank.size());
-  for (std::size_t s = 0; s < works.size(); ++s) {
-    optimizer[static_cast<std::size_t>(schedule.rank_of_stage[s])] += works[s].optimizer_ps;
+  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    const auto rank = static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+    optimizer[rank] += works[schedules::work_index(stage, 0, schedule.slices())].optimizer_ps;
   }
   longest += *std::max_element(optimizer.begin(), optimizer.end());
   return static_cast<double>(longest) / 1e12;

@@ -96,13 +96,13 @@ std::string_view way_of(const workload::Layout& layout) {
 
 WaySearch::WaySearch(const workload::Model& model, const Machine& fast, const SearchSpace& space)
     : model_(model), least_of_way_(ways().size(), 0) {
-  using Key = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>;
+  using Key = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t, std::vector<std::int64_t>>;
   std::map<Key, schedules::Schedule> known;
   least_memory_bytes_ = std::numeric_limits<double>::infinity();
   for (const workload::Layout& layout : legal_layouts(model, fast, space)) {
     if (is_dominated(layout)) continue;
     ++legal_;
-    const Key key{layout.schedule, layout.pp, layout.microbatches, layout.chunks};
+    const Key key{layout.schedule, layout.pp, layout.microbatches, layout.chunks, shape_of(layout).slice_tokens};
     auto at = known.find(key);
     if (at == known.end()) at = known.emplace(key, schedule_of(layout)).first;
     const schedules::Schedule& schedule = at->second;

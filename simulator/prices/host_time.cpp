@@ -42,6 +42,7 @@ void add_host(schedules::Step& step, const workload::Layout& layout, const std::
   const workload::IssueTimes issue = issue_times_of(host, layout);
   for (std::size_t rank = 0; rank < step.of_rank.size(); ++rank) {
     for (Task& task : step.of_rank[rank].tasks) {
+      if (task.lane == Lane::copy) continue;  // a thread of its own
       const bool receives = schedules::is_recv(task.op);
       if (task.comm != Comm::none || receives || schedules::is_send(task.op)) task.issue_ps = issue.collective_ps;
       task.host_waits = receives && !layout.overlap_p2p;

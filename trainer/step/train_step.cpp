@@ -33,6 +33,19 @@ void check_layout(const workload::Model& model, const workload::Layout& layout) 
     throw core::usage_error("layout: " + misfit);
   }
   check_trainable(model, layout);
+  if (const std::string why = untrainable(schedule_of(layout)); !why.empty()) throw core::usage_error("layout: " + why);
+}
+
+std::string untrainable(const schedules::Schedule& schedule) {
+  if (schedule.slices() > 1) {
+    return "the schedule " + schedule.name + " cuts sequences into " + std::to_string(schedule.slices()) +
+           " slices, which are simulated and emulated, not trained; allowed: slices=1";
+  }
+  if (evicts_activations(schedule)) {
+    return "the schedule " + schedule.name +
+           " keeps activations on other ranks, which is simulated and emulated, not trained; allowed: such as 1f1b";
+  }
+  return "";
 }
 
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "schedules/schedule.h"
 #include "schedules/step/step.h"
 #include "workload/buckets.h"
 #include "workload/layout.h"
@@ -21,6 +23,9 @@ struct TrainStep {
 // Throws a usage Error that names the field, its value, and which values would do, if the model cannot be laid out so,
 // or if this trainer does not have what they ask for.
 void check_layout(const workload::Model& model, const workload::Layout& layout);
+
+// Why this trainer cannot run a schedule that is right, with what it could; empty: it can.
+std::string untrainable(const schedules::Schedule& schedule);
 
 // The layout has been checked.
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout);

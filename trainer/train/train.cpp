@@ -18,6 +18,7 @@
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_setup.h"
 #include "trainer/train/resume.h"
+#include "workload/balance.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -235,6 +236,7 @@ TrainOptions checked(TrainOptions options) {
   check_compression(options);
   check_tiles(options);
   check_layout(options.model, options.layout);
+  options.layout = balanced(options.model, options.layout, workload::declared_price);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
   if (cuts && options.tokenizer->size() > options.model.vocabulary) {
     throw core::usage_error("--tokenizer " + options.tokenizer->name() + " has " +

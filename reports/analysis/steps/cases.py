@@ -93,12 +93,12 @@ def repeated(lines: Sequence[ScheduleLine]) -> int:
 
 
 def _variant(line: ScheduleLine) -> tuple:
-    return line.schedule, line.chunks, line.memory_limit, line.w_memory
+    return line.schedule, line.chunks, line.memory_limit, line.w_memory, tuple(line.slice_tokens or ())
 
 
 def _name(variant: Sequence, others: Sequence[tuple]) -> str:
     """The schedule, and what tells it from others of its name."""
-    schedule, chunks, limit, w_memory = variant
+    schedule, chunks, limit, w_memory, slices = variant
     parts = [schedule]
     if chunks > 1 and len({other[1] for other in others}) > 1:
         parts.append(f"v={chunks}")
@@ -106,4 +106,6 @@ def _name(variant: Sequence, others: Sequence[tuple]) -> str:
         parts.append(f"memory {short(limit)}")
     if w_memory is not None and len({other[3] for other in others}) > 1:
         parts.append(f"{short(w_memory)} until W")
+    if slices and len({other[4] for other in others}) > 1:
+        parts.append(f"k={len(slices)}" + ("" if len(set(slices)) == 1 else " uneven"))
     return ", ".join(parts)
