@@ -18,7 +18,8 @@ constexpr double kPsPerUs = 1e6;
 
 LanesBeside lanes_beside() {
   LanesBeside beside = {};
-  for (const Lane lane : {Lane::gather, Lane::reduce, Lane::replicas, Lane::copy}) beside[static_cast<std::size_t>(lane)] = true;
+  for (const Lane lane : {Lane::gather, Lane::reduce, Lane::replicas, Lane::copy})
+    beside[static_cast<std::size_t>(lane)] = true;
   return beside;
 }
 
