@@ -171,6 +171,13 @@ TEST(QueuedTrainer, ASecondaryCopy) {
   expect_the_same_queued(few_steps({.dp = 4, .zero = 3, .secondary_ranks = 2, .microbatches = 2}));
 }
 
+TEST(QueuedTrainer, TheOptimizersStatesInTheHostsMemory) {
+  for (const std::int32_t zero : {0, 3}) {
+    expect_the_same_queued(
+        few_steps({.dp = 2, .zero = zero, .microbatches = 2, .offload = {.optimizer = workload::Offload::host}}));
+  }
+}
+
 TEST(QueuedTrainer, TensorParallel) {
   expect_the_same_queued(few_steps({.tp = 2}));
   expect_the_same_queued(few_steps({.tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full}));
