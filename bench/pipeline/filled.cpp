@@ -56,7 +56,7 @@ std::vector<std::vector<FillerItem>> items_of(const Case& one, const FillerWork&
 }
 
 simulator::Simulation simulated(const Step& step, const schedules::Times& times_ms) {
-  const simulator::OneSwitch network(step.num_ranks(), ps_of(times_ms.message));
+  const simulator::OneSwitch network(step.num_ranks(), ps_of(times_ms.message), kEvictionLink);
   return simulator::simulate(step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
 }
 

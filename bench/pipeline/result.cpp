@@ -28,9 +28,7 @@ std::int64_t ps_of(double ms) {
   return std::llround(ms * kPsPerMs);
 }
 
-// What is evicted has a byte for each picosecond that its move takes; a message between stages takes latency alone.
-constexpr simulator::Link kEvictionLink{.ps_per_byte = 1};
-constexpr double kEvictionGbps = 1000;
+constexpr double kEvictionGbps = 1000;  // kEvictionLink's
 
 // All stages are alike: a chunk is an equal part of its rank's share.
 Step lowered(const Case& one, const PipelineFlags& flags) {

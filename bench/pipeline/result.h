@@ -12,6 +12,7 @@
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 #include "simulator/emulated/emulated_run.h"
+#include "simulator/engine/links.h"
 
 namespace lockstep::pipeline {
 
@@ -52,6 +53,9 @@ struct Result {
   std::optional<Emulation> emulation;
   std::optional<Filled> filled;
 };
+
+// What is evicted has a byte for each picosecond that its move takes; a message between stages takes latency alone.
+inline constexpr simulator::Link kEvictionLink{.ps_per_byte = 1};
 
 Result run_case(const Case& one, const PipelineFlags& flags);
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench/program/program.h"
@@ -98,7 +99,9 @@ std::vector<Case> swept_cases(const SimulateFlags& flags) {
   }
   std::vector<Case> cases;
   for (const CaseText& text : texts) {
-    cases.push_back({workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)});
+    Case made{workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)};
+    made.layout = simulator::balanced_on(made.machine, made.model, made.layout);  // shown as it is chosen
+    cases.push_back(std::move(made));
   }
   return cases;
 }

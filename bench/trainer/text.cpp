@@ -53,6 +53,7 @@ std::string layout_text(const workload::Layout& layout) {
   if (layout.secondary_ranks > 0) text += fmt::format(", secondary copy over {} ranks", layout.secondary_ranks);
   if (layout.near_ranks > 0) text += fmt::format(", gradients in two hops, of {} ranks first", layout.near_ranks);
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
+  if (!layout.layers_of.empty()) text += fmt::format(", stages of {} layers", fmt::join(layout.layers_of, ":"));
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
   if (layout.recompute != workload::Recompute::none) {
     text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");

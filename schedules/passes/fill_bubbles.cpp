@@ -200,8 +200,8 @@ namespace {
 
 class SecondOrderItems {
  public:
-  SecondOrderItems(const RankStep& rank, std::span<const std::vector<SecondOrderMatrix>> matrices)
-      : matrices_(matrices) {
+  SecondOrderItems(const RankStep& rank, std::span<const std::vector<SecondOrderMatrix>> matrices, std::int32_t slices)
+      : matrices_(matrices), slices_(slices) {
     for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
       const Task& task = rank.tasks[i];
       if (task.lane != Lane::compute || task.microbatch < 0) continue;
@@ -244,7 +244,7 @@ class SecondOrderItems {
         auto& of_factor = curvature_of_[factor];
         if (of_stage[place].*ps == 0) continue;
         of_factor.push_back(static_cast<std::uint32_t>(items_.size()));
-        Task task = task_of(Op::curvature, factor, of_stage[place].*ps);
+        Task task = task_of(Op::curvature, factor, of_stage[place].*ps / slices_);
         task.microbatch = key.second;
         items_.push_back({.task = task, .after_kernel = kernel});
       }
@@ -252,6 +252,7 @@ class SecondOrderItems {
   }
 
   std::span<const std::vector<SecondOrderMatrix>> matrices_;
+  std::int32_t slices_;
   Kernels forwards_;  // the last of each
   Kernels backwards_;
   std::vector<FillerItem> items_;
@@ -264,7 +265,7 @@ std::vector<std::vector<FillerItem>> second_order_items(const Step& step,
                                                         std::span<const std::vector<SecondOrderMatrix>> matrices) {
   LOCKSTEP_CHECK(matrices.size() == step.rank_of_stage.size(), "matrices of each stage");
   std::vector<std::vector<FillerItem>> items;
-  for (const RankStep& rank : step.of_rank) items.push_back(SecondOrderItems(rank, matrices).take());
+  for (const RankStep& rank : step.of_rank) items.push_back(SecondOrderItems(rank, matrices, step.slices).take());
   return items;
 }
 

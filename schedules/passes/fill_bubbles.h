@@ -31,7 +31,8 @@ std::vector<Step> fill_bubbles(const Step& step, const StepTimeline& timeline,
 // Work of a second-order optimizer on one matrix of a stage, in picoseconds.
 struct SecondOrderMatrix {
   std::int32_t part = -1;                // of the stage
-  std::int64_t input_curvature_ps = 0;   // K-FAC's A, of what is multiplied by it: after each microbatch's forward
+  std::int64_t input_curvature_ps = 0;   // K-FAC's A, of what is multiplied by it: after each microbatch's forward,
+                                         // an equal part after each of its slices' where it is cut
   std::int64_t output_curvature_ps = 0;  // K-FAC's B, of the product's gradient: after each backward
   std::int64_t input_inversion_ps = 0;   // once all microbatches of the step are in it
   std::int64_t output_inversion_ps = 0;
