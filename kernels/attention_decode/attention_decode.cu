@@ -41,6 +41,11 @@ struct Decoding {
   float* part_sums = nullptr;  // [row][part][2]: the maximum of scores, the sum of weights
 };
 
+// The value that scores are reduced by: 0 while no token has been seen, as -infinity less itself is NaN.
+__device__ __forceinline__ float finite_maximum(float maximum) {
+  return maximum == -INFINITY ? 0.0F : maximum;
+}
+
 // A row's maximum of scores, its sum of weights relative to it, and this lane's elements of its sum of values.
 struct RowState {
   float maximum = -INFINITY;
@@ -50,7 +55,7 @@ struct RowState {
   // Adds what other lanes or warps have of other tokens.
   __device__ __forceinline__ void add(float other_maximum, float other_sum, const float (&other_o)[kLaneElems]) {
     const float top = fmaxf(maximum, other_maximum);
-    const float shift = ExpSum::shift_of(top);
+    const float shift = finite_maximum(top);
     const float mine = expf(maximum - shift);
     const float theirs = expf(other_maximum - shift);
     sum = __fadd_rn(__fmul_rn(sum, mine), __fmul_rn(other_sum, theirs));
@@ -193,7 +198,7 @@ __device__ __forceinline__ void take_tokens(const Decoding<T>& args, const Decod
     float top = rows[r].maximum;
 #pragma unroll
     for (int n = 0; n < kTokens; ++n) top = fmaxf(top, scores[r][n]);
-    const float shift = ExpSum::shift_of(top);
+    const float shift = finite_maximum(top);
     const float kept = expf(rows[r].maximum - shift);
     rows[r].maximum = top;
     rows[r].sum *= kept;
@@ -271,7 +276,7 @@ __device__ __forceinline__ void put_row(const Decoding<T>& args, const DecodeBlo
   if (args.parts == 1) {
     T* const o = args.o + query_offset(args, row);
     for_lane_elems<kItems>(columns, lanes, [&](std::int64_t c, int i) { o[c] = from_f32<T>(state.o[i] / state.sum); });
-    if (threadIdx.x == 0) args.lse[row] = ExpSum::shift_of(state.maximum) + logf(state.sum);
+    if (threadIdx.x == 0) args.lse[row] = finite_maximum(state.maximum) + logf(state.sum);
     return;
   }
   const std::int64_t slot = row * args.parts + block.part;
@@ -338,7 +343,7 @@ __global__ void __launch_bounds__(kBlockThreads) merge_kernel(Decoding<T> args) 
     const float* const sums = args.part_sums + 2 * row * args.parts;
     Maximum top;
     for (std::int64_t p = lane_index(); p < parts; p += kWarpLanes) top.value = fmaxf(top.value, sums[2 * p]);
-    const float shift = ExpSum::shift_of(warp_reduce(top).value);
+    const float shift = finite_maximum(warp_reduce(top).value);
     Sum sum;
     for (std::int64_t p = lane_index(); p < parts; p += kWarpLanes) {
       sum.value += sums[2 * p + 1] * expf(sums[2 * p] - shift);
