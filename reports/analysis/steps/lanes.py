@@ -9,6 +9,7 @@ STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "
 _SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # which send, and of which stage beside the receiver's
 
 PIECES = 10  # so many times as long are pieces of one pass that are put together
+_FOR_ANOTHER = ("HOLD", "ASKED", "YIELD")  # BPipe: a rank answers its partner beside its own list, which waits for none
 _NEEDS = {"F": ("RECV_F",), "B": ("RECV_B",), "I": ("RECV_B",)}
 
 
@@ -92,7 +93,7 @@ def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
     """
     computed = sorted((t for t in tasks if t.lane == COMPUTE), key=lambda t: (t.start, t.end))
     moving = [t for t in tasks if t.lane != COMPUTE and t.end > t.start]
-    collectives = [t for t in moving if t.lane not in ("send", "receive")]
+    collectives = [t for t in moving if t.lane not in ("send", "receive") and t.op not in _FOR_ANOTHER]
     messages = {(t.op, t.stage, t.microbatch): t for t in moving if t.lane == "receive"}
     exposed, free = [], 0.0
     for task, following in zip(computed, [*computed[1:], None]):
