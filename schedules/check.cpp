@@ -184,26 +184,29 @@ class Checker {
   void check_stage(std::int32_t stage, std::int32_t microbatch, bool expected) {
     const Places& at = places(stage, microbatch);
     const std::int32_t rank = s_.rank_of_stage[static_cast<std::size_t>(stage)];
-    const std::string of = " of " + microbatch_text(microbatch) + " at stage " + std::to_string(stage);
-    const auto missing = [&](std::string_view what) { add(rank, list(rank).size(), std::string(what) + of); };
+    const auto where = [&] { return microbatch_text(microbatch) + " at stage " + std::to_string(stage); };
+    const auto missing = [&](std::string_view what) {
+      add(rank, list(rank).size(), std::string(what) + " of " + where());
+    };
     const bool any = at.forward != kNowhere || at.backward != kNowhere || at.input_gradient != kNowhere ||
                      at.weight_gradient != kNowhere;
     if (!expected) {
       if (any)
         add(rank, std::min({at.forward, at.backward, at.input_gradient, at.weight_gradient}),
-            "work" + of + ", which is another pipe's");
+            "work of " + where() + ", which is another pipe's");
       return;
     }
     if (at.forward == kNowhere) return missing("no forward");
     const bool split = at.input_gradient != kNowhere || at.weight_gradient != kNowhere;
-    if (at.backward != kNowhere && split) return add(rank, at.backward, "both a full and a split backward" + of);
+    if (at.backward != kNowhere && split)
+      return add(rank, at.backward, "both a full and a split backward of " + where());
     if (!split && at.backward == kNowhere) return missing("no backward");
     if (split && at.input_gradient == kNowhere) return missing("no gradient of the input");
     if (split && at.weight_gradient == kNowhere) return missing("no gradient of the weights");
     const std::size_t back = split ? at.input_gradient : at.backward;
-    if (back < at.forward) return add(rank, back, "a backward before its forward," + of.substr(3));
+    if (back < at.forward) return add(rank, back, "a backward before its forward, " + where());
     if (split && at.weight_gradient < at.input_gradient) {
-      add(rank, at.weight_gradient, "the weights' gradient before the input's," + of.substr(3));
+      add(rank, at.weight_gradient, "the weights' gradient before the input's, " + where());
     }
   }
 
