@@ -30,7 +30,8 @@ std::vector<std::int64_t> balanced_slices(std::int64_t tokens, std::int32_t coun
                                           std::int64_t block) {
   LOCKSTEP_CHECK(tokens % block == 0 && tokens / block >= count, "a block of tokens for each slice");
   std::vector<double> costs;
-  const auto blocks = static_cast<double>(tokens / block);
+  const std::int64_t num_blocks = tokens / block;
+  const auto blocks = static_cast<double>(num_blocks);
   for (double i = 0; i < blocks; ++i) costs.push_back(work_share({i / blocks, (i + 1) / blocks}, attention));
   std::vector<std::int64_t> lengths;
   for (const std::int32_t part : balanced_parts(costs, count)) lengths.push_back(block * part);

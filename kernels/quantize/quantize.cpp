@@ -61,10 +61,6 @@ HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
   return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, of_two)));
 }
 
-HWY_INLINE hn::Vec<DI32> codes_of(VF32 x, VF32 inverse) {
-  return hn::NearestInt(hn::Mul(x, inverse));
-}
-
 // Makes whole vectors of codes out of codes of 32 bits. Instructions that narrow integers work within blocks of 128
 // bits, so that each block ends up with a piece of each of kParts vectors; here those of one vector come together.
 template <int kParts>
@@ -132,7 +128,8 @@ HWY_INLINE std::size_t elements_at_once() {
 template <class D, class T>
 HWY_INLINE void encode_some(CodesOf<8> /*codes*/, D d, const T* x, VF32 inverse, std::int8_t* to) {
   if constexpr (HWY_TARGET == HWY_SCALAR) {
-    for (std::size_t i = 0; i < 2; ++i) to[i] = static_cast<std::int8_t>(hn::GetLane(codes_of(load(x + i), inverse)));
+    for (std::size_t i = 0; i < 2; ++i)
+      to[i] = static_cast<std::int8_t>(hn::GetLane(hn::NearestInt(hn::Mul(load(x + i), inverse))));
   } else {
     const auto codes = vector_of_codes(d, x, inverse);
     const hn::Repartition<std::int8_t, D> d8;
@@ -174,7 +171,7 @@ void encode_codes(Codes codes, const T* x, Code* to, float inverse, std::size_t 
     encode_some(codes, DI32(), x + i, factor, to + i / Codes::kInAByte);
   }
   if (i == count) return;
-  HWY_ALIGN T padded[4 * HWY_MAX_BYTES / sizeof(float) * Codes::kInAByte] = {};
+  HWY_ALIGN T padded[std::size_t{HWY_MAX_BYTES} * Codes::kInAByte] = {};
   HWY_ALIGN Code last[HWY_MAX_BYTES];
   std::memcpy(padded, x + i, (count - i) * sizeof(T));
   encode_some(codes, DI32(), static_cast<const T*>(padded), factor, static_cast<Code*>(last));

@@ -206,7 +206,8 @@ class Residuals {
   static constexpr std::int64_t kDigit = 1 << 24;  // whole numbers below it are exact in f32
 
   static std::vector<float> numbers_of(std::int64_t calls) {
-    return {static_cast<float>(calls % kDigit), static_cast<float>(calls / kDigit)};
+    const std::int64_t high_digit = calls / kDigit;
+    return {static_cast<float>(calls % kDigit), static_cast<float>(high_digit)};
   }
   std::string name_of(const Bucket& bucket, const std::string& what) const {
     return fmt::format("residual.{}.{}.{}.{}", trainer_.model().rank(), bucket.first, bucket.second, what);
