@@ -34,7 +34,8 @@ struct Result {
   double worst_difference = 0;  // of all turns and ranks, of the largest element
   double allowed_difference = 0;
   std::int64_t checked_passes = 0;
-  // Of a forward and a backward, exchanges beside kernels; the text: a line, also where there is none. Rank 0's.
+  // Energy of a forward and a backward with exchanges beside kernels. The text is one line, also without a counter.
+  // Rank 0 has it.
   std::optional<core::EnergyRecord> energy = {};
   std::string energy_text = {};
 

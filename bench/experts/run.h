@@ -33,7 +33,7 @@ struct Result {
   std::int64_t sent_bytes = 0;     // of all ranks, forward and backward: counted in the plans that ran
   std::int64_t formula_bytes = 0;  // likewise, by the rows that each pair of ranks exchanges
   std::int64_t checked_passes = 0;
-  // Of a forward and a backward, exchanges beside kernels; the text: a line, also where there is none.
+  // Energy of a forward and a backward with exchanges beside kernels. The text is one line, also without a counter.
   std::optional<core::EnergyRecord> energy = {};
   std::string energy_text = {};
   std::int64_t wrong = 0;  // elements of all ranks and turns

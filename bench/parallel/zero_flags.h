@@ -12,10 +12,10 @@ struct ZeroFlags {
   StepFlags step;
   std::vector<int> stages{0, 1, 2, 3};
   std::vector<int> shard_ranks{0};  // of stages 1 to 3: that share a set of shards; 0: all
-  // Of stage 3: that share a secondary copy of the weights; what weights are gathered as.
+  // Stage 3: ranks that share a secondary copy of the weights, and the form in which weights are gathered.
   std::vector<int> secondary_ranks{0};
   std::vector<workload::CompressionWay> weight_compression{workload::CompressionWay::none};
-  // Of stages 1 to 3: what gradients travel as, and neighbours that sum them first.
+  // Stages 1 to 3: the form in which gradients travel, and neighbours that sum them first.
   std::vector<workload::Compression> compression{workload::Compression{}};
   std::vector<int> near_ranks{0};
   std::vector<bool> prefetch{true, false};  // of stage 3

@@ -30,7 +30,8 @@ struct Form {
   std::int64_t checked_passes = 0;
   std::int64_t memory_bytes = 0;  // that the rank with the most holds: matrices, gradients, buffers of exchanges
 
-  // Of a forward and a backward, exchanges beside kernels; the text: a line, also where there is none. Rank 0's.
+  // Energy of a forward and a backward with exchanges beside kernels. The text is one line, also without a counter.
+  // Rank 0 has it.
   std::optional<core::EnergyRecord> energy = {};
   std::string energy_text = {};
 

@@ -72,7 +72,7 @@ double computed_ps(const Step& step, bool fillers, bool others) {
   return ps;
 }
 
-// What every step does behind its gradients.
+// Work that every step does behind its gradients.
 void add_precondition(Step& step, const FillerWork& work) {
   if (work.precondition == 0) return;
   const std::vector<std::int64_t> ps_of_rank(step.of_rank.size(), ps_of(work.precondition));
