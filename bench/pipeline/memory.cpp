@@ -14,7 +14,7 @@ struct Change {
   std::int64_t by = 0;  // stages for a microbatch, or tokens of a slice
 };
 
-// What comes is there from the start of its task, what goes until the end.
+// Arriving bytes count from the start of their task, leaving bytes until its end.
 std::int64_t change_until_b(Op op) {
   switch (op) {
     case Op::forward:

@@ -54,7 +54,7 @@ struct Result {
   std::optional<Filled> filled;
 };
 
-// What is evicted has a byte for each picosecond that its move takes; a message between stages takes latency alone.
+// An eviction has a byte for each picosecond that its move takes; a message between stages takes latency alone.
 inline constexpr simulator::Link kEvictionLink{.ps_per_byte = 1};
 
 Result run_case(const Case& one, const PipelineFlags& flags);

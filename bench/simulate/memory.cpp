@@ -55,7 +55,7 @@ struct Place {
   double bytes;  // a rank's share; 0: not known
 };
 
-// What a rank has of the device's memory, the host's and files.
+// Bytes that a rank has on the device, in the host's memory and in files.
 std::vector<Place> places_of(const simulator::Machine& machine) {
   return {{workload::Offload::none, static_cast<double>(machine.device.memory_bytes)},
           {workload::Offload::host, machine.host_memory_bytes},

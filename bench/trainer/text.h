@@ -27,7 +27,7 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
 // How the routers have spread the tokens of a step, a line a layer; empty without experts.
 std::string expert_text(const trainer::StepReport& report);
 std::string memory_text(const parallel::BytesByKind& predicted, const trainer::StepReport& report);
-// What offloaded activations moved; empty where none were.
+// The line on bytes that offloaded activations moved; empty where none were.
 std::string copies_text(const workload::Layout& layout, const trainer::StepReport& report);
 // Bytes that are no printable ASCII as \\xNN, but for line ends.
 std::string sample_text(const std::string& prompt, const std::string& sample);
