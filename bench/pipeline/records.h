@@ -18,7 +18,7 @@ core::TimelineRecord timeline_record(const schedules::Step& step, const schedule
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
                        const std::optional<Emulation>& emulation, Mode mode = Mode::emulated);
 
-// Timelines of a row: where bubbles are filled, the steps of a refresh one above the other.
+// The trace of a row: where bubbles are filled, the steps of a refresh one above the other.
 std::string trace_text(const Result& result, Mode mode);
 
 // A run of this process, of so many ranks at most.
