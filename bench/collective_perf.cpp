@@ -1,4 +1,5 @@
-// all_reduce_perf and the other programs with nccl-tests' names: a sweep of the collective that CMake names.
+// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that CMake
+// names.
 #include <algorithm>
 
 #include "bench/sweep/flags.h"
@@ -8,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Ranks on GPUs may be mpirun's or threads of this process: mpirun's where there are some.
+// Under mpirun, ranks on GPUs are its processes; without it, threads of this process.
 bool wants_mpi(const sweep::SweepFlags& flags) {
   return std::any_of(flags.transports.begin(), flags.transports.end(), [](const std::string& transport) {
     return transport == "mpi" || (sweep::on_gpus(transport) && transports::started_by_mpi());

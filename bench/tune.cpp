@@ -1,4 +1,4 @@
-// Writes the table by which `--algo auto` chooses on this machine: tune --ranks 2,4,8
+// tune: writes the table from which `--algo auto` chooses on this machine. Example: tune --ranks 2,4,8
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,16 +26,16 @@ using collectives::Kind;
 struct TunerOptions {
   std::string transport = "local";
   std::vector<collectives::Kind> kinds;
-  std::string ranks = "2,4,8";    // as --ranks of the sweeps; under MPI it is mpirun's number
+  std::string ranks = "2,4,8";    // as --ranks of the sweeps; ignored under MPI, where mpirun gives the number
   std::string min_bytes = "8";    // as -b
   std::string max_bytes = "16M";  // as -e
   int step_factor = 2;            // as -f
-  double time_budget_s = 120;     // of all
-  std::string path;               // of the table
+  double time_budget_s = 120;     // for the whole run
+  std::string path;               // of the table's file
 };
 
-// The candidates of one point, fastest found so far. A rival must be faster by more than the noise of equals, so that
-// the table does not flicker between runs: the catalogue's order breaks ties.
+// Candidates at one point, and the fastest so far. A later candidate wins only if it is faster by more than the noise
+// between equals, so that the table does not flicker between runs: the catalogue's order breaks ties.
 struct Best {
   std::string algorithm;
   double median_us;
@@ -98,7 +98,7 @@ void merge(tuning::Table& table, const std::string& transport, const Points& poi
 }
 
 // Measures, then replaces the entries of the same transport, collectives and numbers of ranks in the table at `path`,
-// if it is of this machine, or begins a new one. Prints a line a measured size. Returns the exit status.
+// if that table is of this machine; else begins a new one. Prints one line per measured size. Returns the exit status.
 int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   const std::string machine = core::fingerprint(core::this_machine());
   Points points;

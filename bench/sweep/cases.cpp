@@ -36,7 +36,7 @@ std::string automatic_choice(const backends::Backend& backend, const Operation& 
   return tuning::measured_choice(table, query).value_or(tuning::rule_of_thumb(query));
 }
 
-// Of one backend, each once.
+// Algorithms that the flags name and this backend runs, each once.
 std::vector<std::string> algorithms_of(const SweepFlags& flags, const backends::Backend& backend,
                                        const Operation& operation, int num_ranks, const tuning::Table& table) {
   std::vector<std::string> names;

@@ -14,13 +14,13 @@ namespace lockstep::sweep {
 // Out of place; in nccl-tests' order: types, operations, roots, sizes.
 std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int num_ranks);
 
-// The backends of a session.
+// Backends of a session.
 using Backends = std::vector<const backends::Backend*>;
 
-// A user's own plan (own_plans.h), proved. Its algorithm is the label of its rows: "plan:NAME".
+// A user's own plan (own_plans.h), proved by the checker. Its rows have the algorithm "plan:NAME".
 using OwnPlan = std::shared_ptr<const plan::Plan>;
 
-// The tables in which names of algorithms are looked up, and the plans that run beside them.
+// Tables in which algorithm names are looked up, and the user's plans that run beside them.
 struct Choices {
   const tuning::Table& table;
   const std::vector<OwnPlan>& own_plans;
@@ -31,10 +31,10 @@ struct Choices {
 void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices);
 
 collectives::Operation in_place(collectives::Operation operation);
-bool has_in_place(collectives::Kind kind);  // not where input and output blocks differ in size
+bool has_in_place(collectives::Kind kind);  // false if input and output blocks differ in size
 
-// How uneven an all_to_all_v is: each pair's count is drawn, from (seed, from, to), evenly out of
-// [1 - spread / 2, 1 + spread / 2] times the mean. NCCL_TESTS_ALLTOALLV_SPREAD, 0 to 1, default 1. Read once.
+// Unevenness of an all_to_all_v: each pair's count is drawn from (seed, from, to), uniformly in [1 - spread / 2, 1 +
+// spread / 2] times the mean. Reads NCCL_TESTS_ALLTOALLV_SPREAD, 0 to 1, default 1; call it once.
 double alltoallv_spread_of_environment();
 std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_count, int num_ranks, double spread,
                                                               std::uint64_t seed);
@@ -43,15 +43,15 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
 struct Contender {
   const backends::Backend* backend;
   std::string algorithm;
-  OwnPlan own_plan = nullptr;  // of this name, where it is no algorithm of the catalogue or a library
+  OwnPlan own_plan = nullptr;  // set if the algorithm is "plan:NAME"
 };
 
-// Those of one operation: `all` and `auto` replaced by what they mean, each once, by each backend that can run it; then
-// the user's own plans.
+// Algorithms to run for one operation: `all` and `auto` are replaced by the names that they mean, each once, for each
+// backend that can run them; then come the user's own plans.
 std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends,
                                       const collectives::Operation& operation, int num_ranks, const Choices& choices);
 
-// All ranks together.
+// Collective: all ranks call it together.
 backends::Prepared prepare(backends::Endpoint& endpoint, const collectives::Operation& operation,
                            const Contender& contender);
 

@@ -10,13 +10,13 @@
 namespace lockstep::sweep {
 namespace {
 
-// A flag that is not at its default, and on which transports it has no meaning.
+// A flag that is not at its default, and the transports that understand it.
 struct Rule {
   const char* name;
   const char* default_text;
   bool (*is_set)(const DeviceFlags&);
   bool (*understands)(std::string_view transport);
-  const char* transports;  // that understand it
+  const char* transports;  // transports that understand it
   const char* why;
 };
 

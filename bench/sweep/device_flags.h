@@ -1,4 +1,4 @@
-// nccl-tests' flags that have a meaning on GPUs only, and which transport understands which.
+// nccl-tests' flags that have a meaning on GPUs only, and the transports that understand them.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,30 @@
 
 namespace lockstep::sweep {
 
-// What the host waits for within a batch of calls (-z).
+// Points at which the host waits within a batch of calls (-z).
 enum class Blocking : std::uint8_t {
-  none,              // the end of the batch
-  call_and_barrier,  // every call, and then for the other ranks
+  none,              // after the batch
+  call_and_barrier,  // after every call, and then for the other ranks
   call,
-  iteration,  // every iteration; then for the other ranks, outside of the time
+  iteration,  // after every iteration; then for the other ranks, outside of the timed part
 };
 
 struct DeviceFlags {
-  int graph_launches = 0;        // -G: iterations are captured into a CUDA graph, replayed so many times; 0: none
-  bool report_cpu_time = false;  // -C: the time column is the host's, spent with queueing
+  // -G: iterations are captured into a CUDA graph, and the graph is replayed this often; 0: no graph
+  int graph_launches = 0;
+  bool report_cpu_time = false;  // -C: the time column is the host's time to enqueue a call
   Blocking blocking = Blocking::none;
-  int registration = 0;           // -R: buffers are made known to NCCL: 1 local, 2 symmetric windows
-  std::string protocol = "auto";  // of the cuda transport: auto, simple, packets
-  int blocks = 0;                 // --blocks: the most thread blocks of a rank's collective; 0: as places.h counts
+  int registration = 0;           // -R: buffers are registered with NCCL: 1 locally, 2 as symmetric windows
+  std::string protocol = "auto";  // transport cuda: auto, simple or packets
+  int blocks = 0;                 // --blocks: most thread blocks per rank and collective; 0: the default of places.h
 };
 
-// By the table of backends; false for a transport that is none, "simulated".
+// True if the table of backends says so; false for "simulated", which is no backend.
 inline bool on_gpus(std::string_view transport) {
   return backends::is_backend(transport) && backends::find_backend(transport).on_gpus();
 }
 
-// Throws a usage Error: one line that names the flag, the transport that cannot do it, and why.
+// Throws a usage Error of one line that names the flag, the transport that does not support it, and the reason.
 void check_device_flags(const DeviceFlags& flags, const std::vector<std::string>& transports);
 
 }  // namespace lockstep::sweep

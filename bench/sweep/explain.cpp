@@ -59,7 +59,7 @@ plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool
                                    const TrialOptions& options) {
   constexpr int kRounds = 3;
   constexpr int kSamples = 8;
-  std::map<std::int64_t, double> best_us;  // by size
+  std::map<std::int64_t, double> best_us;  // by size in bytes
   for (int round = 0; round < kRounds; ++round) {
     for (std::int64_t bytes : kShiftBytes) {
       const collectives::Operation operation = ring_shift(bytes);

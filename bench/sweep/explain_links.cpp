@@ -21,14 +21,15 @@ std::int64_t element_bytes(const Operation& operation) {
   return static_cast<std::int64_t>(core::size_of(operation.dtype));
 }
 
-// c = a (+) b over thirds of the memory, piece by piece.
+// c = a (+) b over thirds of the memory, one block at a time.
 class Passes {
  public:
   Passes(const Operation& operation, std::span<std::byte> memory, std::int64_t piece_bytes)
       : operation_(operation), memory_(memory), piece_(piece_bytes / element_bytes(operation)) {
     std::memset(memory.data(), 0, memory.size());
   }
-  // At least so many bytes, read and written; and the processor time of each pass, added up, as a paced call takes it.
+  // Bytes read and written, at least the number asked for, and processor time of the passes added up as a paced call
+  // spends it.
   struct Done {
     std::int64_t bytes = 0;
     std::int64_t core_ns = 0;

@@ -14,13 +14,13 @@
 namespace lockstep::sweep {
 namespace {
 
-constexpr std::int64_t kMaxRanks = 4096;    // simulated
-constexpr std::int64_t kMaxThreads = 1024;  // ranks that run
-constexpr std::int64_t kMaxBlocks = 512;    // of a kernel: executors::cuda::kMostSlots
+constexpr std::int64_t kMaxRanks = 4096;    // with --transport simulated
+constexpr std::int64_t kMaxThreads = 1024;  // ranks that run as threads or processes
+constexpr std::int64_t kMaxBlocks = 512;    // per kernel: executors::cuda::kMostSlots
 constexpr std::int64_t kMaxCalls = 1'000'000'000;
 constexpr std::int64_t kMaxGraphLaunches = 1'000'000;
 
-// What is read before it is put together: -t and -g become ranks.
+// Values of flags that are combined afterwards: -t and -g become ranks.
 struct Reading {
   SweepFlags flags;
   std::optional<int> threads;
@@ -30,7 +30,7 @@ struct Reading {
 using program::CommandLine;
 using Flag = program::FlagOf<Reading>;
 
-// A list of names, or "all" for everything.
+// Parses a list of names; "all" is every value.
 template <typename T, typename Parse>
 std::vector<T> named_list(const FlagValue& value, std::span<const T> all, Parse parse) {
   if (value.text == "all") return {all.begin(), all.end()};
@@ -181,7 +181,7 @@ const std::array kOwnFlags{
          }},
 };
 
-// A flag of nccl-tests that is accepted at its default only, and why.
+// A flag of nccl-tests that is accepted at its default only, and the reason.
 struct RefusedFlag {
   const char* names;
   const char* default_text;
@@ -329,7 +329,7 @@ void check_together(const SweepFlags& flags, bool ranks_known) {
 }
 
 struct Program {
-  std::string_view name;  // nccl-tests'
+  std::string_view name;  // nccl-tests' name
   collectives::Kind kind;
 };
 

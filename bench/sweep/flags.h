@@ -1,9 +1,9 @@
-// The command line of the *_perf programs: nccl-tests 2.19.6's flags, names and defaults, and what Lockstep adds.
-// Flags that have no meaning here, or not for the transport, are accepted at nccl-tests' default and otherwise refused
-// with the reason.
+// Command line of the *_perf programs: flags, names and defaults of nccl-tests 2.19.6, and those that Lockstep adds.
+// Flags that have no meaning here, or not for the chosen transport, are accepted at nccl-tests' default and otherwise
+// refused with the reason.
 //
 // Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. (Under MPI they are its processes.) On
-// GPUs the ranks of -t times -g have a GPU each, as nccl-tests has it; those of --ranks are spread over the GPUs.
+// GPUs each rank of -t times -g has a GPU of its own, as in nccl-tests; ranks of --ranks are spread over the GPUs.
 // Simulated ranks are devices of the machine that --machine describes.
 #pragma once
 
@@ -23,31 +23,32 @@ namespace lockstep::sweep {
 
 using program::FlagValue;
 
-// The transport that moves no bytes: plans in virtual time on a described machine (simulated.h).
+// Transport that moves no bytes: plans run in virtual time on a described machine (simulated.h).
 inline constexpr std::string_view kSimulated = "simulated";
 
-// Over which ranks the time of a call is taken (-a).
+// Ranks over which the time of a call is taken (-a).
 enum class TimeOf : std::uint8_t { rank0, mean, min, max };
 
 struct SweepFlags : program::Invocation {
   collectives::Kind kind = collectives::Kind::all_reduce;
 
-  // Swept, in this order of nesting: every combination is a row of its own.
+  // Swept in this order of nesting: every combination is a row.
   std::vector<int> ranks{4};
   std::vector<std::string> transports{"local"};  // names of backends, or kSimulated alone
-  std::string machine;                           // of simulated ranks: its description
+  // machine that simulated ranks run on: a name or the file of a description
+  std::string machine;
   std::vector<core::DType> dtypes{core::DType::f32};
-  std::vector<core::ReduceOp> ops{core::ReduceOp::sum};  // one entry where the collective has no operation
-  std::vector<int> roots{0};                             // empty: every root (-r -1); {0} where there is none
+  std::vector<core::ReduceOp> ops{core::ReduceOp::sum};  // one entry if the collective has no reduction
+  std::vector<int> roots{0};                             // empty: every root (-r -1); {0} if the collective has no root
   SizeRange sizes;
   std::vector<std::string> algorithms{"auto"};  // "name:key=value", "all" or "auto"; see algorithms::parse_choice
 
-  std::vector<std::string> plan_files;  // --plan: the user's own; without --algo they run alone
-  bool print_plan = false;              // show what would run, in place of running it: as text, as a drawing
+  std::vector<std::string> plan_files;  // --plan: the user's own plans; without --algo only they run
+  bool print_plan = false;              // print or draw the plans that would run, and run nothing
   bool draw = false;
 
   bool ranks_given = false;  // by --ranks, -t or -g
-  int threads = 0;           // -t and -g as given, 1 where only the other is; 0: --ranks, or neither
+  int threads = 0;           // -t and -g as given; 1 if only the other one is given; 0 if neither is
   int gpus_a_thread = 0;
   bool processes = false;  // local ranks are forked processes in place of threads
   int iterations = 20;
@@ -60,33 +61,33 @@ struct SweepFlags : program::Invocation {
   int per_iteration_skip = 0;
   bool timestamps = false;
   int timeout_s = 60;     // of every wait
-  int unalign_elems = 0;  // both buffers are shifted by so many elements
+  int unalign_elems = 0;  // elements by which both buffers are shifted
   DeviceFlags device;
 
   bool explain = false;
-  bool serve = false;  // be a worker (bench/serve/orders.h) in place of measuring
+  bool serve = false;  // be a worker of ci/gate.py (bench/serve/orders.h) in place of measuring
   bool stats = false;
   std::string nccl_json_file;  // -J; empty: none
   double time_budget_s = 0;    // of the whole run; 0: none
-  // For those who want the fastest only (bench/tune), no flag: out of place alone, and what is clearly slower than the
-  // fastest so far is timed no further (racing: Maron and Moore, "Hoeffding Races", NIPS 1993).
+  // Set by bench/tune, which wants only the fastest; no flag. Rows are out of place, and an algorithm that is clearly
+  // slower than the fastest so far is timed no further (racing: Maron and Moore, "Hoeffding Races", NIPS 1993).
   bool race = false;
   std::string link;  // empty: not emulated; else for transports::parse_link
   std::uint64_t seed = 1;
 };
 
-// nccl-tests' name of the program that times a collective: "all_reduce_perf"; and back.
+// nccl-tests' name of the program that times a collective, such as "all_reduce_perf", and the inverse.
 std::string_view program_of_kind(collectives::Kind kind);
 collectives::Kind kind_of_program(std::string_view program);
 
-// The roots to run at this number of ranks. Throws a usage Error where one is no rank.
+// Roots to run at this number of ranks. Throws a usage Error if one is not a rank.
 std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
 
-// Throws a usage Error: one line that names the flag, its value and what is allowed.
+// Throws a usage Error of one line that names the flag, its value and what is allowed.
 SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv);
 
-// NCCL_TESTS_MIN_BW, the regression gate: an average busbw (GB/s) below 0.9 of it fails the run. To be called once, at
-// the start. Throws a usage Error where it is set to something that is no number.
+// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of it fails the run. Call it
+// once, at the start. Throws a usage Error if the value is not a number.
 std::optional<double> min_busbw_of_environment();
 
 }  // namespace lockstep::sweep

@@ -27,7 +27,7 @@ SweepFlags flags_of(const std::string& arguments, Kind kind = Kind::all_reduce) 
   return parsed(arguments, kind);
 }
 
-// The text of the usage error.
+// Returns the text of the usage error.
 std::string refusal_of(const std::string& arguments, Kind kind = Kind::all_reduce) {
   try {
     parsed(arguments, kind);
@@ -327,7 +327,7 @@ TEST(Flags, ARootThatIsNoRankIsRefused) {
   EXPECT_EQ(refusal_of("--ranks 4,2 -r 0,2", Kind::broadcast),
             "-r,--root 2: there is no such rank among 2; allowed: 0 to 1, -1 for all");
   EXPECT_EQ(refusal_of("-r -2", Kind::broadcast), "-r,--root -2: out of range; allowed: an integer from 0 to 4095");
-  // Under MPI the number of ranks is known only later; roots_at() then says it.
+  // Under MPI the number of ranks is known only later; roots_at() then refuses.
   const SweepFlags flags = flags_of("--transport mpi -r 7", Kind::broadcast);
   EXPECT_THROW(roots_at(flags, 4), core::Error);
   EXPECT_EQ(roots_at(flags, 8), std::vector{7});

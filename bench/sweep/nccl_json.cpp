@@ -21,7 +21,7 @@ std::string free_path(const std::string& path) {
   return free;
 }
 
-// nccl-tests writes them as words.
+// nccl-tests writes booleans as words.
 const char* word(bool value) {
   return value ? "true" : "false";
 }
@@ -77,7 +77,7 @@ Json per_iteration_of(const Measured& measured, const RowResult& result, int ski
 
 Json result_of(const Row& row, const char* time = "time") {
   char root[16];
-  std::snprintf(root, sizeof root, "%6d", row.root);  // padded, as nccl-tests' is
+  std::snprintf(root, sizeof root, "%6d", row.root);  // padded as nccl-tests pads it
   return {{"size", row.bytes},
           {"count", row.count},
           {"type", row.type},
@@ -87,7 +87,7 @@ Json result_of(const Row& row, const char* time = "time") {
           {"in_place", placement_of(row.in_place, time)}};
 }
 
-// What nccl-tests has no word for.
+// Adds ranks, transport and algorithm, which nccl-tests does not have.
 Json with_choice(Json result, const Row& row) {
   result["ranks"] = row.ranks;
   result["transport"] = row.transport;

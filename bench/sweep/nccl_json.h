@@ -1,5 +1,5 @@
-// The file that nccl-tests writes under -J: its keys of version 3, so that scripts which read one read the other. Two
-// differences: `env` is empty, as an environment holds secrets, and a result also says its ranks, transport and
+// Writes nccl-tests' JSON file (-J) with the keys of its version 3, so that scripts for one read the other. Two
+// differences: `env` is empty, as an environment may hold secrets, and each result also has its ranks, transport and
 // algorithm.
 #pragma once
 
@@ -13,18 +13,17 @@ namespace lockstep::sweep {
 
 class NcclJson {
  public:
-  // Like nccl-tests it replaces no file: PATH.0, PATH.1, ... are tried next. Throws Error if the folder is not
-  // writable.
+  // Like nccl-tests, never replaces a file: tries PATH.0, PATH.1, ... next. Throws Error if the folder is not writable.
   explicit NcclJson(const std::string& path);
   ~NcclJson();
 
-  const std::string& path() const;  // that is written
+  const std::string& path() const;  // of the file that will be written
 
-  // The first of several is kept, as there is one config. nccl_version: as ncclGetVersion has it; 0: none took part.
+  // Only the first call counts, as the file has one config. nccl_version: as ncclGetVersion returns it; 0 without NCCL.
   void begin(const SweepFlags& flags, const Heading& heading, int nccl_version);
   void add(const Row& row, const Comparison& comparison, const SweepFlags& flags);
   void add_failure(const Row& row, const std::string& error);
-  void finish(const Footing& footing);  // writes the file, whole or not at all
+  void finish(const Footing& footing);  // writes the file completely or not at all
 
  private:
   struct State;

@@ -21,7 +21,7 @@ namespace {
 
 using collectives::Operation;
 
-constexpr std::string_view kPrefix = "plan:";  // no name of the catalogue has it
+constexpr std::string_view kPrefix = "plan:";  // no algorithm of the catalogue begins with it
 
 std::string content_of(const std::string& file) {
   std::ifstream stream(file);
@@ -31,7 +31,7 @@ std::string content_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// "mine.plan:12: rank 0 lane 0 step 3: send output[3] -> 2: ..."
+// Text of the error: "mine.plan:12: rank 0 lane 0 step 3: send output[3] -> 2: ..."
 core::Error refused(const std::string& file, const plan::StepLines& lines, const plan::CheckResult& result) {
   const plan::Problem& first = result.problems.front();
   std::string place = file;
@@ -44,7 +44,7 @@ core::Error refused(const std::string& file, const plan::StepLines& lines, const
       fmt::format("{}: {}{}", place, first.text(), others > 0 ? fmt::format(" (and {} more)", others) : ""));
 }
 
-// The name that rows have: the plan's, or without one the file's.
+// Algorithm name of the rows: the plan's name, or the file's if the plan has none.
 std::string label_of(const plan::Plan& plan, const std::string& file) {
   if (plan.algorithm.starts_with(kPrefix)) return plan.algorithm;
   if (!plan.algorithm.empty()) return std::string(kPrefix) + plan.algorithm;

@@ -17,7 +17,7 @@
 namespace lockstep::sweep {
 namespace {
 
-// What a rank tells the others. Texts end in a zero, and are cut off where they are too long.
+// Where a rank runs, as it is sent to the other ranks. Texts end in a zero and are cut if they are too long.
 struct Told {
   int process_id;
   int device;
@@ -32,7 +32,7 @@ void put(std::array<char, kSize>& to, const std::string& text) {
   std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to.begin());
 }
 
-// "0000:1b:00.0" as nccl-tests prints it: "0000:1b:00".
+// Drops the function of a PCI address, as nccl-tests does: "0000:1b:00.0" becomes "0000:1b:00".
 std::string without_function(const std::string& pci_id) {
   return pci_id.substr(0, pci_id.rfind('.'));
 }
@@ -64,7 +64,7 @@ Told told_of_core(int rank) {
   return told;
 }
 
-// Ranks by the GPU that they are on.
+// Ranks on each GPU.
 std::map<std::pair<std::string, int>, std::vector<int>> ranks_of_gpus(const std::vector<DeviceLine>& places) {
   std::map<std::pair<std::string, int>, std::vector<int>> ranks;
   for (const DeviceLine& place : places) ranks[{place.host, place.device}].push_back(place.rank);
@@ -105,7 +105,7 @@ std::string ranges_text(const std::vector<int>& ascending) {
 
 namespace {
 
-// Contexts of several processes take turns on a GPU unless MPS makes them one (NVIDIA, Multi-Process Service).
+// Contexts of several processes time-share a GPU unless they run under MPS (NVIDIA, Multi-Process Service).
 bool processes_take_turns(const std::vector<DeviceLine>& places, const std::vector<int>& ranks) {
   std::set<int> processes;
   bool mps = true;

@@ -20,10 +20,10 @@ namespace {
 
 using collectives::Operation;
 
-// Which transports share a session: those on GPUs do.
+// Groups transports into sessions: those on GPUs share one.
 std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find) {
   std::vector<Backends> sessions;
-  std::optional<std::size_t> on_gpus;  // the session of those
+  std::optional<std::size_t> on_gpus;  // index of the session of the transports on GPUs
   for (const std::string& transport : transports) {
     const backends::Backend& backend = transport == kSimulated ? simulated_backend() : find(transport);
     if (backend.on_gpus() && on_gpus) {
@@ -49,7 +49,7 @@ SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int 
   return session;
 }
 
-// -t times -g, and --ranks, are ranks of one process; GPUs of -g are not shared.
+// Ranks of -t times -g and of --ranks belong to one process; each rank of -g has a GPU of its own.
 void check_ranks(const SweepFlags& flags, const backends::Backend& backend, const transports::MpiWorld* mpi) {
   if (mpi != nullptr && flags.ranks_given) {
     const int ranks = mpi->placement().num_ranks;
@@ -67,7 +67,7 @@ void check_ranks(const SweepFlags& flags, const backends::Backend& backend, cons
                           std::to_string(flags.ranks.front()) + ", which may share GPUs");
 }
 
-// Host memory that a rank needs whose device's memory is not the host's.
+// Host memory per rank for copies of buffers, if the device's memory is not the host's.
 std::size_t mirror_bytes(const SessionPlan& session) {
   std::size_t most = 0;
   for (const Operation& operation : session.operations) {
@@ -132,7 +132,7 @@ void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi) {
     check_gpu_memory(session.backends.front()->gpus(), static_cast<int>(ranks_here), session_bytes(session),
                      session.flags.sizes.max_bytes);
   }
-  // The host of a rank on a GPU has copies of one call's buffers.
+  // The host of a rank on a GPU holds copies of one call's buffers.
   const std::size_t needed = (session.on_gpus() ? mirror_bytes(session) : session_bytes(session)) * ranks_here;
   const std::size_t available = core::available_host_bytes();
   if (needed <= available / 10 * 9) return;

@@ -1,4 +1,4 @@
-// The first step of a sweep: what it will run, and what of that cannot be run. Nothing is timed here.
+// First step of a sweep: lists the sessions to run, and refuses what cannot run. Nothing is timed here.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace lockstep::sweep {
 
 struct SessionPlan {
   const SweepFlags& flags;
-  Backends backends;  // several only if they share their ranks (backends::run_together)
+  Backends backends;  // more than one only if they share their ranks (backends::run_together)
   int num_ranks;
   double time_budget_s;  // of this session; 0: none
   std::vector<collectives::Operation> operations;
@@ -27,16 +27,16 @@ struct SessionPlan {
 
 using FindBackend = std::function<const backends::Backend&(std::string_view name)>;
 
-// All sessions of the flags: each number of ranks on each transport; transports on GPUs share theirs. Everything that
-// can be refused is refused here, alike on all ranks. `mpi`: nullptr but under mpirun.
+// All sessions that the flags ask for: each number of ranks on each transport; transports on GPUs share a session.
+// Everything that can be refused is refused here, equally on all ranks. `mpi` is nullptr unless under mpirun.
 std::vector<SessionPlan> plan_sweep(const SweepFlags& flags, const FindBackend& find, const tuning::Table& table,
                                     const transports::MpiWorld* mpi);
 
-// Throws a usage Error if the session's memory is not there. Before anything is allocated; what the caches of the
-// system hold can be given up.
+// Throws a usage Error if the host has too little memory for the session. Call it before anything is allocated; memory
+// that the system's caches hold counts as available.
 void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi);
 
 TrialOptions trial_options(const SessionPlan& session);
-// Device memory that a rank of the session needs.
+// Bytes of device memory per rank of the session.
 std::size_t session_bytes(const SessionPlan& session);
 }  // namespace lockstep::sweep

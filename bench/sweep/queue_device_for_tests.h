@@ -1,5 +1,5 @@
-// A device that works like a GPU, on the CPU: its memory is for copies only, and what is queued on its stream runs when
-// the host waits for it, not before.
+// Test device that behaves like a GPU, on the CPU: the host reaches its memory by copies only, and work that is queued
+// on its stream runs when the host waits for it, not before.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ class QueueStream final : public core::Stream {
  public:
   using Work = std::function<void()>;
 
-  std::string owner;  // whose work is queued, if they say so
+  std::string owner;  // transport whose work is queued, if the test sets it
 
   void queue(Work work) { (capturing_ ? captured_ : queued_).push_back(std::move(work)); }
   void synchronize() override {

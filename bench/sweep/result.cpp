@@ -20,7 +20,7 @@ double over_ranks(const std::vector<double>& times, TimeOf time_of) {
   return 0;
 }
 
-// [sample] the slowest rank's time.
+// [sample] time of the slowest rank.
 std::vector<double> slowest(transports::World& world, const std::vector<double>& mine) {
   const auto ranks = static_cast<std::size_t>(world.num_ranks());
   std::vector<double> all(mine.size() * ranks);

@@ -1,4 +1,4 @@
-// What is known of a row when it has been measured, the same on every rank.
+// Results of a row after it has been measured, the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +11,42 @@
 
 namespace lockstep::sweep {
 
-// What a plan says of itself before anything runs.
+// Properties of a plan that are known before anything runs.
 struct PlanFacts {
   int steps;                                // messages on the longest chain
   std::int64_t wire_bytes_max;              // sent by the busiest rank
   std::int64_t wire_bytes_total;            // sent by all
-  std::optional<double> predicted_us = {};  // if alpha and beta are known, or stated
-  // With emulated links: the part of the prediction that is theirs alone, and how long this machine takes at least to
-  // move the bytes that all ranks read and write. Above the prediction the memory is measured, not the links.
+  std::optional<double> predicted_us = {};  // if alpha and beta were measured, or the links are specified
+  // Emulated links only: the part of the prediction that the links cause, and the least time in which this machine's
+  // memory moves the bytes that all ranks read and write. If memory_us exceeds the prediction, the row measures the
+  // memory, not the links.
   std::optional<double> links_us = {};
   std::optional<double> memory_us = {};
 };
 
 struct RowResult {
   collectives::Operation operation;
-  std::int64_t bytes = 0;  // what algbw divides by
+  std::int64_t bytes = 0;  // bytes that algbw divides by
   std::string algorithm;
   std::string executor;
-  std::vector<double> samples_us;     // [timed call] the slowest rank
-  double time_us = 0;                 // of a call, over the ranks as -a says
-  double queued_us = 0;               // the host's part of it, until the call was queued
-  std::optional<std::int64_t> wrong;  // elements, all ranks and calls; nothing if unchecked
+  std::vector<double> samples_us;     // [timed call] time of the slowest rank
+  double time_us = 0;                 // per call, over the ranks as -a says
+  double queued_us = 0;               // the host's time until the call was enqueued
+  std::optional<std::int64_t> wrong;  // wrong elements, over all ranks and calls; nothing if unchecked
   std::int64_t timed_calls = 0;
-  int graph_iterations = 0;  // that a sample replays; 0: no graph
+  int graph_iterations = 0;  // iterations that one sample (a graph) replays; 0: no graph
   std::optional<PlanFacts> plan;
   double algbw_gbps = 0;
   double busbw_gbps = 0;
 };
 
-// Bytes by which algbw divides: of the busiest rank in all_to_all_v, else collectives::message_bytes.
+// Bytes that algbw divides by: those of the busiest rank in all_to_all_v, else collectives::message_bytes.
 std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);
 
-// From its bytes and time.
+// Sets algbw and busbw from the row's bytes and time.
 void set_bandwidths(RowResult& result, int num_ranks);
 
-// All ranks call this together.
+// Collective: all ranks call it together.
 RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial, TimeOf time_of,
                   bool checked);
 

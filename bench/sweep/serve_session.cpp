@@ -36,7 +36,7 @@ std::vector<ServedRow> rows_of(const SessionPlan& session) {
   return rows;
 }
 
-// One row at a time is ready, as all share the session's memory.
+// Only one row is prepared at a time, as all rows share the session's memory.
 class Server {
  public:
   Server(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints)

@@ -16,7 +16,7 @@ namespace {
 
 using collectives::Operation;
 
-// So many samples are -n iterations, and with -G as many times as the graph is launched.
+// Number of samples that -n iterations need; with -G, multiplied by the launches of the graph.
 std::size_t samples_wanted(const SweepFlags& flags, const Trial& trial) {
   const int a_sample = trial.iterations_per_sample();
   const int samples = (flags.iterations + a_sample - 1) / a_sample;
@@ -27,7 +27,7 @@ void* allocate_pool(backends::Endpoint& endpoint, std::size_t size_bytes) {
   return endpoint.buffers ? endpoint.buffers->allocate(size_bytes) : endpoint.device.allocate(size_bytes);
 }
 
-// One trial of a row of the table, with what it measures.
+// One trial of a table row, and its results.
 struct Placement {
   Contender contender;
   Operation operation;
@@ -45,7 +45,7 @@ class Session {
         is_rank0_(endpoint_.world.rank() == 0),
         pool_(static_cast<std::byte*>(allocate_pool(endpoint_, session_bytes(session)))),
         start_(core::Clock::now()) {}
-  // Buffers that others know are released together, by ranks that have not failed.
+  // Buffers that peers know are released by all ranks together, unless a rank has failed.
   ~Session() {
     if (!endpoint_.buffers) endpoint_.device.release(pool_);
   }
@@ -78,14 +78,14 @@ class Session {
   const SessionPlan& session_;
   const SweepFlags& flags_;
   const std::span<backends::Endpoint* const> endpoints_;  // [backend]
-  backends::Endpoint& endpoint_;                          // of the first: the world and the device are those of all
+  backends::Endpoint& endpoint_;                          // of the first backend: world and device are the same for all
   const Sink& sink_;
   const bool is_rank0_;
   std::byte* pool_;
-  std::uint64_t rounds_ = 0;  // of the trials, which share the pool
+  std::uint64_t rounds_ = 0;  // rounds of all trials, which share the pool
   const core::Clock::time_point start_;
   std::map<const backends::Backend*, plan::CostModel> models_;
-  MachineCost machine_cost_;  // at the operation under way; with emulated links
+  MachineCost machine_cost_;  // with emulated links: cost at the current operation
 };
 
 void Session::measure_models() {
@@ -112,21 +112,21 @@ Placement Session::prepare(const Operation& operation, const Contender& contende
   return {contender, operation, std::move(trial)};
 }
 
-// What is left of the session's budget, shared evenly among the operations to come; 0 without a budget.
+// Seconds of the session's budget that remain, shared evenly among the operations left; 0 without a budget.
 double Session::budget_of_operation_s(std::size_t index) const {
   if (session_.time_budget_s <= 0) return 0;
-  constexpr double kLeastBudgetS = 1e-3;  // an overspent budget is still a budget
+  constexpr double kLeastBudgetS = 1e-3;  // a budget that is used up must not become 0, which means no budget
   const double used_s = core::us_between(start_, core::Clock::now()) / 1e6;
   const double left_s = std::max(session_.time_budget_s - used_s, kLeastBudgetS);
   return left_s / static_cast<double>(session_.operations.size() - index);
 }
 
-// Rank 0 decides, as the clocks and samples of ranks differ.
+// Rank 0 decides, as clocks and samples differ between ranks.
 bool Session::rank0_says(bool mine) {
   return transports::all_gather_value(endpoint_.world, mine ? 1 : 0)[0] != 0;
 }
 
-// A margin above the noise of a few samples on a shared machine, so that the fastest is not dropped by a hiccup.
+// The margin exceeds the noise of a few samples on a shared machine, so that one slow sample does not drop the fastest.
 bool Session::has_lost(const std::vector<Placement>& placements, std::size_t index) const {
   constexpr std::size_t kLeastSamples = 5;
   constexpr double kMargin = 1.5;
@@ -150,9 +150,9 @@ core::StoppingOptions Session::stopping_options(const Trial& trial, double budge
   return options;
 }
 
-// A batch of every placement in turn, so that drift of the machine hits all alike, until each has been timed enough:
-// -n samples, or, with a time budget, until the median is known to 1 % or the time is over. A batch ends when it is
-// done on every rank: kernels of two backends, which wait for those of other ranks, are never in flight together.
+// Runs a batch of every placement in rotation, so that drift of the machine affects all alike, until each has enough
+// samples: -n, or, with a time budget, until the median is known to 1 % or the time is used up. A batch ends when every
+// rank has finished it: kernels of two backends, which wait for those of other ranks, are never in flight together.
 void Session::measure_in_turn(std::vector<Placement>& placements, double budget_s) {
   std::vector<core::StoppingRule> rules;
   for (const Placement& placement : placements) rules.emplace_back(stopping_options(*placement.trial, budget_s));
@@ -177,7 +177,7 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
 
 RowResult Session::result_of(const Placement& placement) {
   RowResult result = combine(endpoint_.world, placement.operation, *placement.trial, flags_.time_of, flags_.check);
-  // Counting a plan takes longer than running it: one rank does, for those who asked.
+  // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
   const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
   const auto& plan = placement.trial->prepared().plan;
   if (wanted && plan) result.plan = explain(*plan, placement);

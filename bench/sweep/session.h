@@ -1,5 +1,5 @@
-// The second step of a sweep, at one number of ranks, on one backend or on several by turns: what every rank does, and
-// where rank 0 puts the results.
+// Second step of a sweep, at one number of ranks, on one backend or on several in rotation: runs on every rank; rank 0
+// passes the results to the sink.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@
 
 namespace lockstep::sweep {
 
-// All results of one operation: an algorithm out of place and in place.
+// Results of one algorithm on one operation, out of place and in place.
 struct Comparison {
   const backends::Backend* backend;
-  std::string requested;  // as the user named it, or what `auto` and `all` stood for
+  std::string requested;  // as the user named it, or an algorithm that `auto` or `all` was replaced by
   RowResult out_of_place;
   std::optional<RowResult> in_place;
 };
@@ -27,7 +27,7 @@ struct Comparison {
 struct Sink {
   std::function<void(const std::vector<DeviceLine>& places)> started;
   std::function<void(const Comparison&)> measured;
-  // What is being run, for the report of a failure.
+  // Called before a row runs, so that a failure can be reported with the row.
   std::function<void(const collectives::Operation&, const Contender&)> running;
 };
 

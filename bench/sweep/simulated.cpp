@@ -23,7 +23,7 @@ constexpr backends::Backend kBackend{.name = kSimulated,
                                      .absence = [] { return std::optional<std::string>(); },
                                      .run = nullptr};
 
-// A ring has the most steps: 4 a rank and peer.
+// Rings have the most steps: 4 per rank and peer.
 void check_plan_memory(int num_ranks) {
   const std::int64_t ranks = num_ranks;
   const std::int64_t needed = 4 * ranks * ranks * static_cast<std::int64_t>(sizeof(plan::Step));
@@ -33,7 +33,7 @@ void check_plan_memory(int num_ranks) {
                           core::format_size(needed) + " of memory; available: " + core::format_size(available));
 }
 
-// The plans of a session, each compiled once for all sizes.
+// Plans of a session, each compiled once for all sizes.
 class Simulation {
  public:
   explicit Simulation(const SessionPlan& session)
@@ -57,7 +57,7 @@ class Simulation {
     return contender.own_plan ? contender.algorithm : choice_of(contender).label();
   }
 
-  // Groups of hierarchical algorithms are nodes unless the user says otherwise.
+  // Groups of hierarchical algorithms are nodes unless the user chooses others.
   algorithms::Choice choice_of(const Contender& contender) const {
     algorithms::Choice choice = algorithms::parse_choice(session_.flags.kind, contender.algorithm);
     const auto group = choice.options.find("group");

@@ -1,6 +1,6 @@
-// --transport simulated: a sweep's plans on a machine that need not be there, in virtual time
-// (simulator/network/plan_time.h). The same table and records, which say that they are simulated; nothing is verified,
-// as no bytes move.
+// --transport simulated: runs a sweep's plans in virtual time on a described machine, which need not exist
+// (simulator/network/plan_time.h). The table and the records are the usual ones and say that they are simulated;
+// nothing is verified, as no bytes move.
 #pragma once
 
 #include "bench/sweep/plan.h"
@@ -8,13 +8,13 @@
 
 namespace lockstep::sweep {
 
-// Stands in a sweep's plan for a backend that runs.
+// Takes the place of a backend in the plan of a sweep.
 const backends::Backend& simulated_backend();
 inline bool is_simulated(const SessionPlan& session) {
   return session.backends.front() == &simulated_backend();
 }
 
-// Throws a usage Error where the machine has too few devices, or this one too little memory for the plans.
+// Throws a usage Error if the described machine has too few devices, or this machine too little memory for the plans.
 void run_simulated(const SessionPlan& session, const Sink& sink);
 
 }  // namespace lockstep::sweep

@@ -260,7 +260,7 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   return run;
 }
 
-// A record file that cannot be written ends the run, and is not tried again.
+// A record file that cannot be written ends the run; writing it is not tried again.
 void Sinks::record(const std::function<void(Recorder&)>& write) {
   if (!recorder_) return;
   try {

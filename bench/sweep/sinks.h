@@ -1,4 +1,4 @@
-// The third step of a sweep: where its results go. The table on stdout, nccl-tests' JSON (-J) and records (--json).
+// Third step of a sweep: its outputs. The table on stdout, nccl-tests' JSON (-J) and records (--json).
 #pragma once
 
 #include <functional>
@@ -15,15 +15,15 @@
 
 namespace lockstep::sweep {
 
-// Where a sweep's output goes; called on the process that has rank 0, in order.
+// Receives a sweep's output; called in order, on the process that has rank 0.
 struct SweepOutput {
   std::function<void(const std::string& text)> print;
   std::function<void(const backends::Backend&, int num_ranks, const Comparison&)> measured =
       [](const backends::Backend&, int, const Comparison&) {};
 };
 
-// Writes a sweep's results as records (docs/record_format.md). Transports that take turns have a run each, of the same
-// ranks; their rows follow in any order.
+// Writes a sweep's results as records (docs/record_format.md). Transports that run in rotation each have a run record,
+// of the same ranks; their rows follow in any order.
 class Recorder {
  public:
   explicit Recorder(const std::string& path) : writer_(path) {}
@@ -38,11 +38,11 @@ class Recorder {
   void add_result(const core::RunRecord& run, const RowResult& result);
 
   core::RecordWriter writer_;
-  std::map<std::string, core::RunRecord> runs_;  // by transport: the last
-  std::optional<core::GpuWatch> watch_;          // of the last
+  std::map<std::string, core::RunRecord> runs_;  // by transport: its latest run
+  std::optional<core::GpuWatch> watch_;          // of the latest run
 };
 
-// All of them, on the process that prints; elsewhere nothing is called but the constructor and finish().
+// All outputs, on the process that prints; other processes call only the constructor and finish().
 class Sinks {
  public:
   Sinks(const SweepFlags& flags, const SweepOutput& output, const transports::MpiWorld* mpi, std::string tuning_note,
@@ -50,7 +50,7 @@ class Sinks {
 
   void begin(const SessionPlan& session, const std::vector<DeviceLine>& places);
   void show(const SessionPlan& session, const Comparison& comparison);
-  // The files end with it.
+  // Ends the files too.
   void show_failure(const SessionPlan& session, const collectives::Operation& operation, const Contender& contender,
                     const std::string& error);
   bool finish();  // false if a row was wrong or the bandwidth is below the minimum
@@ -68,9 +68,9 @@ class Sinks {
   const SweepFlags& flags_;
   const SweepOutput& output_;
   const transports::MpiWorld* const mpi_;
-  const std::string tuning_note_;  // where `auto` looks
+  const std::string tuning_note_;  // the table that `auto` reads
   const std::optional<double> min_busbw_gbps_;
-  const core::Machine machine_;  // seen before ranks are bound to cores
+  const core::Machine machine_;  // read before ranks are bound to cores
   std::optional<Recorder> recorder_;
   std::optional<NcclJson> nccl_json_;
   // Totals over the whole sweep, for the closing lines.

@@ -54,7 +54,7 @@ void run_planned(const SessionPlan& session, transports::MpiWorld* mpi, Sinks& s
   }
 }
 
-// Nothing is printed or recorded: whoever gives the orders does.
+// Prints and records nothing: the program that sends the orders does.
 int serve(const std::vector<SessionPlan>& sessions, transports::MpiWorld* mpi) {
   const SessionPlan& session = sessions.front();
   if (sessions.size() != 1) {
@@ -99,7 +99,7 @@ int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, tran
     }
     sinks.emplace(flags, output, mpi, environment.tuning_note, environment.min_busbw_gbps);
   } catch (const core::Error& error) {
-    // All ranks of MPI refuse alike: one says so, and none needs to be aborted.
+    // All ranks of MPI refuse alike: rank 0 prints the reason, and no rank needs an abort.
     if (mpi == nullptr || error.failure() != core::Failure::usage) throw;
     if (mpi->placement().rank == 0) std::fprintf(stderr, "%s: %s\n", flags.program.c_str(), error.what());
     return error.exit_status();

@@ -1,5 +1,5 @@
-// A whole sweep: every transport and number of ranks that the flags name is planned (plan.h), run (session.h), and
-// shown and recorded (sinks.h).
+// A whole sweep: plans every transport and number of ranks that the flags name (plan.h), runs them (session.h), and
+// shows and records the results (sinks.h).
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ class MpiWorld;
 
 namespace lockstep::sweep {
 
-// What is not a flag; read once, at the start.
+// Settings that are not flags; read once, at the start.
 struct SweepEnvironment {
   std::optional<double> min_busbw_gbps;  // NCCL_TESTS_MIN_BW
   tuning::Table tuning;                  // empty if this machine has none
-  std::string tuning_note;               // for the heading: where `auto` looks
-  // Tests put theirs in its place.
+  std::string tuning_note;               // for the heading: the table that `auto` reads
+  // Replaced by tests.
   std::function<const backends::Backend&(std::string_view name)> find_backend = backends::find_backend;
 };
 SweepEnvironment read_environment(const SweepFlags& flags);
 
 // Returns the exit status: 0, or core::Failure::wrong_data if a row was wrong or the bandwidth below the minimum.
-// Throws Error for everything else; what was measured until then has been printed and recorded.
-// `mpi` is the world of a program under mpirun, else nullptr.
+// Throws Error for everything else; results measured before it have been printed and recorded. `mpi` is the world of a
+// program under mpirun, else nullptr.
 int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, transports::MpiWorld* mpi,
               const SweepOutput& output);
 

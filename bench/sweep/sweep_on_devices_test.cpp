@@ -1,4 +1,4 @@
-// Sweeps end to end on devices that work like GPUs: two of them, whose ranks run plans by the direct executor.
+// Sweeps end to end on two test devices that behave like GPUs; their ranks run plans by the direct executor.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -41,13 +41,13 @@ std::optional<std::string> always_there() {
   return std::nullopt;
 }
 
-// Which transport rank 0 has run calls of, one after the other; each once in a row.
+// Transports of which rank 0 has run calls, in order; repeats in a row count once.
 std::vector<std::string>& turns() {
   static std::vector<std::string> transports;
   return transports;
 }
 
-// Runs when the stream is waited for, and never behind work of another transport's.
+// Runs when the stream is waited for, and never behind another transport's work.
 class QueuedCollective final : public collectives::Collective {
  public:
   QueuedCollective(std::unique_ptr<collectives::Collective> collective, QueueStream& stream, std::string transport,
@@ -74,7 +74,7 @@ backends::RankGpu open_test_gpu(transports::World& world, const backends::Backen
   return gpu;
 }
 
-// Plans by the direct executor; "library" is the ring.
+// Runs plans by the direct executor; "library" is the ring.
 class TestMember final : public backends::GpuMember {
  public:
   TestMember(transports::World& world, backends::RankGpu& gpu, std::string name,
@@ -170,7 +170,7 @@ class SweepOnDevices : public testing::Test {
     return "";
   }
 
-  // The run, then the rows.
+  // Returns the record of the run, then those of the rows.
   std::vector<nlohmann::json> records() const {
     std::vector<nlohmann::json> lines;
     std::ifstream file(records_);
@@ -297,7 +297,7 @@ TEST(Places, ADeviceOfAnotherHostIsAnother) {
   EXPECT_EQ(sharing_notes(shared), std::vector<std::string>{"ranks 1-2 on device 0 H (2 ranks share it)"});
 }
 
-// Threads of one process, processes without MPS, and with it.
+// Covers threads of one process, processes without MPS, and processes with it.
 TEST(Places, ProcessesThatTakeTurnsOnAGpuAreTold) {
   const auto notes = [](int second_process, bool mps) {
     return sharing_notes({{0, 1, "a", 0, "0000:1b:00", "H", mps}, {1, second_process, "a", 0, "0000:1b:00", "H", mps}});

@@ -16,7 +16,7 @@ std::string device_line(const DeviceLine& line) {
                      line.host, line.device, line.bus_id, line.name);
 }
 
-// A cell of a column that nccl-tests does not have: the column's two heading lines, its width, the row's text.
+// A column that nccl-tests does not have: its two heading lines, its width, and a row's text.
 struct ExtraCell {
   std::string_view name;
   std::string_view unit;
@@ -68,13 +68,13 @@ std::vector<ExtraCell> extra_cells(const Columns& columns, const Row& row) {
   return cells;
 }
 
-// Where nccl-tests' part of a row ends.
+// Width of nccl-tests' part of a row.
 std::size_t own_width(const Columns& columns) {
   constexpr std::size_t row_begin = 52, group = 33, iteration_group = 36, timestamp = 21;
   return row_begin + 2 * (group + (columns.per_iteration ? iteration_group : 0)) + (columns.timestamps ? timestamp : 0);
 }
 
-// A heading line of nccl-tests with our columns' headings behind it.
+// Appends our columns' headings to a heading line of nccl-tests.
 std::string extended(std::string line, const Columns& columns, std::string_view ExtraCell::*heading) {
   const std::vector<ExtraCell> extra = extra_cells(columns, {});
   if (!extra.empty()) line.resize(own_width(columns), ' ');

@@ -1,6 +1,5 @@
-// The text that a sweep prints: nccl-tests 2.19.6's, byte for byte, so that scripts which read one read the other.
-// Columns that nccl-tests does not have stand to the right of its own. Functions of their arguments; they print
-// nothing.
+// Text that a sweep prints: byte for byte that of nccl-tests 2.19.6, so that scripts for one read the other. Columns
+// that nccl-tests does not have are to the right of its own. Pure functions; they print nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +11,20 @@
 
 namespace lockstep::sweep {
 
-// A rank's line under "# Using devices".
+// One rank's line under "# Using devices".
 struct DeviceLine {
   int rank;
   int process_id;
   std::string host;
-  int device;            // core or GPU
+  int device;            // core or GPU number
   std::string bus_id;    // "0000:1b:00"; for cores "cpu"
   std::string name;      // "NVIDIA H100 80GB HBM3"
-  bool has_mps = false;  // several processes' work runs on it at the same time
+  bool has_mps = false;  // MPS: work of several processes runs on it at the same time
 };
 
 struct Heading {
   std::string program;
-  std::string version;  // Lockstep's
+  std::string version;  // Lockstep's version
   int threads = 1;
   int gpus = 1;
   SizeRange sizes;
@@ -36,23 +35,23 @@ struct Heading {
   int graph_launches = 0;
   int unalign_elems = 0;
   bool per_iteration_timing = false;
-  bool timed_by_events = false;    // the single iterations; else by the host's clock
+  bool timed_by_events = false;    // samples are timed by CUDA events; else by the host's clock
   std::vector<std::string> notes;  // lines of ours, each becomes "# <note>": emulated link, oversubscribed, ...
   std::vector<DeviceLine> devices;
 };
 
-// From the version line to the last device line.
+// Text from the version line to the last device line.
 std::string heading_text(const Heading& heading);
 
-// Which columns stand beside nccl-tests' own.
+// Columns beside nccl-tests' own.
 struct Columns {
   bool per_iteration = false;  // -I
   bool timestamps = false;     // -S
   bool cpu_time = false;       // -C
-  bool choice = false;         // what was swept beyond nccl-tests: ranks, algorithm
-  bool transport = false;      // the transport beside it, where several take turns
+  bool choice = false;         // ranks and algorithm, if the sweep varies them
+  bool transport = false;      // transport, if several run in rotation
   bool explain = false;        // --explain
-  bool links = false;          // and the links are emulated
+  bool links = false;          // --explain with emulated links
   bool stats = false;          // --stats
 };
 
@@ -61,9 +60,10 @@ struct Measured {
   double time_us = 0;
   double algbw_gbps = 0;
   double busbw_gbps = 0;
-  std::optional<std::int64_t> wrong;  // N/A if unchecked
+  std::optional<std::int64_t> wrong;  // nothing (printed as N/A) if unchecked
   bool failed = false;                // shown as N/A N/A N/A FAILED
-  // Of the timed iterations: -I prints min, max, p99 and the coefficient of variation, --stats the percentiles.
+  // Statistics of the timed iterations: -I prints min, max, p99 and the coefficient of variation, --stats the
+  // percentiles.
   double min_us = 0, max_us = 0, p50_us = 0, p95_us = 0, p99_us = 0, cv_percent = 0;
   std::optional<double> measured_over_predicted;  // --explain
 };
@@ -80,12 +80,13 @@ struct Row {
   int ranks = 0;
   std::string transport;
   std::string algorithm;
-  // --explain; nothing where there is no plan or alpha and beta are not known
+  // --explain; nothing without a plan, or if alpha and beta are not known
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> wire_bytes;  // of the busiest rank
   std::optional<double> predicted_us;
-  std::optional<double> links_us;   // of it, on emulated links: without the ranks' own sums and copies
-  std::optional<double> memory_us;  // and what this machine's memory takes at least
+  // part of predicted_us that emulated links cause, without the ranks' own sums and copies
+  std::optional<double> links_us;
+  std::optional<double> memory_us;  // least time that this machine's memory needs
 };
 
 std::string table_heading_text(const Columns& columns);
@@ -93,18 +94,18 @@ std::string row_text(const Columns& columns, const Row& row);
 
 struct Footing {
   std::string program;
-  int wrong_rows = 0;  // rows with wrong data, and failed ones
+  int wrong_rows = 0;  // rows with wrong data and rows that failed
   double average_busbw_gbps = 0;
   std::optional<double> min_busbw_gbps;  // NCCL_TESTS_MIN_BW
 };
 
 std::string footing_text(const Footing& footing);
-bool below_minimum(const Footing& footing);  // an average below 0.9 of the minimum
+bool below_minimum(const Footing& footing);  // true if the average is below 0.9 of the minimum
 
-// A number in `width` characters with as many decimals (at most two) as fit.
+// Formats a number in `width` characters with as many decimals (at most two) as fit.
 std::string number_text(double value, int width);
 
-// The local time now, as -S prints it.
+// Local time now, as -S prints it.
 std::string timestamp_now();
 
 }  // namespace lockstep::sweep

@@ -33,7 +33,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What nccl-tests 2.19.6 prints, as literal text.
+// Literal text of nccl-tests 2.19.6.
 TEST(Table, HeadingIsNcclTests) {
   EXPECT_EQ(table_heading_text({}),
             "#\n"
@@ -160,7 +160,7 @@ TEST(Table, WhatIsNotKnownIsNotGuessed) {
             (std::vector<std::string>{"0", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A"}));
 }
 
-// A script that splits at white space finds nccl-tests' thirteen columns whatever else is on.
+// A script that splits at white space finds nccl-tests' thirteen columns whichever others are on.
 TEST(Table, WordsOfNcclTestsKeepTheirPlaces) {
   Row row = sample_row();
   row.algorithm = "double_tree";
@@ -171,7 +171,7 @@ TEST(Table, WordsOfNcclTestsKeepTheirPlaces) {
     const std::vector<std::string> words = words_of(row_text(columns, row));
     EXPECT_GT(words.size(), 13u);
     EXPECT_EQ(std::vector<std::string>(words.begin(), words.begin() + 13), plain);
-    // Also a row that was not verified, which is shorter, keeps our columns under their names.
+    // A row that was not verified is shorter; our columns stay under their headings.
     EXPECT_EQ(row_text(columns, row).size() - 1, lines_of(table_heading_text(columns))[2].size());
   }
 }

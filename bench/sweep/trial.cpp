@@ -22,7 +22,7 @@ std::size_t shift_bytes(const Operation& operation, int unalign_elems) {
   return static_cast<std::size_t>(unalign_elems) * core::size_of(operation.dtype);
 }
 
-// Of the rank with the largest, so that all ranks agree where buffers begin: NCCL's symmetric windows ask for that.
+// Size of the largest rank's input, so that offsets match on all ranks: NCCL's symmetric windows require that.
 std::size_t largest_input(const Operation& operation, int num_ranks, std::size_t shift) {
   std::int64_t largest = 0;
   for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, input_bytes(operation, num_ranks, rank));
@@ -47,7 +47,7 @@ std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_el
   return largest_input(operation, num_ranks, shift) + largest_output(operation, num_ranks, shift);
 }
 
-// At least those of an iteration.
+// Room for at least one iteration.
 int number_of_slots(std::size_t bytes_of_a_slot, const TrialOptions& options) {
   const std::size_t fit = options.batch_bytes / std::max<std::size_t>(bytes_of_a_slot, 1);
   return std::max(static_cast<int>(std::clamp<std::size_t>(fit, 1, kMostCallsOfABatch)), options.calls_per_iteration);
@@ -146,8 +146,8 @@ void Trial::time_host(int samples) {
   measured_.queued_us = measured_.total_us;
 }
 
-// The host's clock for the whole batch, as in nccl-tests, and events for the single samples. What follows the clock's
-// last look is not timed: reading events, and what finish() looks for when the work is done.
+// The host's clock times the whole batch, as in nccl-tests, and events time the single samples. Work after the clock's
+// last reading is not timed: reading events, and the checks of finish() once the work is done.
 void Trial::time_device(int samples) {
   const auto start = core::Clock::now();
   events_[0]->record(endpoint_.stream);
@@ -164,7 +164,7 @@ void Trial::time_device(int samples) {
   }
 }
 
-// With waits of the host between calls or samples, its clock takes all times.
+// If the host waits between calls or samples, its clock takes all times.
 void Trial::time_blocking(int samples) {
   const bool after_calls = options_.blocking != Blocking::iteration;
   for (int i = 0; i < samples; ++i) {
@@ -184,9 +184,9 @@ void Trial::time_blocking(int samples) {
   endpoint_.check();
 }
 
-// Each slot's output is poisoned once; later, what an earlier call left behind is wrong by itself, as its inputs were
-// others. The barrier behind the calls keeps the next fill from meeting a peer's reads. Events are made before a peer's
-// kernel can wait for this rank's: a driver that takes memory for them may wait for the device.
+// Each slot's output is poisoned once; after that, results that an earlier call left are wrong by themselves, as its
+// inputs were others. The barrier behind the calls keeps the next fill from racing with a peer's reads. Events are made
+// before a peer's kernel can wait for this rank's: a driver that allocates memory for them may wait for the device.
 void Trial::time_batch(int samples) {
   const int calls = samples * calls_per_sample();
   round_ = rounds_;
@@ -219,7 +219,7 @@ void Trial::check(int calls) {
   }
 }
 
-// What is captured has run before, as libraries connect at the first call.
+// The captured calls have run before, as libraries connect at the first call.
 void Trial::capture() {
   graph_ = core::capture(endpoint_.stream, [this] { run_sample(0); });
 }

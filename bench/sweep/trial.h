@@ -1,7 +1,7 @@
-// One rank's side of one row: buffers, timed calls, and the check of every one of them.
+// One rank's part of one row: buffers, timed calls, and the check of every one of them.
 //
 // Calls are timed in batches. Each call of a batch has buffers of its own, so that the batch runs without a pause, as
-// in nccl-tests, and every output is still there to be checked when it is over. A batch is as long as fits into
+// in nccl-tests, and every output is still there to be checked afterwards. A batch is as long as fits into
 // batch_bytes; large messages are timed one by one, after a barrier.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace lockstep::sweep {
 
 inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
-// GPUs are asked and waited for once a batch, which takes as long as some small calls.
+// GPU work is launched and waited for once per batch, which costs as much as several small calls.
 inline constexpr std::size_t kGpuBatchBytes = std::size_t{64} << 20;
 inline constexpr int kMostCallsOfABatch = 32;
 
@@ -25,32 +25,32 @@ struct TrialOptions {
   std::uint64_t seed = 1;
   bool check = true;
   int unalign_elems = 0;
-  int iterations_per_sample = 1;  // above 1: of a graph, as many as a batch has room for
+  int iterations_per_sample = 1;  // if above 1, the iterations of a graph: as many as a batch has room for
   int calls_per_iteration = 1;    // nccl-tests' agg_iters
   std::size_t batch_bytes = kBatchBytes;
   bool graph = false;  // a sample is one replay of a graph
   Blocking blocking = Blocking::none;
 };
 
-// Memory that the rows of an operation need on a rank: a batch of calls, each with buffers of its own.
+// Bytes of memory per rank for the rows of an operation: a batch of calls, each with buffers of its own.
 std::size_t pool_bytes(const collectives::Operation& operation, int num_ranks, const TrialOptions& options);
 
-// Of one call's buffers.
+// Bytes of one call's buffers.
 std::size_t call_bytes(const collectives::Operation& operation, int num_ranks, const TrialOptions& options);
 
 struct TrialData {
-  std::vector<double> samples_us;  // this rank's time of a call: the mean of those of a sample
-  double total_us = 0;             // sum over samples of the time of a call, batches timed as a whole
-  double queued_us = 0;            // the same, of the host's time until all was queued; on the CPU the same
+  std::vector<double> samples_us;  // this rank's time per call: the mean over the calls of a sample
+  double total_us = 0;             // sum over samples of the time per call, with batches timed as a whole
+  double queued_us = 0;            // the same for the host's time until all was enqueued; on the CPU equal to total_us
   std::int64_t timed_calls = 0;
-  std::int64_t wrong = 0;  // elements of this rank, over all timed calls
+  std::int64_t wrong = 0;  // wrong elements on this rank, over all timed calls
 };
 
 class Trial {
  public:
-  // Rounds number the calls of all trials that share a pool: no two have the same inputs, so that what an earlier call
-  // left behind is never taken for a result. `pool` is memory of endpoint.device of at least pool_bytes(); the rows of
-  // a sweep share it.
+  // Rounds number the calls of all trials that share a pool: no two have the same inputs, so that results of an earlier
+  // call are never mistaken for new ones. `pool` is memory of endpoint.device of at least pool_bytes(); the rows of a
+  // sweep share it.
   Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, backends::Prepared prepared,
         std::byte* pool, std::uint64_t& rounds, const TrialOptions& options);
 
@@ -58,7 +58,7 @@ class Trial {
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
   void run_batch(int most_samples);
 
-  // The mean time of so many calls, one after the other on buffers that a batch has filled; nothing is checked.
+  // Mean time (us) of this many calls in a row, on buffers that a batch has filled; results are not checked.
   double us_of_call(std::int64_t calls);
 
   const backends::Prepared& prepared() const { return prepared_; }
@@ -95,7 +95,7 @@ class Trial {
   std::unique_ptr<core::Graph> graph_;  // of one sample, once it is captured
   std::vector<std::byte> mirror_;       // host copy of a slot, where the device's memory is not the host's
   std::uint64_t& rounds_;
-  std::uint64_t round_ = 0;  // of the batch's first call
+  std::uint64_t round_ = 0;  // round of the batch's first call
   int poisoned_slots_ = 0;
   std::vector<std::unique_ptr<core::Event>> events_;  // around the samples of a batch
   TrialData measured_;
