@@ -23,13 +23,15 @@ HWY_INLINE bool has_target(std::int64_t target, std::int64_t valid_columns) {
   return target >= 0 && target < valid_columns;
 }
 
-// Probability less one at the target, taken anew from its logit, as the row holds it rounded and scaled.
+// Stores the gradient at the target, probability - 1, recomputed from the target's logit because the row holds the
+// probability already rounded and scaled.
 template <class T>
 void finish_target(float target_logit, const MaxAndSum& row, float scale, T* gradient) {
   set_element(scale * (std::exp(target_logit - row.max) / row.sum - 1), gradient);
 }
 
-// One row; `memory` has space for the row in f32, in whole pairs, and for a float a chunk. Returns the loss.
+// Computes one row and returns its loss. `memory` has space for the row in f32, in whole vector pairs, and one float
+// per chunk.
 template <class T>
 float whole_row(const CrossEntropy& args, T* logits, std::int64_t target, float* memory, NextRow next) {
   const auto valid = static_cast<std::size_t>(args.valid_columns);
@@ -57,7 +59,7 @@ float whole_row(const CrossEntropy& args, T* logits, std::int64_t target, float*
   return std::log(row.sum) + (row.max - target_logit);
 }
 
-// The row to prefetch after row n, of `end`, of a matrix: none where rows are short.
+// Returns the row to prefetch while row n of `end` rows is computed; none if rows are short.
 template <class T>
 HWY_INLINE NextRow next_row(const T* row, std::int64_t columns, std::int64_t n, std::int64_t end) {
   if (n + 1 == end || columns < static_cast<std::int64_t>(kChunk)) return {};
@@ -116,7 +118,7 @@ Merged merged(const CrossEntropyFinish& args, std::int64_t n) {
   return all;
 }
 
-// One row of a shard. Returns the loss.
+// Computes one row of a shard and returns its loss.
 template <class T>
 float shard_row(const CrossEntropyFinish& args, T* logits, std::int64_t target, const Merged& all) {
   const auto valid = static_cast<std::size_t>(args.valid_columns);
@@ -169,7 +171,7 @@ void check_targets(std::string_view kernel, const In& targets, std::int64_t end)
   }
 }
 
-// As a shard does not know how long the vocabulary is.
+// Largest target id + 1 that a shard accepts: a shard does not know how long the vocabulary is.
 constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 double cells(std::int64_t rows, std::int64_t valid_columns) {
@@ -193,7 +195,8 @@ void CrossEntropyFinish::check_shape() const {
   check_at_least(name(), "shards", shards, 1);
 }
 
-// A valid column: logit - max, exp, add to the sum; divide, subtract at the target, scale. A row: log, +, -.
+// FLOPs per valid column: logit - max, exp, addition to the sum; division, subtraction at the target, scale. Per row:
+// log, +, -.
 Cost cost_of(const CrossEntropy& args) {
   return {6 * cells(args.rows, args.valid_columns) + 3.0 * static_cast<double>(args.rows), operand_bytes(args), ""};
 }
@@ -202,7 +205,8 @@ Cost cost_of(const CrossEntropyStats& args) {
   return {3 * cells(args.rows, args.valid_columns), operand_bytes(args), ""};
 }
 
-// A valid column as above without the sum; a shard's stats 5 a row: max - max, exp, *, +, + of the target's logit.
+// FLOPs per valid column as above without the sum; a shard's stats cost 5 per row: max - max, exp, *, +, + of the
+// target's logit.
 Cost cost_of(const CrossEntropyFinish& args) {
   const double rows = static_cast<double>(args.rows);
   return {5 * cells(args.rows, args.valid_columns) + rows * (3.0 + 5.0 * static_cast<double>(args.shards)),

@@ -7,7 +7,7 @@ namespace {
 template <class T>
 struct Whole {
   std::int64_t rows;
-  int columns;  // rows have less than 2^31 elements
+  int columns;  // rows have fewer than 2^31 elements
   int valid_columns;
   float scale;
   const std::int32_t* targets;
@@ -44,13 +44,13 @@ __device__ __forceinline__ float loss_of(const ExpSum& row, float target_logit) 
   return logf(row.sum_of_exps()) + (row.maximum - target_logit);
 }
 
-// The part of a row whose packs are valid as a whole.
+// Returns the number of columns in packs that are completely valid.
 template <int kItems>
 __device__ __forceinline__ int whole_columns(int valid_columns) {
   return valid_columns / kItems * kItems;
 }
 
-// Calls visit(first) for the packs of this thread behind those: one that is valid in part, and the padding.
+// Calls visit(first) for this thread's packs behind those: the pack that is partly valid, and the padding.
 template <int kItems, class Visit>
 __device__ __forceinline__ void for_other_packs(int columns, int valid_columns, Visit&& visit) {
   const int stride = static_cast<int>(blockDim.x) * kItems;
@@ -60,14 +60,14 @@ __device__ __forceinline__ void for_other_packs(int columns, int valid_columns, 
   }
 }
 
-// scale * (softmax - one at the target), 0 at and above valid_columns. Packs are made as if the target were elsewhere;
-// the thread that stores the target's then stores the target's element once more.
+// scale * (softmax - one at the target), and 0 at and above valid_columns. Packs are computed as if they did not hold
+// the target; the thread that stores the target's pack then stores the target's element again.
 struct Gradient {
   float shift;
   float inverse_sum;
   float scale;
   int valid_columns;
-  int target;  // -1: in no column
+  int target;  // -1: not in these columns
 
   template <class T, int kItems>
   __device__ __forceinline__ Pack<T, kItems> of(Pack<T, kItems> pack, int valid = kItems) const {
@@ -76,14 +76,14 @@ struct Gradient {
     for (int i = 0; i < kItems; ++i) pack.set(i, i < valid ? ExpSum::power_of(pack[i], shift) * factor : 0.0F);
     return pack;
   }
-  // Whether this thread stores the pack of the target.
+  // Returns whether this thread stores the pack that holds the target.
   template <int kItems>
   __device__ __forceinline__ bool has_target() const {
     const int whole = whole_columns<kItems>(valid_columns);
     const int pack = (target < whole ? target : target - whole) / kItems;
     return target >= 0 && pack % static_cast<int>(blockDim.x) == static_cast<int>(threadIdx.x);
   }
-  // `load(first)` is a pack of the row as it was.
+  // Stores the row's gradient; `load(first)` returns a pack of the row before it is overwritten.
   template <class T, int kItems, class Load>
   __device__ __forceinline__ void store(T* logits, int columns, Load&& load) const {
     const bool mine = has_target<kItems>();
@@ -95,7 +95,7 @@ struct Gradient {
   }
 };
 
-// Adds the valid elements of a row; `load` as above.
+// Adds the valid elements of a row; `load` is as above.
 template <class T, int kItems, class Load>
 __device__ __forceinline__ void add_row(ExpSum& sum, int columns, int valid_columns, Load&& load) {
   for_thread_packs<kItems>(whole_columns<kItems>(valid_columns), load,
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) whole_kernel(Whole<T>
     T* const logits = args.logits + row * args.columns;
     const int target = args.targets[row];
     const bool known = target >= 0 && target < args.valid_columns;
-    // Before the reduction, in which all threads wait for each other: after it, others overwrite the row.
+    // Read before the reduction, at which all threads wait for each other: after it, other threads overwrite the row.
     const float target_logit = known && threadIdx.x == 0 ? to_f32(logits[target]) : not_a_number();
     ExpSum mine;
     add_row<T, kItems>(mine, args.columns, args.valid_columns, [&](int c) {
@@ -154,11 +154,11 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) stats_kernel(Stats<T>
 }
 
 struct Merged {
-  ExpSum row;  // its sum is one of exp(x - maximum)
+  ExpSum row;  // its sum is a sum of exp(x - maximum)
   float target_logit = 0;
 };
 
-// All shards' stats of a row, in the shards' order. Each thread does it for itself.
+// Merges all shards' stats of a row, in the shards' order. Each thread does this for itself.
 __device__ __forceinline__ Merged merged_stats(const float* stats, std::int64_t shards, std::int64_t rows,
                                                std::int64_t row) {
   Merged merged;
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) finish_kernel(Finish<
       args.losses[row] = target < 0 ? not_a_number() : log_sum + (merged.row.maximum - merged.target_logit);
     }
     const float shift = ExpSum::shift_of(merged.row.maximum);
-    // Powers have a factor that this sum has not, see ExpSum.
+    // power_of() returns powers with a factor that this sum does not have, see ExpSum.
     const float inverse_sum = 1.0F / (merged.row.sum * ExpSum::power_of(merged.row.maximum, shift));
     const std::int64_t column = target - args.first_id;
     const bool here = target >= 0 && column >= 0 && column < args.valid_columns;

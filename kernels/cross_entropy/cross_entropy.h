@@ -1,21 +1,22 @@
 // Cross-entropy of logits against target ids, forward and backward in one: the gradient overwrites the logits, so that
-// the probabilities are written once. Over a whole vocabulary, or over a shard of it with three floats a token
-// exchanged in place of the logits (Shoeybi et al. 2019, arXiv:1909.08053, section 3):
+// the probabilities are written once. Works on a whole vocabulary, or on a shard of it; ranks then exchange three
+// floats per token instead of the logits (Shoeybi et al. 2019, arXiv:1909.08053, section 3):
 //
 //   each rank    CrossEntropyStats   maximum, sum of exp(logit - maximum), target's logit (0 if not in the shard)
-//   all ranks    all-gather of the stats, 3 floats a token
+//   all ranks    all-gather of the stats, 3 floats per token
 //   each rank    CrossEntropyFinish  merges them in the ranks' order, writes losses and its shard's gradient
 //
-// The two forms add the same numbers in another order: losses agree within the tolerance of a sum of `columns` terms.
-// Columns at and above `valid_columns` are padding: they count for nothing and get the gradient 0. Deterministic.
+// The two forms add the same numbers in a different order: losses agree within the tolerance of a sum of `columns`
+// terms. Columns at and above `valid_columns` are padding: they do not contribute and get the gradient 0.
+// Deterministic.
 //
-// A row with a NaN or +inf logit gets the loss NaN and the gradient NaN; so does a row of -inf alone. A logit of -inf
-// among finite ones has the probability 0, and as a target the loss +inf.
+// A row with a NaN or +inf logit gets loss NaN and gradient NaN; so does a row whose logits are all -inf. A logit of
+// -inf among finite ones has probability 0, and as the target it gives loss +inf.
 //
-// Targets outside of [0, valid_columns): the CPU reads them before it writes anything (4 bytes a row, beside 4 bytes a
-// column at least) and throws a usage Error that names the first. CUDA, where a check would wait for the device, gives
-// such a row the loss NaN. Of shards, which do not know the whole vocabulary, both refuse in the same way ids below 0;
-// an id that no shard has gives the loss log(sum exp(logits)), as if its logit were 0.
+// Targets outside of [0, valid_columns): the CPU checks them before it writes anything (4 bytes read per row, beside at
+// least 4 bytes per column) and throws a usage Error that names the first one. CUDA, where a check would wait for the
+// device, gives such a row loss NaN. Shards do not know the whole vocabulary: they refuse only ids below 0, each device
+// in its way as above; an id that is in no shard gives the loss log(sum exp(logits)), as if its logit were 0.
 #pragma once
 
 #include <array>
@@ -36,7 +37,7 @@ struct CrossEntropy {
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t valid_columns;
-  float scale = 1;    // of the gradient: one over the tokens of the whole batch, for a mean
+  float scale = 1;    // factor of the gradient: for a mean, one over the number of tokens in the whole batch
   In targets = {};    // [rows] i32, in [0, valid_columns)
   InOut logits = {};  // [rows, columns]
   Out losses = {};    // [rows] f32
@@ -53,9 +54,9 @@ struct CrossEntropy {
 
 struct CrossEntropyStats {
   std::int64_t rows;
-  std::int64_t columns;        // of this shard
-  std::int64_t valid_columns;  // of this shard; may be 0: the maximum is then -infinity and the sum 0
-  std::int64_t first_id;       // that column 0 stands for
+  std::int64_t columns;        // columns of this shard
+  std::int64_t valid_columns;  // valid columns of this shard; may be 0: the maximum is then -infinity and the sum 0
+  std::int64_t first_id;       // id of column 0
   In targets = {};             // [rows] i32, ids of the whole vocabulary
   In logits = {};              // [rows, columns]
   Out stats = {};              // [rows, 3] f32
@@ -75,7 +76,7 @@ struct CrossEntropyFinish {
   std::int64_t columns;
   std::int64_t valid_columns;
   std::int64_t first_id;
-  std::int64_t shards;  // of the vocabulary
+  std::int64_t shards;  // number of shards of the vocabulary
   float scale = 1;
   In targets = {};    // [rows] i32
   In stats = {};      // [shards, rows, 3] f32

@@ -29,7 +29,7 @@ Draw ids_below(std::int64_t end) {
 }
 constexpr Draw kLogits{.scale = 3};
 
-// A shard of a vocabulary that has `shards` of them, all as long as this but the last.
+// One of `shards` shards of a vocabulary; all are as long as this one except the last.
 struct Shard {
   Shape shape;
   std::int64_t shards;
@@ -71,7 +71,7 @@ void add_shard(std::vector<KernelCase>& cases, const Shard& shard, core::DType d
                                  dtype)));
 }
 
-// Other shards' stats are drawn and this one's follow from its logits, so that probabilities are such.
+// Draws the other shards' stats and computes this one's from its logits, so that probabilities are valid.
 void derive_stats(const CrossEntropyFinish& args, const Shard& shard, ReferenceData<double>& data) {
   const CrossEntropyStats own{
       .rows = args.rows, .columns = args.columns, .valid_columns = args.valid_columns, .first_id = args.first_id};

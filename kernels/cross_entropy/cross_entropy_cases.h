@@ -1,4 +1,4 @@
-// Cases of arguments; those that the registry lists are in kernels/registry.h.
+// Test cases made from arguments; kernels/registry.h declares those that the registry lists.
 #pragma once
 
 #include "kernels/base/kernel_case.h"
@@ -6,8 +6,8 @@
 
 namespace lockstep::kernels {
 
-// The case of arguments whose views have dtypes and lengths. A shard is one of `shards`, all as long as this one but
-// for the last.
+// Makes the test case for arguments whose views have dtypes and lengths. A shard is one of `shards`, all as long as
+// this one except the last.
 KernelCase case_of(const CrossEntropy& args);
 KernelCase case_of(const CrossEntropyStats& args, std::int64_t shards);
 KernelCase case_of(const CrossEntropyFinish& args);

@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@
 
 namespace lockstep::kernels {
 
-// One row's maximum, numerators exp(logit - maximum) and their sum over its valid columns, and the logit of the target
-// if it is there.
+// One row's maximum, its numerators exp(logit - maximum), their sum over the valid columns, and the target's logit if
+// the target is in these columns.
 template <class S>
 struct RowStats {
   std::vector<S> numerators;
@@ -30,7 +30,7 @@ RowStats<S> row_stats_reference(std::span<const S> logits, std::int64_t target) 
   for (const S& logit : logits) {
     if (logit > stats.max) stats.max = logit;
   }
-  // With no columns, or -inf alone, the sum is 0 and not NaN, so that other shards' columns can still be merged.
+  // Without columns, or if all are -inf, the sum is 0 and not NaN, so that other shards' columns can still be merged.
   const bool finite = stats.max > S(-std::numeric_limits<double>::infinity());
   for (const S& logit : logits) {
     stats.numerators.push_back(exp(logit - (finite ? stats.max : S(0))));
@@ -48,7 +48,7 @@ S row_loss_reference(const RowStats<S>& stats) {
   return log(stats.sum) + (stats.max - stats.target_logit);
 }
 
-// The numerators are those of the valid columns.
+// Writes the gradient; `numerators` are those of the valid columns.
 template <class S>
 void row_gradient_reference(std::span<S> logits, std::int64_t target, const std::vector<S>& numerators, S sum,
                             float scale) {
@@ -90,7 +90,7 @@ void reference(const CrossEntropyStats& args, ReferenceData<S>& data) {
   }
 }
 
-// One token's stats of all shards, [shard][rows][3], in one.
+// Merges one token's stats of all shards, [shard][rows][3], into one.
 template <class S>
 RowStats<S> merged_reference(std::span<const S> stats, std::int64_t shards, std::int64_t rows, std::size_t n) {
   using std::exp;

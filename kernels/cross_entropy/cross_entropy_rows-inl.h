@@ -1,9 +1,9 @@
-// Passes over a row of logits, for sources that use Highway: included once a target.
+// Passes over a row of logits, for sources that use Highway: included once per target.
 //
-// A row is walked in chunks that fit the first-level cache. A chunk's numerators are taken relative to the largest
-// logit so far, so that one walk through memory serves both maximum and sum (Milakov, Gimelshein 2018,
-// arXiv:1805.02867, with a correction a chunk instead of a logit), and exp is taken once a logit. Where logits stay as
-// they are until the sum is known, the first chunk's largest logit serves as long as no later one is far above it.
+// A row is walked in chunks that fit the L1 cache. A chunk's numerators are taken relative to the largest logit so far,
+// so that one pass over memory finds both maximum and sum (Milakov, Gimelshein 2018, arXiv:1805.02867, but with one
+// correction per chunk instead of per logit), and exp is computed once per logit. If logits are kept unchanged until
+// the sum is known, the first chunk's largest logit is used until a later logit is far above it.
 #if defined(LOCKSTEP_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_INL_H_
 #undef LOCKSTEP_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_INL_H_
@@ -26,19 +26,20 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Below every logit but -infinity: the first maximum, from which -infinity can be subtracted without a NaN.
+// Below every logit but -infinity: the initial maximum, from which -infinity can be subtracted without a NaN.
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr std::size_t kChunk = 2048;  // logits
-// Logits ahead that a walk over numerators asks for, so that the second-level cache works while the processor
+// Distance in logits by which a walk over numerators prefetches, so that the L2 cache works while the processor
 // calculates.
 constexpr std::size_t kAhead = 512;
 
-// So that an error of the exponential vanishes beside the rounding of a result, and is below that of an f32 sum.
+// Relative error allowed for the exponential, so that it vanishes beside the rounding of a result and is below that of
+// an f32 sum.
 template <class T>
 constexpr int kExpDegree = std::is_same_v<T, float> ? 5 : 4;
 
-// The row that comes next, asked for while this one is computed: between chunks no loads of this row are under way, and
-// the hardware looks no further than a page.
+// Prefetches the next row while this one is computed: between chunks no loads of this row are in flight, and the
+// hardware prefetcher does not cross a page boundary.
 class NextRow {
  public:
   NextRow() = default;
@@ -49,7 +50,7 @@ class NextRow {
   HWY_INLINE void step() {
     constexpr std::size_t kLine = 64;
     if (at_ >= end_) return;
-    for (std::size_t b = 0; b < kBytes; b += kLine) __builtin_prefetch(at_ + b, 0, 2);  // into the second-level cache
+    for (std::size_t b = 0; b < kBytes; b += kLine) __builtin_prefetch(at_ + b, 0, 2);  // into the L2 cache
     at_ += kBytes;
   }
 
@@ -57,11 +58,11 @@ class NextRow {
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
 };
-// The quarters of a pair of T that one step of a walk prefetches.
+// Number of quarters of a pair of T that one step of a walk prefetches.
 template <class T, std::size_t kQuarters>
 constexpr std::size_t kStepBytes = std::size_t{2} * HWY_MAX_BYTES / sizeof(float) * sizeof(T) * kQuarters / 4;
 
-// Into the first-level cache; may point past the array's end.
+// Prefetches into the L1 cache; the address may lie past the array's end.
 template <class T>
 HWY_INLINE void ask_for_pair(const T* at) {
   constexpr std::size_t kLine = 64;
@@ -82,7 +83,7 @@ float chunk_max(const T* x, std::size_t count, float so_far) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(max.a, max.b)));
 }
 
-// The sum of e^(x - max), each pair of which is given to keep(pair, i, part).
+// Returns the sum of e^(x - max) and passes each pair of its terms to keep(pair, i, part).
 template <class T, class Keep>
 HWY_INLINE float chunk_exp_sum(const T* x, std::size_t count, float max, const Keep& keep) {
   const F32 d;
@@ -99,12 +100,12 @@ HWY_INLINE float chunk_exp_sum(const T* x, std::size_t count, float max, const K
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum.a, sum.b)));
 }
 
-// e^(low - high), and 1 without a call where they are the same, as mostly.
+// Returns e^(low - high), and 1 without calling exp if they are equal, which is the usual case.
 HWY_INLINE float decrease(float low, float high) {
   return low == high ? 1.0F : std::exp(low - high);
 }
 
-// The sum of e^(logit - max) over a row. `max` is its largest logit so far, of kLowest and some of its chunks.
+// Sum of e^(logit - max) over a row. `max` is the largest of kLowest and the logits of the chunks searched so far.
 struct MaxAndSum {
   float max = kLowest;
   float sum = 0;
@@ -114,9 +115,9 @@ struct MaxAndSum {
   }
 };
 
-// For each chunk, take_chunk(begin, count, max) has to return the sum of its numerators relative to that maximum. With
-// kAgain it may be called a second time: then a chunk's largest logit is sought only where there is none yet, or where
-// the sum shows that it is far above the one that is known, or not a number; log(sum) stays exact enough.
+// For each chunk, take_chunk(begin, count, max) returns the sum of its numerators relative to that maximum. With kAgain
+// it may be called a second time: a chunk's largest logit is then searched only if there is no maximum yet, or if the
+// sum shows that the logit is far above the known maximum, or is not a number; log(sum) stays exact enough.
 template <bool kAgain, class T, class TakeChunk>
 HWY_INLINE MaxAndSum max_and_sum(const T* logits, std::size_t valid, const TakeChunk& take_chunk) {
   constexpr float kMostSum = 1e7F;
@@ -135,7 +136,8 @@ HWY_INLINE MaxAndSum max_and_sum(const T* logits, std::size_t valid, const TakeC
   return row;
 }
 
-// Where a row's numerators wait for its sum: in an f32 row itself, else in memory, in the order of T's pairs.
+// Keeps a row's numerators until its sum is known: in the row itself if it is f32, else in `memory`, in the lane order
+// of T's pairs.
 template <class T>
 struct Numerators {
   static constexpr bool kInPlace = std::is_same_v<T, float>;
@@ -159,7 +161,7 @@ struct Numerators {
   }
 };
 
-// logits[begin, begin + count) = factor * numerators.
+// Sets logits[begin, begin + count) to factor * numerators.
 template <class T>
 void scale_chunk(const Numerators<T>& numerators, T* logits, std::size_t begin, std::size_t count, float factor,
                  NextRow& next) {
@@ -173,7 +175,7 @@ void scale_chunk(const Numerators<T>& numerators, T* logits, std::size_t begin, 
   });
 }
 
-// logits = factor * e^(logits - max).
+// Sets logits to factor * e^(logits - max).
 template <class T>
 void scaled_exp(T* logits, std::size_t count, float max, float factor) {
   const VF32 by = hn::Set(F32(), factor);

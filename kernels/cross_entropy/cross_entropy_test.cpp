@@ -25,7 +25,7 @@ TEST(CrossEntropy, CasesHoldOnEveryTarget) {
   });
 }
 
-// A batch of f32 rows with its own memory.
+// A batch of f32 rows that owns its memory.
 struct Batch {
   std::int64_t rows;
   std::int64_t columns;
@@ -60,7 +60,7 @@ void run_whole(Batch& batch, ThreadPool& pool, float scale = 1, std::int64_t val
       Context(pool));
 }
 
-// The batch's columns [first, first + columns), the last of them padding if there are not so many.
+// Returns the batch's columns [first, first + columns); columns beyond the batch's end are padding.
 Batch shard_of(const Batch& whole, std::int64_t first, std::int64_t columns) {
   Batch shard{whole.rows, columns, whole.targets, {}};
   for (std::int64_t n = 0; n < whole.rows; ++n) {
@@ -71,10 +71,10 @@ Batch shard_of(const Batch& whole, std::int64_t first, std::int64_t columns) {
   return shard;
 }
 
-// Stats of all shards, then each shard's finish, whose gradients replace the whole's logits.
+// Computes the stats of all shards, then each shard's finish; the gradients replace the whole batch's logits.
 struct Sharded {
   std::int64_t shards;
-  std::int64_t columns;  // of a shard
+  std::int64_t columns;  // columns of a shard
   std::vector<Batch> parts;
   std::vector<float> stats;
 };
@@ -112,7 +112,7 @@ Sharded run_sharded(const Batch& whole, std::int64_t shards, float scale, Thread
   return all;
 }
 
-// What CaseFacts::terms would allow for a sum of so many terms.
+// Tolerance that CaseFacts::terms would give a sum of this many terms.
 float tolerance(std::int64_t terms, float largest) {
   return 8 * std::sqrt(static_cast<float>(terms)) * 0x1p-24F * largest;
 }
@@ -165,7 +165,7 @@ TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   EXPECT_NEAR(batch.losses[1], std::log1p(std::exp(-1.0F)), 1e-6F);
 }
 
-// A maximum that rises from chunk to chunk, by more than floats can hold, and one that falls.
+// One maximum rises from chunk to chunk by more than a float can hold, the other one falls.
 TEST(CrossEntropy, ChunksAreCorrectedForLaterMaxima) {
   on_each_target([](const std::string& target) {
     SCOPED_TRACE(target);
@@ -185,8 +185,8 @@ TEST(CrossEntropy, ChunksAreCorrectedForLaterMaxima) {
   });
 }
 
-// Five chunks, each `by` above the one before; the first may be -infinity. As the 16-bit rows' first maximum serves
-// until a later chunk is far above it.
+// Returns five chunks, each `by` above the one before; the first may be -infinity. The first maximum of 16-bit rows is
+// used until a later chunk is far above it.
 std::vector<double> rising_chunks(double by, bool first_is_lowest) {
   std::vector<double> logits(9001);
   for (std::size_t c = 0; c < logits.size(); ++c) {
@@ -196,7 +196,7 @@ std::vector<double> rising_chunks(double by, bool first_is_lowest) {
   return logits;
 }
 
-// Losses and gradient, one behind another.
+// Returns the losses, followed by the gradient.
 std::vector<double> results_of_row(core::DType dtype, const std::vector<double>& logits, std::int32_t target) {
   const auto columns = static_cast<std::int64_t>(logits.size());
   std::vector<std::byte> row(logits.size() * core::size_of(dtype));
@@ -279,7 +279,7 @@ TEST(CrossEntropy, MinusInfinityHasNoProbability) {
   });
 }
 
-// A shard in which a row has -infinity alone does not spoil the others' columns.
+// A shard in which a row has only -infinity does not spoil the other shards' columns.
 TEST(CrossEntropy, ShardOfMinusInfinity) {
   ThreadPool pool(1);
   Batch whole{1, 4, {0}, {1, 2, -kInfinity, -kInfinity}};
@@ -325,7 +325,7 @@ TEST(CrossEntropy, ShapesThatCannotBeAreNamed) {
             "cross_entropy_finish: shards is 0; allowed: at least 1");
 }
 
-// The gradient in place of the logits is the sum of the losses' derivative: central differences in f64.
+// The gradient that replaces the logits is the derivative of the sum of the losses: central differences in f64.
 TEST(CrossEntropy, ReferenceIsTheDerivativeOfItsLoss) {
   const CrossEntropy args{.rows = 1, .columns = 7, .valid_columns = 6};
   const std::vector<double> logits{0.3, -1, 2, 0.7, -0.2, 1.5, 9};

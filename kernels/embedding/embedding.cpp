@@ -18,9 +18,10 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kAhead = 2;  // tokens whose table rows are asked for: where ids lead no hardware looks ahead
+constexpr std::int64_t kAhead =
+    2;  // tokens by which table rows are prefetched ahead; rows in random order defeat the hardware prefetcher
 
-// The table's row of a token, or -1: not in this shard.
+// Returns the table row of a token, or -1 if the token is not in this shard.
 template <class Args>
 HWY_INLINE std::int64_t row_of(const Args& args, std::int64_t token) {
   const std::int64_t row = args.ids.template as<std::int32_t>()[token] - args.first_id;
@@ -37,7 +38,8 @@ HWY_INLINE void prefetch_row(const Args& args, const T* table, std::int64_t toke
   for (std::int64_t b = 0; b < bytes; b += 64) hwy::Prefetch(begin + b);
 }
 
-// The rows after b and `to` come next. NaN of BFloat16 has zeros in its lower half.
+// to = a + b; prefetches the rows that follow b and `to`. A BFloat16 NaN has a zero lower half, as store_numbers
+// requires.
 template <class T>
 void add_rows(const T* a, const T* b, T* to, std::size_t count) {
   const std::size_t step = pair_elems();
@@ -60,7 +62,8 @@ void accumulate(const T* from, float* to, std::size_t count) {
   if (i < count) store_tail(hn::Add(load_tail(to + i, count - i), load_tail(from + i, count - i)), to + i, count - i);
 }
 
-// y of one token; `positions` is null without them. Zero plus a position is that position, but for -0.
+// Computes y of one token; `positions` is null without position embeddings. Adding a position to zero gives that
+// position, except for -0.
 template <class T>
 HWY_INLINE void forward_token(const T* row, const T* positions, T* y, std::int64_t columns) {
   if (row != nullptr && positions != nullptr) {
@@ -86,7 +89,7 @@ void forward(const EmbeddingForward& args, std::int64_t begin, std::int64_t end)
   });
 }
 
-// All columns of the rows and positions that are the share's; of each in the tokens' order.
+// Adds all columns of the table rows and positions of this share, each row's tokens in their order.
 void backward_rows(const EmbeddingBackward& args, const Share& share) {
   with_activation_type(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -13,11 +13,11 @@ struct Lookup {
   std::int64_t first_id;
   const std::int32_t* ids;
   const T* table;
-  const T* positions;  // null: none
+  const T* positions;  // null if there are none
   T* y;
 };
 
-// A warp a token.
+// One warp computes one token.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) lookup_kernel(Lookup<T> args) {
   wait_for_stream();
@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kBlockThreads) lookup_kernel(Lookup<T> args) {
   });
 }
 
-// The backward adds the tokens of each row of the table in their order, without a sort of all tokens: it counts the
-// tokens of each row, gives each row a place in a list, fills the list, and puts the few tokens of each row in order by
-// counting for each how many come before. The counters are integers that atomics may raise in any order: they decide
-// where in the workspace something lies, and never in which order numbers are added.
+// The backward adds the tokens of each table row in their order, without sorting all tokens: it counts the tokens of
+// each row, reserves a range of a list for each row, fills the list, and then sorts the few tokens of each row by
+// counting, for each of them, how many come before it. Atomics increment integer counters only, in any order:
+// they decide where data lies in the workspace, but never the order in which numbers are added.
 //
-// Rows of many tokens (a common word) are cut into segments that warps add at the same time, and whose sums are then
-// added in their order.
+// Rows with many tokens (a common word) are cut into segments that different warps add at the same time; the sums of
+// the segments are then added in their order.
 constexpr std::int32_t kSegment = 32;  // tokens
 
 struct RowLists {
@@ -56,22 +56,22 @@ struct RowLists {
   std::int64_t first_id;
   const std::int32_t* ids;
 
-  std::int32_t* counts;          // [rows] of tokens; zero before
-  std::int32_t* cursors;         // [2] ends of the list and of the segments in use; zero before
-  std::int32_t* begins;          // [rows] in the list; of rows that have tokens
-  std::int32_t* first_segments;  // [rows] of rows with more than one
-  std::int32_t* slots;           // [tokens] among the tokens of a row: first in any order, then in the tokens' order
-  std::int32_t* list;            // [tokens], row by row, in any order
-  std::int32_t* sorted;          // [tokens], row by row, in the tokens' order
+  std::int32_t* counts;          // [rows] number of tokens; zero on entry
+  std::int32_t* cursors;         // [2] ends of the list and of the segments in use; zero on entry
+  std::int32_t* begins;          // [rows] first index in the list; set for rows that have tokens
+  std::int32_t* first_segments;  // [rows] first segment; set for rows with more than one
+  std::int32_t* slots;   // [tokens] index among the tokens of the row: first in any order, then in the tokens' order
+  std::int32_t* list;    // [tokens], row by row, in any order
+  std::int32_t* sorted;  // [tokens], row by row, in the tokens' order
 
-  // -1: not in this table.
+  // Returns -1 if the token is not in this table.
   __device__ __forceinline__ std::int64_t row_of(std::int64_t token) const {
     const std::int64_t row = ids[token] - first_id;
     return row >= 0 && row < rows ? row : -1;
   }
 };
 
-// Calls visit(token, row) for the tokens of this thread that are in the table.
+// Calls visit(token, row) for those tokens of this thread that are in the table.
 template <class Visit>
 __device__ __forceinline__ void for_known_tokens(const RowLists& lists, Visit&& visit) {
   const std::int64_t stride = std::int64_t{gridDim.x} * kBlockThreads;
@@ -142,7 +142,7 @@ __device__ __forceinline__ void add_pack(float (&sum)[kItems], const Pack<T, kIt
   for (int i = 0; i < kItems; ++i) sum[i] += pack[i];
 }
 
-// A warp a segment: that of the token which is the first of one.
+// One warp adds one segment: the warp of the segment's first token.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) add_segments_kernel(RowLists lists, Gradients<T> args) {
   wait_for_stream();
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kBlockThreads) add_segments_kernel(RowLists li
   });
 }
 
-// A warp a row that has several segments: that of the row's first token.
+// One warp joins the segments of one row: the warp of the row's first token.
 template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     join_segments_kernel(RowLists lists, std::int64_t columns, const float* segments, float* dtable) {
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// A warp a position adds its tokens, one a sequence, in their order.
+// One warp adds the tokens of one position, one token per sequence, in their order.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     add_positions_kernel(std::int64_t tokens, std::int64_t length, std::int64_t columns, const T* dy,
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 struct BackwardMemory {
   RowLists lists;
   float* segments;
-  std::size_t zeroed_bytes;  // from counts on
+  std::size_t zeroed_bytes;  // from `counts` on
 };
 
 BackwardMemory backward_memory(const EmbeddingBackward& args, CudaContext& cuda) {

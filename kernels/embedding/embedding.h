@@ -1,6 +1,6 @@
 // Token (and position) embedding: y[n] = table[ids[n]] (+ positions[n % length]). A table may be a shard of the
-// vocabulary, rows first_id to first_id + rows - 1: an id outside gives zeros (Shoeybi et al. 2019, arXiv:1909.08053,
-// section 3). Deterministic: the backward adds the tokens of a row in their order.
+// vocabulary, rows first_id to first_id + rows - 1: an id outside of it gives zeros (Shoeybi et al. 2019,
+// arXiv:1909.08053, section 3). Deterministic: the backward adds the tokens of a row in their order.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ class CudaContext;
 
 struct EmbeddingForward {
   std::int64_t tokens;
-  std::int64_t length = 0;  // of a sequence; 0: without positions
-  std::int64_t rows;        // of the table
+  std::int64_t length = 0;  // tokens per sequence; 0: without position embeddings
+  std::int64_t rows;        // rows of the table
   std::int64_t columns;
   std::int64_t first_id = 0;
   In ids = {};        // [tokens] i32
@@ -44,7 +44,7 @@ struct EmbeddingForward {
   }
 };
 
-// Gradients are added to what is there.
+// Adds to the gradients that are already in dtable and dpositions.
 struct EmbeddingBackward {
   std::int64_t tokens;
   std::int64_t length = 0;

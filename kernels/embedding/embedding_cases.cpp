@@ -18,7 +18,7 @@ struct Shape {
   std::int64_t vocabulary;
   std::int64_t columns;
   std::int64_t first_id = 0;
-  std::int64_t rows = 0;  // of a shard; 0: the vocabulary
+  std::int64_t rows = 0;  // rows of the shard; 0: the whole vocabulary
   std::int64_t table_rows() const { return rows == 0 ? vocabulary : rows; }
   std::string name() const {
     return fmt::format("N{}_T{}_V{}_C{}", tokens, length, vocabulary, columns) +
@@ -77,7 +77,7 @@ std::vector<KernelCase> embedding_bench_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {
     for (const Tokens& tokens : kBenchTokens) {
-      const std::int64_t vocabulary = tokens.channels == 256 ? 512 : 50304;  // the small model's, GPT-2's
+      const std::int64_t vocabulary = tokens.channels == 256 ? 512 : 50304;  // the small model's and GPT-2's
       add(cases, {tokens.rows(), tokens.length, vocabulary, tokens.channels}, dtype);
     }
   }

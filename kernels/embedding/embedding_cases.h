@@ -1,4 +1,4 @@
-// Cases of arguments; those that the registry lists are in kernels/registry.h.
+// Test cases made from arguments; kernels/registry.h declares those that the registry lists.
 #pragma once
 
 #include "kernels/base/kernel_case.h"
@@ -6,8 +6,8 @@
 
 namespace lockstep::kernels {
 
-// The case of arguments whose views have dtypes and lengths; ids are drawn from the whole vocabulary, of which the
-// table may be a shard. 0: the table is all of it.
+// Makes the test case for arguments whose views have dtypes and lengths. Ids are drawn from the whole vocabulary, of
+// which the table may be a shard. vocabulary = 0: the table is the whole vocabulary.
 KernelCase case_of(const EmbeddingForward& args, std::int64_t vocabulary = 0);
 KernelCase case_of(const EmbeddingBackward& args, std::int64_t vocabulary = 0);
 

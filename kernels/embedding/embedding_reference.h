@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ inline std::int64_t embedding_id(const Counted& value) {
   return static_cast<std::int64_t>(value.value());
 }
 
-// The table's row for an id, or `elsewhere` if it is not in this shard: so that FLOPs do not depend on the ids.
+// Returns the table row of an id, or `elsewhere` if the id is not in this shard, so that the FLOPs do not depend on the
+// ids.
 template <class Args, class S>
 std::span<S> embedding_row(const Args& args, std::span<S> table, const S& id, std::vector<S>& elsewhere) {
   const std::int64_t row = embedding_id(id) - args.first_id;

@@ -1,12 +1,13 @@
-// How threads share out the rows that an embedding's backward adds to, between embedding.cpp's parts.
+// Splits the table rows that an embedding's backward adds to among threads.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::kernels {
 
-// Of `shares` threads one's share of the table's rows: every so many groups of rows, each a page of memory at least. A
-// processor that reads ahead does so within a page: it would take lines away from the thread that adds to them.
+// One thread's part of the table rows, of `shares` parts: every `shares`-th group of rows, each group at least one page
+// of memory. The hardware prefetcher stays within a page, so it does not take cache lines away from another thread that
+// adds to them.
 struct Share {
   std::int64_t number;
   std::int64_t shares;

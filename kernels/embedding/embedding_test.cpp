@@ -35,7 +35,7 @@ View view_of(std::vector<float>& values) {
   return {values.data(), core::DType::f32, static_cast<std::int64_t>(values.size())};
 }
 
-// Of a table of `rows` rows of two columns, whose first is id `first_id`.
+// Looks ids up in a table of two columns whose first row belongs to id `first_id`.
 std::vector<float> looked_up(const std::vector<std::int32_t>& ids, const std::vector<float>& table,
                              std::int64_t first_id) {
   ThreadPool pool(1);
@@ -58,7 +58,7 @@ TEST(Embedding, IdsOutsideOfTheTableGiveZeros) {
   EXPECT_EQ(looked_up(ids, {1, 2, 3, 4, 5, 6}, 3), (std::vector<float>{0, 0, 0, 0, 0, 0, 1, 2, 5, 6, 0, 0, 0, 0}));
 }
 
-// Shards of an indivisible vocabulary, added up, are the whole.
+// The outputs of all shards of a vocabulary that is not divisible by their number add up to the whole table's output.
 TEST(Embedding, ShardsAddUp) {
   const std::vector<std::int32_t> ids{0, 4, 2, 3, 1, 4};
   const std::vector<float> table{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -72,7 +72,7 @@ TEST(Embedding, ShardsAddUp) {
 TEST(Embedding, GradientsAreAddedInTheTokensOrder) {
   ThreadPool pool(2);
   const std::vector<std::int32_t> ids{1, 1, 1, 7};
-  // In f32, (1 + 2^-24) + 2^-24 is 1, and 1 + (2^-24 + 2^-24) is not; the last token is in no row.
+  // In f32, (1 + 2^-24) + 2^-24 is 1, but 1 + (2^-24 + 2^-24) is not; the last token is in no row.
   const std::vector<float> dy{1, 0x1p-24F, 0x1p-24F, 5};
   std::vector<float> dtable{9, 0};
   run(

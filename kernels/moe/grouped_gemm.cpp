@@ -9,7 +9,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// `count` rows of a matrix from row `first` on.
+// Returns `count` rows of a matrix, beginning with row `first`.
 template <class View>
 View rows_from(const View& view, std::int64_t first, std::int64_t count, std::int64_t columns) {
   View part = view;

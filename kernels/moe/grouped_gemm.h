@@ -1,7 +1,7 @@
-// Linear layers of several experts at once: group g of the rows, which follow each other, goes through layer g. Groups
-// may differ in length (ragged: dropless experts) or not (a fixed capacity), and may be empty. Lengths are on the host,
-// as in the libraries that frameworks use (github.com/tgale96/grouped_gemm). The products are gemm.h's: on the CPU
-// threads share all groups out by their work, on CUDA they follow each other in the stream.
+// Linear layers of several experts at once: rows are grouped by expert, one group after the other, and group g goes
+// through layer g. Groups may differ in length (ragged: dropless experts) or not (a fixed capacity), and may be empty.
+// Lengths are on the host, as in the libraries that frameworks use (github.com/tgale96/grouped_gemm). The products are
+// gemm.h's: on the CPU, threads split all groups by their work; on CUDA, the groups follow each other in the stream.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace lockstep::kernels {
 class CudaContext;
 
 struct GroupedShape {
-  std::vector<std::int64_t> rows;  // of each group
+  std::vector<std::int64_t> rows;  // rows of each group
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
 
@@ -31,7 +31,8 @@ struct GroupedShape {
   void check(std::string_view kernel) const;
 };
 
-// Operands "w0", "w1", ... of the groups, `elems` each. Arguments that may be changed get the views that they lack.
+// Visits operands "w0", "w1", ..., one per group, with `elems` elements each. Arguments that may be changed get the
+// views that they lack.
 template <class Views, class Visit>
 void visit_groups(Views& views, const char* name, std::size_t groups, std::int64_t elems, const DTypes& allowed,
                   Visit&& visit) {
@@ -75,7 +76,7 @@ struct GroupedGemmForward {
 
 struct GroupedGemmInputGradient {
   GroupedShape shape;
-  bool through_gelu = false;  // x came out of a GELU: dx is the gradient of what went into it
+  bool through_gelu = false;  // x is the output of a GELU: dx becomes the gradient of the GELU's input
   In dy = {};                 // [all rows, outputs]
   std::vector<In> w = {};     // [group][outputs, inputs]
   In pre = {};                // [all rows, inputs], if through_gelu
@@ -94,7 +95,7 @@ struct GroupedGemmInputGradient {
   }
 };
 
-// A group without rows adds nothing.
+// A group without rows adds nothing to its gradients.
 struct GroupedGemmWeightGradient {
   GroupedShape shape;
   bool with_bias = false;

@@ -30,7 +30,7 @@ Draw index_below(std::int64_t below) {
   return {.kind = Draw::Kind::index, .below = below};
 }
 
-// Choices of a token that differ.
+// Draws choices of a token that differ from each other.
 void draw_choices(const RouterShape& shape, ReferenceData<double>& data) {
   for (std::int64_t c = 0; c < shape.copies(); ++c) {
     const auto drawn = static_cast<std::int64_t>(core::hash64(1, 2, static_cast<std::uint64_t>(c / shape.top_k)) >> 8U);
@@ -38,7 +38,7 @@ void draw_choices(const RouterShape& shape, ReferenceData<double>& data) {
   }
 }
 
-// Slots and copies that belong together, of choices that are drawn here.
+// Draws choices, and computes the slots and copies that belong to them.
 void draw_slots(const Mixture& mixture, ReferenceData<double>& data) {
   const AssignSlots args = mixture.assignment();
   ReferenceData<double> all;
@@ -57,7 +57,8 @@ void draw_slots(const Mixture& mixture, ReferenceData<double>& data) {
   }
 }
 
-// Without gates a token of which every copy is dropped would have no number to count: at most the first is.
+// Without gates, a token of which every copy is dropped would have no operation to count: at most the first copy is
+// dropped.
 void draw_slots_of_sum(const Unpermute& args, ReferenceData<double>& data) {
   for (std::size_t c = 0; c < data["slots"].size(); ++c) {
     if (c % static_cast<std::size_t>(args.top_k) == 0 && c % 3 == 0 && args.top_k > 1) data["slots"][c] = -1;
@@ -92,7 +93,7 @@ void add_router(std::vector<KernelCase>& cases, const Mixture& mixture, core::DT
   }
 }
 
-// DeepSeek-V3's (arXiv:2412.19437, section 4.2).
+// Router of DeepSeek-V3 (arXiv:2412.19437, section 4.2).
 RouterShape deepseek_router(std::int64_t tokens) {
   return {.tokens = tokens,
           .experts = 256,
@@ -104,7 +105,7 @@ RouterShape deepseek_router(std::int64_t tokens) {
           .limit = 4};
 }
 
-// Only who is chosen depends on the groups.
+// Adds a case with limited groups; the groups change only which experts are chosen.
 void add_limited_router(std::vector<KernelCase>& cases, RouterShape shape, core::DType dtype) {
   const bool is_softmax = shape.scores == RouterScores::softmax;
   CaseFacts facts{.shape = fmt::format("T{}_E{}_k{}_{}_{}of{}", shape.tokens, shape.experts, shape.top_k,
@@ -137,9 +138,9 @@ void add_assignment(std::vector<KernelCase>& cases, const Mixture& mixture) {
       {.shape = mixture.name(), .dtype = core::DType::i32, .draws = {{"choices", index_below(mixture.experts)}}}));
 }
 
-constexpr std::int64_t kGeluTerms = 16;  // gelu' has its own error, in f32, as if it came from so long a sum
+constexpr std::int64_t kGeluTerms = 16;  // gelu' has its own f32 error, as large as that of a sum of this length
 
-// Which implementation computes products is chosen by measurement, so that bits may differ from pool to pool.
+// Products are computed by the implementation that was measured to be fastest, so bits may differ from pool to pool.
 CaseFacts product_facts(const std::string& shape, core::DType dtype, std::map<std::string, std::int64_t> terms) {
   return {.shape = shape, .dtype = dtype, .terms = std::move(terms), .deterministic = false};
 }
@@ -188,7 +189,7 @@ std::vector<KernelCase> moe_test_cases() {
   return cases;
 }
 
-// Layers of 1024 tokens of the mini-trainer's small model, and of 4096 with many small experts.
+// Layers of 1024 tokens (the mini-trainer's small model) and of 4096 tokens with many small experts.
 std::vector<KernelCase> moe_bench_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {

@@ -1,5 +1,5 @@
-// The obvious loops; for tests. A case's integers (a dropped copy, a row without one) change no FLOPs: such rows are
-// taken as zeros, or thrown away.
+// Reference: plain loops, for tests. The integers of a case (a dropped copy, a row without a copy) do not change its
+// FLOPs: such rows are read as zeros, or their results are discarded.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::vector<S> router_scores(const RouterShape& shape, std::span<S> logits) {
   return scores;
 }
 
-// Experts of other groups than the `limit` best get keys that are never chosen.
+// Gives experts outside the `limit` best groups keys that are never chosen.
 template <class S>
 void limit_groups_reference(const RouterShape& shape, std::vector<S>& keys) {
   if (!shape.is_limited()) return;
@@ -95,7 +95,7 @@ void reference(const RouterForward& args, ReferenceData<S>& data) {
   }
 }
 
-// The derivative of a token's probabilities and of log(sum of exp(logits))^2 / 2, times the slopes from above.
+// Adds the derivatives of a token's probabilities and of log(sum of exp(logits))^2 / 2, times the slopes from above.
 template <class S>
 void router_backward_row(const RouterBackward& args, std::span<S> logits, const std::vector<S>& scores,
                          const std::vector<S>& slopes, std::span<S> d_logits) {
@@ -107,7 +107,7 @@ void router_backward_row(const RouterBackward& args, std::span<S> logits, const 
   }
   S mean(0);
   for (std::size_t e = 0; e < scores.size(); ++e) mean += scores[e] * slopes[e];
-  // p = exp(l) / sum, so that log(sum) is l - log(p); of the largest, which is no small number.
+  // p = exp(l) / sum, so that log(sum) is l - log(p); taken at the largest p, which is not tiny.
   const auto top = std::max_element(logits.begin(), logits.end());
   const S log_sum = *top - log(scores[static_cast<std::size_t>(top - logits.begin())]);
   const S z = S(args.z_scale) * log_sum;
@@ -181,7 +181,7 @@ void reference(const AssignSlots& args, ReferenceData<S>& data) {
   }
 }
 
-// Row `index` of an array, or `elsewhere` if it is -1.
+// Returns row `index` of an array, or `elsewhere` if the index is -1.
 template <class S>
 std::span<S> row_or(std::span<S> rows, std::int64_t index, std::vector<S>& elsewhere) {
   return index < 0 ? std::span<S>(elsewhere)
@@ -235,7 +235,7 @@ void reference(const UnpermuteBackward& args, ReferenceData<S>& data) {
   }
 }
 
-// Calls visit(group, data of the group's product, back), whose results back(name, of the whole, first element) returns.
+// Calls visit(group, data of the group's product, back); back(name, whole array, first element) returns the results.
 template <class S, class Group, class Fill, class Take>
 void for_each_group(const GroupedShape& shape, const std::vector<Group>& groups, const Fill& fill, const Take& take) {
   std::size_t next = 0;

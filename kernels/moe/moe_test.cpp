@@ -20,7 +20,7 @@ TEST(Moe, CasesHoldOnTheCpu) {
   });
 }
 
-// Choices that do not change with a small step of the logits.
+// The choices do not change with a small step of the logits.
 CaseFacts router_facts(const RouterShape& shape) {
   return {.shape = "T5_E7_k3", .dtype = core::DType::f64, .derive = [shape](ReferenceData<double>& data) {
             for (std::int64_t c = 0; c < shape.copies() && !data["choices"].empty(); ++c) {
@@ -48,7 +48,7 @@ TEST(Moe, TheRoutersBackwardIsTheDerivative) {
   }
 }
 
-// Gradients of the balance and z losses by differences of their sums, in f64.
+// Compares gradients of the balance and z losses with differences of their sums, in f64.
 TEST(Moe, TheLossesGradientsAreTheDerivativesOfTheSums) {
   const RouterShape shape{.tokens = 4, .experts = 5, .top_k = 2};
   const CaseFacts facts{.shape = "T4_E5_k2", .dtype = core::DType::f64};
@@ -118,7 +118,7 @@ TEST(Moe, ACapacityDropsTheLastChoices) {
   EXPECT_EQ(copies, (std::vector<std::int32_t>{0, 2, 4, 1}));
 }
 
-// A mixture of one is a dense layer: its gate is 1, and its rows come back as they went.
+// A mixture of one expert is a dense layer: its gate is 1, and rows return unchanged.
 TEST(Moe, OneExpertChangesNoBit) {
   const std::vector<float> logits{-3, 0, 88, 1e-30F};
   std::vector<std::int32_t> choices(4);
@@ -136,7 +136,7 @@ TEST(Moe, OneExpertChangesNoBit) {
   }
 }
 
-// Experts 0 and 1 have the largest scores, each in another group; the group of 4 and 5 has the larger sum of two.
+// Experts 0 and 1 have the largest scores but are in different groups; the group of 4 and 5 has the larger sum of two.
 TEST(Moe, ATokensExpertsComeFromTheBestGroups) {
   const std::vector<float> logits{3, -9, 2.9F, -9, 2.5F, 2.5F};
   std::vector<std::int32_t> choices(2);

@@ -36,7 +36,7 @@ void permute(const Permute& args, std::int64_t begin, std::int64_t end) {
   });
 }
 
-// The rows of a token's copies that were not dropped, and their gates.
+// The rows and gates of a token's copies that were not dropped.
 template <class T>
 struct TokenRows {
   const T* of[16];
@@ -189,7 +189,7 @@ Cost cost_of(const UnpermuteBackward& args) {
           ""};
 }
 
-// A pass to count and one to place: integers, too few to share out.
+// One pass counts and one assigns rows: these are integers, too few to be split among threads.
 void run_cpu(const AssignSlots& args, ThreadPool& /*pool*/) {
   const auto* const choices = args.choices.as<std::int32_t>();
   auto* const counts = args.counts.as<std::int32_t>();

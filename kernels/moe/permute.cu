@@ -12,12 +12,12 @@ struct Assignment {
   const std::int32_t* choices;
   std::int32_t* counts;
   std::int32_t* slots;
-  std::int32_t* copies;  // all -1 before
+  std::int32_t* copies;  // all -1 on entry
 };
 
-// A block an expert. Each thread takes a run of copies, first choices before second ones: it counts its expert's, adds
-// what the threads before it have, and gives its own their rows. Copies of experts before this one are counted on the
-// way, so that no other kernel has to.
+// One block per expert. Each thread takes a run of copies, first choices before second ones: it counts those of its
+// expert, adds the counts of the threads before it, and then assigns rows to its own. Copies of the experts before this
+// one are counted in the same pass, so that no other kernel is needed.
 __global__ void __launch_bounds__(kBlockThreads) assign_kernel(Assignment args) {
   __shared__ std::int32_t mine[kBlockThreads];
   __shared__ std::int32_t before[kBlockThreads];
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kBlockThreads) assign_kernel(Assignment args) 
   mine[threadIdx.x] = own;
   before[threadIdx.x] = others;
   __syncthreads();
-  std::int32_t rank = 0;  // of this thread's first copy among the expert's
+  std::int32_t rank = 0;  // index of this thread's first copy among those of the expert
   std::int32_t first = 0;
   std::int32_t count = 0;
   for (int t = 0; t < kBlockThreads; ++t) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlockThreads) assign_kernel(Assignment args) 
 template <class T, int kItems>
 using RowPack = Pack<T, kItems>;
 
-// Calls visit(c) for the first columns of this lane's packs.
+// Calls visit(c) with the first column of each of this lane's packs.
 template <int kItems, class Visit>
 __device__ __forceinline__ void for_columns(std::int64_t columns, Visit&& visit) {
   for (std::int64_t c = std::int64_t{lane_index()} * kItems; c < columns; c += std::int64_t{kWarpLanes} * kItems) {
@@ -77,7 +77,7 @@ struct PermuteArgs {
   T* y;
 };
 
-// A warp a row.
+// One warp per row.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) permute_kernel(PermuteArgs<T> args) {
   for_warp_rows(args.rows, [&](std::int64_t row) {
@@ -98,11 +98,11 @@ struct UnpermuteArgs {
   std::int64_t columns;
   const T* y;
   const std::int32_t* slots;
-  const float* gates;  // null: 1
+  const float* gates;  // null: all gates are 1
   T* out;
 };
 
-// A warp a token. The sum begins with the first copy, not with 0: one copy of gate 1 keeps its bits.
+// One warp per token. The sum begins with the first copy, not with 0: a single copy with gate 1 keeps its bits.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) unpermute_kernel(UnpermuteArgs<T> args) {
   for_warp_rows(args.tokens, [&](std::int64_t token) {
@@ -141,7 +141,7 @@ struct UnpermuteBackwardArgs {
   float* d_gates;
 };
 
-// A warp a copy.
+// One warp per copy.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) weigh_kernel(UnpermuteBackwardArgs<T> args) {
   for_warp_rows(args.tokens * args.top_k, [&](std::int64_t copy) {
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kBlockThreads) weigh_kernel(UnpermuteBackwardA
   });
 }
 
-// A warp a row that no copy has.
+// One warp per row without a copy.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) clear_kernel(UnpermuteBackwardArgs<T> args) {
   for_warp_rows(args.rows, [&](std::int64_t row) {

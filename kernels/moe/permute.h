@@ -1,8 +1,8 @@
-// Copies of tokens in the order of their experts, and back. A copy is a pair (token, choice), number token * top_k +
-// choice. First choices of all tokens come before second ones, so that where an expert has a capacity the copies beyond
+// Copies of tokens in the order of their experts, and back. A copy is a pair (token, choice), numbered token * top_k +
+// choice. First choices of all tokens come before second ones, so that if an expert has a capacity, the copies beyond
 // it, which are dropped, are the last choices of the last tokens (Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1).
 //   capacity 0   dropless: rows = copies, the first expert's first (Gale et al. 2022, arXiv:2211.15841)
-//   capacity C   rows = experts x C, those of an expert that nobody takes are zero
+//   capacity C   rows = experts x C; rows of an expert that no copy fills are zero
 // Deterministic.
 #pragma once
 
@@ -23,11 +23,11 @@ struct AssignSlots {
   std::int64_t tokens;
   std::int64_t experts;
   std::int64_t top_k;
-  std::int64_t capacity = 0;  // copies that an expert takes; 0: all
+  std::int64_t capacity = 0;  // copies per expert; 0: no limit
   In choices = {};            // [tokens, top_k] i32
-  Out counts = {};            // [experts] i32: copies of each, dropped ones too
-  Out slots = {};             // [tokens, top_k] i32: the row of each copy, -1: dropped
-  Out copies = {};            // [rows] i32: the copy of each row, -1: none
+  Out counts = {};            // [experts] i32: copies of each, including dropped ones
+  Out slots = {};             // [tokens, top_k] i32: the row of each copy; -1: dropped
+  Out copies = {};            // [rows] i32: the copy of each row; -1: none
 
   std::int64_t num_copies() const { return tokens * top_k; }
   std::int64_t rows() const { return capacity == 0 ? num_copies() : experts * capacity; }
@@ -62,8 +62,8 @@ struct Permute {
   }
 };
 
-// out[token] = sum over its copies, in their order, of gate times their rows of y; dropped ones count as zero. Without
-// gates it is the backward of Permute.
+// out[token] = sum over its copies, in their order, of their gates times their rows of y; dropped copies count as zero.
+// Without gates it is the backward of Permute.
 struct Unpermute {
   std::int64_t tokens;
   std::int64_t top_k;
@@ -86,15 +86,15 @@ struct Unpermute {
   }
 };
 
-// dy[row] = gate times d_out[token]; d_gates = the product of d_out[token] and the row. Rows that no copy has are
-// zeros, as are gates of dropped copies.
+// dy[row] = gate * d_out[token]; d_gates = dot product of d_out[token] and the row of y. Rows without a copy and gates
+// of dropped copies become zero.
 struct UnpermuteBackward {
   std::int64_t tokens;
   std::int64_t top_k;
   std::int64_t rows;
   std::int64_t columns;
   In d_out = {};     // [tokens, columns]
-  In y = {};         // [rows, columns], the forward's
+  In y = {};         // [tokens, columns], the forward's input
   In slots = {};     // [tokens, top_k] i32
   In copies = {};    // [rows] i32
   In gates = {};     // [tokens, top_k] f32

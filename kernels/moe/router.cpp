@@ -22,12 +22,12 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// A row of scores in f32, whole vectors of it: lanes past the experts are 0 in scores, and -infinity in logits.
+// A row of scores in f32, in whole vectors: lanes beyond the experts are 0 in scores and -infinity in logits.
 struct Row {
   float* logits;
   float* scores;
   std::size_t padded;
-  float log_sum = 0;  // of exp(logits), of the softmax
+  float log_sum = 0;  // log(sum of exp(logits)), softmax only
 };
 
 template <class T>
@@ -73,7 +73,7 @@ void make_scores(const RouterShape& shape, const T* logits, Row& row) {
   sigmoid(row);
 }
 
-// The experts with the largest values, which are overwritten.
+// Chooses the experts with the largest values; overwrites the values.
 void choose(std::span<float> values, std::span<std::int32_t> choices) {
   for (std::int32_t& choice : choices) {
     const auto best = std::max_element(values.begin(), values.end());
@@ -82,7 +82,7 @@ void choose(std::span<float> values, std::span<std::int32_t> choices) {
   }
 }
 
-// Takes the experts of all groups but the best out of the choice.
+// Excludes the experts of all groups but the best from the choice.
 void limit_groups(const RouterShape& shape, std::span<float> keys) {
   const auto size = static_cast<std::size_t>(shape.experts / shape.groups);
   const auto scored = static_cast<std::ptrdiff_t>(shape.scored_of_group());
@@ -104,7 +104,8 @@ void limit_groups(const RouterShape& shape, std::span<float> keys) {
   }
 }
 
-// Keys whose order decides: that of logits is that of scores, before any rounding. Sums of groups are of scores.
+// Returns the keys that decide the order: logits, which have the scores' order but without rounding. Sums of groups are
+// sums of scores.
 std::span<float> keys_of(const RouterForward& args, const Row& row) {
   const std::span keys(row.logits, static_cast<std::size_t>(args.shape.experts));
   if (args.with_bias) {
@@ -145,7 +146,7 @@ void forward(const RouterForward& args, std::span<float> memory, std::int64_t be
   });
 }
 
-// From gradients of gates to those of the chosen scores, which are added to what is there.
+// Adds the gradients of the chosen scores, computed from those of the gates, to the gradients already there.
 void add_gradients_of_scores(const RouterBackward& args, const Row& row, std::int64_t token, float* slopes) {
   const RouterShape& shape = args.shape;
   const std::span choices(args.choices.as<std::int32_t>() + token * shape.top_k, static_cast<std::size_t>(shape.top_k));
@@ -219,7 +220,7 @@ float add_loads(const RouterLoads& args, std::span<float> memory, std::int64_t b
   return z;
 }
 
-// Floats of a row's memory: logits, scores and slopes, each in whole vectors.
+// Number of floats of a row's memory: logits, scores and slopes, each in whole vectors.
 std::size_t row_floats(std::int64_t experts) {
   const std::size_t lanes = lanes_f32();
   return 3 * ((static_cast<std::size_t>(experts) + lanes - 1) / lanes * lanes);
@@ -238,7 +239,7 @@ HWY_EXPORT(backward);
 HWY_EXPORT(add_loads);
 HWY_EXPORT(row_floats);
 
-constexpr std::int64_t kLoadTokens = 64;  // whose scores make a part of the sums
+constexpr std::int64_t kLoadTokens = 64;  // tokens whose scores make one part of the sums
 
 // Calls work(memory of the thread, begin, end) for ranges of tokens.
 template <class Work>
@@ -293,7 +294,7 @@ void RouterLoads::check_shape() const {
   check_softmax(name(), shape, "loads");
 }
 
-// Scores; with a bias E additions; of k gates the sum and division, and the scale.
+// FLOPs per token: the scores; with a bias E additions; for k gates the sum and division, and the scale.
 Cost cost_of(const RouterForward& args) {
   const RouterShape& s = args.shape;
   const auto k = static_cast<double>(s.top_k);
@@ -303,8 +304,8 @@ Cost cost_of(const RouterForward& args) {
   return {static_cast<double>(s.tokens) * a_token, operand_bytes(args), ""};
 }
 
-// Scores; of k gates 4 for the mean, and 3 or 1 with the scale and 1 to add; of E logits 5 through the softmax with the
-// z loss in it, 3 through the sigmoid.
+// FLOPs per token: the scores; for k gates 4 through the mean, and 3 or 1 with the scale and 1 to add; for E logits 5
+// through the softmax with the z loss in it, 3 through the sigmoid.
 Cost cost_of(const RouterBackward& args) {
   const RouterShape& s = args.shape;
   const auto k = static_cast<double>(s.top_k);
@@ -315,7 +316,7 @@ Cost cost_of(const RouterBackward& args) {
   return {static_cast<double>(s.tokens) * a_token, operand_bytes(args), ""};
 }
 
-// Scores, their sums, and a logarithm, its square and their sum.
+// FLOPs per token: the scores, their sums, and a logarithm, its square and the sum of those.
 Cost cost_of(const RouterLoads& args) {
   const double a_token = score_flops(args.shape) + static_cast<double>(args.shape.experts) + 4;
   return {static_cast<double>(args.shape.tokens) * a_token, operand_bytes(args), ""};
@@ -333,11 +334,11 @@ void run_cpu(const RouterBackward& args, ThreadPool& pool) {
   });
 }
 
-// Parts of the sums, of as many tokens whatever the number of threads, are added in their order.
+// The sums are split into parts of a fixed number of tokens, whatever the number of threads, and added in order.
 void run_cpu(const RouterLoads& args, ThreadPool& pool) {
   const RouterShape& shape = args.shape;
   const std::size_t floats = HWY_DYNAMIC_DISPATCH(row_floats)(shape.experts);
-  const std::size_t stride = floats / 3 + 1;  // sums of a part, and its z
+  const std::size_t stride = floats / 3 + 1;  // sums of a part, then its z
   const std::int64_t parts = (shape.tokens + kLoadTokens - 1) / kLoadTokens;
   const std::span<float> sums = pool.scratch_of<float>(-1, stride * static_cast<std::size_t>(parts));
   pool.for_pieces(parts, [&](std::int64_t part, int thread) {

@@ -19,7 +19,7 @@ __device__ __forceinline__ void for_experts(std::int64_t experts, Visit&& visit)
   }
 }
 
-// The expert with the largest key; of equal ones that with the lower number.
+// The expert with the largest key; of equal keys, the one with the lower number.
 struct Best {
   float key = -INFINITY;
   int expert = INT_MAX;
@@ -31,7 +31,7 @@ struct Best {
   }
 };
 
-// Turns logits into scores; returns log(sum of exp(logits)) of the softmax.
+// Turns logits into scores; for the softmax, returns log(sum of exp(logits)).
 __device__ __forceinline__ float make_scores(const RouterShape& shape, float (&held)[kHeld]) {
   if (shape.scores == RouterScores::sigmoid) {
     for_experts(shape.experts, [&](int k, int) { held[k] = 1.0F / (1.0F + expf(-held[k])); });
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_logits(const T* logits, std::int64_t expert
   for_experts(experts, [&](int k, int e) { held[k] = to_f32(logits[e]); });
 }
 
-// The value that the lane of an expert holds, for all lanes.
+// Returns to all lanes the value that an expert's lane holds.
 __device__ __forceinline__ float value_of(const float (&held)[kHeld], std::int64_t experts, int expert) {
   Maximum mine;
   for_experts(experts, [&](int k, int e) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ float value_of(const float (&held)[kHeld], std::int64
   return warp_reduce(mine).value;
 }
 
-// Takes the experts of all groups but the best out of the choice. Lane g has the score of group g.
+// Excludes the experts of all groups but the best from the choice. Lane g holds the score of group g.
 __device__ __forceinline__ void limit_groups(const RouterShape& shape, int scored, float (&keys)[kHeld]) {
   const auto size = static_cast<int>(shape.experts / shape.groups);
   float left[kHeld];
@@ -85,7 +85,7 @@ __device__ __forceinline__ void limit_groups(const RouterShape& shape, int score
     }
     if (lane_index() == g) score = sum;
   }
-  unsigned chosen = 0;  // a bit for each group
+  unsigned chosen = 0;  // one bit per group
   for (int m = 0; m < shape.limit; ++m) {
     const Best best = warp_reduce(Best{score, lane_index()});
     chosen |= 1U << best.expert;
@@ -100,8 +100,8 @@ template <class T>
 struct ForwardArgs {
   RouterShape shape;
   const T* logits;
-  const float* bias;  // null: none
-  int scored;         // experts of a group whose scores count for it; 0: all groups are chosen from
+  const float* bias;  // null if there is none
+  int scored;         // experts of a group whose scores count for it; 0: all groups are eligible
   std::int32_t* choices;
   float* gates;
 };
@@ -149,7 +149,7 @@ struct BackwardArgs {
   const T* logits;
   const std::int32_t* choices;
   const float* d_gates;
-  const std::int32_t* counts;  // null: there is no balance loss
+  const std::int32_t* counts;  // null without a balance loss
   T* d_logits;
 };
 
@@ -200,12 +200,12 @@ struct LoadsArgs {
   RouterShape shape;
   const T* logits;
   const std::int32_t* choices;
-  std::int32_t* counts;  // zero before
-  float* parts;          // [parts][experts + 1], the last is z
+  std::int32_t* counts;  // zero on entry
+  float* parts;          // [parts][experts + 1]; the last one is z
 };
 
-// A block takes every so many tokens, in their order, a warp the same tokens of each round: sums of warps are added in
-// their order, so that the bits repeat.
+// A block takes every gridDim.x-th group of tokens in order, and a warp always takes the same token of a group. Sums of
+// warps are added in the warps' order, so that the bits repeat.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads) router_loads_kernel(LoadsArgs<T> args) {
   __shared__ float of_warps[kWarpsABlock][kWarpLanes];

@@ -1,19 +1,20 @@
-// The router of a mixture of experts: scores of the experts, the top k of each token, and the weight (gate) of each.
+// The router of a mixture of experts: scores the experts, chooses the top k for each token, and weighs each choice
+// (gate).
 //   softmax   p = softmax(logits) (Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. 2020, arXiv:2006.16668)
 //   sigmoid   s = 1 / (1 + exp(-logits)) (DeepSeek-V3, arXiv:2412.19437, equation 15)
-// Gates are `scale` times the chosen scores, which `normalised` divides by their sum. A bias on the scores decides who
-// is chosen and is no part of the gates (Wang et al. 2024, arXiv:2408.15664). Of equal scores the expert with the lower
-// number comes first. Deterministic.
+// Gates are the chosen scores, divided by their sum if `normalised`, times `scale`. A bias on the scores influences
+// which experts are chosen, but not the gates (Wang et al. 2024, arXiv:2408.15664). Of equal scores the expert with the
+// lower number comes first. Deterministic.
 //
-// Node-limited routing: experts lie in `groups` of neighbours, say those of a node, and a token's come from the `limit`
-// groups with the largest scores; a group's score is the sum of its top_k / limit largest ones, the bias included
-// (DeepSeek-V3, section 2.1.2).
+// Node-limited routing: experts lie in `groups` of neighbours, say those of one node, and a token's experts come from
+// the `limit` groups with the largest scores; a group's score is the sum of its top_k / limit largest expert scores,
+// including the bias (DeepSeek-V3, section 2.1.2).
 //
-// The auxiliary losses of the softmax, of T tokens and E experts:
-//   balance   a E sum over e of f_e P_e, f_e: share of the choices that are e, P_e: mean of p_e over the tokens
+// Auxiliary losses of the softmax, for T tokens and E experts:
+//   balance   a E sum over e of f_e P_e, f_e: fraction of the choices that are e, P_e: mean of p_e over the tokens
 //             (Fedus et al. 2021, arXiv:2101.03961, equations 4 to 6)
 //   z         b times the mean of log(sum of exp(logits))^2 (Zoph et al. 2022, arXiv:2202.08906, equation 5)
-// RouterLoads makes the sums that both are of, RouterBackward adds their gradients.
+// RouterLoads computes the sums that both losses need; RouterBackward adds their gradients.
 #pragma once
 
 #include <algorithm>
@@ -43,11 +44,11 @@ struct RouterShape {
   RouterScores scores = RouterScores::softmax;
   bool normalised = false;
   float scale = 1;
-  std::int64_t groups = 1;  // of as many experts each
-  std::int64_t limit = 1;   // groups that a token's experts are in at most
+  std::int64_t groups = 1;  // of equally many experts
+  std::int64_t limit = 1;   // a token's experts are in at most this many groups
 
   bool is_limited() const { return limit < groups; }
-  // Of a group, the experts whose scores count for it.
+  // Number of experts per group whose scores count for it.
   std::int64_t scored_of_group() const { return std::clamp<std::int64_t>(top_k / limit, 1, experts / groups); }
   std::int64_t copies() const { return tokens * top_k; }
   void check(std::string_view kernel) const;
@@ -74,7 +75,7 @@ struct RouterForward {
 
 struct RouterBackward {
   RouterShape shape;
-  float balance_scale = 0;  // gradient of p_e of each token, for each choice of e; 0: there is no balance loss
+  float balance_scale = 0;  // gradient of p_e of each token, for each choice of e; 0: no balance loss
   float z_scale = 0;        // gradient of log(sum of exp(logits)) of each token, divided by it
   In logits = {};           // [tokens, experts], the forward's
   In choices = {};          // [tokens, top_k] i32, the forward's
@@ -94,7 +95,7 @@ struct RouterBackward {
   }
 };
 
-// Sums over the tokens, of softmax scores.
+// Sums of softmax scores over the tokens.
 struct RouterLoads {
   RouterShape shape;
   In logits = {};          // [tokens, experts]

@@ -11,16 +11,16 @@ struct ForwardRows {
   std::int64_t columns;
   float epsilon;
   const T* x;
-  const T* residual;  // null: none
+  const T* residual;  // null without a residual
   const T* gamma;
-  const T* beta;  // layer only
-  T* sum;         // with a residual
+  const T* beta;  // LayerNorm only
+  T* sum;         // with a residual only
   T* y;
-  float* mean;  // layer only
+  float* mean;  // LayerNorm only
   float* rstd;
 };
 
-// x, or x + residual, which is stored and from then on used as it was rounded.
+// Loads x, or stores x + residual and returns it as it was rounded for storage.
 template <class T, int kItems>
 __device__ __forceinline__ Pack<T, kItems> normed_input(const ForwardRows<T>& args, std::int64_t at) {
   auto x = Pack<T, kItems>::load(args.x + at);
@@ -33,7 +33,7 @@ __device__ __forceinline__ Pack<T, kItems> normed_input(const ForwardRows<T>& ar
 }
 
 struct RowMoments {
-  float mean;  // 0 for rms
+  float mean;  // 0 for RMSNorm
   float rstd;
 };
 
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T>
   });
 }
 
-// The same with the row in the stash. Without one, what is read again is x, or the sum that this thread stored.
+// The same for a row in the stash. Without a stash, x, or the sum that this thread stored, is read again from memory.
 template <Norm kNorm, class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
   wait_for_stream();
@@ -134,17 +134,17 @@ struct BackwardRows {
   std::int64_t rows;
   std::int64_t columns;
   const T* dy;
-  const T* dsum;  // null: none
+  const T* dsum;  // null without a residual
   const T* x;
   const T* gamma;
-  const float* mean;  // layer only
+  const float* mean;  // LayerNorm only
   const float* rstd;
   T* dx;
   float* parts;  // [parts][2][columns]: sums over some rows of dy * xhat and of dy
 };
 
 // With g = dy * gamma and xhat = (x - mean) * rstd, over a row of n elements:
-//   dx = rstd * (g - sum(g) / n - xhat * sum(g * xhat) / n), without the term of the mean for rms.
+//   dx = rstd * (g - sum(g) / n - xhat * sum(g * xhat) / n); RMSNorm has no sum(g) term.
 template <Norm kNorm>
 struct RowGradient {
   float mean = 0;
@@ -182,7 +182,7 @@ __device__ __forceinline__ Pack<T, kItems> load_dsum(const BackwardRows<T>& args
   return Pack<T, kItems>::load(args.dsum + at);
 }
 
-// dx of a pack, whose place is stored to; adds what the pack gives to gamma and beta.
+// Computes dx of one pack and adds the pack's contribution to dgamma and dbeta.
 template <Norm kNorm, class T, int kItems>
 __device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, const RowGradient<kNorm>& gradient,
                                                const Pack<T, kItems>& dy, const Pack<T, kItems>& x,
@@ -200,10 +200,10 @@ __device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, cons
   dx.store(args.dx + at);
 }
 
-// One pass over dy and x. What a warp adds to gamma and beta over all of its rows lies in shared memory, each element
-// of it with one lane: in registers it would leave room for one block a multiprocessor, which has too few bytes under
-// way. All loads of a row go before its first store: the compiler cannot know that a store does not change what is
-// loaded after it, and each load would wait for memory in its turn.
+// One pass over dy and x. What a warp adds to gamma's and beta's gradients over all of its rows is kept in shared
+// memory, each element owned by one lane: in registers it would leave room for only one block per multiprocessor, with
+// too few bytes in flight. All loads of a row come before its first store: the compiler cannot know that a store does
+// not change what is loaded after it, so the loads would wait for memory one after another.
 template <Norm kNorm, class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads, 2) backward_by_warps(BackwardRows<T> args) {
   wait_for_stream();
@@ -246,8 +246,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2) backward_by_warps(BackwardRo
   }
 }
 
-// Long rows: a block reads its row twice, the second time from a cache. What it adds to gamma and beta lies in shared
-// memory, or, if that is too small, in its part; each element belongs to one thread.
+// Long rows: a block reads its row twice, the second time from a cache. What it adds to gamma's and beta's gradients is
+// kept in shared memory or, if that is too small, in the block's part in global memory; each element belongs to one
+// thread.
 template <Norm kNorm, class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads) backward_by_blocks(BackwardRows<T> args) {
   wait_for_stream();

@@ -21,7 +21,7 @@ class CudaContext;
 
 enum class Norm : std::uint8_t { layer, rms };
 
-// With a residual: sum = x + residual, and the norm is of the sum, rounded to its dtype.
+// With a residual, sum = x + residual, and the norm is computed of this sum as it was rounded to its dtype.
 struct NormForward {
   Norm norm;
   std::int64_t rows;
@@ -31,10 +31,10 @@ struct NormForward {
   In x = {};         // [rows, columns]
   In residual = {};  // [rows, columns], if with_residual
   In gamma = {};     // [columns]
-  In beta = {};      // [columns], layer only
+  In beta = {};      // [columns], LayerNorm only
   Out sum = {};      // [rows, columns], if with_residual
   Out y = {};        // [rows, columns]
-  Out mean = {};     // [rows] f32, layer only
+  Out mean = {};     // [rows] f32, LayerNorm only
   Out rstd = {};     // [rows] f32
 
   std::string_view name() const {
@@ -60,8 +60,9 @@ struct NormForward {
   }
 };
 
-// dx of y, plus, with a residual, what reaches the sum past the norm (dsum): dx is then the gradient of x and of the
-// residual. Parameter gradients are added to what is there, as gradients accumulate over microbatches.
+// dx is the gradient through y plus, with a residual, the gradient that reaches the sum past the norm (dsum); it is
+// then the gradient of both x and the residual. Adds to the parameter gradients already there, because gradients
+// accumulate over microbatches.
 struct NormBackward {
   static constexpr std::array kInPlace{InPlace{"dx", "dy"}, InPlace{"dx", "dsum"}};
   Norm norm;
@@ -70,13 +71,13 @@ struct NormBackward {
   bool with_residual = false;
   In dy = {};         // [rows, columns]
   In dsum = {};       // [rows, columns], if with_residual
-  In x = {};          // [rows, columns]: what was normalised; with a residual, the sum
+  In x = {};          // [rows, columns]: the norm's input; with a residual, the sum
   In gamma = {};      // [columns]
-  In mean = {};       // [rows] f32, layer only
+  In mean = {};       // [rows] f32, LayerNorm only
   In rstd = {};       // [rows] f32
   Out dx = {};        // [rows, columns], may be dy or dsum
   InOut dgamma = {};  // [columns] f32
-  InOut dbeta = {};   // [columns] f32, layer only
+  InOut dbeta = {};   // [columns] f32, LayerNorm only
 
   std::string_view name() const {
     if (norm == Norm::layer) return with_residual ? "residual_layernorm_bwd" : "layernorm_bwd";

@@ -1,5 +1,6 @@
-// Parameter gradients are sums over all rows. Rows are cut into blocks by the shape alone; a block's sums are taken by
-// one thread in the rows' order, and blocks' sums are added in their order, so that the bits do not depend on threads.
+// Parameter gradients are sums over all rows. Rows are cut into blocks by the shape alone; one thread sums a block in
+// the rows' order, and the sums of the blocks are added in the blocks' order, so that the bits do not depend on the
+// number of threads.
 #include <algorithm>
 
 #include "kernels/base/caches.h"
@@ -19,13 +20,13 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Floats of a row of sums: whole pairs, in lanes as the operands' pairs.
+// Number of floats in a row of sums: a multiple of a vector pair, in the lane order of the operands' pairs.
 std::size_t sum_elems(std::int64_t columns) {
   const auto step = static_cast<std::int64_t>(pair_elems());
   return static_cast<std::size_t>((columns + step - 1) / step * step);
 }
 
-// A block's sums: [sum_elems] each.
+// Sums of one block: [sum_elems] each.
 struct BlockSums {
   float* dgamma;
   float* dbeta;
@@ -34,9 +35,9 @@ struct BlockSums {
 template <std::size_t kRows>
 struct RowValues {
   RowFloats<kRows> rstd;
-  RowFloats<kRows> shift;  // -mean rstd, so that x rstd + shift is the normalised x
-  RowFloats<kRows> mean;   // of the gradient of that
-  RowFloats<kRows> slope;  // of that gradient along it
+  RowFloats<kRows> shift;  // -mean * rstd, so that x * rstd + shift is the normalised x
+  RowFloats<kRows> mean;   // mean of the gradient of the normalised x
+  RowFloats<kRows> slope;  // slope of that gradient along the normalised x
 };
 
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
@@ -50,7 +51,8 @@ void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& v
   RowPairs<kRows> slopes = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
-    // Prefetches of the second walk; lines to be written, too, as stores wait for them one after another.
+    // Prefetches what the second pass needs, also the lines to be written, because stores wait for them one after
+    // another.
     if (args.with_residual) prefetch_rows<kRows>(args.dsum.as<T>() + row * columns, c);
     if constexpr (!kStream) prefetch_rows<kRows>(args.dx.as<T>() + row * columns, c);
     Pair dgamma = load_pair(block.dgamma + c);
@@ -76,7 +78,7 @@ void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& v
   values.slope = row_sums(slopes);
 }
 
-// dx = rstd (gradient - mean - normal slope) = rstd gradient + along x + rest, plus what is added.
+// dx = rstd * (gradient - mean - normal * slope) = rstd * gradient + along * x + rest, plus the added gradient dsum.
 template <bool kStream, std::size_t kRows, class T>
 void write_rows(const NormBackward& args, std::size_t row, const RowValues<kRows>& values) {
   const F32 d;
@@ -130,7 +132,7 @@ void backward_group(const NormBackward& args, std::size_t row, const BlockSums& 
 
 template <bool kStream, bool kLayer, class T>
 void backward_rows(const NormBackward& args, const BlockSums& block, std::int64_t begin, std::int64_t end) {
-  constexpr std::size_t kGroup = 8 / sizeof(T);  // with the rows that follow in the first-level cache
+  constexpr std::size_t kGroup = 8 / sizeof(T);  // these rows and the next ones fit in the L1 cache
   for_row_groups<kGroup>(static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
                          static_cast<std::size_t>(args.columns),
                          [&](auto row, auto rows) { backward_group<kStream, kLayer, rows(), T>(args, row, block); });
@@ -145,7 +147,7 @@ void backward_of(const NormBackward& args, bool stream, const BlockSums& block, 
   backward_rows<false, kLayer, T>(args, block, begin, end);
 }
 
-// A block of rows; its sums are at `sums`: dgamma's, then dbeta's.
+// Computes a block of rows. Its sums are written at `sums`: dgamma's, then dbeta's.
 void backward(const NormBackward& args, bool stream, float* sums, std::int64_t begin, std::int64_t end) {
   const bool layer = args.norm == Norm::layer;
   const std::size_t elems = sum_elems(args.columns);
@@ -158,7 +160,7 @@ void backward(const NormBackward& args, bool stream, float* sums, std::int64_t b
   });
 }
 
-// total[c] += the sums of all blocks, `stride` floats apart, for the pairs of columns in [begin, end).
+// Adds the sums of all blocks, which lie `stride` floats apart, to total[c] for the pairs of columns in [begin, end).
 template <class T>
 void add_sums(const float* sums, std::int64_t num_blocks, std::size_t stride, float* total, std::size_t begin,
               std::size_t end) {
@@ -201,7 +203,8 @@ HWY_EXPORT(sum_elems);
 HWY_EXPORT(backward);
 HWY_EXPORT(finish);
 
-// At least 64, so that blocks' sums are little beside rows; at most 64 blocks, so that adding them up is, too.
+// At least 64 rows per block, so that a block's sums are small beside its rows; at most 64 blocks, so that adding them
+// up is cheap, too.
 std::int64_t rows_of_block(std::int64_t rows) {
   constexpr std::int64_t kLeastRows = 64;
   constexpr std::int64_t kMostBlocks = 64;
@@ -217,7 +220,7 @@ void run_cpu(const NormBackward& args, ThreadPool& pool) {
   const std::int64_t num_blocks = (args.rows + rows - 1) / rows;
   const std::size_t stride = (args.norm == Norm::layer ? 2 : 1) * HWY_DYNAMIC_DISPATCH(sum_elems)(args.columns);
   float* sums = pool.scratch_of<float>(-1, static_cast<std::size_t>(num_blocks) * stride).data();
-  // Each thread takes blocks that follow each other, as it asks for rows beyond the end of one.
+  // Each thread takes consecutive blocks, because it prefetches rows beyond the end of a block.
   pool.for_ranges(num_blocks, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
       float* block_sums = sums + static_cast<std::size_t>(block) * stride;
@@ -225,7 +228,7 @@ void run_cpu(const NormBackward& args, ThreadPool& pool) {
       HWY_DYNAMIC_DISPATCH(backward)(args, stream, block_sums, block * rows, end);
     }
   });
-  constexpr std::int64_t kGrain = 512;  // columns; whole pairs of every instruction set
+  constexpr std::int64_t kGrain = 512;  // columns; a multiple of the vector pairs of every instruction set
   pool.for_ranges(args.columns, kGrain, [&](auto begin, auto end) {
     HWY_DYNAMIC_DISPATCH(finish)(args, sums, num_blocks, begin, end);
   });

@@ -17,7 +17,7 @@ struct MatrixShape {
   std::int64_t columns;
 };
 
-// The backward's mean and rstd are those of its x.
+// Sets the backward's mean and rstd to those of its x.
 void derive_moments(const NormBackward& args, ReferenceData<double>& data) {
   const auto columns = static_cast<std::size_t>(args.columns);
   for (std::size_t r = 0; r < static_cast<std::size_t>(args.rows); ++r) {

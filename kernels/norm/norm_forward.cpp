@@ -18,9 +18,9 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Prefetches of the rows at hand, and of those after them. Rows are walked two or three times, and memory would rest in
-// all walks but the first: each asks for rows that are read or written next. Lines to be written are asked for too, as
-// stores wait for them one after another.
+// Prefetches the current rows and those after them. Rows are walked two or three times, and the memory bus would idle
+// in all passes but the first, so each pass prefetches rows that are read or written next. Lines to be written are
+// prefetched too, because stores wait for them one after another.
 template <class T>
 struct Rows {
   const T* x;
@@ -29,7 +29,7 @@ struct Rows {
   T* y;
 };
 
-// Adds residuals, rounded as stored, to `kept`, and returns the rows' sums, or sums of squares.
+// Adds residuals, rounded as stored, to `kept`, and returns each row's sum or sum of squares.
 template <bool kStream, bool kSquares, std::size_t kRows, class T>
 RowFloats<kRows> add_residuals(const Rows<T>& rows, T* kept, std::size_t columns) {
   RowPairs<kRows> totals = all_rows<kRows>(0);
@@ -64,8 +64,8 @@ RowFloats<kRows> sums(const T* x, std::size_t columns) {
   return row_sums(totals);
 }
 
-// The variance from distances to `mean`: a second walk over a row that is in the first-level cache, as the difference
-// of sums of squares would lose digits.
+// Takes the variance from distances to `mean` in a second pass over a row that is in the L1 cache: a difference of sums
+// of squares would lose digits.
 template <bool kStream, std::size_t kRows, class T>
 RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const RowFloats<kRows>& mean) {
   const F32 d;
@@ -82,7 +82,7 @@ RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const 
   return row_sums(totals);
 }
 
-// y = (x - mean) rstd gamma + beta; without mean and beta for RMSNorm.
+// y = (x - mean) * rstd * gamma + beta; RMSNorm has neither mean nor beta.
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
 void write_rows(const NormForward& args, const Rows<T>& next, const T* x, T* y, const RowFloats<kRows>& mean,
                 const RowFloats<kRows>& rstd) {
@@ -128,7 +128,7 @@ Rows<T> rows_from(const NormForward& args, std::size_t row) {
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
 void forward_group(const NormForward& args, std::size_t row) {
   constexpr std::size_t kKeptElems = 8192;
-  HWY_ALIGN T kept[kStream ? kKeptElems : 1];  // sums that are written past the caches
+  HWY_ALIGN T kept[kStream ? kKeptElems : 1];  // sums that are written with non-temporal stores
   const auto columns = static_cast<std::size_t>(args.columns);
   const auto count = static_cast<float>(columns);
   const Rows<T> rows = rows_from<T>(args, row);
@@ -157,7 +157,7 @@ void forward_group(const NormForward& args, std::size_t row) {
 
 template <bool kStream, bool kLayer, class T>
 void forward_rows(const NormForward& args, std::int64_t begin, std::int64_t end) {
-  constexpr std::size_t kGroup = 8 / sizeof(T);  // with the rows that follow in the first-level cache
+  constexpr std::size_t kGroup = 8 / sizeof(T);  // these rows and the next ones fit in the L1 cache
   for_row_groups<kGroup>(static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
                          static_cast<std::size_t>(args.columns),
                          [&](auto row, auto rows) { forward_group<kStream, kLayer, rows(), T>(args, row); });

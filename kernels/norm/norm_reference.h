@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cmath>
@@ -11,11 +11,11 @@
 
 namespace lockstep::kernels {
 
-// The input of the norm of a sum: the sum as it is stored. Rounding is no operation to count.
+// Returns the input of the norm: with a residual, the sum as it is stored. Rounding is not counted as an operation.
 template <class S>
 S stored_sum(S value, core::DType dtype) {
   if constexpr (std::is_same_v<S, double>) {
-    double memory = 0;  // as large as any dtype
+    double memory = 0;  // large enough for any dtype
     store({&value, 1}, dtype, &memory);
     return load(dtype, &memory, 1)[0];
   }
@@ -79,10 +79,10 @@ void reference(const NormBackward& args, ReferenceData<S>& data) {
     const std::span<const S> x = data["x"].subspan(r * columns, columns);
     const std::span<const S> dy = data["dy"].subspan(r * columns, columns);
     const S rstd = data["rstd"][r];
-    std::vector<S> normal;    // x without the scale and shift that follow
-    std::vector<S> gradient;  // of those
-    S mean(0);                // of the gradient
-    S slope(0);               // of the gradient along the normal
+    std::vector<S> normal;    // normalised x, without the scale and shift
+    std::vector<S> gradient;  // gradient of `normal`
+    S mean(0);                // mean of the gradient
+    S slope(0);               // slope of the gradient along `normal`
     for (std::size_t c = 0; c < columns; ++c) {
       normal.push_back(layer ? (x[c] - data["mean"][r]) * rstd : x[c] * rstd);
       gradient.push_back(dy[c] * gamma[c]);

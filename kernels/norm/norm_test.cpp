@@ -26,7 +26,7 @@ struct LayerNormed {
   float rstd = 0;
 };
 
-// Of one row, with gamma = 1 and beta = 0.
+// Normalises one row with gamma = 1 and beta = 0.
 LayerNormed layer_norm_of(const std::vector<float>& x) {
   const std::vector<float> gamma(x.size(), 1.0F);
   const std::vector<float> beta(x.size(), 0.0F);
@@ -50,7 +50,7 @@ TEST(Norm, CasesHoldOnTheCpu) {
   });
 }
 
-// Blocks of rows do not depend on the threads: 1000 rows are 16 blocks, the last one short.
+// Blocks of rows do not depend on the number of threads: 1000 rows are 16 blocks, of which the last is short.
 TEST(Norm, ParameterGradientsHaveTheSameBitsOnAnyNumberOfThreads) {
   const auto device = core::make_cpu_device();
   std::vector<std::unique_ptr<ThreadPool>> pools;
@@ -87,7 +87,7 @@ TEST(Norm, TheBackwardIsTheDerivative) {
   }
 }
 
-// Where the mean is 10^4 standard deviations, a difference of sums of squares in f32 has no digit left.
+// If the mean is 10^4 standard deviations, a difference of sums of squares in f32 has no digit left.
 TEST(Norm, ALargeMeanLeavesTheVarianceItsDigits) {
   on_each_target([](const std::string& target) {
     std::vector<float> x;

@@ -22,13 +22,13 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// So that an error of the exponential vanishes beside the rounding of a result.
+// Relative error allowed for the exponential, so that it vanishes beside the rounding of a result.
 template <class T>
 constexpr int kExpDegree = std::is_same_v<T, float>           ? 5
                            : std::is_same_v<T, core::Float16> ? 4
                                                               : 3;
 
-// Floats of a row of numerators: whole pairs, in lanes as T's pairs.
+// Number of floats in a row of numerators: a multiple of a vector pair, in the lane order of T's pairs.
 std::size_t numerator_elems(std::int64_t columns) {
   const auto step = static_cast<std::int64_t>(pair_elems());
   return static_cast<std::size_t>((columns + step - 1) / step * step);
@@ -138,7 +138,7 @@ void write_gradients(const T* y, const T* dy, const RowFloats<kRows>& sum, std::
 template <bool kStream, class T>
 void backward_rows(const SoftmaxBackward& args, std::int64_t begin, std::int64_t end) {
   const auto columns = static_cast<std::size_t>(args.columns);
-  // Groups where bytes, not floats, are few: rows of both operands and what comes next share the first-level cache.
+  // Group sizes count bytes of T, not of floats: the rows of both operands and the next rows share the L1 cache.
   for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), columns * sizeof(T),
                  [&](auto row, auto rows) {
                    const T* y = args.y.as<T>() + row * columns;
@@ -183,13 +183,13 @@ HWY_EXPORT(backward);
 constexpr std::int64_t kGroup = 4;  // rows
 }  // namespace
 
-// A row of C: C subtractions, exponentials and divisions, C - 1 additions.
+// FLOPs per row of C columns: C subtractions, exponentials and divisions, C - 1 additions.
 Cost cost_of(const SoftmaxForward& args) {
   const auto columns = static_cast<double>(args.columns);
   return {static_cast<double>(args.rows) * (4 * columns - 1), operand_bytes(args), ""};
 }
 
-// A row of C: 2 C multiplications, C - 1 additions, C subtractions.
+// FLOPs per row of C columns: 2 C multiplications, C - 1 additions, C subtractions.
 Cost cost_of(const SoftmaxBackward& args) {
   const auto columns = static_cast<double>(args.columns);
   return {static_cast<double>(args.rows) * (4 * columns - 1), operand_bytes(args), ""};

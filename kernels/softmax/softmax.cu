@@ -21,7 +21,7 @@ struct BackwardRows {
   T* dx;
 };
 
-// A row in the registers of a warp: read once, and the exponentials are kept.
+// One warp keeps a row in registers: the row is read once, and the exponentials are kept.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T> args) {
   wait_for_stream();
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T>
   });
 }
 
-// A row by a block: maximum and sum in one pass over memory, the quotient in a second over the stash.
+// One block computes a row: maximum and sum in one pass over memory, the quotient in a second pass over the stash.
 template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
   wait_for_stream();

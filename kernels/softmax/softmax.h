@@ -1,5 +1,5 @@
-// Softmax over rows: y = exp(x - max) / sum exp(x - max), in f32, and its backward. Deterministic. A row that holds NaN
-// becomes NaN; -infinity gives 0 where the row's maximum is finite.
+// Softmax over rows: y = exp(x - max) / sum exp(x - max), computed in f32, and its backward. Deterministic. A row that
+// holds NaN becomes all NaN; -infinity gives 0 if the row's maximum is finite.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct SoftmaxForward {
   }
 };
 
-// dx = y * (dy - sum over the row of y * dy).
+// dx = y * (dy - sum of y * dy over the row).
 struct SoftmaxBackward {
   static constexpr std::array kInPlace{InPlace{"dx", "dy"}};
   std::int64_t rows;

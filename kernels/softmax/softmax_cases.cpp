@@ -17,7 +17,7 @@ struct MatrixShape {
   std::string name() const { return fmt::format("R{}_C{}", rows, columns); }
 };
 
-// The backward's y is the softmax of what was drawn for it.
+// Sets the backward's y to the softmax of the values drawn for it.
 void derive_y(ReferenceData<double>& data, std::size_t columns) {
   const auto y = data["y"];
   const std::vector<double> x(y.begin(), y.end());
@@ -37,8 +37,8 @@ void add(std::vector<KernelCase>& cases, const MatrixShape& shape, core::DType d
 constexpr std::array kTestRows{MatrixShape{1, 1},    MatrixShape{3, 1},   MatrixShape{5, 3},
                                MatrixShape{4, 17},   MatrixShape{2, 32},  MatrixShape{7, 127},
                                MatrixShape{9, 1031}, MatrixShape{70, 64}, MatrixShape{1, 50257}};
-// Attention scores of the mini-trainer's small model (B = 8, 4 heads, T = 128) and of GPT-2 (B = 4, 12 heads, T = 64),
-// and a batch that fits in no cache.
+// Attention scores of the mini-trainer's small model (B = 8, 4 heads, T = 128), of GPT-2 (B = 4, 12 heads, T = 64), and
+// of a batch that fits in no cache.
 constexpr std::array kBenchRows{MatrixShape{4096, 128}, MatrixShape{3072, 64}, MatrixShape{8192, 1024}};
 
 }  // namespace

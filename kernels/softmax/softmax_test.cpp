@@ -21,7 +21,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Of one row.
+// Computes the softmax of one row.
 std::vector<float> softmax_of(const std::vector<float>& x) {
   std::vector<float> y(x.size());
   ThreadPool pool(1);
