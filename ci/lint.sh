@@ -13,5 +13,6 @@ cmake --preset dev >/dev/null
 clang-format-14 --dry-run -Werror "${files[@]}"
 echo "format: ${#files[@]} files"
 "$python" ci/check_includes.py
+"$python" ci/check_words.py
 "$python" ci/check_alone.py --build build/dev
 "$python" ci/tidy.py --build build/dev --tests

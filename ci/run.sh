@@ -36,6 +36,8 @@ stage_format() {
 stage_includes() {
   "$python" ci/check_includes.py
   say "$(tail -n 1 "$stage_logs/includes.log")"
+  "$python" ci/check_words.py
+  say "$(tail -n 1 "$stage_logs/includes.log")"
 }
 
 # run_ctest NAME PRESET arguments: ctest in a build folder, with its own closing line as what the stage says.
