@@ -17,7 +17,8 @@ std::optional<std::string> always_there() {
   return std::nullopt;
 }
 
-// The GPU that is the rank's turn on its host, and a stream of it. All ranks of the world call it together.
+// Opens the GPU that this rank takes on its host, and a stream on it. Collective: all ranks of the world call it
+// together.
 RankGpu open_gpu(transports::World& world, const BackendOptions& options) {
   const HostPlaces places = host_places(world);
   const int gpus = static_cast<int>(core::cuda_devices().size());
@@ -35,7 +36,7 @@ constexpr std::array kBackends{
     Backend{"nccl", "nccl", true, nccl_absence, nullptr, core::cuda_devices, open_gpu, join_nccl},
 };
 
-// Ranks on GPUs are threads of this process, or mpirun's: runs run_rank(world) on every one of this process.
+// Ranks on GPUs are threads of this process, or mpirun's processes: runs run_rank(world) on every rank of this process.
 void run_gpu_ranks(const BackendOptions& options, const std::function<void(transports::World&)>& run_rank) {
   if (options.link) {
     throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
@@ -49,7 +50,7 @@ void run_gpu_ranks(const BackendOptions& options, const std::function<void(trans
   group.run([&](transports::LocalWorld& world) { run_rank(world); });
 }
 
-// The last to join is the first to go.
+// Backends are left in the reverse of the order in which they were joined.
 void run_on_gpu(transports::World& world, std::span<const Backend* const> backends, const BackendOptions& options,
                 const EndpointsBody& body) {
   RankGpu gpu = backends.front()->open(world, options);

@@ -1,10 +1,10 @@
-// Backends: the ways in which ranks come to be and collectives are run, behind one door. A sweep, a test or a trainer
-// names a backend and an algorithm, and sees no difference.
+// Backends: the ways to start ranks and run collectives, behind one interface. A sweep, a test or a trainer names a
+// backend and an algorithm, and sees no difference.
 //
-//   local   ranks of this machine over shared memory; plans by the direct executor; emulated links if wanted
+//   local   ranks of this machine over shared memory; plans by the direct executor; links emulated on request
 //   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
 //   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
-//   nccl    one GPU a rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
+//   nccl    one GPU per rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
 //           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_choice.h)
 #pragma once
 
@@ -33,105 +33,107 @@ class MpiWorld;
 
 namespace lockstep::backends {
 
-// The algorithm name by which a vendor's own collective is asked for.
+// Algorithm name that selects the library's own collective (NCCL's, MPI's).
 inline constexpr std::string_view kLibrary = "library";
-// Also with options: "library:algo=ring".
+// True also with options: "library:algo=ring".
 inline bool asks_library(std::string_view algorithm) {
   return algorithm == kLibrary || algorithm.starts_with("library:");
 }
 
-// One rank's side of an operation, ready to run.
+// One rank's part of an operation, ready to run.
 struct Prepared {
   std::unique_ptr<collectives::Collective> collective;
   std::string algorithm;           // label: "ring:lanes=2", "library"
   std::string executor;            // "direct", "message", "cuda", "nccl", "library"
-  std::optional<plan::Plan> plan;  // what it runs, if it runs a plan
+  std::optional<plan::Plan> plan;  // the plan that it runs; nothing for a library's collective
 };
 
-// The resources of a rank.
+// Resources of one rank.
 struct Endpoint {
   transports::World& world;
   core::Device& device;
   core::Stream& stream;
-  // All ranks prepare the same operations in the same order; a plan has passed the checker (plan/check.h).
+  // All ranks prepare the same operations in the same order; the plan has passed the checker (plan/check.h).
   std::function<Prepared(const collectives::Operation&, plan::Plan)> prepare_plan;
-  // The vendor's own collective, as a user asks for it: "library:algo=ring". Nothing where the backend has none.
+  // Prepares the library's own collective, as a user names it: "library:algo=ring". nullptr if the backend has none.
   std::function<Prepared(const collectives::Operation&, std::string_view asked)> prepare_library = nullptr;
-  // Until what run() has enqueued on the stream is done; on the host it is done already.
+  // Returns when the work that run() has enqueued on the stream is done; on the host it is done already.
   std::function<void()> finish = [] {};
-  // To be called some time after finish(): throws Error where what is done has failed.
+  // Call it some time after finish(): throws Error if the finished work has failed.
   std::function<void()> check = [] {};
-  // Memory for inputs and outputs, where it has to be other than what the device allocates. As much on every rank.
+  // Allocates inputs and outputs, if they must not come from the device's allocator. The same size on every rank.
   struct Buffers {
     std::function<void*(std::size_t size_bytes)> allocate;
     std::function<void(void*)> release;
   };
   std::optional<Buffers> buffers = std::nullopt;
 
-  // Either of the two: `algorithm` as a user writes it, "ring:lanes=2" or "library". Throws a usage Error for what does
-  // not exist or is impossible.
+  // Prepares either: `algorithm` is as a user writes it, "ring:lanes=2" or "library". Throws a usage Error for an
+  // algorithm that does not exist or is impossible here.
   Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) const;
 };
 
 struct BackendOptions {
-  int num_ranks = 1;  // of mpi: must be 0 (as mpirun says) or what mpirun says
+  int num_ranks = 1;  // with mpi: 0, or the number that mpirun started
   core::Sharing sharing = core::Sharing::threads;
   std::optional<transports::LinkSpec> link;
-  std::chrono::milliseconds timeout{60'000};  // of every wait
-  std::size_t memory_bytes_per_rank = 0;      // that the body will allocate on its device
-  transports::MpiWorld* mpi = nullptr;        // of a program started by mpirun
-  // The endpoint's buffers, with nccl.
+  std::chrono::milliseconds timeout{60'000};  // deadline of every wait
+  std::size_t memory_bytes_per_rank = 0;      // bytes that the body will allocate on its device
+  transports::MpiWorld* mpi = nullptr;        // set in a program started by mpirun
+  // nccl: how the endpoint's buffers are registered
   libraries::NcclRegistration registration = libraries::NcclRegistration::none;
-  std::string_view protocol = "auto";  // of cuda: or "simple", "packets" for plans that can be run so
-  int most_blocks = 0;                 // of cuda: thread blocks of a rank's kernel; 0: blocks_of_a_rank()
+  std::string_view protocol = "auto";  // cuda: auto, simple, or packets for plans that can be run with it
+  int most_blocks = 0;                 // cuda: most thread blocks of a rank's kernel; 0: blocks_of_a_rank()
 };
 
-// State that all endpoints of a rank on a GPU share: work in one stream never has the kernels of another beside its
-// own.
+// State that all endpoints of a rank on a GPU share. They share the stream, so that kernels of two endpoints never run
+// at the same time.
 struct RankGpu {
   std::unique_ptr<core::Device> device;
   std::unique_ptr<core::Stream> stream;
 };
 
-// A rank's membership in a backend on GPUs, as long as it lives.
+// A rank's membership in a backend on GPUs, for its lifetime.
 class GpuMember {
  public:
   virtual ~GpuMember() = default;
   virtual Endpoint& endpoint() = 0;
-  // All ranks together, when the body has come to its end and not failed.
+  // Collective: all ranks call it together at the end of the body, unless one has failed.
   virtual void leave() {}
 };
 
 struct Backend {
   std::string_view name;
-  std::string_view executor;                // of catalogue algorithms, as Prepared's; empty: it runs none
-  bool has_library;                         // kLibrary
+  std::string_view executor;                // of plans, as in Prepared; empty: the backend runs no plans
+  bool has_library;                         // has an algorithm kLibrary
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
-  // Runs body on every rank of this process; see core::run_ranks for failures. nullptr: by open() and join().
+  // Runs body on every rank of this process; core::run_ranks says how failures are reported. nullptr: use open() and
+  // join().
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
-  // Those that this process sees, if its ranks run on GPUs (places.h); nullptr: they run on the CPU.
+  // GPUs that this process sees, if ranks run on GPUs (places.h); nullptr: ranks run on the CPU.
   std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
-  // For backends on GPUs. All ranks call both together; open() of the first backend is for all that a rank joins.
+  // For backends on GPUs. Collective: all ranks call each together; the first backend's open() serves all that a rank
+  // joins.
   RankGpu (*open)(transports::World&, const BackendOptions&) = nullptr;
   std::unique_ptr<GpuMember> (*join)(transports::World&, RankGpu&, const BackendOptions&) = nullptr;
   bool has_plans() const { return !executor.empty(); }
-  // NCCL without an algorithm means NCCL's own collectives; MPI's are there to be compared with.
+  // On nccl, an unnamed algorithm means NCCL's own collectives; on mpi it means ours, and MPI's are for comparison.
   bool auto_is_library() const { return has_library && on_gpus(); }
   bool on_gpus() const { return gpus != nullptr; }
 };
 
 std::span<const Backend> all_backends();
 bool is_backend(std::string_view name);
-const Backend& find_backend(std::string_view name);  // throws a usage Error that lists what there is
+const Backend& find_backend(std::string_view name);  // throws a usage Error that lists the names
 
-// Runs body on every rank of this process, with an endpoint of each backend, in their order. Several must be on GPUs:
-// they share the rank's world, device and stream. Nobody may have work under way in one endpoint when it begins some in
-// another: all ranks meet between (finish(), then a barrier), as kernels of either wait for those of other ranks, which
-// may share the GPU.
+// Runs body on every rank of this process, with an endpoint of each backend, in their order. More than one must be on
+// GPUs: they share the rank's world, device and stream. No rank may have work in flight in one endpoint when another
+// rank starts work in another: all ranks meet in between (finish(), then a barrier), as the kernels of each wait for
+// those of other ranks, which may share the GPU.
 using EndpointsBody = std::function<void(std::span<Endpoint* const>)>;
 void run_together(std::span<const Backend* const> backends, const BackendOptions& options, const EndpointsBody& body);
 
-// Names of all algorithms that the backend has for a collective, and that are possible at this number of ranks.
+// Names of the backend's algorithms for a collective that are possible at this number of ranks.
 std::vector<std::string> algorithm_names(const Backend& backend, collectives::Kind kind, int num_ranks);
 
 }  // namespace lockstep::backends

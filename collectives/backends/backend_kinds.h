@@ -1,4 +1,4 @@
-// The functions of each backend: the rows of backend.cpp's table. See backend.h.
+// Functions of each backend: the rows of backend.cpp's table. See backend.h.
 #pragma once
 
 #include "collectives/backends/backend.h"

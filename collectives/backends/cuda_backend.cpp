@@ -22,7 +22,7 @@ std::int64_t packets_below_bytes(std::string_view protocol) {
   return executors::CudaOptions{}.packets_below_bytes;
 }
 
-// Whether all ranks are on this rank's GPU.
+// True if all ranks are on this rank's GPU.
 bool one_device(transports::World& world, const core::CudaDeviceInfo& gpu) {
   const auto all = transports::all_gather_value(world, gpu.uuid);
   return std::all_of(all.begin(), all.end(), [&](const auto& its) { return its == gpu.uuid; });
@@ -46,7 +46,7 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
                             " ranks would share " + gpu.name + ", whose kernels must run at the same time; allowed: " +
                             std::to_string(kMostRanksOfAProcess) + " of a process");
   }
-  // Kernels give up first, as they can say for whom they have waited.
+  // Kernels time out first, as they can name the rank that they waited for.
   return {.timeout = std::chrono::nanoseconds(wanted.timeout) / 2,
           .most_blocks = *blocks,
           .in_place_reads = places.one_process,
@@ -74,7 +74,7 @@ class CudaMember final : public GpuMember {
                   [this] { ranks_.check(); }} {}
 
   Endpoint& endpoint() override { return endpoint_; }
-  // Kernels of peers write to this rank's memory until they have all ended.
+  // Kernels of peers write to this rank's memory until all of them have ended.
   void leave() override { ranks_.disband(); }
 
  private:

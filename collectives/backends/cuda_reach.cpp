@@ -11,7 +11,7 @@
 namespace lockstep::backends {
 namespace {
 
-// The facts about its memory that a rank sends to the others.
+// Facts about its memory that a rank sends to the others.
 struct Shown {
   Process process;
   int device;

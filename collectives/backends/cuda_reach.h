@@ -1,5 +1,5 @@
-// How the ranks of a group reach each other's device memory: in one process by its address, between processes of a host
-// by CUDA's handles. Built with CUDA only.
+// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
+// of a host. Built with CUDA only.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace lockstep::backends {
 
-// All ranks make theirs at the same time, each with its own device, whose memory it shows. Throws a usage Error if
-// ranks are on several hosts. What it opens stays open as long as the function lives.
+// Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a usage Error
+// if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
 executors::ReachPeers reach_peers(transports::World& world, core::CudaPlace place);
 
 }  // namespace lockstep::backends

@@ -1,4 +1,5 @@
-// Memory of ranks that fail: kept until all have ended, as others may just be reading it, or a message writing to it.
+// Memory of ranks that fail is kept until all ranks have ended, as peers may be reading it, or a message may be writing
+// to it.
 #pragma once
 
 #include <cstddef>

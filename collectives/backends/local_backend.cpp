@@ -11,7 +11,7 @@ namespace {
 
 using transports::LocalWorld;
 
-// A rank's memory is given back all at once, when the group ends.
+// A rank's memory is released in one piece when the group ends.
 core::HostAllocator allocator_of(LocalWorld& world) {
   return {[&world](std::size_t size_bytes) -> void* { return world.arena().allocate(size_bytes); },
           [](void*, std::size_t) {}};
@@ -35,8 +35,8 @@ void run_rank(LocalWorld& world, const std::function<void(Endpoint&)>& body) {
 }  // namespace
 
 void run_local(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
-  // Address space only: pages are taken when they are touched. The thirstiest plan (Bruck's) keeps every rank's message
-  // in scratch, twice for even and odd calls, and scratch that grew leaves its smaller selves behind.
+  // Reserves address space only: pages are committed when touched. The plan with the most scratch (Bruck's) keeps every
+  // rank's message, twice for even and odd calls; scratch that grows leaves its smaller predecessors allocated.
   const std::size_t scratch_factor = 4 * (static_cast<std::size_t>(options.num_ranks) + 1);
   transports::LocalOptions local;
   local.num_ranks = options.num_ranks;

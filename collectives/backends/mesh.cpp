@@ -19,8 +19,8 @@ void check_channel(const Channel& channel, int num_ranks) {
   }
 }
 
-// Among three ranks and more each rank of a one-shot all-reduce adds in an order of its own: replicas of weights would
-// drift apart by roundings.
+// Among three ranks or more, each rank of a one-shot all-reduce adds in its own order: replicas of weights would drift
+// apart by rounding.
 std::string with_equal_bits(std::string algorithm, int num_members) {
   return algorithm.starts_with("one_shot") && num_members > 2 ? "two_shot" : algorithm;
 }

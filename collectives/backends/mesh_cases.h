@@ -1,4 +1,4 @@
-// For tests: the channels of a grid of ranks, and exact collectives and messages on them.
+// For tests: channels of a grid of ranks, and exact collectives and messages on them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace lockstep::backends {
 
-// All ranks, the rows and the columns of a grid of two rows where there is one, and every rank alone: in this order.
+// All ranks, the rows and columns of a grid of two rows if the number is even, and every rank alone: in this order.
 inline std::vector<Channel> grid_channels(int num_ranks) {
   std::vector<Channel> channels(1);
   for (int r = 0; r < num_ranks; ++r) channels[0].push_back(r);
@@ -33,7 +33,7 @@ inline bool is_of(const Channel& channel, int rank) {
   return std::binary_search(channel.begin(), channel.end(), rank);
 }
 
-// One rank's side of an operation on a channel, on buffers of its device, and what it must give.
+// One rank's part of an operation on a channel, on buffers of its device, with the expected result.
 class ChannelCase {
  public:
   ChannelCase(MeshRank& mesh, const Channel& members, std::size_t channel, const collectives::Operation& operation,
@@ -85,7 +85,7 @@ class ChannelCase {
   std::uint64_t round_ = 0;
 };
 
-// The collectives that training runs on a channel, in place and not, small and large.
+// Collectives that training runs on a channel, in place and out of place, small and large.
 inline std::vector<ChannelCase> training_cases(MeshRank& mesh, const Channel& members, std::size_t channel,
                                                const std::string& algorithm) {
   using collectives::Kind;
@@ -104,7 +104,7 @@ inline std::vector<ChannelCase> training_cases(MeshRank& mesh, const Channel& me
   return cases;
 }
 
-// Every rank sends to every other and gets from it, several messages at once.
+// Every rank sends to and receives from every other, several messages at once.
 inline void exchange_messages(MeshRank& mesh, std::size_t message_bytes, int rounds) {
   transports::Transport& messages = mesh.messages;
   const int me = messages.rank();

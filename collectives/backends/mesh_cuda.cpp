@@ -1,10 +1,11 @@
-// Ranks of a local mesh on CUDA devices, of which several may share one: their collectives are run by kernels of ours.
+// Ranks of a local mesh on CUDA devices, which several may share; our kernels run their collectives.
 //
-// Such a kernel waits for those of other ranks, so that the blocks of all that wait for each other must be able to run
-// at once: each rank on a device, and each of its streams that has collectives, has multiprocessors of its own in the
-// count. Kernels that compute may be queued before, and take these multiprocessors for a while. They wait for nobody,
-// so they end; and as what is queued behind them is finite (the host queues no further than the step's end), a block
-// that waits for a place gets one.
+// Such a kernel waits for those of other ranks, so all blocks that wait for each other must be able to run at the same
+// time: each rank on a device, and each of its streams that has collectives, is counted with multiprocessors of its
+// own.
+// Kernels that compute may be enqueued before, and occupy these multiprocessors for a while. They wait for no other
+// kernel, so they end; and as the work enqueued behind them is finite (the host enqueues no further than the end of the
+// step), a block that waits for a multiprocessor gets one.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -22,13 +23,13 @@
 namespace lockstep::backends {
 namespace {
 
-// Of all ranks of this process.
+// GPU of one rank; the numbers count all ranks of this process.
 GpuPlace place_of(const MeshOptions& options, int rank, int gpus) {
   if (options.device.index < 0) return gpu_place(rank, options.num_ranks, gpus);
   return {.device = options.device.index, .ranks_on_it = options.num_ranks};
 }
 
-// Of each collective of a rank, `side_by_side` of which may run at the same time.
+// Thread blocks for each collective of a rank, of which `side_by_side` may run at the same time.
 int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side) {
   const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, ranks_on_it * side_by_side);
   if (blocks) return ranks_on_it == 1 ? std::min(*blocks, kBlocksAlone) : *blocks;
@@ -38,11 +39,11 @@ int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side
                           std::to_string(gpu.num_multiprocessors) + " multiprocessors");
 }
 
-// Streams that share a connection to the GPU hold each other up, and a kernel that waits for another rank's would wait
-// forever if that one, or a copy that its rank's thread waits for, stood behind it. The driver makes 32 connections at
-// most (core/cuda_inventory.cpp asks for them), for the streams of all ranks of this process. A rank has one for
-// kernels, those of its collectives, two for messages, and the device's own for copies. Where that is too much,
-// collectives follow the kernels.
+// Streams that share a connection to the GPU serialize, and a kernel that waits for another rank's would wait forever
+// if that kernel, or a copy that the other rank's thread waits for, were enqueued behind it. The driver makes at most
+// 32 connections (core/cuda_inventory.cpp asks for them), for the streams of all ranks of this process. A rank has one
+// stream for kernels, those of its collectives, two for messages, and the device's own for copies. If that is too many,
+// collectives use the stream of the kernels.
 std::vector<int> queues_that_fit(const MeshOptions& options, std::size_t num_channels, int ranks_on_it) {
   constexpr int kConnections = 32;
   constexpr int kOtherStreams = 4;
@@ -65,7 +66,7 @@ core::CudaDeviceInfo gpu_of(int device) {
       ": there is no such GPU; allowed: cuda:0 to cuda:" + std::to_string(core::cuda_devices().size() - 1));
 }
 
-// The ranks of a local mesh are of one process, and so a device's number names it.
+// The ranks of a local mesh belong to one process, so a device's number identifies it.
 bool one_device(transports::World& all, int device) {
   const std::vector<int> devices = transports::all_gather_value(all, device);
   return std::all_of(devices.begin(), devices.end(), [device](int its) { return its == device; });
@@ -81,11 +82,11 @@ class CudaMeshDevice final : public MeshDevice {
     const std::vector<int> queues = queues_that_fit(options, worlds.size(), place.ranks_on_it);
     streams_.emplace(*device_, core::make_urgent_stream, queues, memberships(worlds));
     const int side_by_side = collectives_side_by_side(queues, worlds.size());
-    // Kernels give up first, as they can say for whom they have waited.
+    // Kernels time out first, as they can name the rank that they waited for.
     const executors::CudaOptions cuda{.timeout = options.timeout / 2,
                                       .most_blocks = blocks_of(gpu, place.ranks_on_it, side_by_side),
                                       .one_device = one_device(all, place.device)};
-    // In the order of channels on every rank: members of each make theirs at the same time.
+    // Every rank goes through the channels in the same order: members of each make theirs at the same time.
     for (std::size_t c = 0; c < worlds.size(); ++c) {
       if (worlds[c] == nullptr) continue;
       ranks_[c].emplace(*worlds[c], *device_, streams_->of_channel(c),
@@ -107,7 +108,7 @@ class CudaMeshDevice final : public MeshDevice {
     std::string label = plan.algorithm;
     return {std::move(collective), std::move(label), "cuda", std::move(plan)};
   }
-  // Kernels of peers use this rank's memory until they have all ended.
+  // Kernels of peers use this rank's memory until all of them have ended.
   void leave() override {
     settle();
     for (auto& ranks : ranks_) {

@@ -1,4 +1,4 @@
-// What the two kinds of mesh share: see mesh.h.
+// Code that the local mesh and the MPI mesh share: see mesh.h.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ using MeshBody = std::function<void(MeshRank&)>;
 void run_local_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body);
 void run_mpi_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body);
 
-// One rank's device in a local mesh, and how collectives run there. Made by all ranks at the same time, after their
-// worlds, which outlive it.
+// One rank's device in a local mesh, which also runs its collectives. All ranks make theirs at the same time, after
+// their worlds, which outlive it.
 class MeshDevice {
  public:
   virtual ~MeshDevice() = default;
@@ -29,9 +29,9 @@ class MeshDevice {
   virtual void settle() = 0;               // as MeshRank's
   virtual Prepared prepare(std::size_t channel, const collectives::Operation& operation,
                            std::string_view algorithm) = 0;
-  virtual void leave() = 0;  // all ranks, at the end, if none has failed
+  virtual void leave() = 0;  // collective: all ranks call it at the end, unless one has failed
 };
-// [channel]; none where the rank is no member.
+// [channel]; nullptr if the rank is not a member.
 using ChannelWorlds = std::vector<std::unique_ptr<transports::LocalWorld>>;
 std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& options, transports::World& all,
                                                   const ChannelWorlds& worlds);
@@ -39,17 +39,17 @@ std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& options, tr
 std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
                                                   const ChannelWorlds& worlds);
 
-// A collective of ranks that are threads, by direct access to peers' memory: done when it returns.
+// Prepares a collective of ranks that are threads, by direct access to peers' memory: done when run() returns.
 Prepared prepare_direct(const MeshOptions& options, transports::LocalWorld& world,
                         const collectives::Operation& operation, std::string_view algorithm);
 
-// A rank's device on the CPU.
+// Makes a rank's device on the CPU.
 std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator);
 
 bool is_member(const Channel& channel, int rank);
-int index_in(const Channel& channel, int rank);  // of a member
+int index_in(const Channel& channel, int rank);  // the rank must be a member
 
-// The plan of an algorithm as a user writes it, "auto" among them. `transport` as the tuning table names it.
+// Makes the plan of an algorithm as a user writes it, "auto" included. `transport` is its name in the tuning table.
 plan::Plan mesh_plan(const MeshOptions& options, std::string_view transport, const collectives::Operation& operation,
                      int num_members, std::string_view algorithm);
 

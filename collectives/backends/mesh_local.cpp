@@ -18,9 +18,9 @@ namespace {
 using transports::LocalGroup;
 using transports::LocalWorld;
 
-constexpr int kAnyNumber = 1 << 30;  // of messages that a mailbox holds
+constexpr int kAnyNumber = 1 << 30;  // messages in a mailbox: unlimited
 
-// Collectives by direct access to peers' memory: done when they return.
+// Runs collectives by direct access to peers' memory: they are done when run() returns.
 class CpuMeshDevice final : public MeshDevice {
  public:
   CpuMeshDevice(const MeshOptions& options, LastingMemory& memory, const ChannelWorlds& worlds)
@@ -40,7 +40,7 @@ class CpuMeshDevice final : public MeshDevice {
   const std::unique_ptr<core::Device> device_;
 };
 
-// What all ranks share.
+// State that all ranks share.
 class LocalMesh {
  public:
   LocalMesh(const MeshOptions& options, std::span<const Channel> channels);
@@ -77,7 +77,8 @@ LocalMesh::LocalMesh(const MeshOptions& options, std::span<const Channel> channe
   for (const Channel& channel : channels) {
     transports::LocalOptions group;
     group.num_ranks = static_cast<int>(channel.size());
-    // Scratch is allocated when it is known how much. What is left: with links, when each instruction was done.
+    // Scratch is allocated once its size is known. This memory holds, with links, the completion time of each
+    // instruction.
     group.memory_bytes_per_rank = options.link ? std::size_t{64} << 20 : std::size_t{1} << 20;
     group.deadline = options.timeout;
     group.bind = false;
@@ -129,7 +130,7 @@ void LocalMesh::run_rank(int rank, const MeshBody& body) {
   on->leave();
 }
 
-// Says which rank it was, where the text does not. What a user did wrong is of no rank.
+// Adds the rank to the error, unless its text names one. A user's mistake belongs to no rank.
 core::Error of_rank(int rank, const core::Error& error) {
   const std::string text = error.what();
   if (error.failure() == core::Failure::usage || text.starts_with("rank ")) return error;

@@ -80,7 +80,7 @@ std::int64_t MeshMessages::next_due_ns() const {
   return next;
 }
 
-// Short, as the rank may wait for something other than a message, too.
+// Sleeps briefly, as the rank may also wait for something other than a message.
 void MeshMessages::nap() {
   constexpr auto kSoon = std::chrono::milliseconds(1);
   constexpr std::int64_t kShortNs = 50'000;

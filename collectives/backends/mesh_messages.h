@@ -1,5 +1,5 @@
-// Messages between the ranks of a local mesh: mailboxes, paced as the emulated link says, and a wait that leaves its
-// core to threads that compute.
+// Messages between ranks of a local mesh: mailboxes, paced by the emulated link, and waits that yield the core to
+// threads that compute.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace lockstep::backends {
 
-// Ports by rank. A sender books its message at once, and tells the receiver when it will have arrived.
+// Emulated ports by rank. The sender reserves its port at once, and sends the arrival time with the message.
 struct MeshLinks {
   transports::LinkSpec spec;
   transports::LinkTable& table;
@@ -36,20 +36,20 @@ class MeshMessages final : public transports::Transport {
 
   transports::Request send(int peer, int channel, std::span<const std::byte> bytes) override;
   transports::Request recv(int peer, int channel, std::span<std::byte> bytes) override;
-  // For a paced message: whether it has left, or has arrived.
+  // For a paced message: true when it has left the sender, or reached the receiver.
   bool done(transports::Request request) override;
   void idle() override;
   void abandon() override { inner_->abandon(); }
 
  private:
-  // A paced message: its parts are when it is due, and its bytes, each a message of its own.
+  // A paced message has two parts, each a message of its own: the time at which it is due, and its bytes.
   struct Flight {
     std::array<transports::Request, 2> parts;
     std::size_t parts_done = 0;
     std::int64_t due_ns = 0;
   };
   bool landed(Flight& flight);
-  std::int64_t next_due_ns() const;  // of what has landed
+  std::int64_t next_due_ns() const;  // of messages that have landed
   void nap();
 
   transports::LoopbackWorld& world_;

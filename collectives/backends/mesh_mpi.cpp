@@ -25,7 +25,7 @@ void check_options(const MeshOptions& options) {
   if (options.link) throw core::usage_error("--link emulates links between local ranks; not allowed under mpirun");
 }
 
-// This process's rank. Each channel has a communicator of its own, which only its members take part in making.
+// This process's rank. Each channel has a communicator of its own, which only its members create.
 class MpiMesh {
  public:
   MpiMesh(const MeshOptions& options, std::span<const Channel> channels)
@@ -51,7 +51,7 @@ class MpiMesh {
   }
 
  private:
-  // Threads that wait sleep where the rank has fewer cores than threads.
+  // Waiting threads sleep if the rank has fewer cores than threads.
   MpiTransportOptions channel_options() const {
     const auto policy = core::WaitPolicy::beside_work(options_.threads_a_rank, options_.mpi->placement().cores_a_rank,
                                                       options_.timeout);

@@ -1,10 +1,10 @@
-// Ranks of a local mesh on CUDA devices, whose collectives are NCCL's: a communicator for each channel, used in the
-// channel's stream. NCCL's own algorithms are "auto" and "library"; plans go by its sends and receives.
+// Ranks of a local mesh on CUDA devices, whose collectives are NCCL's: one communicator per channel, used in the
+// channel's stream. NCCL's own algorithms are "auto" and "library"; plans run on its sends and receives.
 //
-// NCCL connects to other ranks at the first call, and the host waits there. Members may come to the first calls of two
+// NCCL connects to other ranks at the first call, where the host blocks. Members may reach the first calls of two
 // channels in different orders, so prepare() makes the first call, on memory of its own. No member's kernel may run
-// while another member takes that memory: to take memory may wait for the device, and for those that it shares memory
-// with (https://github.com/NVIDIA/nccl/issues/744).
+// while another member allocates that memory: an allocation may wait for the device, and for devices that it shares
+// memory with (https://github.com/NVIDIA/nccl/issues/744).
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -45,7 +45,7 @@ struct NcclChannel {
 
 class NcclMeshDevice final : public MeshDevice {
  public:
-  // In the order of channels on every rank: members of each join at the same time.
+  // Every rank goes through the channels in the same order: members of each join at the same time.
   NcclMeshDevice(const MeshOptions& options, transports::World& all, const ChannelWorlds& worlds)
       : options_(options),
         all_(all),
@@ -66,8 +66,8 @@ class NcclMeshDevice final : public MeshDevice {
   core::Device& device() override { return *device_; }
   const MeshQueues* queues() override { return &streams_.queues(); }
 
-  // Streams of channels first, in which only NCCL sees that a peer has failed; then that of kernels, in which a graph
-  // runs whole, with NCCL's work in it.
+  // Waits for the streams of channels first, in which only NCCL detects that a peer has failed; then for the stream of
+  // kernels, in which a graph runs whole, with NCCL's work in it.
   void settle() override {
     libraries::NcclGroup* one = nullptr;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
@@ -129,7 +129,7 @@ class NcclMeshDevice final : public MeshDevice {
   const ChannelWorlds& worlds_;
   const std::unique_ptr<core::Device> device_;
   RankStreams streams_;
-  std::vector<NcclChannel> channels_;  // [channel]; empty where the rank is no member
+  std::vector<NcclChannel> channels_;  // [channel]; empty if the rank is not a member
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The streams of a mesh's rank on a device whose work is queued: plain code over core::Device.
+// Streams of a mesh's rank on a device that has streams: plain code over core::Device.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace lockstep::backends {
 
-// Collectives of a rank that can be under way at the same time: one for each stream that channels have. The same on all
-// ranks, as they have to agree on how much of a device each takes.
+// Number of a rank's collectives that can be in flight at the same time: one for each stream that channels use. The
+// same on all ranks, as they have to agree on each collective's share of a device.
 int collectives_side_by_side(std::span<const int> queue_of_channel, std::size_t num_channels);
 
 // Makes a stream for collectives.
@@ -21,13 +21,14 @@ using MakeStream = std::unique_ptr<core::Stream> (*)(core::Device& device);
 
 class RankStreams {
  public:
-  // A stream for kernels, and one for each queue of channels that the rank is a member of. The device outlives it.
+  // Makes a stream for kernels, and one for each queue of channels that the rank is a member of. The device outlives
+  // it.
   RankStreams(core::Device& device, MakeStream make_stream, std::span<const int> queue_of_channel,
               const std::vector<bool>& is_member_of_channel);
 
   const MeshQueues& queues() const { return queues_; }
   core::Stream& of_channel(std::size_t channel) const { return *queues_.of_channel[channel]; }
-  void synchronize();  // until all that was queued is done
+  void synchronize();  // returns when all enqueued work is done
 
  private:
   std::unique_ptr<core::Stream> compute_;

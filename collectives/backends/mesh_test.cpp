@@ -19,7 +19,7 @@ namespace {
 using collectives::Kind;
 using collectives::Operation;
 
-// Runs work in a thread beside others; a failure ends all ranks.
+// Runs work in a thread of its own; a failure ends all ranks.
 std::jthread beside(MeshRank& mesh, const std::function<void()>& work) {
   return std::jthread([&mesh, work] {
     try {
@@ -46,7 +46,7 @@ Operation all_reduce_of(std::int64_t count) {
 }
 
 TEST(Mesh, CollectivesOfEveryChannelAreExact) {
-  for (int ranks : {1, 2, 3, 6}) {  // 8 in the next test
+  for (int ranks : {1, 2, 3, 6}) {  // the next test has 8
     const std::vector<Channel> channels = grid_channels(ranks);
     MeshOptions options;
     options.num_ranks = ranks;
@@ -62,7 +62,7 @@ TEST(Mesh, CollectivesOfEveryChannelAreExact) {
   }
 }
 
-// Rows and columns have a thread each, the rank's own exchanges messages.
+// Rows and columns have a thread each; the rank's own thread exchanges messages.
 TEST(Mesh, ChannelsAndMessagesRunSideBySide) {
   constexpr int kRanks = 8;
   const std::vector<Channel> channels = grid_channels(kRanks);
@@ -90,7 +90,8 @@ TEST(Mesh, ChannelsAndMessagesRunSideBySide) {
   });
 }
 
-// Staged collectives of unlike sizes in turn: what a rank left for a slow peer is not overwritten by the next call.
+// Staged collectives of different sizes alternate: data that a rank left for a slow peer is not overwritten by the next
+// call.
 TEST(Mesh, ScratchOfOneCallIsNotTheNextOnes) {
   const std::vector<Channel> channels{{0, 1, 2}};
   MeshOptions options;
@@ -113,7 +114,7 @@ TEST(Mesh, ALargeReductionInPlace) {
   run_mesh(options, channels, [&](MeshRank& mesh) {
     Operation operation = all_reduce_of(std::int64_t{16} << 20);  // 64 MiB
     operation.in_place = true;
-    for (const char* algorithm : {"auto", "recursive_doubling"}) {  // which needs a copy of its input
+    for (const char* algorithm : {"auto", "recursive_doubling"}) {  // needs a copy of its input
       ChannelCase(mesh, channels[0], 0, operation, algorithm).run();
     }
   });
@@ -154,8 +155,8 @@ TEST(Mesh, WhatDoesNotExistIsRefusedInOneLine) {
   }
 }
 
-// Ranks 0 and 1 have two channels and run an all-reduce on each at once, and rank 0 sends a message: all of it goes
-// out of one port. Emulated time is a lower bound, whatever the machine does: no less than what the port needs.
+// Ranks 0 and 1 have two channels and run an all-reduce on each at once, and rank 0 sends a message: all of it leaves
+// through one port. Emulated time is a lower bound, whatever the machine does: at least the time that the port needs.
 TEST(Mesh, APortIsSharedByAllChannelsAndMessages) {
   const std::vector<Channel> channels{{0, 1}, {0, 1}};
   constexpr std::int64_t kCount = 250'000;  // 1 MB; an all-reduce of two ranks moves half of it twice
@@ -200,7 +201,7 @@ TEST(Mesh, AMessageArrivesOneLatencyAfterItHasLeft) {
   });
 }
 
-// All others wait, each in another way: in collectives of two channels, and for a message.
+// All others wait, each in a different way: in collectives of two channels, and for a message.
 TEST(Mesh, ARankThatThrowsEndsAllAndIsNamed) {
   const std::vector<Channel> channels = grid_channels(8);
   MeshOptions options;
@@ -230,10 +231,10 @@ TEST(Mesh, ARankThatThrowsEndsAllAndIsNamed) {
   });
   EXPECT_EQ(std::string(error.what()), "rank 5: the weights are lost");
   EXPECT_EQ(error.failure(), core::Failure::wrong_data);
-  EXPECT_LT(core::us_between(start, core::Clock::now()), 20e6);  // and not at the deadline of 60 s
+  EXPECT_LT(core::us_between(start, core::Clock::now()), 20e6);  // well before the deadline of 60 s
 }
 
-// Rank 6 stays away from the column {2, 6}. Rank 2 waits for it there, and the row of rank 2 waits for rank 2, longer.
+// Rank 6 stays away from the column {2, 6}. Rank 2 waits for it there; rank 2's row waits for rank 2, longer.
 TEST(Mesh, ARankThatDoesNotComeIsNamedByItsNumberInTheMesh) {
   const std::vector<Channel> channels = grid_channels(8);
   MeshOptions options;

@@ -24,7 +24,7 @@ void check_shared_gpus(const BackendOptions& options) {
   }
 }
 
-// libraries::join_nccl() refuses GPUs that are shared where NCCL does.
+// libraries::join_nccl() refuses shared GPUs if NCCL does not allow them.
 class NcclMembership final : public GpuMember {
  public:
   NcclMembership(transports::World& world, RankGpu& gpu, const BackendOptions& options)

@@ -1,5 +1,5 @@
-// Needs GPUs: plans of the whole catalogue as groups of NCCL's sends and receives, on ranks that share a GPU where NCCL
-// lets them (2.30 and newer, told so), else on as many ranks as there are GPUs.
+// Needs GPUs: plans of the whole catalogue as groups of NCCL's sends and receives, on ranks that share a GPU if NCCL
+// allows it (2.30 or newer, with its variable set), else on one rank per GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::shared_ptr<const collectives::CountMatrix> uneven(int num_ranks, std::int64
   return matrix;
 }
 
-// A rank's buffers on the device, and what the host knows of them.
+// A rank's buffers on the device, and the host's copies of them.
 class Buffers {
  public:
   Buffers(Endpoint& endpoint, const Operation& operation)

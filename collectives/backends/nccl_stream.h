@@ -1,4 +1,4 @@
-// NCCL's messages and our kernels in one stream: what plans over NCCL are run by. Built with NCCL only.
+// NCCL's messages and our kernels in one stream: runs plans over NCCL. Built with NCCL only.
 #pragma once
 
 #include <span>

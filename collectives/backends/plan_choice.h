@@ -1,4 +1,4 @@
-// From an algorithm's name to the plan for one operation: fills in what depends on the message size.
+// Makes the plan for one operation from an algorithm's name: fills in options that depend on the message size.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace lockstep::backends {
 
-// The plan of "name:key=value...". Pipelined algorithms (option `chunks`) get as many chunks as keep each at about
-// kChunkBytes, unless the user says otherwise. plan.algorithm is the label without what was filled in.
+// Plan of "name:key=value...". Pipelined algorithms (option `chunks`) get as many chunks as make each about
+// kChunkBytes, unless the user chooses a number. plan.algorithm is the label without the options that were filled in.
 inline constexpr std::int64_t kChunkBytes = 64 << 10;
 plan::Plan plan_for(const collectives::Operation& operation, int num_ranks, std::string_view algorithm);
 

@@ -1,4 +1,4 @@
-// The bytes that a prepared collective sends each time it runs.
+// Bytes that a prepared collective sends each time it runs.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep::backends {
 
-// By `member`, counted in the plan that runs. A library's collective (NCCL's) has no plan to count: -1.
+// Bytes sent by `member`, counted in the plan that runs. A library's collective (NCCL's) has no plan to count: -1.
 std::int64_t sent_bytes(const Prepared& prepared, const collectives::Operation& operation, int member);
 
 }  // namespace lockstep::backends

@@ -1,4 +1,4 @@
-// NCCL's calls as tests want them: results by a script, and a note of every call.
+// A fake of NCCL's calls for tests: results follow a script, and every call is logged.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class FakeNccl final : public NcclApi {
   static constexpr int kSystemError = 2;      // ncclSystemError
   static constexpr int kInvalidArgument = 4;  // ncclInvalidArgument
 
-  // The results of calls; then, one after the other, the states that are reported. The last state stays.
+  // Results of calls; then the states that are reported, in order. The last state repeats.
   int call_result = kNcclSuccess;
   int enroll_result = kNcclSuccess;
   mutable std::deque<int> states{kNcclSuccess};
@@ -46,7 +46,7 @@ class FakeNccl final : public NcclApi {
     *made = next();
     return note(most_blocks > 0 ? "join with " + std::to_string(most_blocks) + " blocks" : "join", *made, call_result);
   }
-  // As NCCL's on a parent that does not block: the child is there when the parent's state is success.
+  // Behaves like NCCL's on a non-blocking parent: the child exists once the parent's state is success.
   int split(ncclComm* parent, int color, int /*key*/, ncclComm** made, int most_blocks) const override {
     if (color >= 0) to_fill_ = made;
     return note(most_blocks > 0 ? "split with " + std::to_string(most_blocks) + " blocks" : "split", parent,
@@ -66,7 +66,7 @@ class FakeNccl final : public NcclApi {
   std::string last_error(ncclComm* /*communicator*/) const override { return words; }
 
   int allocate(void** made, std::size_t size_bytes) const override {
-    memory_.push_back(std::make_unique<std::byte[]>(size_bytes));  // kept: who fails does not release
+    memory_.push_back(std::make_unique<std::byte[]>(size_bytes));  // kept, as a failing test does not release it
     *made = memory_.back().get();
     return note("allocate", nullptr, call_result);
   }

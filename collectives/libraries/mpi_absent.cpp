@@ -1,4 +1,4 @@
-// Takes the place of mpi_library.cpp and its neighbours in builds without MPI. No MpiWorld can be made there.
+// Takes the place of mpi_library.cpp and its neighbours in builds without MPI, in which no MpiWorld can be made.
 #include "collectives/libraries/mpi_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"

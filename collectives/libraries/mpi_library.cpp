@@ -20,18 +20,18 @@ namespace {
 using collectives::Kind;
 using collectives::Operation;
 
-// The arguments of a call: all that does not change from run to run.
+// Arguments of a call that do not change between runs.
 struct Call {
   MPI_Comm comm;
   int rank;
   int num_ranks;
   int root;
-  int count;  // elements a block
+  int count;  // elements per block
   std::size_t block_bytes;
   bool in_place;
   MPI_Datatype type;
   MPI_Op op;
-  // all_to_all_v
+  // for all_to_all_v
   std::vector<int> send_counts;
   std::vector<int> send_offsets;
   std::vector<int> recv_counts;
@@ -40,7 +40,7 @@ struct Call {
   bool is_root() const { return rank == root; }
 };
 
-// MPI's in-place convention is nccl-tests' in all of these.
+// MPI's in-place convention is nccl-tests' in all of these functions.
 int all_reduce(const Call& c, const void* input, void* output) {
   return MPI_Allreduce(c.in_place ? MPI_IN_PLACE : input, output, c.count, c.type, c.op, c.comm);
 }
@@ -130,7 +130,7 @@ class MpiCollective final : public collectives::Collective {
         op_(operation.dtype, operation.op),
         call_(make_call(operation, world)),
         watchdog_(world.watchdog()) {
-    // MPI's in-place reduce-scatter leaves its result at the beginning of the input, ours in block `rank` of it.
+    // MPI's in-place reduce-scatter leaves its result at the start of the input; ours leaves it in block `rank`.
     if (operation.kind == Kind::reduce_scatter && operation.in_place) {
       input_copy_.resize(static_cast<std::size_t>(input_bytes(operation, call_.num_ranks, call_.rank)));
     }

@@ -1,4 +1,4 @@
-// MPI's own collectives behind the Collective seam: what plans are measured against.
+// MPI's own collectives behind the Collective interface: the baseline for plans.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,14 @@ class MpiWorld;
 
 namespace lockstep::libraries {
 
-// Why MPI cannot do an operation (avg, counts that an int does not hold, ...); nothing if it can.
-// f16, bf16 and fp8 are reduced by operations of ours, as MPI has no such types. Open MPI's vectorised sums of 8-bit
-// integers saturate in place of wrapping around (ompi issue 8045, not to be mended): those results show as wrong.
+// Returns why MPI cannot do an operation (avg, counts that do not fit an int, ...); nothing if it can. f16, bf16 and
+// fp8 are reduced by our own MPI operations, as MPI has no such types. Open MPI's vectorised sums of 8-bit integers
+// saturate instead of wrapping around (ompi issue 8045, which will not be fixed): those results show as wrong.
 std::optional<std::string> mpi_refusal(const collectives::Operation& operation, int num_ranks);
 
-// Blocking calls, so that the library takes the algorithm that it takes in programs; the world's watchdog ends all
-// ranks when one hangs. Throws a usage Error with mpi_refusal()'s text. The world must outlive the collective.
+// Makes blocking calls, so that the library chooses the algorithm that it chooses in users' programs; the world's
+// watchdog ends all ranks if one hangs. Throws a usage Error with mpi_refusal()'s text. The world must outlive the
+// collective.
 std::unique_ptr<collectives::Collective> make_mpi_collective(const collectives::Operation& operation,
                                                              transports::MpiWorld& world);
 

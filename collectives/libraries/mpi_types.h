@@ -1,4 +1,4 @@
-// MPI's names of our dtypes and operations. Included by sources only, as it shows mpi.h.
+// MPI's counterparts of our dtypes and operations. Included by sources only, as it includes mpi.h.
 #pragma once
 
 #include <mpi.h>
@@ -7,10 +7,10 @@
 
 namespace lockstep::libraries {
 
-// f16, bf16 and fp8 travel as unsigned integers of their size.
+// f16, bf16 and fp8 are sent as unsigned integers of their size.
 MPI_Datatype mpi_type(core::DType dtype);
 
-// An operation of MPI's, or one of ours where MPI does not know the dtype.
+// MPI's operation, or one of ours if MPI does not know the dtype.
 class MpiOp {
  public:
   MpiOp(core::DType dtype, core::ReduceOp op);

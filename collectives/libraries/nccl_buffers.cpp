@@ -19,7 +19,7 @@ const char* striking_off(NcclRegistration how) {
 NcclBuffers::NcclBuffers(const NcclApi& api, NcclPlace place, NcclRegistration how)
     : api_(api), place_(std::move(place)), how_(how) {}
 
-// Where a rank fails, its communicators are aborted, which strikes all off; the memory ends with the process.
+// If a rank fails, its communicators are aborted, which ends all registrations; the memory ends with the process.
 NcclBuffers::~NcclBuffers() = default;
 
 void NcclBuffers::add(const NcclMemberPtr& member) {
@@ -63,7 +63,7 @@ void NcclBuffers::enroll(const NcclMemberPtr& member, void* memory, Buffer& buff
   buffer.enrolments.push_back({member, done->handle});
 }
 
-// Those that are broken know nothing any more.
+// A broken communicator must not be called.
 void NcclBuffers::strike_off(Buffer& buffer) {
   for (const auto& [member, handle] : buffer.enrolments) {
     if (member->broken) continue;

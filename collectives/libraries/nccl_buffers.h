@@ -1,5 +1,5 @@
-// Memory that NCCL allocates and knows: registered with every communicator of a rank, those that are made later too.
-// Without NCCL: over the seam of nccl_api.h.
+// Memory that NCCL allocates and registers with every communicator of a rank, later ones included. No NCCL header: it
+// uses the interface of nccl_api.h.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace lockstep::libraries {
 
-// Goes before the communicators. All ranks together do the same with theirs.
+// Must be destroyed before the communicators. Collective: all ranks do the same with theirs.
 class NcclBuffers {
  public:
   NcclBuffers(const NcclApi& api, NcclPlace place, NcclRegistration how);
@@ -18,12 +18,12 @@ class NcclBuffers {
   NcclBuffers(const NcclBuffers&) = delete;
   NcclBuffers& operator=(const NcclBuffers&) = delete;
 
-  // NCCL maps whole pages of this size: what an allocation takes of a GPU is rounded up to it.
+  // NCCL maps whole pages of this size: an allocation is rounded up to it.
   static constexpr std::size_t kPageBytes = std::size_t{2} << 20;
 
   void add(const NcclMemberPtr& member);   // a communicator; all buffers are registered with it
   void* allocate(std::size_t size_bytes);  // registered with all communicators
-  void release(void* memory);              // no work uses it any more
+  void release(void* memory);              // no work may use it any more
 
  private:
   struct Enrolment {

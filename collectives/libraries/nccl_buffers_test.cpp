@@ -1,4 +1,4 @@
-// Registration of buffers, over a fake of NCCL's calls.
+// Registration of buffers, tested over a fake of NCCL's calls.
 #include "collectives/libraries/nccl_buffers.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // NCCL's own calls as a table, and its codes for dtypes and operations. NCCL's types stay out of headers: its enums are
-// ints here, its handles pointers to types that are only named.
+// ints here, its handles pointers to incomplete types.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace lockstep::libraries {
 int nccl_code(core::DType dtype);  // ncclDataType_t
 int nccl_code(core::ReduceOp op);  // ncclRedOp_t
 
-// The arguments of any of NCCL's collectives; `count` is that of a block, which is what NCCL counts too.
+// Arguments of any of NCCL's collectives; `count` is that of a block, as in NCCL.
 struct NcclArguments {
   const void* input;
   void* output;
@@ -29,10 +29,10 @@ struct NcclArguments {
 
 using NcclCall = int (*)(const NcclArguments&);  // returns ncclResult_t
 
-// NCCL's call for a collective; nullptr if NCCL has none, and grouped sends and receives must do.
+// NCCL's call for a collective; nullptr if NCCL has none, so that grouped sends and receives take its place.
 NcclCall nccl_call(collectives::Kind kind);
 
-int nccl_version_code();     // of the library that is loaded: 22809; 0 if it does not say
+int nccl_version_code();     // of the library that is loaded: 22809; 0 if unknown
 std::string nccl_version();  // "2.28.9"
 
 }  // namespace lockstep::libraries

@@ -1,4 +1,4 @@
-// The tables that turn our words into NCCL's; compiled against nccl.h, run without a GPU.
+// Tables that map our names to NCCL's; compiled against nccl.h, run without a GPU.
 #include "collectives/libraries/nccl_calls.h"
 
 #include <gtest/gtest.h>

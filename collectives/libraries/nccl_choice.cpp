@@ -13,11 +13,11 @@ namespace {
 
 using collectives::Kind;
 
-// What NCCL makes kernels of: algos_of_coll and required_cuda() in its src/device/generate.py, as it is since pat came
-// with 2.23; protocols other than simple are those of ring and tree. The names are ncclAlgoStr's and ncclProtoStr's
-// (src/init.cc), compared without regard to case. What a machine, a dtype, an operation (nvls has sums, and minima and
-// maxima of some dtypes) or a number of nodes excludes beyond that (ncclTopoTuneModel in src/graph/tuning.cc) is NCCL's
-// to say.
+// Kernels that NCCL has: algos_of_coll and required_cuda() in its src/device/generate.py, as it is since pat came with
+// 2.23; protocols other than simple exist for ring and tree. The names are ncclAlgoStr's and ncclProtoStr's
+// (src/init.cc), compared without regard to case. NCCL itself decides what a machine, a dtype, an operation (nvls has
+// sums, and minima and maxima of some dtypes) or a number of nodes excludes beyond that (ncclTopoTuneModel in
+// src/graph/tuning.cc).
 struct Algorithm {
   std::string_view name;
   bool has_low_latency;  // ll and ll128

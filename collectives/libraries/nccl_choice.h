@@ -1,6 +1,6 @@
-// Which of NCCL's own algorithms and protocols runs a collective: plain words and rules, without NCCL.
+// The NCCL algorithm and protocol that run a collective: plain text and rules, without NCCL.
 //
-// NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made (ncclTopoTuneModel, src/graph/tuning.cc), not by
+// NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made (ncclTopoTuneModel, src/graph/tuning.cc), not per
 // call: each choice is a communicator of its own, made while they are set (nccl_group.cpp).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace lockstep::libraries {
 
-// As NCCL's variables have it; empty: what they were before, or NCCL's own choice.
+// Values of NCCL's variables; empty: unchanged, so the user's value or NCCL's own choice.
 struct NcclChoice {
   std::string algo;
   std::string proto;
@@ -23,11 +23,11 @@ struct NcclChoice {
   }
 };
 
-// "library:algo=ring:proto=ll128", each part but the first may be left out. Throws a usage Error.
+// Parses "library:algo=ring:proto=ll128"; every part but the first is optional. Throws a usage Error.
 NcclChoice parse_nccl_choice(std::string_view text);
 
-// Why NCCL has no such algorithm or protocol in this collective, in one line; nothing if it has one, on machines that
-// are made for it.
+// Returns in one line why NCCL has no such algorithm or protocol for this collective; nothing if it has one, on
+// machines that support it.
 std::optional<std::string> choice_refusal(const NcclChoice& choice, collectives::Kind kind);
 
 }  // namespace lockstep::libraries

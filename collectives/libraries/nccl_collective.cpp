@@ -19,7 +19,7 @@ namespace {
 using collectives::Collective;
 using collectives::Operation;
 
-// Enqueues an operation once. There are two: NCCL's own call, and grouped sends and receives.
+// Enqueues an operation once. Two kinds exist: NCCL's own call, and grouped sends and receives.
 using Enqueue = std::function<void(const void* input, void* output)>;
 
 std::string call_name(const Operation& operation) {
@@ -65,7 +65,7 @@ class GroupedMessages {
         stream_(stream) {}
 
   void operator()(const void* input, void* output) const {
-    // NCCL takes what it sends as const.
+    // NCCL takes the buffers that it sends as const.
     auto* from = static_cast<std::byte*>(const_cast<void*>(input));
     auto* to = static_cast<std::byte*>(output);
     if (exchange_.own_block_at) {

@@ -1,4 +1,4 @@
-// One operation of one rank by NCCL: what NcclGroup::prepare() hands out.
+// One operation of one rank by NCCL: the result of NcclGroup::prepare().
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@ namespace {
 using collectives::Kind;
 using collectives::Operation;
 
-// Every block of a buffer, to or from the rank of its number.
+// Every block of a buffer, sent to or received from the rank of the same number.
 std::vector<Message> block_each(const std::vector<std::int64_t>& offsets) {
   std::vector<Message> messages;
   for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
@@ -24,7 +24,7 @@ Round ring_shift(const Operation& operation, int num_ranks, int rank) {
           .receives = {{.peer = previous, .first = 0, .count = operation.count}}};
 }
 
-// In round k, neighbours across dimension k give each other the 2^k blocks that they have by then.
+// In round k, neighbours across dimension k exchange the 2^k blocks that they hold by then.
 std::vector<Round> hypercube(const Operation& operation, int num_ranks, int rank) {
   std::vector<Round> rounds;
   for (int width = 1; width < num_ranks; width *= 2) {

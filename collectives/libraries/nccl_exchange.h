@@ -1,4 +1,4 @@
-// Collectives as grouped sends and receives, as data: what NCCL is asked for where it has no call of its own.
+// Collectives as grouped sends and receives, as data: used if NCCL has no call of its own.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,29 @@
 
 namespace lockstep::libraries {
 
-// Elements [first, first + count) of this rank's buffer, to or from a peer (which may be the rank itself).
+// Elements [first, first + count) of this rank's buffer, sent to or received from a peer (which may be the rank
+// itself).
 struct Message {
   int peer;
   std::int64_t first;
   std::int64_t count;
 };
 
-// The operations that run concurrently: one NCCL group. Receives land in the output.
+// Messages that run concurrently: one NCCL group. Receives go to the output.
 struct Round {
   std::vector<Message> sends;
   std::vector<Message> receives;
 };
 
-// One rank's side. Rounds follow each other.
+// One rank's part. Rounds follow each other.
 struct Exchange {
-  // Rounds send from the output, and the rank's own input is first put there at this element; else from the input.
+  // If set, rounds send from the output, and the rank's own input is first copied there, to this element; else rounds
+  // send from the input.
   std::optional<std::int64_t> own_block_at;
   std::vector<Round> rounds;
 };
 
-// For all_to_all_v, send_recv and hypercube that nccl_refusal() lets pass; a bug of ours for the others.
+// For all_to_all_v, send_recv and hypercube that nccl_refusal() accepts; LOCKSTEP_CHECK fails for other kinds.
 Exchange exchange_of(const collectives::Operation& operation, int num_ranks, int rank);
 
 }  // namespace lockstep::libraries

@@ -1,4 +1,5 @@
-// Runs exchanges on arrays: all ranks' rounds in step, with every send matched to the receive that NCCL would match.
+// Runs exchanges on arrays: all ranks' rounds in lockstep, with every send matched to the receive that NCCL would
+// match.
 #include "collectives/libraries/nccl_exchange.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ using Elements = std::vector<std::int64_t>;
 
 constexpr std::int64_t kUntouched = -1;
 
-// Names an element of the world's inputs.
+// Value that identifies an element of the world's inputs.
 std::int64_t element(int rank, std::int64_t index) {
   return 100'000 * static_cast<std::int64_t>(rank) + index;
 }
@@ -38,7 +39,7 @@ Buffers make_buffers(const Operation& operation, int num_ranks, int rank) {
   return buffers;
 }
 
-// Sends see what was there before the round; (from, to) is first in, first out.
+// Sends read the state before the round; messages between a pair are first in, first out.
 void run_round(std::vector<Buffers>& ranks, const std::vector<Exchange>& exchanges, std::size_t round) {
   std::map<std::pair<int, int>, std::deque<Elements>> wires;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

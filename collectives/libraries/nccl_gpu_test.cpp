@@ -1,4 +1,4 @@
-// Needs GPUs: every kind that NCCL does, on as many ranks as there are GPUs, threads of one process.
+// Needs GPUs: every kind that NCCL supports, on as many ranks as there are GPUs, threads of one process.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -104,7 +104,7 @@ TEST(NcclOnGpus, EveryKindGivesWhatItMeans) {
   }
 }
 
-// Each is a communicator of its own, made while NCCL's variables say so.
+// Each protocol is a communicator of its own, made while NCCL's variables select it.
 TEST(NcclOnGpus, RingsOfEveryProtocolGiveTheSame) {
   if (const auto why = why_no_nccl()) GTEST_SKIP() << *why;
   const int num_ranks = static_cast<int>(core::cuda_devices().size());

@@ -34,9 +34,9 @@ struct Place {
   NcclRegistration registration;
 };
 
-// The facts that each rank sends to the others before they join.
+// Facts that each rank sends to the others before they join.
 struct Introduction {
-  NcclIdentifier id;  // rank 0's counts
+  NcclIdentifier id;  // only rank 0's is used
   int id_result;
   GpuUuid gpu;
 };
@@ -66,8 +66,8 @@ Agreed agree(const Place& place) {
   return {all.front().id, most_blocks(gpus, place.world.rank(), place.num_multiprocessors)};
 }
 
-// Sets a variable of the environment while it lives; an empty value leaves it as it is. Other threads of the process
-// must not ask for variables when it comes and goes.
+// Sets an environment variable during its lifetime; an empty value leaves the variable as it is. Other threads of the
+// process must not read the environment while it is created or destroyed.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::string& value) : name_(name), sets_(!value.empty()) {
@@ -158,8 +158,8 @@ class NcclGroupImpl final : public NcclGroup {
     return members_.emplace(choice, made).first->second;
   }
 
-  // All ranks at the same time. The barriers keep the threads of a process from asking for variables, and from going
-  // on, while one of them sets them for all.
+  // Collective: all ranks call it at the same time. The barriers keep threads of a process from reading the
+  // environment, and from going on, while one of them sets variables for all.
   NcclMemberPtr make_member(const NcclChoice& choice) {
     const NcclChoice mine = place_.leads_process ? choice : NcclChoice{};
     const ScopedVariable algo("NCCL_ALGO", mine.algo);
@@ -174,8 +174,8 @@ class NcclGroupImpl final : public NcclGroup {
   NcclMembers all_;
   NcclMemberPtr parent_;
   NcclBuffers buffers_;
-  std::map<NcclChoice, NcclMemberPtr> members_;  // the first: messages, and what NCCL chooses itself
-  std::set<int> sent_to_;                        // peers that messages have gone to before
+  std::map<NcclChoice, NcclMemberPtr> members_;  // the first: for messages, and for NCCL's own choice
+  std::set<int> sent_to_;                        // peers that have been sent to before
   std::set<int> received_from_;
 };
 

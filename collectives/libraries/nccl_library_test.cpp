@@ -1,4 +1,4 @@
-// What holds on every machine and in every build: NCCL runs, or there is one line that says why not.
+// Holds on every machine and in every build: NCCL runs, or one line says why not.
 #include "collectives/libraries/nccl_library.h"
 
 #include <gtest/gtest.h>

@@ -32,7 +32,7 @@ Error late(const NcclMember& member, const std::string& call) {
                                         member.num_ranks, seconds, last_error_text(member.api, member.communicator))};
 }
 
-// For calls that end a communicator: what made us end it has been told, or is about to be.
+// For calls that end a communicator, whose result is ignored: the reason for ending it is reported elsewhere.
 void quietly(const NcclMember& member, int (NcclApi::*call)(ncclComm*) const) {
   try {
     core::returns_in_time(
@@ -42,17 +42,17 @@ void quietly(const NcclMember& member, int (NcclApi::*call)(ncclComm*) const) {
         },
         member.place.timeout);
   } catch (const Error&) {
-    return;  // the device is no more
+    return;  // the device is gone
   }
 }
 
-// Only once: ends NCCL's kernels, so that the device's memory can be freed.
+// Happens once: ends NCCL's kernels, so that the device's memory can be freed.
 void abort_member(NcclMember& member) {
   if (std::exchange(member.broken, true) || member.communicator == nullptr) return;
   quietly(member, &NcclApi::abort);
 }
 
-// NCCL's words are taken from the communicator before it is aborted.
+// Reads NCCL's error text from the communicator before aborting it.
 [[noreturn]] void fail(NcclMember& member, const Error& error) {
   abort_member(member);
   throw error;
@@ -130,8 +130,8 @@ NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_rank
     *result =
         parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.most_blocks);
   });
-  // A parent that does not block reports "success" at once, while the split goes on in a thread of NCCL's that fills
-  // the child in (NVIDIA/nccl issue 1472): only the parent's state tells.
+  // A non-blocking parent reports "success" at once, while the split continues in a thread of NCCL's that fills the
+  // child in (NVIDIA/nccl issue 1472): only the parent's state is reliable.
   if (*result == kNcclSuccess) *result = state_of(*parent);
   settle(*parent, kCall, *result);
   if (color < 0) return nullptr;

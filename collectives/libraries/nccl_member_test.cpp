@@ -1,4 +1,4 @@
-// How communicators are waited for, over a fake of NCCL's calls.
+// How communicators are waited for, tested over a fake of NCCL's calls.
 #include "collectives/libraries/nccl_member.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST(NcclMember, ACallThatStaysInNcclIsLeftBehind) {
   done->get_future().wait();
 }
 
-// As NCCL's: success is said at once, and the child is there only when the parent has settled.
+// Like NCCL's: success is reported at once, and the child exists only when the parent has settled.
 TEST(NcclMember, ASplitThatSaysSuccessIsWaitedForAllTheSame) {
   FakeNccl nccl;
   const NcclMemberPtr parent = joined(nccl, place());

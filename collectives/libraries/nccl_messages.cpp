@@ -4,7 +4,7 @@
 
 namespace lockstep::libraries {
 
-// A group that was opened is closed in any case.
+// Every group that was opened is closed, also after a failure.
 int nccl_exchange(ncclComm* communicator, CUstream_st* stream, std::span<const PeerBytes> sends,
                   std::span<const PeerBytes> receives) {
   ncclResult_t result = ncclGroupStart();

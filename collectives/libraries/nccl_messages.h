@@ -1,4 +1,4 @@
-// A group of sends and receives by NCCL.
+// A group of NCCL sends and receives.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@ struct CUstream_st;
 
 namespace lockstep::libraries {
 
-// To or from a peer, which may be the rank itself.
+// Bytes to or from a peer, which may be the rank itself.
 struct PeerBytes {
   int peer;
   std::byte* memory;
   std::size_t size_bytes;
 };
 
-// Queues all of them at once. Returns ncclResult_t: the first failure, if any.
+// Enqueues all of them at once. Returns ncclResult_t: the first failure, if any.
 int nccl_exchange(ncclComm* communicator, CUstream_st* stream, std::span<const PeerBytes> sends,
                   std::span<const PeerBytes> receives);
 

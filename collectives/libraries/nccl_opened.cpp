@@ -9,8 +9,8 @@
 namespace lockstep::libraries {
 namespace {
 
-// By the name that the loader knows, and where it was when this was built. As pointers, so that ci/gpu_build.sh finds
-// the texts whole in a program.
+// Tried in this order: the name that the loader knows, then the path at build time. They are pointers, so that
+// ci/gpu_build.sh finds the texts unbroken in a program.
 constexpr std::array<const char*, 2> kPlaces{LOCKSTEP_NCCL_NAME, LOCKSTEP_NCCL_FILE};
 
 core::OpenedLibrary open_nccl() {
@@ -32,7 +32,7 @@ const core::OpenedLibrary& nccl_opened() {
 
 using lockstep::libraries::nccl_opened;
 
-// By the library's own names and types, so that callers cannot tell the difference.
+// Defined with the library's own names and types, so that callers see no difference.
 ncclResult_t ncclGetVersion(int* version) {
   static const auto call = nccl_opened().find<decltype(ncclGetVersion)>("ncclGetVersion");
   return call(version);

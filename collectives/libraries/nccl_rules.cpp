@@ -12,7 +12,7 @@ namespace {
 using collectives::Kind;
 using core::DType;
 
-// Kinds in which a block that is still to be sent would be overwritten by one that arrives, in no known order.
+// Kinds in which an arriving block may overwrite one that is still to be sent, in no fixed order.
 bool overwrites_in_place(Kind kind) {
   return kind == Kind::all_to_all || kind == Kind::all_to_all_v || kind == Kind::send_recv;
 }
@@ -77,7 +77,7 @@ std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, con
 
 int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors) {
   constexpr int kCluster = 4;
-  constexpr int kMost = 32;  // more bring nothing: NCCL's own limit until 2.28
+  constexpr int kMost = 32;  // more gain nothing: NCCL's own limit until 2.28
   const auto sharers = static_cast<int>(std::count(gpus.begin(), gpus.end(), gpus[static_cast<std::size_t>(rank)]));
   if (sharers == 1) return 0;
   const int share = num_multiprocessors * 3 / 4 / sharers;

@@ -1,4 +1,5 @@
-// What NCCL's collectives can do, without NCCL: asked before anything is started, and tested without a GPU.
+// Rules about operations that NCCL supports, without NCCL: checked before anything is started, and tested without a
+// GPU.
 #pragma once
 
 #include <array>
@@ -12,30 +13,32 @@
 
 namespace lockstep::libraries {
 
-// Why NCCL cannot do this operation; nothing if it can. `compute_capability` is that of the GPUs, 90 for 9.0.
+// Returns why NCCL cannot do this operation; nothing if it can. `compute_capability` is the GPUs', 90 for 9.0.
 std::optional<std::string> nccl_refusal(const collectives::Operation& operation, int num_ranks, int compute_capability);
 
 // Identifies a GPU in the whole world.
 using GpuUuid = std::array<std::uint8_t, 16>;
 
-// Whether NCCL lets ranks share a GPU: since 2.30, and if NCCL_MULTI_RANK_GPU_ENABLE is 1 (its src/init.cc).
+// Facts that decide whether NCCL lets ranks share a GPU: since 2.30, if NCCL_MULTI_RANK_GPU_ENABLE is 1 (its
+// src/init.cc).
 struct NcclSharing {
   int version_code;  // as ncclGetVersion gives it: 22809 for 2.28.9
-  bool enabled;      // by the variable
+  bool enabled;      // the variable is 1
 };
 
-// Why they cannot, and what to do; nothing if they can.
+// Returns why ranks cannot share a GPU, and what to do; nothing if they can.
 std::optional<std::string> sharing_refusal(const NcclSharing& sharing);
 
-// Why we do not use this version, which lacks calls that we make (all_to_all, gather, scatter); nothing if we do.
+// Returns why we do not use this version, which lacks calls that we make (all_to_all, gather, scatter); nothing if we
+// do.
 std::optional<std::string> version_refusal(int version_code);
 
-// Why NCCL cannot join ranks on these GPUs ([rank]). Nothing if they are all different, or may be shared.
+// Returns why NCCL cannot join ranks on these GPUs ([rank]); nothing if all differ, or may be shared.
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing);
 
-// Thread blocks that a call's kernel may have on the GPU of `rank`, so that those of all ranks on it run at the same
-// time, as they wait for each other; 0, as many as NCCL likes, for a rank that has its GPU alone. NCCL launches them in
-// clusters of 4 on Hopper, which do not fill a GPU to the last multiprocessor: three quarters are given out.
+// Most thread blocks of a call's kernel on the GPU of `rank`, so that the kernels of all ranks on it, which wait for
+// each other, run at the same time; 0, NCCL decides, for a rank that has its GPU alone. NCCL launches blocks in
+// clusters of 4 on Hopper, which do not fill every multiprocessor: only three quarters are given out.
 int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors);
 
 }  // namespace lockstep::libraries
