@@ -18,7 +18,7 @@
 namespace lockstep::core {
 namespace {
 
-// A file without a name in the folder; -1 and errno if there can be none.
+// Opens a file without a name in the folder; returns -1 and sets errno on failure.
 int open_nameless(const std::string& folder, int flags) {
   std::string path = folder + "/lockstep-offload-XXXXXX";
   const int file = mkostemp(path.data(), flags | O_CLOEXEC);
@@ -47,8 +47,8 @@ struct AsyncFile::State {
     Request request = {};
   };
   struct Pending {
-    std::int64_t requests = 0;  // that have not ended
-    std::string failure = {};   // of the first that failed
+    std::int64_t requests = 0;  // requests that have not completed
+    std::string failure = {};   // message of the first request that failed
   };
 
   explicit State(const Options& given) : options(given), slots(static_cast<std::size_t>(given.depth)) {
@@ -96,7 +96,7 @@ struct AsyncFile::State {
     return ticket;
   }
 
-  // As many as the queue takes. false: it takes none, and says why in `refusal`.
+  // Submits as many requests as the queue takes. Returns false if it takes none; `refusal` then says why.
   bool submit() {
     while (!waiting.empty() && !idle.empty()) {
       Slot& slot = *idle.back();
@@ -124,7 +124,7 @@ struct AsyncFile::State {
     return true;
   }
 
-  // Waits for one request at least. false: none ended until the deadline.
+  // Waits for at least one request. Returns false if none completed before the deadline.
   bool reap() {
     if (idle.size() == slots.size()) return true;
     std::vector<io_event> events(slots.size());
@@ -158,7 +158,7 @@ struct AsyncFile::State {
 
   void wait(Ticket ticket) {
     const auto found = pending.find(ticket);
-    if (found == pending.end()) return;  // of no bytes
+    if (found == pending.end()) return;  // a request of no bytes
     while (found->second.requests > 0) {
       submit();
       if (found->second.requests == 0) break;

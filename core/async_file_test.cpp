@@ -37,7 +37,7 @@ std::string refusal_of(const AsyncFile::Options& options) {
   return "";
 }
 
-// More requests than the queue takes, in pieces that are no multiple of a request's size, in both directions at once.
+// More requests than the queue takes, in pieces that are not multiples of the request size, in both directions at once.
 TEST(AsyncFile, GivesBackWhatWasWritten) {
   constexpr std::int64_t kCount = 67;
   const TemporaryFolder folder;
@@ -84,7 +84,7 @@ TEST(AsyncFile, SaysAtOnceThatThereIsNoFolderOrNoRoom) {
   EXPECT_NE(full.find(": no room for 1152921504606846976 bytes: "), std::string::npos) << full;
 }
 
-// Memory that cannot be written to, in place of a device that fails.
+// Reads into memory that cannot be written, which stands in for a device that fails.
 TEST(AsyncFile, AFailedReadIsToldWithItsPlace) {
   const TemporaryFolder folder;
   AsyncFile file({.folder = folder.path(), .bytes = 4 * kBlock});
@@ -100,7 +100,7 @@ TEST(AsyncFile, AFailedReadIsToldWithItsPlace) {
         << error.what();
   }
   const Blocks back = blocks(1);
-  file.wait(file.read(0, back.get(), kBlock));  // the next one is none the worse
+  file.wait(file.read(0, back.get(), kBlock));  // the next request is not affected
   munmap(nowhere, kBlock);
 }
 

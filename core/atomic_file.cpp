@@ -32,8 +32,8 @@ std::string path_of(int descriptor) {
   return "/proc/self/fd/" + std::to_string(descriptor);
 }
 
-// A file without a name: it is gone when its process is, however that ends. -1 where the system has none, or no way to
-// name it later.
+// Opens a file without a name: it disappears with its process, however that ends. Returns -1 if the system has no such
+// files, or no way to name them later.
 int open_unnamed(const std::string& folder) {
   const int descriptor = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   if (descriptor < 0 || access(path_of(descriptor).c_str(), F_OK) == 0) return descriptor;
@@ -96,7 +96,7 @@ void AtomicFile::write_over_beginning(std::string_view text) {
 void AtomicFile::commit() {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (fsync(descriptor_) != 0) fail(errno);
-  if (!is_named_) {  // renaming replaces a file, which linking cannot
+  if (!is_named_) {  // renaming replaces an existing file; linking cannot
     const std::string unnamed = path_of(descriptor_);
     if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, partial_.c_str(), AT_SYMLINK_FOLLOW) != 0) fail(errno);
     is_named_ = true;
@@ -104,7 +104,7 @@ void AtomicFile::commit() {
   if (rename(partial_.c_str(), target_.c_str()) != 0) fail(errno);
   close(descriptor_);
   descriptor_ = -1;
-  sync_folder(folder_of(target_));  // the rename itself must survive, too
+  sync_folder(folder_of(target_));  // the rename itself must survive a crash, too
 }
 
 void sync_folder(const std::string& folder) {

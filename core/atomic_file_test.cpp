@@ -43,7 +43,7 @@ std::string error_text(const std::function<void()>& action) {
   return "";
 }
 
-// Runs the action in a child; what it returns is the child's text, or "killed".
+// Runs the action in a child process and returns the action's text, or "killed".
 std::string in_child(const std::function<std::string()>& action) {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) return "no pipe";

@@ -1,5 +1,5 @@
-// How long to leave alone what is asked for again and again, where asking costs others something: a GPU's driver has
-// locks that the launches of other ranks need.
+// How long to pause between polls if polling costs others something: a GPU's driver has locks that the launches of
+// other ranks need.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace lockstep::core {
 
-// Begins with the wait. After each look in vain, pause() leaves alone for a thirty-second part of what has been waited
-// so far, 100 us at most, so that the end is seen 3 % of the wait late.
+// Starts timing when it is made. After each unsuccessful poll, pause() waits for 1/32 of the time waited so far, at
+// most 100 us, so that completion is seen at most 3 % of the wait late.
 class Backoff {
  public:
   static constexpr std::chrono::microseconds kLongest{100};
@@ -18,7 +18,7 @@ class Backoff {
     return std::min<std::chrono::nanoseconds>(waited / 32, kLongest);
   }
 
-  // Yields in short pauses: the system ends a sleep 50 us late itself.
+  // Yields for short pauses: the system wakes a sleeping thread about 50 us late.
   void pause() const {
     const Clock::time_point now = Clock::now();
     const auto span = pause_after(now - start_);

@@ -20,7 +20,7 @@ TEST(Backoff, AWaitOfAMillisecondAsksSeldom) {
   int looks = 0;
   for (; !deadline.passed(); ++looks) backoff.pause();
   EXPECT_GT(looks, 0);
-  EXPECT_LT(looks, 100000);  // each look took its pause: without one there would be tens of millions
+  EXPECT_LT(looks, 100000);  // each poll paused: without pauses there would be tens of millions of polls
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ void abandon_capture(Stream& stream) {
   try {
     stream.end_capture();
   } catch (const Error&) {
-    // The work's own error says more.
+    // The error that work() threw says more than the one of the capture that failed because of it.
   }
 }
 

@@ -12,7 +12,7 @@ int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more cores than the set has room for
+  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more cores than the set can hold
 }
 
 int present_core() {

@@ -3,11 +3,11 @@
 
 namespace lockstep::core {
 
-int usable_cores();  // that the scheduler grants the calling thread
-int present_core();  // the system's number of the core that the calling thread runs on right now; -1 if it is not told
+int usable_cores();  // number of cores that the scheduler grants the calling thread
+int present_core();  // system's number of the core that runs the calling thread right now; -1 if unknown
 
-// Keeps the calling thread on one core while it lives: number `index` of those usable, cyclically. Best effort: where
-// the system refuses, the thread stays as it was.
+// Pins the calling thread to one core during its lifetime: number `index` of the usable cores, modulo their number.
+// Best effort: if the system refuses, the thread is not pinned.
 class CoreBinding {
  public:
   explicit CoreBinding(int index);
@@ -16,7 +16,7 @@ class CoreBinding {
   CoreBinding& operator=(const CoreBinding&) = delete;
 
  private:
-  static constexpr unsigned kMostCores = 1024;  // as glibc's cpu_set_t
+  static constexpr unsigned kMostCores = 1024;  // as in glibc's cpu_set_t
   unsigned long before_[kMostCores / (8 * sizeof(unsigned long))] = {};
   bool bound_ = false;
 };

@@ -17,7 +17,7 @@ cudaStream_t native_of(const Stream& stream) {
 
 CudaGraph::CudaGraph(Parts parts) : parts_(std::move(parts)) {}
 
-// CUDA keeps an executable graph that runs until it has ended (cudaGraphExecDestroy).
+// CUDA keeps a running executable graph until it has ended (cudaGraphExecDestroy).
 CudaGraph::~CudaGraph() {
   if (parts_.context->frees()) {
     if (executable_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));

@@ -1,4 +1,4 @@
-// What CUDA has recorded from a captured stream, as a Graph.
+// A Graph made from what CUDA recorded on a captured stream.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ class CudaGraph final : public Graph {
   struct Parts {
     std::shared_ptr<CudaContext> context;
     std::shared_ptr<MemoryPool> pool;
-    MemoryPool::Kept kept;  // given back to the pool in the end
-    void* graph;            // cudaGraph_t, owned; nullptr where the capture failed
+    MemoryPool::Kept kept;  // given back to the pool by the destructor
+    void* graph;            // cudaGraph_t, owned; nullptr if the capture failed
   };
   explicit CudaGraph(Parts parts);
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
   ~CudaGraph() override;
 
-  void instantiate(Stream& stream);  // once, before the first launch, which the stream is likely to see
+  void instantiate(Stream& stream);  // call once, before the first launch, with the stream that will probably launch it
   void launch(Stream& stream) override;
 
  private:

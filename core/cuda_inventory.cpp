@@ -1,4 +1,4 @@
-// Which CUDA devices there are, and why there are none.
+// Lists the CUDA devices, or says why there are none.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ std::optional<bool> shared_by_mps(int index) {
   return told ? std::optional(shared != 0) : std::nullopt;
 }
 
-// 13020 is 13.2.
+// Version 13020 is 13.2.
 std::string version_text(int version) {
   return version == 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -50,10 +50,11 @@ CudaDeviceInfo info_of(int index) {
 }
 
 // Kernels of ranks that share a GPU wait for each other, and kernels of two streams that share a connection to the GPU
-// run one after the other. By default the driver makes 8 connections; 32 are the most (CUDA Programming Guide, "CUDA
-// Environment Variables"). And loading a kernel may wait until the device is idle, so that it must not happen while one
-// of ours waits for another rank's (the same, "Lazy Loading": issues when adopting it): all are loaded at once. CUDA
-// looks when it starts: every program of ours asks for GPUs here before anything else. What the user has set stays.
+// run one after the other. The driver makes 8 connections by default and 32 at most (CUDA Programming Guide, "CUDA
+// Environment Variables"). Loading a kernel may wait until the device is idle, so it must not happen while a kernel of
+// ours waits for another rank's (the same guide, "Lazy Loading": issues when adopting it): all kernels are loaded at
+// once. CUDA reads these variables when it starts, so every program of ours must list GPUs here before it calls
+// anything else of CUDA. Variables that the user has set are kept.
 bool prepare_environment() {
   return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 &&  // NOLINT(concurrency-mt-unsafe): before any rank
          setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;         // NOLINT(concurrency-mt-unsafe)
@@ -64,7 +65,7 @@ bool prepare_environment() {
 std::optional<std::string> why_no_cuda() {
   [[maybe_unused]] static const bool prepared = prepare_environment();
   int driver = 0;
-  cudaDriverGetVersion(&driver);  // leaves 0 where no driver is loaded
+  cudaDriverGetVersion(&driver);  // leaves 0 if no driver is loaded
   if (driver == 0) return "no CUDA device: no NVIDIA driver is loaded";
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -1,4 +1,4 @@
-// How kernels of one device come to reach memory of another, and of another process on the same host.
+// Lets kernels of one device reach memory of another device, and of another process on the same host.
 #pragma once
 
 #include <array>
@@ -8,16 +8,16 @@
 
 namespace lockstep::core {
 
-// Kernels of `place`'s device may read and write memory of device `peer` from now on. Throws Error(cuda) where the
+// Lets kernels of `place`'s device read and write memory of device `peer` from now on. Throws Error(cuda) if the
 // hardware cannot.
 void allow_peer_access(CudaPlace place, int peer);
 
-// By which another process opens memory that a device's allocate_for_peers() returned: the driver knows whole
+// Handle with which another process opens memory that a device's allocate_for_peers() returned; the driver shares whole
 // allocations only.
 using CudaIpcHandle = std::array<std::byte, 64>;
 CudaIpcHandle ipc_handle_of(CudaPlace place, void* memory);
 
-// Memory of another process, until this goes; the process must keep it as long.
+// Memory of another process, mapped during this object's lifetime; the other process must keep it as long.
 class OpenedMemory {
  public:
   OpenedMemory(CudaPlace place, const CudaIpcHandle& handle);

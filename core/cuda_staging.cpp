@@ -9,7 +9,7 @@
 namespace lockstep::core {
 namespace {
 
-// Large enough to reach the link's speed, small enough that the first and last piece, which nothing overlaps, are
+// Large enough to reach the link's speed, small enough that the first and the last piece, which overlap nothing, are
 // short.
 constexpr std::size_t kBlockBytes = std::size_t{4} << 20;
 
@@ -50,7 +50,7 @@ void CudaStaging::to_device(std::byte* to, const std::byte* from, std::size_t si
 }
 
 void CudaStaging::to_host(std::byte* to, const std::byte* from, std::size_t size_bytes) {
-  std::array<Piece, 2> pieces;  // [block]: what is in it and not yet at its place
+  std::array<Piece, 2> pieces;  // [block]: piece in it that has not been copied to its destination
   std::size_t turn = 0;
   for (std::size_t at = 0; at < size_bytes; at += kBlockBytes, turn = 1 - turn) {
     land(blocks_.at(turn), pieces.at(turn));

@@ -1,5 +1,5 @@
-// Copies between any host memory and a CUDA device through two pinned blocks in turn, so that the CPU fills one while
-// the GPU empties the other.
+// Copies between any host memory and a CUDA device through two pinned blocks in turn: the CPU fills one while the GPU
+// empties the other.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@ class CudaStaging {
   CudaStaging(const CudaStaging&) = delete;
   CudaStaging& operator=(const CudaStaging&) = delete;
 
-  void to_device(std::byte* to, const std::byte* from, std::size_t size_bytes);  // done when they return
+  void to_device(std::byte* to, const std::byte* from, std::size_t size_bytes);  // both copies are complete on return
   void to_host(std::byte* to, const std::byte* from, std::size_t size_bytes);
 
  private:
   struct Block {
     std::byte* memory = nullptr;  // pinned
-    std::unique_ptr<Event> free;  // the GPU's copy from or to it is done
+    std::unique_ptr<Event> free;  // passed when the GPU's copy from or to it is done
   };
-  // A piece on its way from the device, in a block.
+  // A piece in a block on its way from the device.
   struct Piece {
     std::byte* to = nullptr;
     std::size_t size_bytes = 0;

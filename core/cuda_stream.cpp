@@ -19,7 +19,7 @@ cudaStream_t native_of(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native());
 }
 
-// Asks until the answer is no longer "not ready", less and less often: other ranks may need this core, and the driver.
+// Polls until the answer is no longer "not ready", less and less often: other ranks may need this core and the driver.
 template <typename Query>
 void wait_until(CudaContext& context, const char* call, Query query) {
   const Deadline deadline = Deadline::after(context.timeout);
@@ -32,7 +32,7 @@ void wait_until(CudaContext& context, const char* call, Query query) {
                   fmt::format("{}: rank {}, CUDA device {}: work is not done after {} s", call, context.place.rank,
                               context.place.device, std::chrono::duration<double>(context.timeout).count()));
     }
-    cudaGetLastError();  // "not ready" is no error of the next launch
+    cudaGetLastError();  // otherwise the next launch would report "not ready" as its error
     backoff.pause();
     status = query();
   }
@@ -81,7 +81,7 @@ class CudaStream final : public Stream {
   cudaStream_t stream_;
 };
 
-// Thread-local: other threads may allocate and wait meanwhile, as ranks of the same process do.
+// The capture is thread-local: other threads may allocate and wait meanwhile, for example ranks of the same process.
 void CudaStream::begin_capture() {
   LOCKSTEP_CHECK(pool_ != nullptr, "a stream of the device's own is not captured");
   pool_->capture_begins();

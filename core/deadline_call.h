@@ -1,4 +1,4 @@
-// Deadlines for calls of other libraries that offer none.
+// Deadlines for calls of other libraries that have no timeout.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,9 @@
 
 namespace lockstep::core {
 
-// Runs the call on a thread of its own and waits for it. True: it has returned; what it threw is thrown here. False:
-// it has not, and is left behind on its thread, so all that it uses must be its own or shared with it.
+// Runs the call on a thread of its own and waits for it. Returns true if the call has returned; what it threw is
+// rethrown here. Returns false at the timeout; the call then continues on its thread, so everything that it uses must
+// be owned by it or shared with it.
 bool returns_in_time(std::function<void()> call, std::chrono::nanoseconds timeout);
 
 }  // namespace lockstep::core

@@ -1,5 +1,5 @@
-// The Device seam: where memory lives, where work is queued, and how its time is taken. The CPU is one device among
-// others, so that a sweep, a kernel benchmark or a trainer step is written once.
+// The Device seam: where memory is, where work is queued, and how it is timed. The CPU is one of the devices, so that a
+// sweep, a kernel benchmark or a trainer step is written once.
 #pragma once
 
 #include <cstddef>
@@ -11,92 +11,94 @@ namespace lockstep::core {
 class Event;
 class Graph;
 
-// Work in order. On the CPU all work is done when its call returns, and a stream holds nothing.
+// An in-order queue of work. On the CPU a call does its work before it returns, so a stream holds nothing.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual void
   synchronize() = 0;        // waits until all queued work is done; throws Error(timeout) at the device's deadline
-  virtual bool done() = 0;  // whether it is, without waiting; throws Error if the work failed
+  virtual bool done() = 0;  // returns whether it is, without waiting; throws Error if the work failed
   virtual void* native() const = 0;  // cudaStream_t, or nullptr on the CPU
-  // Work queued from now on begins when what the event was last recorded after is done. The event may be another
-  // stream's, and must have been recorded.
+  // Work queued from now on begins after the work that the event was last recorded behind. The event may belong to
+  // another stream; it must have been recorded.
   virtual void wait(const Event& event) = 0;
 
-  // Between the two, work that is queued on the stream is recorded, not run (core/capture.h). begin_capture() throws a
-  // usage Error where can_capture() is false. One capture of a device at a time, begun and ended by one thread.
+  // Between begin_capture() and end_capture(), work queued on the stream is recorded, not run (core/capture.h).
+  // begin_capture() throws a usage Error if can_capture() is false. One capture per device at a time, begun and ended
+  // by one thread.
   virtual bool can_capture() const = 0;
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Graph> end_capture() = 0;
 };
 
-// A point in a stream's work, with a time.
+// A timed point in a stream's work.
 class Event {
  public:
   virtual ~Event() = default;
   virtual void record(Stream& stream) = 0;
-  // Where the stream is captured: recorded by each launch of the graph, for its time; no captured work may wait for it.
-  // Otherwise record().
+  // Like record(), but on a captured stream each launch of the graph records it, for timing; captured work must not
+  // wait for it.
   virtual void record_time(Stream& stream) { record(stream); }
-  virtual void synchronize() = 0;                         // waits until the recorded point is passed; as Stream's
-  virtual bool done() = 0;                                // whether it is, without waiting; as Stream's
-  virtual double us_since(const Event& start) const = 0;  // both recorded and done
+  virtual void synchronize() = 0;                         // waits until the recorded point is passed, as Stream's
+  virtual bool done() = 0;                                // returns whether it is passed, without waiting, as Stream's
+  virtual double us_since(const Event& start) const = 0;  // both must be recorded and done
   virtual void* native() const = 0;                       // cudaEvent_t, or nullptr on the CPU
 };
 
-// Recorded work. The memory it refers to is released after it, but for what was released while it was recorded. Goes
-// before its device does.
+// Recorded work. Release the memory that it refers to after the graph, except for memory released while it was
+// recorded. Destroy it before its device.
 class Graph {
  public:
   virtual ~Graph() = default;
-  virtual void launch(Stream& stream) = 0;  // queues all of it
+  virtual void launch(Stream& stream) = 0;  // queues all of the recorded work
 };
 
-// One device as one rank sees it. Owned by the rank that made it; not shared between threads, but that any may call
-// allocate*() and release*() of a CUDA device's memory. Its streams, events and graphs go before it does.
+// One device as one rank sees it. Owned by the rank that made it and not shared between threads, except that any thread
+// may call allocate*() and release*() of a CUDA device. Destroy its streams, events and graphs before it.
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;     // "Intel(R) Xeon(R) Processor", "NVIDIA H100 80GB HBM3"
   virtual int index() const = 0;            // CUDA's number of the device in this process; 0 on the CPU
-  virtual bool is_host_memory() const = 0;  // whether the host may read and write what allocate() returns
+  virtual bool is_host_memory() const = 0;  // true if the host may read and write what allocate() returns
 
-  // ---- memory. 128-byte aligned; other ranks of the process can reach it if the device allows it at all. Throws Error
-  // with the bytes asked for and what is free. Freed by a release, or with the device. A device may keep what is
-  // released, to hand it out again.
+  // ---- memory. Aligned to 128 bytes; other ranks of the process can reach it if the device allows that at all. Throws
+  // Error with the bytes requested and the bytes free. Freed by a release, or with the device. A device may keep
+  // released memory and hand it out again.
 
-  // For any stream.
+  // Allocates memory that any stream may use.
   virtual void* allocate(std::size_t size_bytes) = 0;
-  // Usable when all that has been queued on the device's streams so far is done.
+  // Makes the memory reusable when all work queued so far on the device's streams is done.
   virtual void release(void* memory) = 0;
 
-  // For work that is queued on `stream` from now on, or that waits for it: it may be memory that work before it uses.
+  // Allocates memory for work queued on `stream` from now on, or work that waits for it: work queued earlier on
+  // `stream` may still be using it.
   virtual void* allocate_on(Stream& /*stream*/, std::size_t size_bytes) { return allocate(size_bytes); }
-  // Usable when what has been queued on `stream` so far is done. The stream is the one that it was allocated on and
-  // that used it, or has waited for those. For memory of any of the three allocate calls.
+  // Makes memory of any of the three allocate calls reusable when the work queued so far on `stream` is done. `stream`
+  // must be the one that it was allocated on and that used it, or must have waited for those.
   virtual void release_on(Stream& /*stream*/, void* memory) { release(memory); }
 
-  // For any stream, and to be shown to other processes (core/cuda_peers.h), which see whole allocations only.
+  // Allocates memory for any stream that other processes may open (core/cuda_peers.h); they see whole allocations only.
   virtual void* allocate_for_peers(std::size_t size_bytes) { return allocate(size_bytes); }
 
-  virtual std::size_t allocated_bytes() const = 0;  // what the program holds, as it asked for it
+  virtual std::size_t allocated_bytes() const = 0;  // bytes that the program holds, as requested
   virtual std::size_t peak_bytes() const = 0;
-  // Bytes that the device has taken for that, and those that it keeps to hand out again.
+  // Bytes that the device has taken for allocations, and those that it keeps for reuse.
   virtual std::size_t reserved_bytes() const { return allocated_bytes(); }
   virtual std::size_t peak_reserved_bytes() const { return peak_bytes(); }
-  // Frees what is kept and no work uses: for other ranks and other programs on the device.
+  // Frees the memory that is kept and that no work uses, for other ranks and other programs on the device.
   virtual void free_unused() {}
 
-  // Memory of the host from which and to which copy_on() runs beside the host: page-locked for CUDA, plain on the CPU.
-  // Freed by release_pinned(), or with the device. No queued work may use it then.
+  // Allocates host memory with which copy_on() runs asynchronously: page-locked for CUDA, ordinary memory on the CPU.
+  // Freed by release_pinned(), or with the device; no queued work may use it then.
   virtual void* allocate_pinned(std::size_t size_bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
 
-  // ---- copies. Done when they return; the host's side may be any memory. They wait for no stream: synchronize it
+  // ---- copies. Complete on return; the host's side may be any memory. They do not wait for streams: synchronize
   // first.
   virtual void copy_to_device(void* to, const void* from, std::size_t size_bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t size_bytes) = 0;
-  // Queued on a stream; each side is memory of the device or pinned.
+  // Queued on a stream; each side is memory of the device or pinned memory.
   virtual void copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) = 0;
   virtual void zero_on(Stream& stream, void* memory, std::size_t size_bytes) = 0;  // memory of the device
 

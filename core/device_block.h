@@ -1,4 +1,4 @@
-// A piece of a device's memory that is released when its owner goes. The device outlives it.
+// A piece of a device's memory that is released by its owner's destructor. The device must outlive it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ class DeviceBlock {
   DeviceBlock() = default;
   DeviceBlock(Device& device, std::size_t size_bytes)
       : device_(&device), memory_(static_cast<std::byte*>(device.allocate(size_bytes))) {}
-  // To be shown to other processes.
+  // Allocates memory that other processes may open.
   static DeviceBlock for_peers(Device& device, std::size_t size_bytes) {
     DeviceBlock block;
     block.memory_ = static_cast<std::byte*>(device.allocate_for_peers(size_bytes));

@@ -44,7 +44,7 @@ class CpuEvent final : public Event {
   Clock::time_point at_;
 };
 
-// The model name of the first processor.
+// Returns the model name of the first processor.
 std::string cpu_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -98,7 +98,7 @@ class CpuDevice final : public Device {
 
  private:
   static void copy(void* to, const void* from, std::size_t size_bytes) {
-    if (size_bytes > 0) std::memcpy(to, from, size_bytes);  // null is allowed for nothing, but not by memcpy
+    if (size_bytes > 0) std::memcpy(to, from, size_bytes);  // copying 0 bytes may pass null, but not to memcpy
   }
 
   HostAllocator allocator_;

@@ -11,14 +11,15 @@ namespace lockstep::core {
 
 // Where the memory of a CPU device comes from: private memory, or a region that ranks share.
 struct HostAllocator {
-  std::function<void*(std::size_t size_bytes)> allocate;  // 128-byte aligned; throws Error when it has none
+  std::function<void*(std::size_t size_bytes)>
+      allocate;  // 128-byte aligned; throws Error if there is not enough memory
   std::function<void(void* memory, std::size_t size_bytes)> release;
 };
 
-// Zeroed memory of this process. Blocks of 4 MiB and more begin on a 2 MiB boundary and ask for huge pages.
+// Allocates zeroed memory of this process. Blocks of at least 4 MiB begin on a 2 MiB boundary and request huge pages.
 HostAllocator private_memory();
 
-// Bytes that the system could still hand out: the least of free memory and the limits of our control groups.
+// Bytes that the system could still hand out: the minimum of free memory and the limits of our control groups.
 std::size_t available_host_bytes();
 
 std::unique_ptr<Device> make_cpu_device(HostAllocator allocator = private_memory());

@@ -169,7 +169,7 @@ TEST(CpuDevice, HasNoGraphsAndSaysSo) {
   EXPECT_FALSE(ran);
 }
 
-// What capture() asks of a stream.
+// The calls that capture() makes on a stream.
 class WritingStream final : public Stream {
  public:
   void synchronize() override {}

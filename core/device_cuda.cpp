@@ -21,8 +21,8 @@ std::string place_text(CudaPlace place) {
   return fmt::format("rank {}, CUDA device {}", place.rank, place.device);
 }
 
-// While it lives, calls of this thread that a capture would forbid, as they may wait, are allowed: cudaMalloc queues
-// nothing, so that a graph does not miss it (PyTorch's allocator takes memory in captures so, too).
+// During its lifetime, this thread may make calls that a capture would forbid because they may wait: cudaMalloc queues
+// nothing, so the graph does not need it (PyTorch's allocator also allocates memory during captures in this way).
 class AnyCallInCaptures {
  public:
   explicit AnyCallInCaptures(CudaPlace place) {
@@ -33,10 +33,10 @@ class AnyCallInCaptures {
   AnyCallInCaptures& operator=(const AnyCallInCaptures&) = delete;
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then what it was before
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // after the exchange: the previous mode
 };
 
-// The calls that the memory pool needs: cudaMalloc and events. Where the device is stuck nothing is freed.
+// The calls that the memory pool needs: cudaMalloc and events. If the device is stuck, nothing is freed.
 class CudaRawMemory final : public RawMemory {
  public:
   explicit CudaRawMemory(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
@@ -117,7 +117,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return make_cuda_event(context_); }
 
  private:
-  // Made at the first copy: a rank that never copies pins no memory.
+  // Made at the first copy: a rank that never copies does not pin memory.
   CudaStaging& staging() {
     context_->activate();
     if (!staging_) staging_ = std::make_unique<CudaStaging>(context_);
@@ -126,7 +126,7 @@ class CudaDevice final : public Device {
 
   CudaDeviceInfo info_;
   std::shared_ptr<CudaContext> context_;
-  std::shared_ptr<MemoryPool> pool_;  // goes last: its streams and graphs know it
+  std::shared_ptr<MemoryPool> pool_;  // destroyed last: its streams and graphs use it
   std::unique_ptr<CudaStaging> staging_;
   std::unordered_set<void*> pinned_;
 };

@@ -1,4 +1,4 @@
-// CUDA GPUs as Devices. Built without CUDA, these functions are there and say so.
+// CUDA GPUs as Devices. In builds without CUDA these functions exist and say that it is not built in.
 #pragma once
 
 #include <array>
@@ -19,39 +19,40 @@ struct CudaDeviceInfo {
   std::string name;
   std::size_t memory_bytes;
   std::string pci_id;                 // "0000:1b:00.0"
-  std::array<std::uint8_t, 16> uuid;  // of the GPU or its MIG slice, in the whole world
+  std::array<std::uint8_t, 16> uuid;  // universally unique identifier of the GPU or its MIG slice
   int compute_capability;             // 90 for 9.0
   int num_multiprocessors;
-  double clock_mhz = 0;      // the highest of its multiprocessors; 0 where it is not told
-  std::size_t l2_bytes = 0;  // of its second-level cache; 0 where it is not told
+  double clock_mhz = 0;      // highest clock of its multiprocessors; 0 if unknown
+  std::size_t l2_bytes = 0;  // size of its L2 cache; 0 if unknown
   std::optional<bool> shared_by_mps = std::nullopt;
 };
 
-// Why no CUDA device can be used here: not built in, no driver, no GPU. Nothing if there is at least one.
+// Says why no CUDA device can be used here: not built in, no driver, no GPU. nullopt if there is at least one.
 std::optional<std::string> why_no_cuda();
 
-// "13.0": the newest CUDA that the driver can run, and the one built in; empty without CUDA.
+// "13.0": the newest CUDA version that the driver supports, and the one that was built in; empty without CUDA.
 struct CudaVersions {
   std::string driver;
   std::string runtime;
 };
 CudaVersions cuda_versions();
 
-// All CUDA devices that this process sees; none where why_no_cuda() has something to say.
+// All CUDA devices that this process sees; empty if why_no_cuda() returns a reason.
 std::vector<CudaDeviceInfo> cuda_devices();
 
-// Free bytes of a device's memory, of which other programs may have some.
+// Free bytes of a device's memory; other programs may allocate them, too.
 std::size_t cuda_free_bytes(int index);
 
-// Whether kernels of device `from` can read and write memory of device `to` directly.
+// Returns whether kernels of device `from` can read and write memory of device `to` directly.
 bool cuda_can_reach(int from, int to);
 
-// A stream of a CUDA device whose kernels' blocks get free places before those of the device's other streams: for
-// collectives, which wait for those of other ranks, beside kernels that compute.
+// Makes a high-priority stream of a CUDA device: its blocks are scheduled before those of the device's other streams.
+// For collectives, which wait for those of other ranks, beside kernels that compute.
 std::unique_ptr<Stream> make_urgent_stream(Device& device);
 
-// Waits give up after `timeout`. Errors name the call, the rank, the device and CUDA's text. Throws Error(not_built)
-// or Error(cuda) where why_no_cuda() has something to say, Error(usage) if there is no device of that index.
+// Waits on the device give up after `timeout`. Errors name the call, the rank, the device and CUDA's text. Throws
+// Error(not_built) or Error(cuda) if why_no_cuda() returns a reason, and Error(usage) if there is no device with that
+// index.
 std::unique_ptr<Device> make_cuda_device(int index, int rank,
                                          std::chrono::nanoseconds timeout = std::chrono::seconds(60));
 

@@ -1,4 +1,4 @@
-// Takes the place of device_cuda.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is configure's reason.
+// Replaces device_cuda.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is the reason that CMake found at configure time.
 #include "core/device_cuda.h"
 #include "core/error.h"
 

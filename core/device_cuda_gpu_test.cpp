@@ -34,7 +34,7 @@ TEST_F(CudaDeviceTest, InventoryDescribesIt) {
   EXPECT_TRUE(cuda_can_reach(0, 0));
 }
 
-// Around the staging blocks of 4 MiB: less than one, one, one and a bit, three and a bit.
+// Sizes around the staging blocks of 4 MiB: less than one, one, slightly more than one and than three.
 TEST_F(CudaDeviceTest, CopiesBothWays) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1} << 20, (std::size_t{1} << 20) + 1,
                                   (std::size_t{3} << 20) + 17}) {
@@ -86,7 +86,7 @@ TEST_F(CudaDeviceTest, EventsOfAnIdleStreamAreCloseTogether) {
 
 constexpr std::size_t kLargeBytes = std::size_t{1} << 30;
 
-// Numbers on the device, numbers that the host sees, and streams that can be kept at work.
+// Numbers on the device, numbers that the host sees, and streams that can be kept busy.
 class CudaStreamsTest : public CudaDeviceTest {
  protected:
   void SetUp() override {
@@ -98,7 +98,7 @@ class CudaStreamsTest : public CudaDeviceTest {
     seen = static_cast<int*>(device->allocate_pinned(2 * sizeof(int)));
     large = device->allocate(kLargeBytes);
   }
-  // Some milliseconds of work.
+  // Queues some milliseconds of work.
   void keep_busy(Stream& stream) {
     for (int i = 0; i < 20; ++i) device->zero_on(stream, large, kLargeBytes);
   }
@@ -164,7 +164,8 @@ TEST_F(CudaStreamsTest, ReservedMemoryIsCountedAndFreedOnRequest) {
   device->release(device->allocate(3 * kLargeBytes));
   EXPECT_EQ(device->allocated_bytes(), kLargeBytes + 2 * sizeof(int));
   EXPECT_GE(device->reserved_bytes(), 4 * kLargeBytes);
-  for (Stream* stream : {a.get(), b.get()}) stream->synchronize();  // events behind what used the memory have passed
+  for (Stream* stream : {a.get(), b.get()})
+    stream->synchronize();  // events recorded after the last use of the memory have passed
   device->free_unused();
   EXPECT_LT(device->reserved_bytes(), 2 * kLargeBytes);
   EXPECT_GE(device->peak_reserved_bytes(), 4 * kLargeBytes);

@@ -1,4 +1,4 @@
-// What holds for CUDA devices on every machine: with a GPU, without one, without a driver, and not built in.
+// Properties of CUDA devices that hold on every machine: with a GPU, without one, without a driver, and not built in.
 #include "core/device_cuda.h"
 
 #include <gtest/gtest.h>

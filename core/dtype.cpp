@@ -11,7 +11,7 @@ namespace {
 struct DTypeRow {
   DType dtype;
   std::string_view name;        // nccl-tests' name
-  std::string_view short_name;  // the field's
+  std::string_view short_name;  // the usual short name
   std::size_t size_bytes;
   bool floating;
   int significand_bits;

@@ -15,15 +15,16 @@ enum class ReduceOp : std::uint8_t { sum, prod, max, min, avg };
 std::span<const DType> all_dtypes();         // in nccl-tests' order
 std::span<const ReduceOp> all_reduce_ops();  // in nccl-tests' order
 
-std::size_t size_of(DType dtype);             // bytes an element
+std::size_t size_of(DType dtype);             // bytes per element
 std::string_view name_of(DType dtype);        // "int8", "float", "bfloat16", "f8e4m3", ...
 std::string_view short_name_of(DType dtype);  // "i8", "f32", "bf16", "e4m3", ...
 std::string_view name_of(ReduceOp op);        // "sum", ...
-DType parse_dtype(std::string_view name);     // also f32, bf16, ...; throws usage Error that lists what is allowed
+DType parse_dtype(
+    std::string_view name);  // also accepts f32, bf16, ...; throws a usage Error that lists the allowed names
 ReduceOp parse_reduce_op(std::string_view name);
 
 bool is_floating(DType dtype);
-// Bits of the significand with the hidden one: every integer up to 2^bits is exact. For integers, the value bits.
+// Bits of the significand including the hidden one: every integer up to 2^bits is exact. For integers, the value bits.
 int significand_bits(DType dtype);
 // Largest relative error of summing `terms` numbers of one sign in this type in any order: (terms - 1) u / (1 - ...),
 // Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 4.4; at most 1. Zero for integers.

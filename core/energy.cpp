@@ -44,7 +44,7 @@ class CpuEnergy final : public EnergyMeter {
  public:
   struct Package {
     std::filesystem::path counter;
-    std::int64_t range_uj;  // the counter's largest value
+    std::int64_t range_uj;  // largest value of the counter
     std::int64_t last_uj;
   };
   explicit CpuEnergy(std::vector<Package> packages) : packages_(std::move(packages)) {}
@@ -64,7 +64,8 @@ class CpuEnergy final : public EnergyMeter {
   std::int64_t sum_uj_ = 0;
 };
 
-// "intel-rapl:0" and not "intel-rapl:0:1", which is a part of it; "psys" counts what packages count, too.
+// True for "intel-rapl:0", but not for "intel-rapl:0:1", which is a part of it; "psys" includes the packages and is
+// skipped.
 bool is_package(const std::filesystem::path& zone) {
   const std::string name = zone.filename().string();
   if (!name.starts_with("intel-rapl:") || std::count(name.begin(), name.end(), ':') != 1) return false;

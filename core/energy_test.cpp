@@ -29,7 +29,7 @@ TEST(EnergyOfGpus, IsTheSumOfAll) {
   EXPECT_EQ(opened.devices, 2);
   fake().millijoules += 500;
   EXPECT_DOUBLE_EQ(opened.meter->joules().value(), 1.0);
-  fake().energy_result = 15;  // lost
+  fake().energy_result = 15;  // NVML_ERROR_GPU_IS_LOST
   EXPECT_EQ(opened.meter->joules(), std::nullopt);
 }
 
@@ -49,7 +49,7 @@ TEST(EnergyOfGpus, WithoutNvmlOrGpusTheReasonIsOneLine) {
   }
 }
 
-// A folder like /sys/class/powercap.
+// A folder with the structure of /sys/class/powercap.
 class Powercap {
  public:
   void zone(const std::string& zone, const std::string& name, const std::string& energy_uj) {

@@ -1,4 +1,4 @@
-// Errors: one exception type for failures of the world, one check for bugs of ours.
+// Errors: one exception type for failures of the environment and of input, and one check for our own bugs.
 #pragma once
 
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 namespace lockstep::core {
 
-// Why a program stops. The values are the process exit status, and equal nccl-tests' where it has the case.
+// Why a program stops. The values are the process's exit status and equal those of nccl-tests if it has the case.
 enum class Failure : int {
   internal = 1,
   cuda = 2,
@@ -18,7 +18,7 @@ enum class Failure : int {
   rank_lost = 8,
 };
 
-// A failure of the world or of the user's input: one line that names the flag, file, call or rank.
+// A failure of the environment or of the user's input: one line that names the flag, file, call or rank.
 class Error : public std::runtime_error {
  public:
   Error(Failure failure, const std::string& message) : std::runtime_error(message), failure_(failure) {}
@@ -37,6 +37,6 @@ inline Error usage_error(const std::string& message) {
 
 }  // namespace lockstep::core
 
-// A bug of ours, in every build: throws Error(internal) with the place.
+// Checks for a bug of ours, in every build: throws Error(internal) with file and line.
 #define LOCKSTEP_CHECK(condition, message) \
   (static_cast<bool>(condition) ? void(0) : ::lockstep::core::check_failed(__FILE__, __LINE__, #condition, (message)))

@@ -1,4 +1,4 @@
-// For tests: NVML's functions on a GPU that is none, at "0000:1b:0...".
+// For tests: NVML's functions on a fake GPU at "0000:1b:0...".
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace lockstep::core {
 
-// NVML's functions take no context: what the fake ones answer, and how often the library is open, for the test program.
+// NVML's functions take no context, so this is global to the test program: what the fake functions answer, and how
+// often the library is open.
 struct FakeGpu {
   int opened = 0;
   unsigned long long millijoules = 5'000'000;

@@ -1,4 +1,4 @@
-// For tests: a folder of their own that is gone with its owner.
+// For tests: a temporary folder that is removed with its owner.
 #pragma once
 
 #include <cstdlib>

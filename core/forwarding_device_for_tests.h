@@ -1,5 +1,5 @@
-// A device for tests that says that its memory is not the host's, and is the CPU's in all else. Tests override what
-// they want to see or change.
+// A device for tests that claims that its memory is not the host's, and is otherwise the CPU. Tests override what they
+// want to observe or change.
 #pragma once
 
 #include <cstddef>

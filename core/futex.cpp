@@ -13,7 +13,7 @@ void futex_wait(const void* word, std::uint32_t expected, std::chrono::nanosecon
   timespec span{};
   span.tv_sec = static_cast<time_t>(longest.count() / 1'000'000'000);
   span.tv_nsec = static_cast<long>(longest.count() % 1'000'000'000);
-  // Without FUTEX_PRIVATE_FLAG: the word may lie in memory that processes share.
+  // FUTEX_PRIVATE_FLAG is not set: the word may be in memory that processes share.
   syscall(SYS_futex, word, FUTEX_WAIT, expected, &span, nullptr, 0);
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep::core {
 namespace {
 
-// The half of a gate's value that changes with every opening: what a futex can compare.
+// The half of a gate's value that changes with every opening, which a futex can compare.
 const void* low_word(const std::atomic<std::uint64_t>& value) {
   static_assert(sizeof(value) == 8, "the gate's value is its 64 bits");
   return &value;  // little endian

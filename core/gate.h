@@ -1,8 +1,8 @@
 // Gates: numbers that only grow, on which ranks wait. They live in memory that all ranks of a process group share, and
 // are the only means of synchronisation of the local executor.
 //
-// A rank that waits spins a little if every rank has a core of its own, then yields its core to a rank that may open
-// the gate, and at last sleeps on the gate's address. Every wait has a deadline and looks at the abort flag.
+// A rank that waits spins briefly if every rank has a core of its own, then yields its core to a rank that may open the
+// gate, and finally sleeps on the gate's address. Every wait has a deadline and looks at the abort flag.
 #pragma once
 
 #include <array>
@@ -16,16 +16,16 @@
 
 namespace lockstep::core {
 
-// On a pair of cache lines of its own: the prefetcher of x86 fetches lines in pairs.
+// Occupies its own pair of cache lines: the prefetcher of x86 fetches lines in pairs.
 struct alignas(128) Gate {
   std::atomic<std::uint64_t> value{0};
   std::atomic<std::uint32_t> sleepers{0};
 
-  // Pairs with open(): what the opener wrote before is visible once this is true.
+  // Pairs with open(): writes that the opener made before are visible once this returns true.
   bool reached(std::uint64_t target) const { return value.load(std::memory_order_acquire) >= target; }
 
   // Only one rank opens a gate. Sequentially consistent, against sleep(): either the opener sees the sleeper, or the
-  // sleeper sees the new value (a store followed by a load of another address needs the full order).
+  // sleeper sees the new value (a store followed by a load from another address needs this order).
   void open(std::uint64_t new_value) {
     value.store(new_value, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
@@ -35,7 +35,7 @@ struct alignas(128) Gate {
   void sleep(std::uint64_t target, std::chrono::nanoseconds longest);
 };
 
-// Raised once by the first rank that fails; all others find it in their waits. Lives in shared memory.
+// Raised once by the first rank that fails; all other ranks see it in their waits. Lives in shared memory.
 class AbortFlag {
  public:
   bool raised() const { return state_.load(std::memory_order_acquire) == kSet; }
@@ -53,26 +53,26 @@ class AbortFlag {
 };
 
 struct WaitPolicy {
-  int spins;                                              // looks before the first yield
-  std::chrono::microseconds yield_span;                   // then yields for so long before it sleeps
-  std::chrono::milliseconds deadline;                     // of one wait
-  bool yields() const { return yield_span.count() > 0; }  // or sleeps at once
+  int spins;                                              // polls before the first yield
+  std::chrono::microseconds yield_span;                   // time of yielding before the rank sleeps
+  std::chrono::milliseconds deadline;                     // deadline of one wait
+  bool yields() const { return yield_span.count() > 0; }  // otherwise it sleeps at once
 
-  // No endless spinning: with more ranks than cores the core is given away at once.
+  // No long spinning: with more ranks than cores, a rank yields its core at once.
   static WaitPolicy for_ranks(int num_ranks, int num_cores, std::chrono::milliseconds deadline);
-  // For threads some of which compute while others wait. With more of them than cores a wait sleeps at once: who yields
-  // to a thread that computes comes back when that one's time slice is over, milliseconds later, while a sleeper is
-  // woken and runs (a 256 KiB all-reduce beside compute on two cores: 50 us in place of 5 ms).
+  // For threads of which some compute while others wait. With more threads than cores, a wait sleeps at once: a thread
+  // that yields to a computing thread runs again only after the latter's time slice, milliseconds later, but a sleeping
+  // thread is woken and runs (256 KiB all-reduce beside compute on two cores: 50 us instead of 5 ms).
   static WaitPolicy beside_work(int num_threads, int num_cores, std::chrono::milliseconds deadline);
 };
 
-// One wait of one rank: call pause() until what is waited for is there.
+// One wait of one rank: call pause() until the condition holds.
 class Waiter {
  public:
   Waiter(const WaitPolicy& policy, const AbortFlag& abort) : policy_(&policy), abort_(&abort) {}
 
-  // Waits a little for `gate` to reach `target`, longer from call to call. Returns false at the deadline. Throws the
-  // abort flag's Error. `longest_sleep` bounds the nap of a caller that watches several gates at once.
+  // Waits briefly for `gate` to reach `target`, longer from call to call. Returns false at the deadline. Throws the
+  // abort flag's Error. `longest_sleep` limits the sleep of a caller that watches several gates at once.
   bool pause(Gate& gate, std::uint64_t target, std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(20));
 
  private:

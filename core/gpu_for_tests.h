@@ -1,4 +1,4 @@
-// The GPU of tests.
+// Settings of tests that use a GPU.
 #pragma once
 
 #include <chrono>
@@ -8,8 +8,8 @@
 
 namespace lockstep::core {
 
-// The deadline of every wait of a test that runs on a GPU: at most a third of what ci/gpu_steps_*.txt gives its step,
-// so that what hangs says so before it is killed. tests/test_gpu_steps.py reads this line.
+// Deadline of every wait in a test that runs on a GPU: at most a third of the time that ci/gpu_steps_*.txt gives its
+// step, so that a hang is reported before the test is killed. tests/test_gpu_steps.py reads this line.
 inline constexpr std::chrono::seconds kGpuTestDeadline{5};
 
 inline std::unique_ptr<Device> make_gpu_for_tests(int rank = 0, int index = 0) {

@@ -1,5 +1,5 @@
-// The part of records about the GPUs of a run: how they are set, which software runs them, what holds their clocks
-// back. Where there is no NVML its answers are left out.
+// The part of records about a run's GPUs: their settings, their software, and what limits their clocks. Without NVML
+// the fields that it would fill are left out.
 #pragma once
 
 #include <map>
@@ -13,13 +13,14 @@
 
 namespace lockstep::core {
 
-// `ranks_per_gpu`: the most.
+// `ranks_per_gpu` is the maximum over the GPUs.
 GpuRecord gpu_record(const std::vector<CudaDeviceInfo>& gpus, int ranks_per_gpu);
 
-// "cuda" (the runtime), "cuda_driver" (the newest CUDA that the driver runs), "nvidia_driver" ("580.82.07").
+// Versions of "cuda" (the runtime), "cuda_driver" (the newest CUDA that the driver supports), "nvidia_driver"
+// ("580.82.07").
 std::map<std::string, std::string> gpu_libraries(const std::vector<CudaDeviceInfo>& gpus);
 
-// Looks at GPUs right after each measurement; tells nothing where there is no NVML.
+// Reads the GPUs' state right after each measurement; returns nothing without NVML.
 class GpuWatch {
  public:
   explicit GpuWatch(const std::vector<CudaDeviceInfo>& gpus);

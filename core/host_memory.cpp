@@ -1,5 +1,5 @@
-// Private host memory: asked for from the kernel directly, so that a block is zeroed, aligned, huge-paged if it is
-// large, and refused before the machine swaps or kills.
+// Private host memory, allocated directly from the kernel, so that a block is zeroed, aligned, backed by huge pages if
+// it is large, and refused before the machine swaps or kills processes.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,10 +20,11 @@ namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kHugeFromBytes = std::size_t{4} << 20;
-constexpr std::size_t kAskFromBytes = std::size_t{1} << 20;  // to ask takes 0.1 ms: it is files that are read
+constexpr std::size_t kAskFromBytes = std::size_t{1}
+                                      << 20;  // smaller blocks are not checked: reading the files takes 0.1 ms
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// MemAvailable of /proc/meminfo, which counts what the page cache would give back.
+// MemAvailable of /proc/meminfo, which includes reclaimable page cache.
 std::optional<std::size_t> meminfo_available_bytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string field;
@@ -38,11 +39,11 @@ std::optional<std::size_t> meminfo_available_bytes() {
 std::optional<std::size_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::size_t value = 0;
-  if (file >> value) return value;  // fails on "max": no limit
+  if (file >> value) return value;  // fails on "max", which means no limit
   return std::nullopt;
 }
 
-// The number after a word in a file of "word number" lines; 0 if it is not there.
+// Returns the number after a word in a file of "word number" lines; 0 if the word is missing.
 std::size_t number_after(const std::string& word, const std::string& path) {
   std::ifstream file(path);
   std::string key;
@@ -53,7 +54,8 @@ std::size_t number_after(const std::string& word, const std::string& path) {
   return 0;
 }
 
-// The limit of a control group less what it uses; pages of files that nobody uses can be had back.
+// Returns the limit of a control group minus its usage; file pages that are not in use can be reclaimed and do not
+// count.
 std::optional<std::size_t> group_available_bytes(const std::string& limit_path, const std::string& used_path,
                                                  const std::string& stat_path, const std::string& cache_word) {
   const auto limit_bytes = number_in(limit_path);
@@ -63,7 +65,7 @@ std::optional<std::size_t> group_available_bytes(const std::string& limit_path, 
   return *limit_bytes - std::min(*limit_bytes, held_bytes);
 }
 
-// Inside a container its own group is at the root of the mount. Version 2 of control groups, then version 1.
+// Inside a container, its own group is at the root of the mount. Tries version 2 of control groups, then version 1.
 std::size_t group_available_bytes() {
   const std::string v2 = "/sys/fs/cgroup/";
   const std::string v1 = "/sys/fs/cgroup/memory/";
@@ -78,7 +80,7 @@ std::size_t round_up(std::size_t size_bytes, std::size_t multiple) {
   return (size_bytes + multiple - 1) / multiple * multiple;
 }
 
-// The bytes that a block takes from the kernel: whole pages of the size that it will be made of.
+// Bytes that a block takes from the kernel: whole pages of the size that will back it.
 std::size_t mapped_bytes(std::size_t size_bytes) {
   const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t unit = size_bytes >= kHugeFromBytes ? kHugePageBytes : page_bytes;
@@ -95,14 +97,14 @@ void* map(std::size_t size_bytes, std::size_t wanted_bytes) {
   return memory;
 }
 
-// Maps one huge page more than asked for and gives the ends back, so that what is left begins on a boundary.
+// Maps one huge page more than needed and unmaps both ends, so that the rest begins on a huge page boundary.
 void* map_huge(std::size_t size_bytes, std::size_t wanted_bytes) {
   auto* whole = static_cast<std::byte*>(map(size_bytes + kHugePageBytes, wanted_bytes));
   const auto address = reinterpret_cast<std::uintptr_t>(whole);
   const std::size_t head = round_up(address, kHugePageBytes) - address;
   if (head > 0) munmap(whole, head);
   if (head < kHugePageBytes) munmap(whole + head + size_bytes, kHugePageBytes - head);
-  madvise(whole + head, size_bytes, MADV_HUGEPAGE);  // a wish: the memory is as good without
+  madvise(whole + head, size_bytes, MADV_HUGEPAGE);  // a hint: the memory is usable without
   return whole + head;
 }
 

@@ -1,4 +1,4 @@
-// Ranks, steps and elements are signed numbers, and the standard containers' indices are not.
+// Converts signed ranks, steps and element numbers to the unsigned indices of standard containers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Which blocks a device has handed out, and how many bytes that is now and was at most.
+// Tracks the blocks that a device has handed out, and the current and peak number of bytes.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class MemoryLedger {
     peak_bytes_ = std::max(peak_bytes_, allocated_bytes_);
   }
 
-  // Forgets a block and returns its size. A block that is not there is a bug of ours.
+  // Removes a block and returns its size. An unknown block is a bug of ours.
   std::size_t remove(void* memory) {
     const auto block = blocks_.find(memory);
     LOCKSTEP_CHECK(block != blocks_.end(), "release of memory that this device did not allocate, or twice");

@@ -16,7 +16,7 @@ std::size_t round_up(std::size_t size_bytes, std::size_t grain_bytes) {
   return (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
 }
 
-// kNumSizeClasses for more than any device has.
+// Returns kNumSizeClasses for sizes above any device's memory.
 std::size_t class_of(std::size_t size_bytes) {
   std::size_t c = 0;
   while (c < kNumSizeClasses && size_bytes > kSizeClasses[c].most_bytes) ++c;
@@ -27,7 +27,7 @@ bool is_split(std::size_t size_class) {
   return size_class < kNumSizeClasses && kSizeClasses[size_class].chunk_bytes != 0;
 }
 
-// A chunk that is not split may be an eighth larger than what is asked for.
+// A block fits a request if it can be split, or is at most an eighth larger than the request.
 bool fits(std::size_t block_bytes, std::size_t size_class, std::size_t size_bytes) {
   return block_bytes >= size_bytes && (is_split(size_class) || block_bytes - size_bytes <= size_bytes / 8);
 }
@@ -50,7 +50,8 @@ void* MemoryPool::allocate_for(const Stream* stream, std::size_t size_bytes) {
   const std::size_t size_class = class_of(size_bytes);
   if (size_class == kNumSizeClasses) refuse(size_bytes);
   const std::size_t rounded =
-      round_up(std::max(size_bytes, std::size_t{1}), kSizeClasses[size_class].grain_bytes);  // 0 is an address too
+      round_up(std::max(size_bytes, std::size_t{1}),
+               kSizeClasses[size_class].grain_bytes);  // a request of 0 bytes gets an address, too
   settle();
   auto block = find(stream, size_class, rounded);
   if (block == blocks_.end()) block = grow(size_class, rounded);
@@ -73,7 +74,7 @@ void* MemoryPool::allocate_alone(std::size_t size_bytes) {
   return hand_out(block, size_bytes, chunk_bytes);
 }
 
-// The smallest that fits; of two that are as small, the one that only this stream can have yet.
+// Finds the smallest block that fits; of two equally small ones, the one that only this stream may use yet.
 MemoryPool::Blocks::iterator MemoryPool::find(const Stream* stream, std::size_t size_class, std::size_t size_bytes) {
   const auto mine = stream == nullptr ? blocks_.end() : find_in_order(*stream, size_class, size_bytes);
   const auto& free = free_[size_class];
@@ -83,8 +84,8 @@ MemoryPool::Blocks::iterator MemoryPool::find(const Stream* stream, std::size_t 
   return blocks_.find(smallest->second);
 }
 
-// Released on the same stream. In a capture only what was released in it: what waits may wait for work before it, after
-// which the graph need not run.
+// Finds a block released on the same stream. During a capture only blocks released in it qualify: other blocks may wait
+// for work from before the capture, and the graph need not run after that work.
 MemoryPool::Blocks::iterator MemoryPool::find_in_order(const Stream& stream, std::size_t size_class,
                                                        std::size_t size_bytes) {
   auto best = blocks_.end();
@@ -99,9 +100,9 @@ MemoryPool::Blocks::iterator MemoryPool::find_in_order(const Stream& stream, std
   return best;
 }
 
-// Takes a chunk from the device. Where it has none, waits for what waits, as to free memory waits for more: for all
-// that the device does. Then gives back what is kept and tries once more, for no more than is needed. In a capture
-// nothing can be waited for.
+// Takes a chunk from the device. If the device has none, waits for blocks that wait for events, because freeing memory
+// would wait for even more: all work of the device. Then frees what is kept and tries once more, with no more bytes
+// than needed. During a capture it cannot wait for anything.
 MemoryPool::Blocks::iterator MemoryPool::grow(std::size_t size_class, std::size_t size_bytes) {
   const std::size_t chunk_bytes = std::max(kSizeClasses[size_class].chunk_bytes, size_bytes);
   if (const auto block = add_chunk(size_class, chunk_bytes); block != blocks_.end()) return block;
@@ -135,7 +136,7 @@ void* MemoryPool::hand_out(Blocks::iterator block, std::size_t asked_bytes, std:
   return block->first;
 }
 
-// The rest waits for the same.
+// Splits the block; the remainder waits for the same events.
 void MemoryPool::split(Blocks::iterator block, std::size_t size_bytes) {
   Block rest = block->second;
   rest.size_bytes -= size_bytes;
@@ -187,7 +188,7 @@ void MemoryPool::retire(Blocks::iterator block, Stream* stream) {
   try {
     settle();
   } catch (const Error&) {
-    // The next call that needs the device tells.
+    // The next call that uses the device reports the failure.
   }
 }
 
@@ -225,7 +226,7 @@ void MemoryPool::drop_marks(Block& block) {
   block.marks.clear();
 }
 
-// Frees what need not wait any more.
+// Looks for blocks whose events have passed: frees those that are allocations of their own, lists the others as free.
 void MemoryPool::settle() {
   if (capturing_) return;
   std::vector<const Stream*> busy;
@@ -244,7 +245,7 @@ void MemoryPool::settle() {
   }
 }
 
-// `busy`: streams of which an event has been seen that has not passed. Others of theirs are not looked at.
+// `busy` holds streams with an event that is known not to have passed; their other events are not queried.
 bool MemoryPool::has_passed(Block& block, std::vector<const Stream*>& busy) {
   auto mark = block.marks.begin();
   while (mark != block.marks.end()) {
@@ -259,13 +260,13 @@ bool MemoryPool::has_passed(Block& block, std::vector<const Stream*>& busy) {
   return true;
 }
 
-// Into a list, joined with the neighbours there.
+// Adds a block to the list of its state, joined with its neighbours there.
 void MemoryPool::put(Blocks::iterator block, State state) {
   block->second.state = state;
   list(join_neighbours(block));
 }
 
-// Memory released on a stream after its neighbour was waits longer than that.
+// If both neighbours wait for the same stream, the one released last has the later event: its marks are kept.
 MemoryPool::Blocks::iterator MemoryPool::join_neighbours(Blocks::iterator block) {
   const auto joinable = [](const Block& a, const Block& b) {
     if (a.chunk != b.chunk || a.state != b.state) return false;

@@ -1,4 +1,4 @@
-// The pool on a device that is only told of: addresses without memory, streams whose work the test finishes.
+// Tests the pool on a fake device: addresses without memory, and streams whose work the test completes.
 #include "core/memory_pool.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// Work is counted: `queued` so far, of which `finished` are done.
+// Work is counted: `queued` items so far, of which `finished` are done.
 class FakeStream final : public Stream {
  public:
   void synchronize() override { finished = queued; }
@@ -36,7 +36,7 @@ class FakeStream final : public Stream {
   bool failed = false;
 };
 
-// Knows its stream's count, not the stream, which may go.
+// Knows its stream's count, but not the stream, which may be destroyed.
 class FakeEvent final : public Event {
  public:
   void record(Stream& stream) override {
@@ -54,11 +54,11 @@ class FakeEvent final : public Event {
   int at_ = 0;
 };
 
-// What a fake device has been asked for.
+// Requests that a fake device has received.
 struct Asked {
   std::size_t capacity = 1024 * kMiB;
   std::size_t used = 0;
-  int allocations = 0;  // also those refused
+  int allocations = 0;  // including refused ones
   int events = 0;
   std::map<std::byte*, std::size_t> chunks = {};
   std::uintptr_t next = 4096 * kMiB;
@@ -71,7 +71,7 @@ class FakeRaw final : public RawMemory {
     ++asked_.allocations;
     if (asked_.used + size_bytes > asked_.capacity) return nullptr;
     auto* memory = reinterpret_cast<std::byte*>(asked_.next);  // NOLINT(performance-no-int-to-ptr): never read
-    asked_.next += (size_bytes + 511) / 512 * 512;             // chunks lie side by side
+    asked_.next += (size_bytes + 511) / 512 * 512;             // chunks are adjacent
     asked_.used += size_bytes;
     asked_.chunks[memory] = size_bytes;
     return memory;
@@ -168,7 +168,7 @@ TEST_F(MemoryPoolTest, NeighbouringChunksAreNotJoined) {
   for (int i = 0; i < 8; ++i) wholes.push_back(pool_->allocate(kMiB));
   ASSERT_EQ(device_.chunks.size(), 2U);
   for (void* whole : wholes) pool_->release(whole);
-  pool_->free_unused();  // would free what was never allocated
+  pool_->free_unused();  // would free memory that was never allocated
   EXPECT_TRUE(device_.chunks.empty());
 }
 
@@ -227,7 +227,7 @@ TEST_F(MemoryPoolTest, PiecesThatWaitForOneStreamAreJoinedForIt) {
   }
   EXPECT_EQ(pool_->allocate_on(a_, kMiB), halves[0]);
   EXPECT_EQ(device_.allocations, 1);
-  a_.finished = a_.queued - 1;  // the rest waits for the last of its pieces
+  a_.finished = a_.queued - 1;  // the last of its pieces is still in use
   pool_->allocate_on(b_, kMiB);
   EXPECT_EQ(device_.allocations, 2);
 }
@@ -318,7 +318,7 @@ TEST_F(MemoryPoolTest, WhatACaptureReleasesIsItsGraphs) {
   EXPECT_EQ(pool_->allocate(100 * kMiB), kept);
 }
 
-// A capture sees nothing of what waits for work from before it: the graph may be launched on a stream that does not.
+// A capture must not use memory that waits for earlier work: the graph may be launched on a stream that does not wait.
 TEST_F(MemoryPoolTest, WhatWaitsIsNotForACapture) {
   void* memory = pool_->allocate_on(a_, 100 * kMiB);
   a_.queued = 1;
@@ -337,13 +337,13 @@ TEST_F(MemoryPoolTest, FreesEverythingInTheEnd) {
   EXPECT_TRUE(device_.chunks.empty());
 }
 
-// ---- at random: nothing overlaps what is held, or what another stream's work still uses
+// ---- at random: no block overlaps one that is held or that another stream's work may still use
 
 struct Use {
   std::byte* begin;
   std::byte* end;
-  FakeStream* stream;  // on which it was allocated, or released
-  int at;              // of the stream's work
+  FakeStream* stream;  // on which it was allocated or released
+  int at;              // position in the stream's work
 };
 
 class RandomUser {
@@ -381,7 +381,7 @@ class RandomUser {
     held_.push_back(mine);
   }
 
-  // On a stream that is not the one it was allocated on: when that one's work is done.
+  // Releases on a stream that is not the one of the allocation, when that stream's work is done.
   void give(FakeStream& stream) {
     if (held_.empty()) return;
     std::swap(held_[draw(held_.size())], held_.back());
@@ -431,7 +431,7 @@ TEST(MemoryPoolAtRandom, MemoryIsOneUsersAtATime) {
   }
 }
 
-// A step that does the same again and again takes no more memory and no more events.
+// Identical steps reach a state in which they need no more memory and no more events.
 TEST(MemoryPoolAtRandom, StepsThatAreTheSameReachARest) {
   Asked device;
   MemoryPool pool(std::make_unique<FakeRaw>(device), "rank 0, CUDA device 0");
@@ -463,7 +463,7 @@ TEST(MemoryPoolAtRandom, StepsThatAreTheSameReachARest) {
   EXPECT_LT(counts[11], 600);
 }
 
-// To free memory waits for all that a device does, and that may wait for who frees.
+// Freeing memory waits for all work of a device, and that work may wait for the rank that frees.
 TEST_F(MemoryPoolTest, AFullDeviceIsWaitedForBeforeAnythingIsFreed) {
   device_.capacity = 100 * kMiB;
   void* const memory = pool_->allocate_on(a_, 80 * kMiB);

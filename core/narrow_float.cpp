@@ -6,11 +6,11 @@
 namespace lockstep::core {
 namespace {
 
-// A small binary format: bits are sign, exponent, mantissa from the top.
+// A small binary format: from the top, bits are sign, exponent and mantissa.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
-  bool has_infinity;  // if not, the all-ones exponent holds numbers, and only all-ones mantissa is NaN (E4M3)
+  bool has_infinity;  // otherwise the all-ones exponent holds numbers, and only the all-ones mantissa is NaN (E4M3)
   constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   constexpr std::uint32_t exponent_ones() const { return (1u << exponent_bits) - 1; }
   constexpr std::uint32_t mantissa_ones() const { return (1u << mantissa_bits) - 1; }
@@ -18,7 +18,7 @@ struct Format {
   constexpr std::uint32_t nan_bits() const {
     return (exponent_ones() << mantissa_bits) | (has_infinity ? 1u << (mantissa_bits - 1) : mantissa_ones());
   }
-  // The first code that no finite number has.
+  // Smallest code above all finite numbers.
   constexpr std::uint32_t overflow_bits() const {
     return has_infinity ? exponent_ones() << mantissa_bits : (exponent_ones() << mantissa_bits) | mantissa_ones();
   }
@@ -46,7 +46,7 @@ float decode(const Format& f, std::uint32_t bits) {
   return negative ? -magnitude : magnitude;
 }
 
-// value / 2^shift rounded to nearest, ties to even; shift >= 0.
+// Returns value / 2^shift, rounded to nearest, ties to even; shift >= 0.
 std::uint32_t round_shift(std::uint32_t value, int shift) {
   if (shift == 0) return value;
   if (shift > 31) return 0;
@@ -67,7 +67,7 @@ std::uint32_t encode(const Format& f, float x) {
   const int extra = 1 - f.bias() - exponent;  // bits lost below the smallest normal number
   const int shift = 23 - f.mantissa_bits + (extra > 0 ? extra : 0);
   std::uint32_t code = round_shift(mantissa, shift);
-  // A carry out of the mantissa runs into the exponent by itself, as the two fields are adjacent.
+  // A carry out of the mantissa increments the exponent by itself, because the two fields are adjacent.
   if (extra <= 0) code += static_cast<std::uint32_t>(exponent + f.bias() - 1) << f.mantissa_bits;
   return sign | (code >= f.overflow_bits() ? f.overflow_bits() : code);
 }

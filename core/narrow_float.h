@@ -1,8 +1,8 @@
-// The narrow floating-point formats, as bits and conversions to and from float (round to nearest, ties to even).
+// Narrow floating-point formats as bits, and conversions to and from float (round to nearest, ties to even).
 //   Float16   IEEE 754 binary16                        1 + 5 + 10 bits
 //   BFloat16  the upper half of binary32               1 + 8 + 7
 //   Float8E4M3, Float8E5M2  OCP OFP8 1.0 (2023)        1 + 4 + 3 without infinity, 1 + 5 + 2
-// Overflow: binary16, bfloat16 and E5M2 go to infinity; E4M3, which has none, goes to NaN.
+// On overflow, binary16, bfloat16 and E5M2 become infinity; E4M3, which has no infinity, becomes NaN.
 #pragma once
 
 #include <bit>
@@ -31,7 +31,7 @@ Float16 to_float16(float x);
 Float8E4M3 to_float8_e4m3(float x);
 Float8E5M2 to_float8_e5m2(float x);
 
-// bfloat16 is converted so often, and so simply, that the loops of kernels must be able to inline it.
+// bfloat16 is converted so often and so simply that the loops of kernels must be able to inline it.
 inline float to_float(BFloat16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }

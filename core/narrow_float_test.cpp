@@ -68,7 +68,7 @@ TYPED_TEST(NarrowFloat, CodesOfOneSignRiseWithTheirValue) {
   }
 }
 
-// Between two neighbours: the middle goes to the even code, anything past it to the nearer one.
+// Between two neighbours, the midpoint rounds to the even code, and anything past it to the nearer neighbour.
 TYPED_TEST(NarrowFloat, RoundsToNearestTiesToEven) {
   for (std::uint32_t code = 0; code + 1 < Traits<TypeParam>::kSign; ++code) {
     const float low = to_float(from_code<TypeParam>(code));
@@ -103,7 +103,7 @@ TEST(NarrowFloatLimits, OverflowGoesWhereTheHeaderSays) {
   EXPECT_EQ(to_float16(65520.0f).bits, 0x7c00);
   EXPECT_EQ(to_float16(-INFINITY).bits, 0xfc00);
   EXPECT_EQ(to_bfloat16(3.4e38f).bits, 0x7f80);
-  EXPECT_EQ(to_float8_e4m3(464.0f).bits, 0x7e);  // the middle: 448 is even
+  EXPECT_EQ(to_float8_e4m3(464.0f).bits, 0x7e);  // the midpoint: 448 is even
   EXPECT_EQ(to_float8_e4m3(465.0f).bits, 0x7f);
   EXPECT_EQ(to_float8_e4m3(INFINITY).bits, 0x7f);
   EXPECT_EQ(to_float8_e5m2(61440.0f).bits, 0x7c);
@@ -111,14 +111,14 @@ TEST(NarrowFloatLimits, OverflowGoesWhereTheHeaderSays) {
 }
 
 TEST(NarrowFloatLimits, UnderflowGoesToZeroOfTheSameSign) {
-  EXPECT_EQ(to_float16(0x1p-25f).bits, 0);  // half the smallest: a tie, to even
+  EXPECT_EQ(to_float16(0x1p-25f).bits, 0);  // half of the smallest: a tie, to even
   EXPECT_EQ(to_float16(0x1.8p-25f).bits, 1);
   EXPECT_EQ(to_float16(-0x1p-149f).bits, 0x8000);
   EXPECT_EQ(to_float8_e4m3(0x1p-10f).bits, 0);
   EXPECT_EQ(to_float8_e5m2(-0x1p-149f).bits, 0x80);
 }
 
-// Float16 against the compiler's own, over random bit patterns.
+// Compares Float16 with the compiler's own type over random bit patterns.
 TEST(Float16Test, AgreesWithTheHardware) {
 #ifdef __FLT16_MANT_DIG__
   Random random(11);

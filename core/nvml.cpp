@@ -58,7 +58,7 @@ NvmlCalls calls_of(void* library) {
   return calls;
 }
 
-// What NVML answers into its last argument; nothing where it lacks the call or has no answer.
+// Returns the answer that NVML writes to its last argument; nullopt if it lacks the call or has no answer.
 template <class Answer, class Function, class... Arguments>
 std::optional<Answer> answer(Function* function, Arguments... arguments) {
   Answer value{};
@@ -93,7 +93,7 @@ GpuMeter::GpuMeter(NvmlCalls calls, std::shared_ptr<void> library, const std::st
 }
 
 GpuMeter::~GpuMeter() {
-  calls_.shutdown();  // counted by NVML: other meters stay
+  calls_.shutdown();  // NVML counts openings: other meters are not affected
 }
 
 std::optional<double> GpuMeter::energy_since_driver_joules() const {

@@ -1,5 +1,5 @@
-// The power that a GPU draws, and its clocks, from NVIDIA's management library, which comes with the driver and is
-// opened at run time: programs neither link nor need it.
+// Power, energy and clocks of a GPU from NVML, NVIDIA's management library. It comes with the driver and is opened at
+// run time: programs neither link nor need it.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace lockstep::core {
 
-// The library's functions that we call, as nvml.h declares them: a result of 0 is success, a device is an opaque
-// pointer. Those after device_by_pci_id are nullptr where a driver has none.
+// The functions of the library that we call, as nvml.h declares them: a result of 0 is success, a device is an opaque
+// pointer. Those after device_by_pci_id are nullptr if a driver lacks them.
 struct NvmlCalls {
   int (*init)();
   int (*shutdown)();
@@ -26,25 +26,25 @@ struct NvmlCalls {
   int (*driver_version)(char* text, unsigned int size);
 };
 
-// One GPU's readings. An answer that the GPU does not give is nothing. One thread at a time.
+// Readings of one GPU; nullopt if the GPU does not answer. For one thread at a time.
 class GpuMeter {
  public:
-  // Counts from the beginning of this. Keeps what `calls` points into, such as the opened library. Throws Error(cuda)
-  // that names the call and the GPU where NVML fails.
+  // Energy counts from here. Keeps the library that `calls` points into. Throws Error(cuda) with the call and the GPU
+  // if NVML fails.
   GpuMeter(NvmlCalls calls, std::shared_ptr<void> library, const std::string& pci_id);
   ~GpuMeter();
   GpuMeter(const GpuMeter&) = delete;
   GpuMeter& operator=(const GpuMeter&) = delete;
 
-  // The whole GPU's, whoever uses it, since this was made. Counted by the GPU in steps of some milliseconds.
+  // Energy that the whole GPU drew, for any user, since this was made. The GPU updates it every few milliseconds.
   std::optional<double> energy_joules() const;
   std::optional<double> power_watts() const;
   std::optional<double> multiprocessor_clock_mhz() const;
   std::optional<double> memory_clock_mhz() const;
   std::optional<double> temperature_c() const;
-  // Why clocks are below their highest right now: "power cap", "software thermal", ... An idle GPU says "idle".
+  // Why clocks are below their maximum right now: "power cap", "software thermal", ... An idle GPU says "idle".
   std::optional<std::vector<std::string>> clock_limits() const;
-  std::optional<double> power_limit_watts() const;  // that is in force
+  std::optional<double> power_limit_watts() const;  // limit in force
   std::optional<bool> is_partitioned() const;       // MIG
   std::optional<std::string> driver_version() const;
 
@@ -58,11 +58,11 @@ class GpuMeter {
 };
 
 struct OpenedMeter {
-  std::unique_ptr<GpuMeter> meter;  // nullptr: there is none
+  std::unique_ptr<GpuMeter> meter;  // nullptr if there is none
   std::string why_absent;           // one line
 };
 
-// The readings of the GPU at this address ("0000:1b:00.0", as CudaDeviceInfo has it). `library`: for tests.
+// Opens a meter for the GPU at this address ("0000:1b:00.0", as in CudaDeviceInfo). `library` is for tests.
 OpenedMeter open_gpu_meter(const std::string& pci_id, const std::string& library = "libnvidia-ml.so.1");
 
 }  // namespace lockstep::core

@@ -1,4 +1,4 @@
-// Page-locked memory of the host that goes with its owner: what copies queued on a stream read and write.
+// Page-locked host memory, released by its owner's destructor, for copies queued on a stream.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace lockstep::core {
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  // The device outlives it. No queued work uses it when it goes.
+  // The device must outlive it. No queued work may use it when it is destroyed.
   PinnedMemory(Device& device, std::size_t size_bytes) : device_(&device), data_(device.allocate_pinned(size_bytes)) {}
   PinnedMemory(PinnedMemory&& other) noexcept
       : device_(std::exchange(other.device_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
@@ -27,7 +27,7 @@ class PinnedMemory {
     try {
       if (data_ != nullptr) device_->release_pinned(data_);
     } catch (const Error&) {
-      // The device failed before; what it holds goes with the process.
+      // The device failed before; its memory is freed with the process.
     }
   }
 

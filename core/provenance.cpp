@@ -20,7 +20,7 @@
 namespace lockstep::core {
 namespace {
 
-// The first line of a small file of the kernel's.
+// Returns the first line of a small file of the kernel.
 std::optional<std::string> first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -28,7 +28,7 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-// "model name : X" of the first processor.
+// Returns X of the first processor's line "<field> : X".
 std::optional<std::string> cpuinfo(const std::string& field) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -38,7 +38,7 @@ std::optional<std::string> cpuinfo(const std::string& field) {
   return std::nullopt;
 }
 
-// The first core's cache of this level that holds data.
+// Returns the size of the first core's data or unified cache of this level.
 std::optional<std::int64_t> cache_bytes(const std::string& level) {
   for (int index = 0;; ++index) {
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
@@ -70,7 +70,7 @@ std::optional<std::int64_t> memory_bytes() {
 
 std::string kernel() {
   utsname names{};
-  uname(&names);  // holds the host's name too, which stays here
+  uname(&names);  // it also holds the host's name, which is not used
   return fmt::format("{} {}", names.sysname, names.release);
 }
 
@@ -84,7 +84,7 @@ std::uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-// "/home/someone/out/r.jsonl" becomes "r.jsonl".
+// Turns "/home/someone/out/r.jsonl" into "r.jsonl".
 std::string without_folders(const std::string& path) {
   if (path.empty() || (path.front() != '/' && path.front() != '~')) return path;
   return path.substr(path.find_last_of('/') + 1);

@@ -1,5 +1,5 @@
-// The facts that a stranger needs to repeat a run: the source, the build, the machine. Nothing private: no user, no
-// host, no folder, no environment.
+// The facts that a stranger needs to repeat a run: source, build and machine. Nothing private: no user, host, folder or
+// environment.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@ namespace lockstep::core {
 
 Source source();
 Build build();
-Machine this_machine();  // without GPUs, one host: the caller knows better
+Machine this_machine();  // without GPUs and for one host; the caller fills these in
 
-// A hash of all fields but the clock: equal where results may be compared.
+// A hash of all fields but the clock: results are comparable if it is equal.
 std::string fingerprint(const Machine& machine);
 
-// A run of this process, of this source and build on this machine, that starts now.
+// Makes the record of a run of this process, source and build on this machine that starts now.
 RunRecord new_run(const std::string& program, const std::vector<std::string>& command);
 
-// A command line as it may be shown to strangers: of absolute paths only the last part stays.
+// The command line as it may be published: only the last part of absolute paths is kept.
 std::vector<std::string> public_command(const std::vector<std::string>& command);
 
 std::string utc_now();     // "2026-01-31T23:59:59Z"
-std::string new_run_id();  // 16 hexadecimal digits, not to be met twice
+std::string new_run_id();  // 16 random hexadecimal digits
 
 }  // namespace lockstep::core

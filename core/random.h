@@ -1,4 +1,4 @@
-// Pseudo-random numbers that are functions of their seed alone: the same on every machine and compiler.
+// Pseudo-random numbers that depend only on their seed: the same on every machine and compiler.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr std::uint64_t hash64(std::uint64_t seed, std::uint64_t a, std::uint64_
   return mix64(mix64(mix64(seed) ^ a) ^ b);
 }
 
-// A stream of numbers. Small enough to be made wherever one is needed; not to be shared between threads.
+// A stream of numbers. Cheap enough to be made wherever one is needed; not to be shared between threads.
 class Random {
  public:
   explicit constexpr Random(std::uint64_t seed) : state_(seed) {}
@@ -28,7 +28,7 @@ class Random {
     state_ += 0x9e3779b97f4a7c15u;
     return value;
   }
-  // Below `bound` (> 0). The bias is under bound / 2^32; bounds above 2^32 are not for this.
+  // Returns a number below `bound`, which is in (0, 2^32]. The bias is below bound / 2^32.
   constexpr std::uint64_t below(std::uint64_t bound) { return ((next() >> 32) * bound) >> 32; }
   constexpr double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
 

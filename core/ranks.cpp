@@ -19,7 +19,7 @@
 namespace lockstep::core {
 namespace {
 
-// Runs one rank; what it throws is raised for all.
+// Runs one rank; raises what it throws for all ranks.
 void run_guarded(int rank, AbortFlag& abort, const std::function<void(int)>& body) noexcept {
   try {
     body(rank);
@@ -30,8 +30,8 @@ void run_guarded(int rank, AbortFlag& abort, const std::function<void(int)>& bod
   }
 }
 
-// Sleeps until a rank has failed. A thread that is stuck in a call of a driver cannot be ended, and to wait for it
-// would hide what the failed rank has said.
+// Sleeps until a rank has failed. A thread that is stuck in a driver call cannot be ended, and waiting for it would
+// hide the failed rank's message.
 class ThreadWatch {
  public:
   ThreadWatch(int num_ranks, const AbortFlag& abort, std::chrono::milliseconds grace)
@@ -110,7 +110,7 @@ std::string how_it_ended(const Child& child, int status) {
 }
 
 std::vector<Child> fork_children(int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
-  std::fflush(nullptr);  // what is buffered now must not be printed once by every child
+  std::fflush(nullptr);  // otherwise every child would print what is buffered now
   std::vector<Child> children;
   const pid_t parent = getpid();
   for (int rank = 1; rank < num_ranks; ++rank) {
@@ -125,8 +125,8 @@ std::vector<Child> fork_children(int num_ranks, AbortFlag& abort, const std::fun
   return children;
 }
 
-// Waits for every child, and raises the abort flag for one that died without a word. After an abort, children that do
-// not end by themselves (stopped, stuck in a system call) are killed.
+// Waits for every child, and raises the abort flag if one died without raising it. After an abort, children that do not
+// end by themselves (stopped, or stuck in a system call) are killed.
 void watch_children(const std::vector<Child>& children, AbortFlag& abort) {
   constexpr auto kLook = std::chrono::milliseconds(2);
   constexpr int kLooksOfGrace = 1500;  // 3 s

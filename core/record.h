@@ -1,6 +1,6 @@
-// Records: what a run was and what it measured, as lines of JSON. docs/record_format.md says what each field means and
-// in which unit. core/record_format.py makes the structs, their JSON and that page from docs/record.schema.json, so
-// that a field is written in one place. A field that is not known is left empty and becomes null.
+// Records: what a run was and what it measured, as lines of JSON. docs/record_format.md gives the meaning and unit of
+// each field. core/record_format.py generates the structs, their JSON and that page from docs/record.schema.json, so
+// that a field is defined once. An unknown value is left empty and becomes null.
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@
 
 namespace lockstep::core {
 
-// Writes a record file, each record as soon as it is known: whatever stops the program, also a signal that cannot be
-// caught, leaves the records of all that was done before, in a file that is named partial (core/record_file.h). Without
-// a path no record is asked for, and none is written.
+// Writes a record file, each record as soon as it is known: if the program stops for any reason, even a signal that
+// cannot be caught, the records so far remain in a file that is marked partial (core/record_file.h). Without a path,
+// nothing is written.
 class RecordWriter {
  public:
   explicit RecordWriter(const std::string& path) {
@@ -25,7 +25,7 @@ class RecordWriter {
   void write(const Record& record) {
     if (file_) file_->write_line(to_json(record));
   }
-  // In place of the last: of a result that grows as its program runs.
+  // Replaces the last record, for a result that grows as its program runs.
   template <class Record>
   void rewrite(const Record& record) {
     if (file_) file_->rewrite_line(to_json(record));

@@ -60,8 +60,8 @@ void RecordFile::fail(int error_number) {
   throw Error(Failure::internal, "cannot write " + path_ + ": " + reason(error_number));
 }
 
-// Bytes that an earlier run or a longer line left are cut off, before the first line and after each, so that only whole
-// lines are ever there.
+// Cuts off bytes that an earlier run or a longer line left, before the first line and after each line, so that the file
+// always consists of whole lines.
 void RecordFile::write_at(std::size_t at, const std::string& line) {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
@@ -101,7 +101,7 @@ void RecordFile::commit() {
   close(descriptor_);
   descriptor_ = -1;
   const fs::path folder = fs::path(path_).parent_path();
-  sync_folder(folder.empty() ? "." : folder.string());  // the rename itself must survive, too
+  sync_folder(folder.empty() ? "." : folder.string());  // the rename itself must survive a crash, too
 }
 
 }  // namespace lockstep::core

@@ -1,5 +1,5 @@
-// A file of lines that has its name once it is whole. Until then, and where its program is stopped by whatever signal,
-// it is there as far as it has come, under a name that says so.
+// A file of lines that gets its name when it is complete. Until then, and if its program is stopped by any signal, the
+// lines so far are in a file whose name says that it is partial.
 #pragma once
 
 #include <cstddef>
@@ -7,25 +7,25 @@
 
 namespace lockstep::core {
 
-// "out/rows.jsonl" is out/rows.partial.jsonl while it grows, so that what takes *.jsonl takes both.
+// "out/rows.jsonl" is out/rows.partial.jsonl while it grows; the pattern *.jsonl matches both.
 std::string partial_path(const std::string& path);
 
-// Not to be shared between threads. All failures throw an Error that names the file and the system's reason; the lines
-// that were whole before stay.
+// For one thread at a time. All failures throw an Error that names the file and the system's reason; lines that were
+// complete before remain.
 class RecordFile {
  public:
-  // Finds out at once whether the partial file can be written and whether no other program writes it. A target that is
-  // there and no regular file is refused with a usage Error. What earlier runs have left, under either name, stays
-  // until the first line, or commit().
+  // Checks at once that the partial file can be written and that no other program is writing it. An existing target
+  // that is not a regular file is refused with a usage Error. Files that earlier runs left under either name stay until
+  // the first line, or until commit().
   explicit RecordFile(std::string path);
-  ~RecordFile();  // without commit(): a file of one line or none, which has no results, is removed
+  ~RecordFile();  // without commit(): a file with at most one line has no results and is removed
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  void write_line(const std::string& line);  // `line` without its newline; written by one call of the system
-  // Another one in place of the line that was written last, if there is one: for a result that grows.
+  void write_line(const std::string& line);  // `line` without newline; one write system call
+  // Replaces the line that was written last, if there is one, for a result that grows.
   void rewrite_line(const std::string& line);
-  void commit();  // once; nothing may be written afterwards
+  void commit();  // call once; nothing may be written afterwards
 
  private:
   void write_at(std::size_t at, const std::string& line);
@@ -35,7 +35,7 @@ class RecordFile {
   std::string partial_;
   int descriptor_ = -1;
   std::size_t num_lines_ = 0;
-  std::size_t last_begins_ = 0;  // offsets
+  std::size_t last_begins_ = 0;  // offset of the last line
   std::size_t end_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// How the values of records become JSON. Included by sources only, as it shows nlohmann's JSON.
+// Conversion of record values to JSON. Included by sources only, because it exposes nlohmann's JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,8 +9,8 @@
 
 #include "core/statistics.h"
 
-// nlohmann asks these for what it does not know itself. Null where there is nothing; numbers that are not finite become
-// null as well (nlohmann's way).
+// nlohmann's JSON calls these for types that it does not know. An empty optional becomes null; nlohmann also writes
+// numbers that are not finite as null.
 template <class T>
 struct nlohmann::adl_serializer<std::optional<T>> {
   static void to_json(ordered_json& json, const std::optional<T>& value) {
@@ -22,7 +22,7 @@ struct nlohmann::adl_serializer<std::optional<T>> {
   }
 };
 
-// An object whose names keep their order (core::Named).
+// Makes an object whose names keep their order (core::Named).
 template <class T>
 struct nlohmann::adl_serializer<std::vector<std::pair<std::string, T>>> {
   static void to_json(ordered_json& json, const std::vector<std::pair<std::string, T>>& values) {
@@ -42,7 +42,7 @@ inline Json stats_json(const std::vector<double>& samples) {
           {"p5", s.p5},       {"p95", s.p95},       {"p99", s.p99},   {"ci_low", s.ci_low}, {"ci_high", s.ci_high}};
 }
 
-// Bytes that are not UTF-8, as a file's name may hold, are replaced.
+// Replaces bytes that are not UTF-8, which a file name may contain.
 inline std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

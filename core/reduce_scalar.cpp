@@ -9,7 +9,7 @@
 namespace lockstep::core {
 namespace {
 
-// The type in which T is computed: float for the narrow floats, T for the others.
+// The type in which T is computed: float for the narrow floats, T itself for all others.
 template <typename T>
 using Wide = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
@@ -37,7 +37,7 @@ T narrowed(Wide<T> x) {
   }
 }
 
-// Sums and products go through the unsigned type, where overflow is defined.
+// Sums and products use the unsigned type, for which overflow is defined.
 template <typename W, typename Operation>
 W wrapping(W a, W b, Operation operation) {
   if constexpr (std::is_integral_v<W>) {

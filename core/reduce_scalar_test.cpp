@@ -42,7 +42,7 @@ TEST(ReduceScalar, MaxAndMinKnowSigns) {
 }
 
 TEST(ReduceScalar, NarrowFloatsRoundOnceAnOperation) {
-  // 2048 + 1 lies between two halves and goes to the even one; 2048 + 3 is nearer to 2052.
+  // 2048 + 1 lies in the middle between two f16 numbers and rounds to the even one; 2048 + 3 is nearer to 2052.
   EXPECT_EQ(to_float(reduced(DType::f16, ReduceOp::sum, to_float16(2048), to_float16(1))), 2048.0f);
   EXPECT_EQ(to_float(reduced(DType::f16, ReduceOp::sum, to_float16(2048), to_float16(3))), 2052.0f);
   EXPECT_EQ(to_float(reduced(DType::bf16, ReduceOp::prod, to_bfloat16(3), to_bfloat16(-0.5f))), -1.5f);
@@ -59,7 +59,7 @@ TEST(ReduceScalar, DestinationMayBeASource) {
 
 TEST(FinishAverage, DividesOnceAndTruncatesIntegers) {
   EXPECT_EQ(averaged<std::int8_t>(DType::i8, -7, 2), -3);
-  EXPECT_EQ(averaged<std::int8_t>(DType::i8, 127, 128), 0);  // the divisor does not fit the type
+  EXPECT_EQ(averaged<std::int8_t>(DType::i8, 127, 128), 0);  // the divisor does not fit into the type
   EXPECT_EQ(averaged<std::uint8_t>(DType::u8, 255, 300), 0);
   EXPECT_EQ(averaged<std::uint64_t>(DType::u64, ~std::uint64_t{0}, 3), 0x5555555555555555u);
   EXPECT_EQ(averaged<float>(DType::f32, 1.0f, 3), 1.0f / 3.0f);

@@ -12,7 +12,8 @@ namespace lockstep::core {
 namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-constexpr std::size_t kHugeFromBytes = std::size_t{4} << 20;  // below, clearing a huge page costs more than it saves
+constexpr std::size_t kHugeFromBytes = std::size_t{4}
+                                       << 20;  // for smaller regions, clearing a huge page costs more than it saves
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kSmallAlignment = 128;
 
@@ -30,7 +31,7 @@ SharedRegion::SharedRegion(Sharing sharing, std::size_t size_bytes)
     throw Error(Failure::internal, "cannot map " + std::to_string(size_bytes_) +
                                        " bytes of memory for the ranks: " + std::strerror(errno));
   }
-  // A wish: fewer TLB misses where the kernel grants it.
+  // A hint: fewer TLB misses if the kernel grants it.
   if (size_bytes_ >= kHugeFromBytes) madvise(mapping, size_bytes_, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(mapping);
 }

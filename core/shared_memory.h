@@ -1,4 +1,4 @@
-// Memory that all local ranks see at the same address: mapped before the ranks start, handed out piece by piece.
+// Memory that all local ranks see at the same address: mapped before the ranks start, handed out in pieces.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace lockstep::core {
 
 enum class Sharing { threads, processes };
 
-// One mapping. Pages come into being when they are touched; nothing has a name in the file system, so nothing is left
+// One mapping. Pages are allocated when they are touched; nothing has a name in the file system, so nothing is left
 // behind however the processes end.
 class SharedRegion {
  public:
@@ -27,11 +27,11 @@ class SharedRegion {
   std::size_t size_bytes_ = 0;
 };
 
-// Hands out pieces of a part of a region, in order; all are given back at once. Used by one rank.
+// Hands out pieces of a part of a region, in order; all are freed at once. Used by one rank.
 class Arena {
  public:
   Arena(std::byte* data, std::size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
-  // Throws Error that names the sizes when the part is used up. Large pieces begin on a huge page's border.
+  // Throws an Error with the sizes if the part is used up. Large pieces begin on a huge page boundary.
   std::byte* allocate(std::size_t size_bytes);
   void reset() { used_bytes_ = 0; }
   std::size_t used_bytes() const { return used_bytes_; }

@@ -10,7 +10,7 @@
 namespace lockstep::core {
 namespace {
 
-// The factor of a unit: "", "K", "KB", "KiB", in any case. Nothing if it is none.
+// Returns the factor of a unit: "", "K", "KB", "KiB", in any case. nullopt for other text.
 std::optional<double> unit_factor(std::string_view unit) {
   if (unit.empty()) return 1;
   const char letter = static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front())));

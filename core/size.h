@@ -8,10 +8,10 @@
 
 namespace lockstep::core {
 
-// "8", "1.5M", "64K", "64KiB", "2g". Nothing if it is not a size, negative, or above 2^62.
+// Parses "8", "1.5M", "64K", "64KiB", "2g". Returns nullopt if the text is not a size, negative, or above 2^62.
 std::optional<std::int64_t> parse_size(std::string_view text);
 
-// "8 B", "64 KiB", "1.5 MiB": the largest unit that leaves at least 1, with up to two decimals.
+// Returns "8 B", "64 KiB", "1.5 MiB": the largest unit in which the number is at least 1, with up to two decimals.
 std::string format_size(std::int64_t size_bytes);
 
 }  // namespace lockstep::core

@@ -17,7 +17,7 @@ std::vector<double> sorted_copy(std::span<const double> samples) {
   return sorted;
 }
 
-// Partially sorts `values`, which is cheaper than sorting them.
+// Partially sorts `values`, which is cheaper than sorting them completely.
 double median_in_place(std::vector<double>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -14,7 +14,7 @@ namespace {
 
 using Samples = std::vector<double>;
 
-// Exponential times on top of a floor: skewed, as real timings are.
+// Exponential times above a minimum: skewed, as real timings are.
 Samples skewed(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   Samples samples;
@@ -23,7 +23,7 @@ Samples skewed(std::size_t count, std::uint64_t seed) {
 }
 
 TEST(Quantile, IsType7) {
-  const Samples x{1, 2, 3, 4};  // numpy.quantile gives these
+  const Samples x{1, 2, 3, 4};  // expected values are from numpy.quantile
   EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0), 1);
   EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0.25), 1.75);
   EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0.5), 2.5);
@@ -89,8 +89,8 @@ TEST(Bootstrap, CoversTheMedianAsOftenAsItSays) {
     const Interval interval = bootstrap_median(skewed(40, 1000 + seed), seed, 400);
     if (interval.low <= truth && truth <= interval.high) ++covered;
   }
-  EXPECT_GE(covered, 366);  // 91.5 %
-  EXPECT_LE(covered, 394);  // 98.5 %
+  EXPECT_GE(covered, 366);  // 91.5 % of 400
+  EXPECT_LE(covered, 394);  // 98.5 % of 400
 }
 
 TEST(Bootstrap, NarrowsWithTheRootOfTheCount) {

@@ -11,7 +11,7 @@
 namespace lockstep::core {
 namespace {
 
-// Feeds samples until the rule stops; each sample also takes as long as it says.
+// Feeds samples until the rule stops; each sample takes exactly its own time.
 StoppingRule fed(const StoppingOptions& options, const std::function<double(std::size_t)>& sample) {
   StoppingRule rule(options);
   double elapsed_us = 0;

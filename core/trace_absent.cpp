@@ -1,4 +1,4 @@
-// Takes the place of trace_nvtx.cpp in builds without CUDA's headers.
+// Replaces trace_nvtx.cpp in builds without CUDA's headers.
 #include "core/trace.h"
 
 namespace lockstep::core {
