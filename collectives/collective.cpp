@@ -8,7 +8,7 @@
 namespace lockstep::collectives {
 namespace {
 
-// How many blocks a buffer has.
+// Number of blocks of a buffer.
 enum class Blocks : std::uint8_t { one, per_rank };
 
 struct KindRow {

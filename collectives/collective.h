@@ -1,8 +1,8 @@
-// The meaning of each collective, and the seam behind which every way to run one stands.
+// The meaning of each collective, and the interface behind which every way to run one is implemented.
 //
-// A rank's input and output are arrays of blocks of `count` elements each. What each output block must hold is told by
-// origin_of(): the one definition that the plan checker, the verification of timed calls and the docs share.
-// n is the number of ranks. Bandwidth factors are nccl-tests' (doc/PERFORMANCE.md).
+// A rank's input and output are arrays of blocks of `count` elements each. origin_of() defines the content of each
+// output block: the one definition that the plan checker, the verification of timed calls and the docs share. n is the
+// number of ranks. Bandwidth factors are nccl-tests' (doc/PERFORMANCE.md).
 //
 //   kind            input blocks   output blocks   output block b of rank r                busbw / algbw
 //   all_reduce      1              1               reduction of input 0 over ranks          2(n-1)/n
@@ -46,13 +46,13 @@ std::span<const Kind> all_kinds();
 std::string_view name_of(Kind kind);     // "all_reduce"
 Kind parse_kind(std::string_view name);  // throws usage Error
 
-bool has_op(Kind kind);    // reduces
-bool has_root(Kind kind);  // has a root rank
+bool has_op(Kind kind);    // true if it reduces
+bool has_root(Kind kind);  // true if it has a root rank
 
-int input_blocks(Kind kind, int num_ranks, int root, int rank);  // 0 where a rank has none
+int input_blocks(Kind kind, int num_ranks, int root, int rank);  // 0 if the rank has no input
 int output_blocks(Kind kind, int num_ranks, int root, int rank);
 
-// Where the content of an output block comes from.
+// Source of an output block's content.
 struct Origin {
   bool reduced;  // true: the reduction over all ranks of input `block`; false: a copy of rank's input `block`
   int rank;      // only if not reduced
@@ -67,13 +67,13 @@ struct InPlaceAlias {
 };
 InPlaceAlias in_place_alias(Kind kind, int num_ranks, int root, int rank);
 
-// Bytes by which algbw divides: `count` elements a block times the larger of the two block counts.
+// Bytes that algbw divides by: `count` elements per block times the larger of the two block counts.
 std::int64_t message_bytes(Kind kind, int num_ranks, std::int64_t count, core::DType dtype);
 double bus_bandwidth_factor(Kind kind, int num_ranks);
-// algbw in GB/s (1e9 bytes a second), as nccl-tests defines it (hypercube counts n-1 blocks).
+// algbw in GB/s (1e9 bytes/s), as nccl-tests defines it (hypercube counts n-1 blocks).
 double algorithm_bandwidth_gbps(Kind kind, int num_ranks, std::int64_t bytes, double time_us);
 
-// Elements that each rank sends to each other one in an all_to_all_v.
+// Elements that each rank sends to each other rank in an all_to_all_v.
 struct CountMatrix {
   int num_ranks;
   std::vector<std::int64_t> counts;  // [from * num_ranks + to]
@@ -82,10 +82,10 @@ struct CountMatrix {
   }
 };
 
-// One collective operation with all its parameters: what a row of a sweep runs.
+// One collective operation with all its parameters.
 struct Operation {
   Kind kind = Kind::all_reduce;
-  std::int64_t count = 0;  // elements a block; in all_to_all_v of no meaning
+  std::int64_t count = 0;  // elements per block; ignored in all_to_all_v
   core::DType dtype = core::DType::f32;
   core::ReduceOp op = core::ReduceOp::sum;  // ignored unless has_op(kind)
   int root = 0;                             // ignored unless has_root(kind)
@@ -93,12 +93,12 @@ struct Operation {
   std::shared_ptr<const CountMatrix> matrix = nullptr;  // all_to_all_v only
 };
 
-// Where the blocks of a rank's input (output) begin, in elements: one entry a block and one for the end.
+// Start of each block of a rank's input (output), in elements: one entry per block and one for the end.
 std::vector<std::int64_t> input_offsets(const Operation& operation, int num_ranks, int rank);
 std::vector<std::int64_t> output_offsets(const Operation& operation, int num_ranks, int rank);
 
-// The seam: one rank's side of one operation, prepared, to be run any number of times. All ranks of the world make
-// theirs in the same order and call run() in the same order. Not to be shared between threads.
+// One rank's part of one operation, prepared to be run any number of times. All ranks of the world make theirs in the
+// same order and call run() in the same order. Not to be shared between threads.
 class Collective {
  public:
   virtual ~Collective() = default;

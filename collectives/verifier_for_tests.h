@@ -10,7 +10,7 @@
 
 namespace lockstep::collectives {
 
-// A verifier with the patterns of all others in this process that reduce alike. Any thread may call it.
+// A verifier that shares patterns with all others in this process that reduce alike. Any thread may call it.
 inline Verifier verifier_for_tests(const Operation& operation, int num_ranks) {
   using Alike = std::tuple<bool, core::DType, core::ReduceOp, int, std::size_t>;
   static std::mutex mutex;

@@ -11,11 +11,11 @@
 namespace lockstep::collectives {
 namespace {
 
-// Primes, of which the second stands in where the first divides the count. Times 8 bytes they fit a core's caches.
+// Primes; the second is used if the first divides the count. Times 8 bytes they fit a core's caches.
 constexpr std::int64_t kPeriod = 8191;
 constexpr std::int64_t kOtherPeriod = 8179;
-// How far block and round move a block's beginning in the pattern. Two blocks of up to 2,000 ranks never begin at the
-// same place, nor do the blocks of consecutive rounds.
+// Distance by which block and round move a block's start in the pattern. Two blocks of up to 2,000 ranks never start at
+// the same position, nor do the blocks of consecutive rounds.
 constexpr std::uint64_t kBlockStride = 1021;
 constexpr std::uint64_t kRoundStride = 4002;
 
@@ -34,7 +34,7 @@ void for_each_tile(std::size_t block_bytes, std::size_t pattern_bytes, std::size
   }
 }
 
-// Whether two floats of one sign are at most `ulps` codes apart.
+// True if two floats of one sign are at most `ulps` codes apart.
 bool within_ulps(const std::byte* a, const std::byte* b, std::size_t size, int ulps) {
   std::uint64_t a_bits = 0;
   std::uint64_t b_bits = 0;
@@ -43,7 +43,7 @@ bool within_ulps(const std::byte* a, const std::byte* b, std::size_t size, int u
   return std::max(a_bits, b_bits) - std::min(a_bits, b_bits) <= static_cast<std::uint64_t>(ulps);
 }
 
-// Elements of two stretches that differ by more than `ulps`.
+// Number of elements of two stretches that differ by more than `ulps`.
 std::int64_t differing_elements(const std::byte* found, const std::byte* expected, std::size_t size_bytes,
                                 std::size_t element, int ulps) {
   std::int64_t differing = 0;
@@ -185,7 +185,7 @@ InPlaceLayout in_place_layout(const Operation& operation, int num_ranks, int ran
   const std::vector<std::int64_t> inputs = input_offsets(operation, num_ranks, rank);
   const std::vector<std::int64_t> outputs = output_offsets(operation, num_ranks, rank);
   const InPlaceAlias alias = in_place_alias(operation.kind, num_ranks, operation.root, rank);
-  // A rank without input (output) still has the offset 0 of what it lacks.
+  // A rank without input (output) still has the offset 0 of it.
   const auto begin = [](const std::vector<std::int64_t>& offsets, int block) {
     return offsets.size() > 1 ? offsets.at(static_cast<std::size_t>(block)) : 0;
   };

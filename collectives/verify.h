@@ -4,18 +4,19 @@
 // any order of the operands gives the same bits in the dtype itself; results are compared bit for bit, with no
 // tolerance and no reference reduction. The idea is nccl-tests' (verifiable/); how each case is kept exact:
 //
-//   sum, avg  floats: integers with sum of |x| <= 2^significand_bits; where ranks are too many for that, which of them
-//             are zero depends on the position. Integers: any bits for sum (wrap-around has no order); for avg the sum
+//   sum, avg  floats: integers with sum of |x| <= 2^significand_bits; if there are too many ranks for that, the
+//   position
+//             decides which of them are zero. Integers: any bits for sum (wrap-around has no order); for avg the sum
 //             fits, so that int8 averages of 128 ranks and more (uint8: 256) are all zero and show little. avg has one
-//             sign a position, so that its quotient is far from cancellation.
+//             sign per position, so that its quotient is far from cancellation.
 //   prod      floats: powers of two and signs, bounded so that no partial product leaves the normal range, times one
-//             significand at one rank a position. Integers: odd numbers (invertible: no factor can go unnoticed).
+//             significand at one rank per position. Integers: odd numbers (invertible: a missing factor always shows).
 //   max, min  any finite non-zero number (no NaN, no -0: those have no order).
 //   copies    any bits.
 //
-// Speed: a rank's input is one pattern of a prime number of elements, repeated; block and round only shift where in
-// the pattern a block begins. Filling is memcpy and checking is memcmp, of cache-sized tiles. Data displaced by d
-// elements compare equal only if the prime divides d, and a prime that divides `count` is not used.
+// Speed: a rank's input is one pattern of a prime number of elements, repeated; block and round only shift the start of
+// a block in the pattern. Filling is memcpy and checking is memcmp, of cache-sized tiles. Data displaced by d elements
+// compare equal only if the prime divides d, and a prime that divides `count` is not used.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@
 
 namespace lockstep::collectives {
 
-// The inputs of ranks and their results: the same for all operations that reduce alike and have the same period.
+// Inputs of ranks and their results: the same for all operations that reduce alike and have the same period.
 struct Patterns {
   using Pattern = std::vector<std::byte>;  // `period` elements
   std::size_t period;
@@ -37,26 +38,26 @@ struct Patterns {
 Patterns make_patterns(const Operation& operation, int num_ranks, std::uint64_t seed);
 std::size_t pattern_period(const Operation& operation);
 
-// Made once an operation; const calls may come from several threads at once.
-// The buffers hold the blocks of input_offsets() and output_offsets() and are aligned to the element.
+// Made once per operation; const calls may come from several threads at once. The buffers hold the blocks of
+// input_offsets() and output_offsets() and are aligned to the element.
 class Verifier {
  public:
-  // `average_ulps`: how far a result of avg may lie off for floats, for libraries that scale inputs in place of
-  // dividing the sum (NCCL; nccl-tests grants it 2). Everything else is always exact.
+  // `average_ulps`: error allowed in a result of avg for floats, for libraries that scale inputs in place of dividing
+  // the sum (NCCL; nccl-tests allows 2). Everything else is always exact.
   Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps = 0);
-  // With the patterns of another verifier: of so many ranks and this seed.
+  // Uses the patterns of another verifier for the same number of ranks and this seed.
   Verifier(const Operation& operation, std::shared_ptr<const Patterns> patterns, std::uint64_t seed,
            int average_ulps = 0);
 
   void fill_input(int rank, std::uint64_t round, void* input) const;
-  // Values that no correct output holds: every element differs from what it must become. In place: poison first, then
-  // fill.
+  // Writes values that no correct output holds: every element differs from its expected value. In place: poison first,
+  // then fill.
   void fill_poison(int rank, std::uint64_t round, void* output) const;
-  // Elements of a rank's output that are wrong. Zero where the rank has no output.
+  // Number of wrong elements in a rank's output. Zero if the rank has no output.
   std::int64_t count_wrong(int rank, std::uint64_t round, const void* output) const;
 
  private:
-  // A block of a buffer: where it lies, and where in which pattern it begins.
+  // A block of a buffer: its position, and its start in a pattern.
   struct Piece {
     std::size_t offset_bytes;
     std::size_t size_bytes;
@@ -81,7 +82,7 @@ std::int64_t output_bytes(const Operation& operation, int num_ranks, int rank);
 // One buffer that holds a rank's input and output in place, by in_place_alias().
 struct InPlaceLayout {
   std::int64_t buffer_bytes;
-  std::int64_t input_at;  // bytes from the beginning of the buffer
+  std::int64_t input_at;  // bytes from the start of the buffer
   std::int64_t output_at;
 };
 InPlaceLayout in_place_layout(const Operation& operation, int num_ranks, int rank);

@@ -14,7 +14,7 @@ namespace {
 using core::DType;
 using core::ReduceOp;
 
-// One element of the patterns: its position, whose it is, and its two random numbers.
+// One element of the patterns: its position, its rank, and its two random numbers.
 struct Site {
   int rank;
   int num_ranks;
@@ -22,7 +22,7 @@ struct Site {
   std::uint64_t own;     // random, this rank's
 };
 
-// The largest e such that 2^e and 2^-e are normal numbers, less one: room for one significand below 2.
+// Largest e such that 2^e and 2^-e are normal numbers, less one: room for one significand below 2.
 int exponent_budget(DType dtype) {
   switch (dtype) {
     case DType::f8e4m3:
@@ -37,7 +37,8 @@ int exponent_budget(DType dtype) {
   }
 }
 
-// Ranks that share a budget at a position: at most `budget` of them, chosen by the position. -1: this one is not.
+// Ranks that share a budget at a position: at most `budget` of them, chosen by the position. False: this one is not
+// among them.
 bool takes_part(const Site& site, std::int64_t budget) {
   const auto ranks = static_cast<std::uint64_t>(site.num_ranks);
   const std::uint64_t turn = (static_cast<std::uint64_t>(site.rank) + (site.shared >> 16)) % ranks;
@@ -51,7 +52,7 @@ std::int64_t budgeted_magnitude(const Site& site, std::int64_t budget) {
   return 1 + static_cast<std::int64_t>((site.own >> 8) % static_cast<std::uint64_t>(largest));
 }
 
-// Largest sum that is exact in the dtype; for 64-bit integers no more than the arithmetic here holds.
+// Largest sum that is exact in the dtype; for 64-bit integers limited by the arithmetic here.
 std::int64_t sum_budget(DType dtype) {
   const int bits = std::min(core::significand_bits(dtype), 62);
   const std::int64_t power = std::int64_t{1} << bits;
@@ -107,7 +108,7 @@ std::uint64_t float_bits(DType dtype, double x) {
   }
 }
 
-// Any bits, made finite and non-zero: the exponent's top bit is cleared where all of them are set.
+// Any bits, made finite and non-zero: the exponent's top bit is cleared if all of them are set.
 std::uint64_t finite_nonzero_bits(DType dtype, std::uint64_t bits) {
   const int total_bits = static_cast<int>(8 * core::size_of(dtype));
   const int fraction_bits = core::significand_bits(dtype) - 1;
@@ -138,7 +139,7 @@ std::uint64_t operand_bits(const Site& site, DType dtype, ReduceOp op) {
   return 0;
 }
 
-// The low bytes of bits(i) for each position i. Little-endian, as every machine that we build for is.
+// Low bytes of bits(i) for each position i. Little-endian, as every machine that we build for is.
 template <typename Bits>
 std::vector<std::byte> pattern_of(DType dtype, std::size_t length, Bits bits) {
   const std::size_t size = core::size_of(dtype);

@@ -1,4 +1,4 @@
-// The input patterns of verify.h: for each rank an array of elements that reduce exactly in any order.
+// Input patterns of verify.h: for each rank an array of elements that reduce exactly in any order.
 #pragma once
 
 #include <cstddef>

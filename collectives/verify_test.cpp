@@ -68,7 +68,7 @@ Bytes block_of(const Bytes& buffer, const std::vector<std::int64_t>& offsets, in
   return {begin, end};
 }
 
-// What a correct implementation makes of the inputs, by the definition of the collective.
+// Result of a correct implementation for these inputs, by the definition of the collective.
 Bytes correct_output(const std::vector<Bytes>& inputs, const Operation& operation, int rank, core::Random& random) {
   const int n = static_cast<int>(inputs.size());
   const std::size_t element = core::size_of(operation.dtype);
@@ -109,7 +109,8 @@ TEST(Verifier, ReductionsAreExactInAnyOrder) {
   }
 }
 
-// Not only in the dtype: summing in a wider type and rounding once gives the same bits (fused executors do that).
+// Holds also outside the dtype: summing in a wider type and rounding once gives the same bits (fused executors do
+// that).
 TEST(Verifier, SumsAreThoseOfAWiderType) {
   for (int n : {2, 3, 8, 17, 128}) {
     const Operation operation = operation_of(Kind::all_reduce, 8191, DType::f32);
@@ -216,7 +217,8 @@ TEST(Verifier, TheLastRoundsResultIsWrongInThis) {
   }
 }
 
-// A contribution left out, or taken twice where that changes anything, shows in every dtype and operation.
+// A missing contribution, or one that is counted twice if that changes anything, is detected in every dtype and
+// reduction.
 TEST(Verifier, AMissingContributionIsSeen) {
   core::Random random(5);
   for (int n : {2, 3, 8, 17, 128}) {
@@ -263,7 +265,8 @@ TEST(Verifier, ABlockOfTheWrongRankIsSeen) {
   EXPECT_LE(verifier.count_wrong(0, 0, output.data()), 1000);
 }
 
-// Every displacement by a multiple of a chunk, for counts that are powers of two and multiples of the first period.
+// Tests every displacement by a multiple of a chunk, for counts that are powers of two and multiples of the first
+// period.
 TEST(Verifier, DisplacedChunksAreSeen) {
   core::Random random(8);
   for (std::int64_t count : {1 << 16, 8191 * 16, 8179 * 16}) {
@@ -289,7 +292,7 @@ TEST(Verifier, AShiftByOneElementIsSeen) {
 }
 
 TEST(Verifier, BlocksOfManyRanksAndConsecutiveRoundsBeginAtDifferentPlaces) {
-  // One element a block: with 8-byte integers two of a rank's blocks are equal only if they begin at one place.
+  // One element per block: with 8-byte integers two of a rank's blocks are equal only if they start at one position.
   constexpr int kRanks = 1024;
   for (std::int64_t count : {1, 8191}) {
     Operation operation = operation_of(Kind::scatter, 1, DType::u64);

@@ -1,4 +1,4 @@
-// Running the catalogue through the direct executor: shared by its tests.
+// Runs the catalogue through the direct executor: shared by its tests.
 #pragma once
 
 #include <cstring>
@@ -27,8 +27,7 @@ inline std::shared_ptr<const collectives::CountMatrix> uneven_matrix(int num_ran
   return matrix;
 }
 
-// The resources of one rank to run an operation: buffers in shared memory, placed as the collective wants them in
-// place.
+// One rank's buffers for an operation, in shared memory, overlapping as the collective requires in place.
 struct RankBuffers {
   std::byte* input;
   std::byte* output;
@@ -82,7 +81,7 @@ inline void run_rank(LocalWorld& world, const plan::Plan& plan, const Operation&
   expect_exact(world, plan, operation, *collective);
 }
 
-// run(plan, operation, options) of every root.
+// Calls run(plan, operation, options) for every root.
 template <class Run>
 void run_case(LocalWorld& world, const Case& c, const Run& run) {
   const int ranks = world.num_ranks();
@@ -96,7 +95,7 @@ void run_case(LocalWorld& world, const Case& c, const Run& run) {
   }
 }
 
-// All cases one after the other on the same ranks. What went wrong, or nothing.
+// Runs all cases in sequence on the same ranks. Returns the error text, empty if there was none.
 inline std::string run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sharing = Sharing::threads,
                              std::optional<transports::LinkSpec> link = {}) {
   LocalOptions options;

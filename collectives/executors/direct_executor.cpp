@@ -20,7 +20,7 @@ using plan::Wait;
 using transports::LocalWorld;
 using transports::RankBoard;
 
-// The part that all ranks share.
+// Data that all ranks share.
 struct Lowered {
   explicit Lowered(plan::Program made) : program(std::move(made)) {}
   const plan::Program program;
@@ -36,7 +36,7 @@ class DirectCollective final : public collectives::Collective {
  private:
   struct LaneCursor {
     std::size_t instruction = 0;
-    std::size_t wait = 0;  // of the instruction: those before are satisfied
+    std::size_t wait = 0;  // of the instruction: earlier waits are satisfied
   };
 
   void enter(const void* input, void* output);
@@ -60,7 +60,8 @@ class DirectCollective final : public collectives::Collective {
   const std::shared_ptr<const Lowered> lowered_;
   const plan::RankProgram& program_;  // this rank's part of it
   const bool bypass_cache_;
-  // Whether lane 0 opens its gate on the way. If not it does so on entry, as others look there for calls entered.
+  // True if lane 0 signals during the call. If not, it signals on entry, as other ranks read calls entered from its
+  // counter.
   bool lane0_awaited_ = false;
   std::byte* scratch_[2] = {nullptr, nullptr};  // [call % 2]
   std::optional<PacedCall> paced_;              // with emulated links
@@ -111,14 +112,14 @@ void DirectCollective::wait(int peer, int lane, std::uint64_t target) {
   if (!world_.reached(peer, lane, target)) world_.wait(peer, group_.board(peer).lanes[lane], target, label_);
 }
 
-// Publishes where this rank's buffers lie in this call. The place was last used two calls ago: all ranks must have left
-// that call, which those have that have entered the one after it.
+// Publishes the addresses of this rank's buffers in this call. The slot was last used two calls ago: all ranks must
+// have left that call, which every rank that has entered the next one has.
 void DirectCollective::enter(const void* input, void* output) {
   call_ = world_.next_call();
   for (int peer = 0; peer < world_.num_ranks(); ++peer) {
     if (peer != world_.rank()) wait(peer, 0, transports::progress(call_ - 1, 0));
   }
-  // The program never writes to the input (the checker has proved it), unless it is the output too.
+  // The program never writes to the input (the checker has proved it), except where it is also the output.
   auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
   board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}};
   if (paced_) paced_->enter(call_);
@@ -129,7 +130,7 @@ void DirectCollective::enter(const void* input, void* output) {
   }
 }
 
-// Every opening costs those who look at the gate a cache miss, so gates that nobody waits for stay shut.
+// Every update of the counter costs its pollers a cache miss, so instructions that no rank waits for are not signalled.
 void DirectCollective::count_instruction(int lane, std::uint32_t done, bool awaited) {
   if (awaited) board_.lanes[lane].open(transports::progress(call_, done));
 }
@@ -173,9 +174,9 @@ bool DirectCollective::waits_over(int lane_index, LaneCursor& cursor) {
   return true;
 }
 
-// One instruction of each lane that can go on, in turn; a little wait when none can.
+// Runs one instruction of each lane that can go on, in rotation; waits briefly if none can.
 void DirectCollective::run_side_by_side() {
-  constexpr auto kShortNap = std::chrono::microseconds(200);  // a nap watches one gate of several
+  constexpr auto kShortNap = std::chrono::microseconds(200);  // a nap watches the counter of only one lane
   std::fill(cursors_.begin(), cursors_.end(), LaneCursor{});
   const int lanes = static_cast<int>(program_.lanes.size());
   core::Waiter waiter(world_.wait_policy(), group_.abort());
@@ -228,7 +229,7 @@ std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, con
     return made;
   });
   const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
-  // In place, what is stored has just been read and lies in the caches: there is nothing to bypass.
+  // In place, the stored data has just been read and is in the caches: bypassing them gains nothing.
   const bool bypass = !operation.in_place && message * world.num_ranks() > options.bypass_above_bytes;
   return std::make_unique<DirectCollective>(std::move(lowered), plan.algorithm, operation, world, bypass);
 }

@@ -1,12 +1,12 @@
-// Runs plans on ranks that see each other's memory: sources of other ranks are read in place, several at once.
+// Runs plans on ranks that share memory: sources of other ranks are read in place, several at once.
 //
-// The plan is lowered to a Program (plan/lower.h) once. A run publishes where this rank's buffers lie, opens its gates
-// and interprets its lanes side by side: wait until other lanes have come far enough, one pass over memory, count.
+// The plan is lowered to a Program (plan/lower.h) once. A run publishes the addresses of this rank's buffers and
+// interleaves its lanes: wait until other lanes have done enough instructions, one pass over memory, count.
 //
-// Two protocols, both made by lowering passes and decided by sizes and by the deadlock check, never by an algorithm's
-// name. In place: peers read the user's buffers, and a rank leaves when they have. Staged: what is sent is first copied
-// to scratch, and a rank leaves at once; scratch is used in turn by even and odd calls, so that a rank may run one call
-// ahead of those who still read.
+// Two protocols, both made by lowering passes and chosen by sizes and by the deadlock check, never by an algorithm's
+// name. In place: peers read the user's buffers, and a rank leaves when they have. Staged: data to send is first copied
+// to scratch, and a rank leaves at once; even and odd calls alternate between two scratch areas, so that a rank may run
+// one call ahead of ranks that still read.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,15 @@
 namespace lockstep::executors {
 
 struct DirectOptions {
-  std::int64_t stage_below_bytes = 16 << 10;  // of what one rank sends at most in a chunk: stage, else in place
-  std::int64_t segment_bytes = 128 << 10;     // passes are cut into pieces of about this size
-  // Bytes of all ranks' messages together: data that a pass stores for several ranks bypass the caches, where they
-  // would not stay.
+  // most bytes that one rank sends in a chunk: below this stage, else in place
+  std::int64_t stage_below_bytes = 16 << 10;
+  std::int64_t segment_bytes = 128 << 10;  // passes are cut into pieces of about this size
+  // Bytes of all ranks' messages together, above which data that a pass stores for several ranks bypasses the caches,
+  // as it would not stay in them.
   std::int64_t bypass_above_bytes = 3 << 20;
 };
 
-// The plan must have passed the checker (out of place; what in-place runs need is found out here).
+// The plan must have passed the checker (out of place; adaptations for in-place runs are made here).
 std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                                      transports::LocalWorld& world, const DirectOptions& options);
 

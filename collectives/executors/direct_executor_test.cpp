@@ -5,7 +5,7 @@
 namespace lockstep::executors {
 namespace {
 
-// The other numbers up to 17 are in direct_executor_many_ranks_test.cpp: too slow for the thread sanitizer.
+// The other numbers of ranks up to 17 are in direct_executor_many_ranks_test.cpp: too slow for the thread sanitizer.
 TEST(DirectExecutor, EveryAlgorithmGivesExactBits) {
   for (int ranks : {1, 2, 3, 4, 5, 8}) EXPECT_EQ(run_cases(ranks, all_algorithms(1000, {})), "");
 }
@@ -51,11 +51,11 @@ TEST(DirectExecutor, EmulatedLinksReachAcrossProcesses) {
 struct LinkCase {
   Sharing sharing = Sharing::threads;
   int absent_rank = -1;    // never calls
-  int throwing_rank = -1;  // fails when the call is under way
+  int throwing_rank = -1;  // fails during the call
   std::chrono::milliseconds deadline{60'000};
 };
 
-// An all-reduce of two 50 ms messages each way. What went wrong, and how long it took.
+// An all-reduce of two 50 ms messages each way. Returns the error text and the duration in us.
 std::pair<std::string, double> all_reduce_over_slow_links(const LinkCase& c) {
   LocalOptions options;
   options.num_ranks = 3;

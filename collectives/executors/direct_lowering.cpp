@@ -19,7 +19,7 @@ std::int64_t longest_block(const collectives::Operation& operation) {
   return *std::max_element(operation.matrix->counts.begin(), operation.matrix->counts.end());
 }
 
-// Blocks of an all_to_all_v that have no elements need no step: not even an empty message's latency. The plans of its
+// Blocks of an all_to_all_v without elements need no step: not even the latency of an empty message. The plans of its
 // algorithms send each block straight to its destination, in one lane.
 Plan without_empty_blocks(Plan plan, const collectives::CountMatrix& counts) {
   for (int rank = 0; rank < plan.num_ranks; ++rank) {
@@ -34,7 +34,7 @@ Plan without_empty_blocks(Plan plan, const collectives::CountMatrix& counts) {
   return plan;
 }
 
-// A plan that gives the right result when input and output overlap.
+// Returns a plan that gives the right result when input and output overlap.
 Plan made_fit_for_in_place(const Plan& plan) {
   if (plan::check(plan, {.capacity = plan::kUnbounded, .in_place = true}).ok()) return plan;
   return plan::stage_input(plan);

@@ -1,4 +1,4 @@
-// Which lowering the direct executor takes: decided by what the checker and the deadlock search say of the plan.
+// Chooses the lowering for the direct executor, by the results of the checker and of the deadlock search on the plan.
 #pragma once
 
 #include "collectives/executors/direct_executor.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::executors {
 
-// Throws Error(internal) if no lowering of the plan runs to its end, which no checked plan should bring about.
+// Throws Error(internal) if every lowering of the plan deadlocks, which must not happen for a checked plan.
 plan::Program lower_for_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                const DirectOptions& options);
 

@@ -1,6 +1,6 @@
-// Programs are run by the slowest of engines: one instruction at a time, in orders drawn at random or as unfair as
-// possible, ranks entering late. Two instructions that the waits leave unordered and that touch the same bytes give
-// another result in some order.
+// A slow engine runs programs one instruction at a time, in random orders or as unfairly as possible, with ranks
+// entering late. If the waits leave two instructions unordered that access the same bytes, some order gives a different
+// result.
 #include "collectives/executors/direct_lowering.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class SlowEngine {
     for (int rank = 0; rank < num_ranks; ++rank) add_rank(rank);
   }
 
-  // Elements that are wrong in the end; -1 if it does not end.
+  // Returns the number of wrong elements at the end; -1 if it does not end.
   std::int64_t run(Order order, std::mt19937& random) {
     for (std::vector<Move> moves = possible_moves(); !moves.empty(); moves = possible_moves()) {
       std::size_t pick = 0;
@@ -175,7 +175,7 @@ TEST(DirectLowering, GivesTheSameResultInEveryOrder) {
   }
 }
 
-// The engine must see what it is there for: without its waits a program gives wrong results.
+// Tests the engine itself: a program without its waits must give wrong results.
 TEST(DirectLowering, AProgramWithoutWaitsIsFoundOut) {
   const algorithms::Choice ring = algorithms::parse_choice(collectives::Kind::all_reduce, "ring");
   const Operation operation{
@@ -190,7 +190,8 @@ TEST(DirectLowering, AProgramWithoutWaitsIsFoundOut) {
   EXPECT_GT(SlowEngine(program, operation, 4).run(Order::first_ranks_first, random), 0);
 }
 
-// A two-shot all-reduce of large messages is one pass a rank: p sources, p destinations, and waits for the others'.
+// A two-shot all-reduce of large messages is one pass per rank: p sources, p destinations, and waits for the other
+// ranks'.
 TEST(DirectLowering, TwoShotBecomesOnePassARank) {
   const algorithms::Choice choice = algorithms::parse_choice(collectives::Kind::all_reduce, "two_shot");
   const Operation operation{

@@ -1,4 +1,4 @@
-// For tests: one rank's side of running a plan over a transport with exact inputs, and the cases that every transport
+// For tests: one rank's part of running a plan over a transport with exact inputs, and the cases that every transport
 // has to pass.
 #pragma once
 
@@ -29,7 +29,7 @@ inline collectives::Operation make_operation(collectives::Kind kind, int num_ran
   return operation;
 }
 
-// A rank's input and output, apart or as the collective wants them in place.
+// A rank's input and output, separate, or overlapping as the collective requires in place.
 class RankBuffers {
  public:
   RankBuffers(const collectives::Operation& operation, int num_ranks, int rank) {
@@ -55,7 +55,7 @@ class RankBuffers {
   std::byte* output_;
 };
 
-// Runs a collective some times, without a barrier between; returns how many elements were wrong in all.
+// Runs a collective several times without a barrier in between; returns the total number of wrong elements.
 inline std::int64_t count_wrong_results(collectives::Collective& collective, const collectives::Operation& operation,
                                         int num_ranks, int rank, std::uint64_t rounds = 3) {
   RankBuffers buffers(operation, num_ranks, rank);
@@ -70,8 +70,8 @@ inline std::int64_t count_wrong_results(collectives::Collective& collective, con
   return wrong;
 }
 
-// Calls use(plan, operation, options) for every algorithm of the catalogue that takes so many ranks: roots at both
-// ends, in place and out of place, counts below the rank count, segments that divide nothing.
+// Calls use(plan, operation, options) for every algorithm of the catalogue that supports this number of ranks: roots at
+// both ends, in place and out of place, counts below the number of ranks, segments that divide no message evenly.
 template <class Use>
 void for_each_message_case(int num_ranks, const Use& use) {
   for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
@@ -82,7 +82,7 @@ void for_each_message_case(int num_ranks, const Use& use) {
       const plan::Plan plan = algorithms::make_plan(choice, num_ranks, root);
       for (std::int64_t count : {0, 1, 3, 1001}) {
         for (bool in_place : {false, true}) {
-          // all_to_all_v has no place for its input in its output, as the sizes of their blocks differ.
+          // all_to_all_v cannot run in place, as its input and output blocks differ in size.
           if (in_place && algorithm.kind == collectives::Kind::all_to_all_v) continue;
           collectives::Operation operation = make_operation(algorithm.kind, num_ranks, count);
           operation.root = root;
@@ -97,7 +97,7 @@ void for_each_message_case(int num_ranks, const Use& use) {
   }
 }
 
-// The same for every dtype and operation, by one algorithm of each collective.
+// The same for every dtype and reduction, by one algorithm of each collective.
 template <class Use>
 void for_each_message_type(int num_ranks, const Use& use) {
   for (collectives::Kind kind : collectives::all_kinds()) {

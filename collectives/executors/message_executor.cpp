@@ -30,7 +30,7 @@ class TransportPort {
         scratch_(at(program.scratch_bytes)) {}
 
   void begin(const void* input, void* output) {
-    // The input is only ever written where it is the output.
+    // The input is only written where it is also the output.
     base_ = {static_cast<std::byte*>(const_cast<void*>(input)), static_cast<std::byte*>(output), scratch_.data()};
   }
 

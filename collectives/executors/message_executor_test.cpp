@@ -25,7 +25,7 @@ using collectives::Operation;
 using transports::LoopbackWorld;
 using transports::Transport;
 
-// Runs body on a thread a rank; a rank that throws aborts the others. Returns the first failure's text.
+// Runs body on one thread per rank; a rank that throws aborts the others. Returns the first failure's text.
 std::string run_ranks(LoopbackWorld& world, int num_ranks, const std::function<void(Transport&)>& body) {
   std::mutex mutex;
   std::string failure;
@@ -52,7 +52,8 @@ struct MessageCase {
   MessageOptions options = {};
 };
 
-// One after the other on the same ranks, without a barrier between: a case finds what the one before it left.
+// Runs cases in sequence on the same ranks, without a barrier in between: a case finds the state that the one before
+// left.
 void expect_exact(int num_ranks, const std::vector<MessageCase>& cases, int capacity) {
   LoopbackWorld world(num_ranks, capacity, std::chrono::seconds(20));
   std::vector<std::atomic<std::int64_t>> wrong(cases.size());
@@ -77,7 +78,7 @@ void expect_exact(const plan::Plan& plan, const Operation& operation, const Mess
   expect_exact(plan.num_ranks, {{std::make_shared<const plan::Plan>(plan), operation, options}}, capacity);
 }
 
-// Keeps the plan of the case before, which most cases have, too.
+// Keeps the plan of the previous case, which most cases share.
 class Cases {
  public:
   void add(const plan::Plan& plan, const Operation& operation, const MessageOptions& options) {
@@ -100,7 +101,7 @@ TEST_P(MessageExecutor, EveryAlgorithmIsExactUnderEveryBuffering) {
   const int num_ranks = GetParam();
   std::map<int, Cases> of_capacity;
   for_each_message_case(num_ranks, [&](const auto& plan, const auto& operation, const auto& options) {
-    const int capacity = operation.count == 1001 ? 0 : 1;  // rendezvous where there are segments
+    const int capacity = operation.count == 1001 ? 0 : 1;  // rendezvous if there are segments
     of_capacity[capacity].add(plan, operation, options);
     if (operation.count == 1001 && num_ranks <= 5) of_capacity[100].add(plan, operation, options);
   });
@@ -117,7 +118,7 @@ TEST(MessageExecutorTypes, EveryTypeAndOperationIsExact) {
   expect_exact(3, cases.all(), 1);
 }
 
-// Two ranks that overwrite what they send: under rendezvous one of them must receive elsewhere first.
+// Two ranks overwrite the data that they send: under rendezvous one of them must first receive into other memory.
 TEST(MessageExecutorFlow, SwapsInPlaceUnderRendezvous) {
   plan::PlanBuilder builder(collectives::Kind::send_recv, 2, 0, 1);
   for (int rank : {0, 1}) {
@@ -130,15 +131,15 @@ TEST(MessageExecutorFlow, SwapsInPlaceUnderRendezvous) {
   for (int capacity : {0, 1}) expect_exact(plan, operation, {.segment_bytes = 1024}, capacity);
 }
 
-// Rank 1 asks for rank 2's message first, which depends on what rank 0 does after its slot is overwritten: the send of
-// rank 0 must leave from a copy.
+// Rank 1 receives rank 2's message first, which depends on work of rank 0 after its slot is overwritten: rank 0 must
+// send from a copy.
 TEST(MessageExecutorFlow, BuffersASendThatItsReceiverWantsLate) {
   plan::PlanBuilder builder(collectives::Kind::broadcast, 3, 0, 1);
   const int slot = builder.take_scratch(2);
   builder.copy(0, plan::output(0), plan::input(0));
   builder.copy(0, plan::scratch(slot), plan::input(0));
   builder.send(0, 1, plan::scratch(slot));
-  builder.copy(0, plan::scratch(slot), plan::output(0));  // overwrites what is under way
+  builder.copy(0, plan::scratch(slot), plan::output(0));  // overwrites data in flight
   builder.send(0, 2, plan::scratch(slot));
   builder.recv(2, 0, plan::output(0));
   builder.send(2, 1, plan::output(0));

@@ -4,7 +4,7 @@
 
 namespace lockstep::executors {
 
-// The cell that begins at `at`.
+// Splits at `at`; returns the cell that begins there.
 Hazards::Cells::iterator Hazards::split(std::int64_t at) {
   const auto it = std::prev(cells_.upper_bound(at));
   return it->first == at ? it : cells_.emplace_hint(std::next(it), at, it->second);

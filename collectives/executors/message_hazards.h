@@ -1,4 +1,5 @@
-// Which earlier operations an operation has to wait for, because they touch the same memory and one of them writes it.
+// Finds the earlier operations that an operation has to wait for, because they access the same memory and one of them
+// writes it.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,10 @@
 
 namespace lockstep::executors {
 
-// Operations are told in an order in which it would be right to run them one after the other. Addresses are in any
-// unit, of one rank.
+// Operations are added in an order in which running them in sequence is right. Addresses are in any unit, of one rank.
 class Hazards {
  public:
-  // Operation `op` reads (writes) [begin, end): appends those that must be done before. May append one twice.
+  // Operation `op` reads (writes) [begin, end): appends the operations that must be done before. May append one twice.
   void read(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
   void write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
 
@@ -23,7 +23,7 @@ class Hazards {
   using Cells = std::map<std::int64_t, Cell>;
   Cells::iterator split(std::int64_t at);
 
-  Cells cells_{{INT64_MIN, {}}};  // by begin; each reaches to the next
+  Cells cells_{{INT64_MIN, {}}};  // by begin; each extends to the next
 };
 
 }  // namespace lockstep::executors

@@ -39,7 +39,7 @@ Action action_of(Op op) {
   return Action::reduce;
 }
 
-// The sizes of a plan's chunks for one operation.
+// Sizes of a plan's chunks for one operation.
 class Sizes {
  public:
   Sizes(const plan::Plan& plan, const collectives::Operation& operation)
@@ -57,16 +57,16 @@ class Sizes {
 
   const plan::StepIds& ids() const { return ids_; }
   const Step& step(int id) const { return step_at(plan_, ids_.place(id)); }
-  // The steps of a rank in an order that its lanes and `after` edges allow. Those that touch the same memory have the
-  // same order in all such orders, as the plan is checked.
+  // The steps of a rank in an order that its lanes and `after` edges allow. As the plan is checked, steps that access
+  // the same memory have the same order in all such orders.
   const std::vector<int>& steps_of(int rank) const { return steps_of_[at(rank)]; }
-  std::int64_t slot_elems() const { return slot_elems_; }  // of a scratch slot: the largest chunk there is
+  std::int64_t slot_elems() const { return slot_elems_; }  // of a scratch slot: the largest chunk
   bool completes(int id, int i) const { return contents_.at(id, i).complete; }
 
   std::int64_t elems(int id, int i) const { return plan::chunk_elems(plan_, operation_, contents_.at(id, i)); }
 
-  // Element ranges of a step's chunks, laid end to end, each of which is one piece of memory on all sides; both ends of
-  // a message find the same.
+  // Boundaries of segments in a step's chunks, laid end to end; each segment is contiguous memory on all sides, and
+  // both ends of a message compute the same boundaries.
   std::vector<std::int64_t> cuts(int id) const {
     const int message = messages_.of_step[at(id)];
     const int sender = message < 0 ? id : messages_.list[at(message)].send;
@@ -83,7 +83,7 @@ class Sizes {
   }
 
  private:
-  // Whether a step has scratch slots that its chunks do not fill, so that they do not lie end to end.
+  // True if a step has scratch slots that its chunks do not fill, so that they are not contiguous.
   bool apart(int id) const {
     const Step& s = step(id);
     const bool scratch = (plan::reads_src(s.op) && s.src.buffer == Buffer::scratch) ||
@@ -94,7 +94,7 @@ class Sizes {
     return false;
   }
 
-  // Whether some of its chunks become complete, and others do not.
+  // True if some of its chunks become complete, and others do not.
   bool mixed(int id) const {
     for (int i = 1; i < chunks_of(step(id)); ++i) {
       if (completes(id, i) != completes(id, 0)) return true;
@@ -113,7 +113,7 @@ class Sizes {
 
 class ProgramWriter {
  public:
-  // `copied`: [step id] sends that leave from a copy.
+  // `copied`: [step id] true for sends from a copy.
   ProgramWriter(const plan::Plan& plan, const collectives::Operation& operation, const Sizes& sizes, int rank,
                 const MessageLimits& limits, const std::vector<char>& copied)
       : plan_(plan),
@@ -124,7 +124,7 @@ class ProgramWriter {
         elem_bytes_(static_cast<std::int64_t>(core::size_of(operation.dtype))),
         input_offsets_(collectives::input_offsets(operation, plan.num_ranks, rank)),
         output_offsets_(collectives::output_offsets(operation, plan.num_ranks, rank)) {
-    // Addresses that only tell what overlaps. Apart from each other, but for the input in place.
+    // Addresses used only to find overlaps: disjoint, except for the input in place.
     address_ = {std::int64_t{1} << 56, 0, std::int64_t{1} << 57};
     if (operation.in_place) {
       const auto layout = collectives::in_place_layout(operation, plan.num_ranks, rank);
@@ -157,7 +157,7 @@ class ProgramWriter {
     }
   }
 
-  // Elements [begin, end) of a step's chunks laid end to end; `chunk` is one of those that they belong to.
+  // Adds elements [begin, end) of a step's chunks, laid end to end; `chunk` is one of the chunks that contain them.
   void add_segment(int id, int chunk, std::int64_t begin, std::int64_t end) {
     const Step& step = sizes_.step(id);
     MessageOp op;
@@ -173,7 +173,7 @@ class ProgramWriter {
     add_op(op);
   }
 
-  // A private copy of what will be sent.
+  // Adds a private copy of the data to send.
   Place add_copy(const MessageOp& send) {
     MessageOp copy = send;
     copy.action = Action::copy;
@@ -211,7 +211,7 @@ class ProgramWriter {
     return address_[at(static_cast<int>(place.buffer))] + place.offset_bytes;
   }
 
-  // Where element `elem` of a slice's chunks, laid end to end, lies.
+  // Address of element `elem` of a slice's chunks, laid end to end.
   Place place(int id, const Slice& slice, std::int64_t elem) const {
     int i = 0;
     for (; i + 1 < slice.count && elem >= sizes_.elems(id, i); ++i) elem -= sizes_.elems(id, i);
@@ -233,7 +233,7 @@ class ProgramWriter {
     return begin;
   }
 
-  // A ring of staging slots a lane, as many as receives may be posted.
+  // Allocates a ring of staging slots per lane, one for each receive that may be posted.
   void take_staging_slots() {
     for (const Queue& recvs : program_.recvs) {
       std::int64_t slot_bytes = 0;
@@ -281,7 +281,7 @@ std::vector<MessageProgram> write_programs(const plan::Plan& plan, const collect
   return programs;
 }
 
-// [step id] sends whose memory is written to later, so that something has to wait for them.
+// [step id] sends whose memory is written later, so that another operation has to wait for them.
 std::vector<char> overwritten_sends(const std::vector<MessageProgram>& programs, int num_steps) {
   std::vector<char> overwritten(at(num_steps), 0);
   for (const MessageProgram& program : programs) {
@@ -296,7 +296,8 @@ std::vector<char> overwritten_sends(const std::vector<MessageProgram>& programs,
 
 plan::Plan usable_plan(const plan::Plan& plan, const collectives::Operation& operation) {
   if (!operation.in_place) return plan;
-  const bool overlap_by_chunk = operation.kind != collectives::Kind::all_to_all_v;  // whose blocks differ in size
+  // for all_to_all_v blocks differ in size
+  const bool overlap_by_chunk = operation.kind != collectives::Kind::all_to_all_v;
   if (overlap_by_chunk && check(plan, {plan::kUnbounded, true}).ok()) return plan;
   return plan::stage_input(plan);
 }
@@ -308,7 +309,7 @@ std::vector<MessageProgram> make_message_programs(const plan::Plan& plan, const 
   std::vector<MessageProgram> programs =
       write_programs(plan, operation, sizes, limits, std::vector<char>(at(num_steps), 0));
   const std::vector<char> overwritten = overwritten_sends(programs, num_steps);
-  // Where no send holds anything up, the order in which the plan was checked is one in which this runs.
+  // If no operation waits for a send, the order in which the plan was checked runs to the end.
   if (std::count(overwritten.begin(), overwritten.end(), 1) == 0) return programs;
   if (!find_message_deadlock(programs, limits)) return programs;
   return write_programs(plan, operation, sizes, limits, overwritten);

@@ -1,7 +1,8 @@
-// A plan made ready for one rank over messages: operations of at most a segment each, and what each waits for.
+// A plan prepared for one rank over messages: operations of at most one segment each, and the operations that each
+// waits for.
 //
-// Lanes and `after` edges are gone: an operation waits for those that touch the same memory. What stays in order are
-// the sends of a channel, which is first-in first-out, and the receives of a lane.
+// Lanes and `after` edges are gone: an operation waits for those that access the same memory. Two orders stay: that of
+// the sends of a channel, which is first-in first-out, and that of the receives of a lane.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,17 @@ namespace lockstep::executors {
 
 struct MessageLimits {
   std::int64_t segment_bytes;  // the largest message
-  int recv_window;             // receives that a lane posts ahead: as many staging slots
-  int send_window;             // sends that a lane may have under way to a peer
+  int recv_window;             // receives that a lane posts ahead: also its number of staging slots
+  int send_window;             // sends that a lane may have in flight to a peer
 };
 
-// A recv lands in its place; a recv_reduce lands in a staging slot.
+// A recv writes to its destination; a recv_reduce receives into a staging slot.
 enum class Action : std::uint8_t { send, recv, recv_reduce, copy, reduce };
 
 inline bool is_recv(Action action) {
   return action == Action::recv || action == Action::recv_reduce;
 }
-// Whether it is work on memory that is done as soon as it has nothing to wait for.
+// True for work on memory, which runs as soon as all operations that it waits for are done.
 inline bool runs_when_released(Action action) {
   return action != Action::send && action != Action::recv;
 }
@@ -37,14 +38,15 @@ struct Place {
 struct MessageOp {
   Action action = Action::copy;
   bool completes = false;  // the result has the contribution of every rank: an average divides here
-  int step_id = 0;         // of the step that it is a segment of
+  int step_id = 0;         // of the step that this is a segment of
   int peer = -1;
   int lane = 0;
-  int waits = 0;                 // operations to be done before; one more for a recv_reduce, whose message has to land
+  // operations to be done before; plus one for a recv_reduce, whose message has to arrive
+  int waits = 0;
   std::uint32_t first_next = 0;  // operations that wait for this one: next[first_next, first_next + num_next)
   std::uint32_t num_next = 0;
   std::int64_t bytes = 0;
-  std::int64_t staging_bytes = 0;  // where in scratch a recv_reduce lands
+  std::int64_t staging_bytes = 0;  // offset in scratch of the staging slot of a recv_reduce
   Place src;
   Place dst;
 };
@@ -57,23 +59,22 @@ struct MessageProgram {
   std::vector<int> next;
   std::vector<Queue> sends;        // a queue for each lane and peer
   std::vector<Queue> recvs;        // a queue for each lane
-  std::vector<int> first;          // copies and reductions that wait for nothing
+  std::vector<int> first;          // copies and reductions without waits
   std::int64_t scratch_bytes = 0;  // the plan's slots, copies of what is sent, staging slots
 };
 
-// The plan itself, or in place one that begins with a private copy of the input, where the plan needs it.
+// Returns the plan itself, or one that begins with a private copy of the input if the plan needs that in place.
 plan::Plan usable_plan(const plan::Plan& plan, const collectives::Operation& operation);
 
-// The program of every rank. The plan must have passed the checker for operation.in_place.
+// Makes the program of every rank. The plan must have passed the checker for operation.in_place.
 //
-// A step that overwrites what a send reads waits until the send is done. Where such waits could close a cycle (two
-// ranks that swap a buffer, over a transport that buffers nothing), all such sends leave from copies.
+// A step that overwrites memory that a send reads waits until the send is done. If such waits could form a cycle (two
+// ranks that swap a buffer, over a transport that buffers nothing), all such sends are made from copies.
 std::vector<MessageProgram> make_message_programs(const plan::Plan& plan, const collectives::Operation& operation,
                                                   const MessageLimits& limits);
 
-// Whether the programs get stuck over a transport in which a send ends only when its receive is posted. Which
-// operations can run does not depend on timing, and buffering only lets more of them run: if these end here, they end
-// always.
+// True if the programs deadlock over a transport in which a send ends only when its receive is posted. The set of
+// operations that can run does not depend on timing, and buffering only enlarges it: programs that end here always end.
 bool find_message_deadlock(const std::vector<MessageProgram>& ranks, const MessageLimits& limits);
 
 }  // namespace lockstep::executors

@@ -13,14 +13,14 @@
 namespace lockstep::executors {
 namespace {
 
-// Sends and posted receives of a channel that have not met: operations of the two ends.
+// Sends and posted receives of a channel that are not matched yet: operations of the two ends.
 struct Channel {
   std::deque<int> sends;
   std::deque<int> recvs;
 };
 using Channels = std::map<std::tuple<int, int, int>, Channel>;  // by from, to, lane
 
-// One rank without memory: notes what is done, round by round.
+// One rank without memory: logs its operations, round by round.
 class DryPort {
  public:
   using Request = int;  // the operation
@@ -43,7 +43,7 @@ class DryPort {
     met_[at(op)] = 1;
     (is_recv(op_at(op).action) ? round_.recvs : round_.sends).push_back(op);
   }
-  // The steps from here on are of the next round, if there was a message in this one.
+  // Steps from here on belong to the next round, if there was a message in this one.
   void close_round() {
     if (!round_.sends.empty() || !round_.recvs.empty()) rounds_.push_back(std::exchange(round_, {}));
   }
@@ -58,9 +58,9 @@ class DryPort {
   const MessageProgram& program_;
   const int rank_;
   Channels& channels_;
-  std::vector<char> met_;  // [op] messages that have
+  std::vector<char> met_;  // [op] true for matched messages
   MessageRounds rounds_;
-  MessageRound round_;  // the one that is being written
+  MessageRound round_;  // the round that is being built
 };
 
 class DryRun {
@@ -86,7 +86,7 @@ class DryRun {
   }
 
  private:
-  // Whether any message went.
+  // Returns whether any message moved.
   bool next_round() {
     for (auto& rank : ranks_) rank.start();
     bool moved = false;

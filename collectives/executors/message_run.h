@@ -1,8 +1,8 @@
-// How one rank works through its MessageProgram, whatever carries the messages: the executor does so over a transport
-// and memory (message_executor.cpp), a dry run over neither (message_rounds.cpp).
+// Runs one rank's MessageProgram, whatever carries the messages: the executor runs it over a transport and memory
+// (message_executor.cpp), a dry run over neither (message_rounds.cpp).
 //
-// Receives of a lane are posted ahead, in order, as far as the window and what lies in their places allow; sends start
-// in the order of their channel. What has landed is taken in order, so that results do not depend on timing.
+// Receives of a lane are posted ahead, in order, as far as the window and their destinations allow; sends start in the
+// order of their channel. Messages are processed in order, so that results do not depend on timing.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 namespace lockstep::executors {
 
 // A Port has
-//   Request                 names a message under way
-//   Request recv(int op)    posts the receive of program.ops[op]; recv_reduce lands in its staging slot
+//   Request                 identifies a message in flight
+//   Request recv(int op)    posts the receive of program.ops[op]; recv_reduce receives into its staging slot
 //   Request send(int op)
 //   bool done(Request)
-//   void work(int op)       what the operation does to memory; not called for plain sends and receives
+//   void work(int op)       runs the operation's work on memory; not called for plain sends and receives
 template <typename Port>
 class MessageRun {
  public:
-  // All three outlive this.
+  // All three outlive this object.
   MessageRun(const MessageProgram& program, const MessageLimits& limits, Port& port)
       : program_(program),
         send_window_(static_cast<std::size_t>(limits.send_window)),
@@ -36,7 +36,7 @@ class MessageRun {
     ready_.reserve(program.ops.size());
   }
 
-  // Before each call. Does the work that waits for nothing.
+  // Call it before each run. Does the work that has no waits.
   void begin() {
     waits_ = initial_waits_;
     ready_ = program_.first;
@@ -50,14 +50,14 @@ class MessageRun {
   }
   bool ended() const { return left_ == 0; }
 
-  // Starts all messages that can start; whether there were any.
+  // Starts all messages that can start; returns whether there were any.
   bool start() {
     bool moved = false;
     for (std::size_t l = 0; l < recvs_.size(); ++l) moved |= post(program_.recvs[l], recvs_[l]);
     for (std::size_t c = 0; c < sends_.size(); ++c) moved |= send(program_.sends[c], sends_[c]);
     return moved;
   }
-  // Takes all messages that have ended, and does the work that they let go; whether there were any.
+  // Completes all messages that have ended, and does the work that waited for them; returns whether there were any.
   bool take() {
     bool moved = false;
     for (std::size_t l = 0; l < recvs_.size(); ++l) moved |= land(program_.recvs[l], recvs_[l]);
@@ -65,7 +65,7 @@ class MessageRun {
     return moved;
   }
 
-  // A receive that is waited for; -1: none.
+  // A posted receive that has not ended; -1: none.
   int open_recv() const {
     for (std::size_t l = 0; l < recvs_.size(); ++l) {
       if (recvs_[l].landed != recvs_[l].posted) return program_.recvs[l][recvs_[l].landed];
@@ -80,19 +80,19 @@ class MessageRun {
   }
 
  private:
-  static constexpr int kDone = -1;  // in waits_
+  static constexpr int kDone = -1;  // value in waits_
 
   struct Flight {
     int op = -1;
     typename Port::Request request = {};
   };
-  // The sends of a lane to a peer.
+  // Sends of a lane to a peer.
   struct Sends {
-    std::size_t next = 0;           // in the queue: the next to be started
+    std::size_t next = 0;           // index in the queue of the next send to start
     std::vector<Flight> under_way;  // at most the window
   };
-  // The receives of a lane: all before `retired` are done, before `landed` have their bytes, before `posted` have been
-  // given to the port.
+  // Receives of a lane: those before `retired` are done, those before `landed` have arrived, those before `posted` have
+  // been posted.
   struct Recvs {
     std::size_t posted = 0;
     std::size_t landed = 0;
@@ -161,7 +161,7 @@ class MessageRun {
     for (std::uint32_t i = 0; i < op.num_next; ++i) release(program_.next[op.first_next + i]);
   }
 
-  // One thing less to wait for.
+  // The operation has one wait less.
   void release(int op) {
     if (--waits(op) == 0 && runs_when_released(action(op))) ready_.push_back(op);
   }
@@ -184,7 +184,7 @@ class MessageRun {
   std::vector<int> waits_;    // [op]
   std::vector<Sends> sends_;  // as program_.sends
   std::vector<Recvs> recvs_;  // [lane]
-  std::vector<int> ready_;    // work on memory that nothing holds up
+  std::vector<int> ready_;    // work on memory that can run
   std::size_t left_ = 0;      // operations that are not done
 };
 

@@ -28,14 +28,15 @@ void PacedCall::enter(std::uint64_t call) {
 }
 
 std::int64_t PacedCall::entry_ns() const {
-  constexpr std::int64_t kMostNs = 100'000;  // that waking up may take, and that calls at once may lie apart
+  // allowed for waking up, and for the distance between calls that follow each other at once
+  constexpr std::int64_t kMostNs = 100'000;
   const std::int64_t now_ns = transports::now_ns();
   const std::int64_t late_ns = mine_.woken_ns - mine_.leaves_ns;
   const bool comes_at_once = mine_.woken_ns != 0 && now_ns - mine_.woken_ns <= kMostNs;
   return comes_at_once && late_ns <= kMostNs ? now_ns - late_ns : now_ns;
 }
 
-// The count acquires what the other ranks have noted, and the gate shows them when they leave. No rank is in the next
+// The count acquires what the other ranks have noted, and the counter tells them when to leave. No rank enters the next
 // call before that.
 void PacedCall::leave() {
   mine_.calls_done.store(call_, std::memory_order_release);
@@ -63,7 +64,7 @@ void PacedCall::play() {
   }
 }
 
-// The rank to blame if nobody ever plays the call.
+// Rank to name in the error if no rank plays the call.
 int PacedCall::late_peer() const {
   for (int peer = 0; peer < world_.num_ranks(); ++peer) {
     if (group_.board(peer).paced.calls_done.load(std::memory_order_acquire) < call_) return peer;
@@ -72,7 +73,7 @@ int PacedCall::late_peer() const {
 }
 
 void PacedCall::wait_for_stated_time() {
-  constexpr std::int64_t kLongestNapNs = 20'000'000;  // so that an abort is seen soon
+  constexpr std::int64_t kLongestNapNs = 20'000'000;  // so that an abort is noticed soon
   mine_.woken_ns = 0;
   for (std::int64_t now_ns = transports::now_ns(); now_ns < mine_.leaves_ns; now_ns = transports::now_ns()) {
     if (group_.abort().raised()) group_.abort().throw_raised();

@@ -1,10 +1,10 @@
-// One rank's side of calls over emulated links: their data are moved as fast as this machine does it, and the rank
-// leaves when it would have left on the stated links.
+// One rank's part of calls over emulated links: data moves as fast as this machine can, and the rank leaves when it
+// would have left on the specified links.
 //
-// Each rank notes when it entered and what its instructions cost its core. The last rank to be through plays the
-// program (program_time.h) and says when each leaves; they wait for that. What the machine takes for copies, waking up
-// and taking turns on few cores is thus hidden behind the links' time, as far as it is shorter, and never added up: a
-// rank that was woken late and comes to the next call at once has entered it when it would have.
+// Each rank notes when it entered and the time that its instructions cost its core. The last rank to finish plays the
+// program (program_time.h) and computes when each rank leaves; all wait for that time. So time that the machine spends
+// on copies, waking up and sharing few cores is hidden behind the links' time, as far as it is shorter, and never
+// accumulates: a rank that wakes late and starts the next call at once is counted as having entered on time.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace lockstep::executors {
 
 class PacedCall {
  public:
-  // The arguments outlive this.
+  // The arguments outlive this object.
   PacedCall(transports::LocalWorld& world, const plan::Program& program, const ProgramTime& time,
             const std::string& label);
 
-  // Waits for all to enter: whoever began to work at once would keep its core from those who have yet to come, and so
-  // would make them late.
+  // Waits for all ranks to enter: a rank that began to work at once would take the core from ranks that have yet to
+  // enter, and so delay them.
   void enter(std::uint64_t call);
   // Does the work of an instruction, and notes its cost: this thread's time, as ranks may share cores.
   template <class Work>
@@ -36,7 +36,7 @@ class PacedCall {
     work();
     cost_ns = static_cast<std::int64_t>(part * static_cast<double>(transports::thread_time_ns() - begin_ns));
   }
-  // When all instructions are done. Returns at the stated time.
+  // Call it when all instructions are done. Returns at the computed time.
   void leave();
 
  private:

@@ -40,7 +40,7 @@ ProgramTime::ProgramTime(const plan::Program& program, std::int64_t element_byte
   for (int rank = 0; rank < program.num_ranks; ++rank) {
     for (int lane = 0; lane < program.num_lanes; ++lane) add_consequences(rank, lane);
   }
-  // Messages that become ready together are booked in the order in which their receivers want them.
+  // Messages that become ready together are sent in the order in which their receivers need them.
   std::stable_sort(consequences_.begin(), consequences_.end(), [](const Consequence& a, const Consequence& b) {
     return std::tie(a.of_node, a.index, a.source) < std::tie(b.of_node, b.index, b.source);
   });
@@ -69,7 +69,7 @@ void ProgramTime::add_consequences(int rank, int lane) {
   }
 }
 
-// One call: events in the order of time, those of one time in the order in which they became known.
+// One call: events in the order of time; those of equal time in the order in which they were added.
 class ProgramTime::Playing {
  public:
   Playing(const ProgramTime& time, std::span<const RankClock> ranks, const std::function<int(int)>& port,
@@ -108,7 +108,7 @@ class ProgramTime::Playing {
     std::int64_t time_ns;
     std::int64_t order;
     std::uint32_t node;
-    bool is_done;  // else its causes have all happened
+    bool is_done;  // else: its causes have all happened
     friend bool operator>(const Event& a, const Event& b) {
       return std::tie(a.time_ns, a.order) > std::tie(b.time_ns, b.order);
     }
@@ -168,7 +168,7 @@ class ProgramTime::Playing {
   std::int64_t num_events_ = 0;
   std::vector<std::int64_t> core_free_ns_;  // [rank]
   std::vector<std::int32_t> causes_left_;   // [node]
-  std::vector<std::int64_t> happens_ns_;    // [node] causes so far, then when it was done
+  std::vector<std::int64_t> happens_ns_;    // [node] latest cause so far, then the time when it was done
 };
 
 std::vector<std::int64_t> ProgramTime::play(std::span<const RankClock> ranks, const std::function<int(int rank)>& port,

@@ -16,7 +16,7 @@ using collectives::Kind;
 using collectives::Operation;
 
 constexpr std::int64_t kLatencyNs = 2000;
-constexpr transports::LinkSpec kLink{2, 1};  // a byte a nanosecond
+constexpr transports::LinkSpec kLink{2, 1};  // one byte per ns
 
 struct Case {
   plan::Plan plan;
@@ -75,7 +75,7 @@ TEST(ProgramTime, ALateRankDelaysTheOthersByAsMuch) {
   EXPECT_EQ(play(c, 0, {0, 0, 50'000, 0}), 50'000 + play(c));
 }
 
-// Every rank of a ring makes p - 1 sums, on the way; its copies are messages that land.
+// Every rank of a ring computes p - 1 sums in sequence; its copies are messages that arrive.
 TEST(ProgramTime, SumsCountAndLandingMessagesDoNot) {
   const Case reduce = case_of(Kind::all_reduce, "ring", 4, 4096, kInPlaceWhole);
   const ProgramTime time(reduce.program, 4);
@@ -85,10 +85,10 @@ TEST(ProgramTime, SumsCountAndLandingMessagesDoNot) {
   EXPECT_EQ(own, 3);
 }
 
-// No schedule beats the ports, or the latencies of the plan's longest chain of messages, whoever stores what where;
-// with costs neither. (Costs may make a call end earlier all the same: messages then come in another order, and a port
-// that serves them as they come is as anomalous as Graham's list schedules: Bounds on multiprocessing timing anomalies,
-// 1969.)
+// No schedule beats the ports, or the latencies of the plan's longest chain of messages, whichever rank stores what;
+// with costs neither. (Costs may still make a call end earlier: messages then come in another order, and a port that
+// serves them in order of arrival has the anomalies of Graham's list schedules: Bounds on multiprocessing timing
+// anomalies, 1969.)
 void expect_links_kept(const Case& c) {
   const auto counts = plan::count(c.plan, plan::contents_of(c.plan), c.operation);
   std::int64_t busiest = 0;

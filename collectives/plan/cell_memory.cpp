@@ -29,8 +29,8 @@ CellMemory::CellMemory(const Plan& plan, const collectives::Operation& operation
     const auto alias = in_place_alias(plan_.kind, plan_.num_ranks, plan_.root, rank);
     memory.alias_shift = (alias.output_block - alias.input_block) * plan_.chunks_per_block;
   }
-  // Cells of scratch have a fixed place each, with room for the longest: were they packed, cells of chunks that lie in
-  // the same slot one after the other would overlap by an element, and waits are counted by cells.
+  // Cells of scratch have a fixed address each, with room for the longest: if they were packed, cells of chunks that
+  // use the same slot one after the other would overlap by an element, and waits are counted by cells.
   constexpr std::int64_t kLine = 64;
   const std::int64_t parts = static_cast<std::int64_t>(plan_.chunks_per_block) * segments_;
   const std::int64_t longest_cell = (longest_block + parts - 1) / parts;

@@ -1,5 +1,5 @@
-// The memory of all ranks while a plan is being lowered: who wrote and reads each cell, what each chunk holds, and
-// where both lie. A cell is a segment of a chunk.
+// The memory of all ranks while a plan is being lowered: writers and readers of each cell, contents of each chunk, and
+// the addresses of both. A cell is a segment of a chunk.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace lockstep::plan {
 
-// An instruction of the program to be.
+// An instruction of the program that is being built.
 struct Ref {
   int rank = -1;
   int lane = -1;
@@ -23,12 +23,13 @@ struct Ref {
 
 // A segment of a chunk in one rank's memory.
 struct Cell {
-  Ref writer;  // rank -1: as it was at the start
-  Ref landed;  // the instruction after which this rank has it: the writer, or its wait for what was pushed
+  Ref writer;  // rank -1: initial content
+  Ref landed;  // the instruction after which this rank may read it: the writer, or its wait for pushed data
   std::vector<Ref> readers;  // since it was written
 };
 
-// The content of a chunk: which piece of which block (that gives its size), and how many ranks have contributed.
+// Content of a chunk: the piece of a block that it is (which gives its size), and the number of ranks that have
+// contributed.
 struct Content {
   std::int64_t block_elems = 0;
   int chunk_in_block = 0;
@@ -39,14 +40,14 @@ class CellMemory {
  public:
   CellMemory(const Plan& plan, const collectives::Operation& operation, int segments);
 
-  // `index`: chunk * segments + segment. In place, an input cell that is an output cell too is that one.
+  // `index`: chunk * segments + segment. In place, an input cell that is also an output cell is the same cell.
   Cell& cell(int rank, Buffer buffer, int index);
   Content& content(int rank, Buffer buffer, int chunk);
-  // Where a cell of the slice lies, if its chunk holds `held`.
+  // Place of a cell of the slice, if its chunk holds `held`.
   Place place(int rank, const Slice& slice, int cell_in_slice, const Content& held) const;
-  // Elements of cells of a slice whose chunks hold `contents`.
+  // Elements in cells of a slice whose chunks hold `contents`.
   std::int64_t elems(const std::vector<Content>& contents, CellRange cells) const;
-  std::int64_t scratch_bytes() const;  // that a rank needs
+  std::int64_t scratch_bytes() const;  // per rank
 
  private:
   struct RankMemory {

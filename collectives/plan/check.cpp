@@ -46,7 +46,7 @@ void run_parts(const Plan& plan, const CheckOptions& options, Contents& contents
   check_run(plan, ids, messages, locations, options, contents, problems);
 }
 
-// "send input[3] -> 1: " in front of what is wrong with that step.
+// Puts the step's text, as in "send input[3] -> 1: ", in front of each problem.
 void name_steps(const Plan& plan, std::vector<Problem>& problems) {
   for (Problem& problem : problems) {
     if (problem.where.step >= 0) problem.what = to_text(step_at(plan, problem.where)) + ": " + problem.what;

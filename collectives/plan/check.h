@@ -1,10 +1,10 @@
-// Proves a plan right by running it on symbols: every chunk is a name (whose input chunk, or which chunk of the
+// Proves a plan right by running it on symbols: every chunk is a name (a rank's input chunk, or a chunk of the
 // reduction) with the set of ranks that contributed to it.
 //
-// A plan passes if, whatever the timing: no step leaves its buffers or reads what nothing was written to; the input is
-// not written; every send meets one receive of its size; nothing waits for ever; accesses of two lanes that conflict
-// are ordered; and every output block ends as collectives::origin_of() says. docs/plan_format.md has the reasons why
-// running it once is enough, and what this does not prove.
+// A plan passes if, whatever the timing: no step leaves its buffers or reads memory that was never written; the input
+// is not written; every send is matched by one receive of its size; nothing waits forever; accesses of two lanes that
+// conflict are ordered; and every output block ends as collectives::origin_of() says. docs/plan_format.md has the
+// reasons why running it once is enough, and what this does not prove.
 #pragma once
 
 #include <limits>
@@ -16,14 +16,15 @@
 
 namespace lockstep::plan {
 
-// A capacity: sends copy nothing and never wait; the receiver reads the sender's slice when its recv runs, and a step
-// that would write to memory that a receiver has yet to read waits for it.
+// Capacity: sends copy nothing and never wait; the receiver reads the sender's slice when its recv runs, and a step
+// that would overwrite memory that a receiver has yet to read waits for it.
 inline constexpr int kReadInPlace = 0;
-// A capacity: sends never wait. Executors copy what they cannot read in place, so a plan that passes so runs on all.
+// Capacity: sends never wait. Executors copy data that they cannot read in place, so a plan that passes with it runs on
+// all.
 inline constexpr int kUnbounded = std::numeric_limits<int>::max();
 
 struct CheckOptions {
-  // Messages that may be under way in each (from, to, lane) channel before the next send waits; kReadInPlace and
+  // Messages that may be in flight in each (from, to, lane) channel before the next send waits; kReadInPlace and
   // kUnbounded are special.
   int capacity = 1;
   // Input and output of each rank overlap as collectives::in_place_alias() says.
@@ -31,13 +32,12 @@ struct CheckOptions {
 };
 
 struct Problem {
-  StepPlace where;   // parts that do not apply are -1
-  std::string what;  // one line, without the place
+  StepPlace where;   // -1 for parts that do not apply
+  std::string what;  // one line, without the location
   std::string text() const;
 };
 
-// The content of one chunk of a step: the chunk that a send reads and that every other step has written when it is
-// done.
+// Content of one chunk of a step: the chunk that a send reads, or that any other step has written when it is done.
 struct Moved {
   int origin = -1;       // rank whose input it is from; -1 in collectives that reduce
   int chunk = -1;        // chunk index in that input
@@ -45,7 +45,7 @@ struct Moved {
   friend bool operator==(const Moved&, const Moved&) = default;
 };
 
-// The data that every step of a right plan moves; this tells executors the size of every chunk.
+// Chunks that every step of a right plan moves; executors get the size of every chunk from it.
 class Contents {
  public:
   Contents() = default;
@@ -65,15 +65,15 @@ class Contents {
 };
 
 struct CheckResult {
-  std::vector<Problem> problems;  // the first few
+  std::vector<Problem> problems;  // the first eight at most
   Contents contents;              // only if ok
   bool ok() const { return problems.empty(); }
-  std::string text() const;  // "ok", or the problems, one a line
+  std::string text() const;  // "ok", or one problem per line
 };
 
 CheckResult check(const Plan& plan, const CheckOptions& options = {});
 
-// The contents of a plan that must be right: a bug of ours if check() finds a problem.
+// Contents of a plan that must be right: LOCKSTEP_CHECK fails if check() finds a problem.
 Contents contents_of(const Plan& plan, const CheckOptions& options = {});
 
 // Chunks of a step: the count of the slice that it reads or writes.

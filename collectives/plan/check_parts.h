@@ -1,4 +1,4 @@
-// The parts of check(), in the order in which they run; each assumes that those before found nothing.
+// Parts of check(), in the order in which they run; each assumes that the earlier ones found nothing.
 #pragma once
 
 #include <string>
@@ -24,11 +24,12 @@ class Problems {
   std::vector<Problem> list_;
 };
 
-// Numbers in range: buffers, peers, `after`, counts that agree, operations that the collective has.
+// Checks that numbers are in range: buffers, peers, `after`, counts that agree, operations that the collective has.
 void check_shape(const Plan& plan, Problems& problems);
-// Every message has two ends of the same size.
+// Checks that every message has two ends of the same size.
 void check_messages(const Plan& plan, const StepIds& ids, const Messages& messages, Problems& problems);
-// Steps of different lanes of a rank that touch the same memory, one of them writing, are ordered by lanes and `after`.
+// Checks that steps of different lanes of a rank that access the same memory, one of them writing, are ordered by lanes
+// and `after`.
 void check_races(const Plan& plan, const StepIds& ids, const Locations& locations, Problems& problems);
 // Runs the plan on symbols and compares the outputs. Fills `contents`.
 void check_run(const Plan& plan, const StepIds& ids, const Messages& messages, const Locations& locations,

@@ -1,5 +1,5 @@
-// Vector clocks over the lanes of one rank: clock[l] is how many steps of lane l are known to be done before a step
-// begins. Only lane order and `after` count; when messages arrive deliberately does not.
+// Vector clocks over the lanes of one rank: clock[l] is the number of steps of lane l that are known to be done before
+// a step begins. Only lane order and `after` count; arrivals of messages deliberately do not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ class RankRaces {
     last_write_ = last_read_;
   }
 
-  // Takes the steps in an order that respects lanes and `after`: an earlier access that conflicts must be known to be
-  // done, and it is enough to ask for each lane's latest one.
+  // Visits the steps in an order that respects lanes and `after`: an earlier access that conflicts must be known to be
+  // done, and checking each lane's latest one is enough.
   void run() {
     for (bool moved = true; moved && !problems_.full();) {
       moved = false;

@@ -1,5 +1,6 @@
-// Runs a plan on symbols, each lane as far as it gets. One order of running stands for all: channels are first-in
-// first-out, and races were ruled out before, so what each step reads does not depend on timing (Kahn networks).
+// Runs a plan on symbols, each lane as far as it can go. One order of running is representative of all: channels are
+// first-in first-out, and races have been excluded before, so the data that each step reads does not depend on timing
+// (Kahn networks).
 #include <fmt/format.h>
 
 #include "collectives/plan/check_parts.h"
@@ -10,7 +11,7 @@
 namespace lockstep::plan {
 namespace {
 
-// Events beyond the steps: location l free to be written is num_steps + l.
+// Events in addition to the steps: location l becomes free to be written is num_steps + l.
 class SymbolicRun {
  public:
   SymbolicRun(const Plan& plan, const StepIds& ids, const Messages& messages, const Locations& locations,
@@ -47,7 +48,7 @@ class SymbolicRun {
     return first;
   }
 
-  // The event that a step has to wait for now; -1: it can run.
+  // Event that a step has to wait for now; -1: it can run.
   int awaited(int id) const {
     const StepPlace& where = ids_.place(id);
     const Step& step = step_at(plan_, where);
@@ -91,7 +92,7 @@ class SymbolicRun {
     return true;
   }
 
-  // Where the chunks of a step's message are: in the message, or still in the sender's memory.
+  // Finds the chunks of a step's message: in the message, or still in the sender's memory.
   void find_message_cells(int id, const Step& step) {
     cells_.clear();
     const int message = messages_.of_step[at(id)];
@@ -147,11 +148,11 @@ class SymbolicRun {
   int capacity_;
   Contents& contents_;
   Problems& problems_;
-  std::vector<int> first_cell_;  // [message], and one for the end
+  std::vector<int> first_cell_;  // [message], plus one for the end
   SymbolicMemory memory_;
   std::vector<int> unread_sends_;  // [location] if reads_in_place
   LaneRun lanes_;
-  std::vector<int> cells_;  // of the message of the step that is being run
+  std::vector<int> cells_;  // of the message of the current step
 };
 
 }  // namespace

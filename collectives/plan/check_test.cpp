@@ -20,7 +20,7 @@ void expect_problem(const Plan& plan, const std::string& part, const CheckOption
       << "wanted: " << part << "\nfound: " << problems_of(plan, options);
 }
 
-// Two ranks exchange their one chunk; what each test adds or changes is what it is about.
+// Two ranks exchange their one chunk; each test adds or changes the part that it is about.
 PlanBuilder two_ranks(Kind kind = Kind::all_gather) {
   return {kind, 2, 0, 1};
 }
@@ -67,7 +67,7 @@ TEST(Check, InPlaceAllToAllOverwritesWhatItHasToSend) {
   EXPECT_TRUE(check(direct_all_to_all_plan(Kind::all_to_all, 3), {1, true}).ok());  // sends were copied before
 }
 
-// Both sums would be written where the peer has yet to read.
+// Both sums would be written to memory that the peer has yet to read.
 TEST(Check, ReadingInPlaceFindsAnExchangeThatNeedsABuffer) {
   PlanBuilder plan = two_ranks(Kind::all_reduce);
   for (int r = 0; r < 2; ++r) {
@@ -90,7 +90,7 @@ TEST(Check, ReadingInPlaceHoldsBackAWriterUntilTheReaderCame) {
     plan.copy(r, scratch(0), input(0));
     plan.send(r, 1 - r, scratch(0));
     plan.recv(r, 1 - r, output(0));
-    plan.copy(r, scratch(0), output(0));  // waits for the peer's recv, and that one comes
+    plan.copy(r, scratch(0), output(0));  // waits for the peer's recv, which happens
   }
   EXPECT_EQ(problems_of(plan.finish("x"), {kReadInPlace, false}), "ok");
 }
@@ -230,7 +230,7 @@ TEST(Check, AMessageBetweenLanesOrdersNothing) {
     plan.copy(r, output(r), input(0), 0);
     plan.send(r, 1 - r, output(r), 0);
     plan.recv(r, 1 - r, output(1 - r), 0);
-    plan.copy(r, output(r), input(0), 1);  // would hold the same, but at a time that nothing decides
+    plan.copy(r, output(r), input(0), 1);  // would hold the same, but the time of this copy is undefined
   }
   expect_problem(plan.finish("x"), "race");
 }
@@ -251,7 +251,7 @@ TEST(Check, AfterInACycleIsADeadlock) {
   expect_problem(plan, "deadlock: waits (after) for lane 1 step 2, in a cycle");
 }
 
-// With 3 elements in 2 chunks, chunk 1 does not fit where chunk 0 goes.
+// With 3 elements in 2 chunks, chunk 1 does not fit into the place of chunk 0.
 TEST(Check, OutputPlacesHoldOnlyChunksOfTheirSize) {
   PlanBuilder plan(Kind::all_reduce, 1, 0, 2);
   plan.take_scratch(1);
@@ -283,7 +283,7 @@ TEST(Check, ContentsSayWhatEveryStepMoves) {
   const Contents ring = contents_of(ring_plan(3));
   EXPECT_EQ(ring.at(0, 0, 0, 0), (Moved{-1, 0, false}));  // send input[0]
   EXPECT_EQ(ring.at(0, 0, 1, 0), (Moved{-1, 2, false}));  // two of three ranks
-  EXPECT_EQ(ring.at(0, 0, 3, 0), (Moved{-1, 1, true}));   // here an average divides
+  EXPECT_EQ(ring.at(0, 0, 3, 0), (Moved{-1, 1, true}));   // an average divides here
   const Contents chain = contents_of(chain_plan(3, 1, 2));
   EXPECT_EQ(chain.at(0, 0, 1, 0), (Moved{1, 1, true}));
   EXPECT_THROW(contents_of(Plan{}), std::exception);

@@ -1,4 +1,4 @@
-// Where a block is cut into chunks: the one definition, for executors, counts and tests.
+// Boundaries of the chunks of a block: the one definition, for executors, counts and tests.
 #pragma once
 
 #include <cstdint>

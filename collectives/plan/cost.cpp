@@ -21,7 +21,7 @@ struct InLine {
   double since_us;
   int sent;  // messages that its lane has sent before
   int lane;
-  int rank;  // of the sender
+  int rank;  // sender
   int message;
   friend bool operator<(const InLine& a, const InLine& b) {
     return std::tie(a.since_us, a.sent, a.lane, a.rank) < std::tie(b.since_us, b.sent, b.lane, b.rank);
@@ -32,14 +32,14 @@ struct InLine {
 struct Station {
   bool sending = false;
   bool receiving = false;
-  std::set<InLine> outgoing;  // at most one of each lane
-  std::set<InLine> incoming;  // of all ranks, that are for this one
+  std::set<InLine> outgoing;  // at most one per lane
+  std::set<InLine> incoming;  // from all ranks to this one
   double core_free_us = 0;
 };
 
 struct Event {
   double time_us;
-  std::int64_t order;  // of making: equal times are taken in it, so that results do not depend on the queue
+  std::int64_t order;  // order of creation, which decides at equal times, so that results do not depend on the queue
   bool is_arrival;
   int id;  // message index, or step id
   friend bool operator>(const Event& a, const Event& b) {
@@ -99,7 +99,7 @@ class Simulation {
     return -1;
   }
 
-  // Whether it is done at once.
+  // Returns whether it is done at once.
   bool begin(int id) {
     const Op op = step_of(id).op;
     if (op == Op::send) post(messages_.of_step[at(id)]);
@@ -131,7 +131,7 @@ class Simulation {
     changed_.insert(from.rank);
   }
 
-  // Called when all is known that happens at this time. The first in line go first, if both their ports are free.
+  // Called when all events of this time are known. The first in line go first, if both their ports are free.
   void give_out_ports() {
     std::set<InLine> candidates;
     for (const int rank : changed_) {
@@ -180,9 +180,9 @@ class Simulation {
   std::int64_t num_events_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Station> stations_;        // [rank]
-  std::set<int> changed_;                // ranks with a port or a message in line that they had not before
+  std::set<int> changed_;                // ranks with a port or a message in line that is new since the last call
   std::vector<std::deque<int>> posted_;  // [lane id] messages that have not arrived
-  std::vector<int> sent_;                // [lane id] messages that have
+  std::vector<int> sent_;                // [lane id] messages that have been sent
   std::vector<char> arrived_;            // [message]
   LaneRun lanes_;
   Prediction prediction_;

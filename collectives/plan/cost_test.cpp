@@ -53,7 +53,7 @@ TEST(Cost, RotatedDirectAllToAllKeepsAllPortsBusy) {
   }
 }
 
-// Everybody sends to rank 0, whose port takes one at a time.
+// All ranks send to rank 0, whose port receives one message at a time.
 TEST(Cost, ManyToOneQueuesAtTheReceiver) {
   for (int p = 2; p <= 9; ++p) {
     PlanBuilder plan(Kind::gather, p, 0, 1);
@@ -63,17 +63,18 @@ TEST(Cost, ManyToOneQueuesAtTheReceiver) {
   }
 }
 
-// Two lanes share the rank's port and its core, but one lane's messages fly while the other's sums are made.
+// Two lanes share the rank's port and its core, but one lane's messages are in flight while the other's sums are
+// computed.
 TEST(Cost, LanesOverlapReductionWithMessages) {
   const double chunk = 64;
   const double message = kAlpha + chunk * kBeta;
   const double one_lane = time_us(ring_plan(4, 1), 16 * 8);
   const double two_lanes = time_us(ring_plan(4, 2), 16 * 8);
   EXPECT_EQ(one_lane, 6 * (kAlpha + 2 * chunk * kBeta) + 3 * 2 * chunk * kGamma);
-  EXPECT_EQ(two_lanes, 12 * message);  // all sums are hidden: the port never rests
+  EXPECT_EQ(two_lanes, 12 * message);  // all sums are hidden: the port is never idle
 }
 
-// A scatter to two ranks, a lane each: both have all their messages ready at once.
+// A scatter to two ranks, one lane each: both have all their messages ready at once.
 TEST(Cost, LanesTakeTurnsAtThePort) {
   const int k = 4;
   PlanBuilder builder(Kind::scatter, 3, 0, k);
@@ -95,7 +96,7 @@ TEST(Cost, LanesTakeTurnsAtThePort) {
   }
 }
 
-// Ranks 1 and 2 begin with rank 0, which takes rank 1 first. Rank 2's other lane need not wait for that: all ports are
+// Ranks 1 and 2 begin with rank 0, which serves rank 1 first. Rank 2's other lane need not wait for that: all ports are
 // busy all the time.
 TEST(Cost, BusyReceiverHoldsUpOneLaneOnly) {
   PlanBuilder plan(Kind::all_gather, 3, 0, 1);

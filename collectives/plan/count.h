@@ -1,4 +1,4 @@
-// The countable costs of a plan. docs/plan_format.md defines each; docs/metrics.md has the closed forms.
+// Costs of a plan that can be counted. docs/plan_format.md defines each; docs/metrics.md has the closed forms.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,17 @@ struct LinkCounts {
 };
 
 struct Counts {
-  // Messages on the longest chain of dependences: the latency terms if a rank's messages may overlap each other.
+  // Messages on the longest chain of dependences: latency terms if a rank's messages may overlap each other.
   int steps = 0;
   // Message times until the end if every rank sends one message at a time and receives one at a time.
   int rounds = 0;
   std::vector<RankCounts> ranks;  // [rank]
-  std::vector<LinkCounts> links;  // that carry something, by from, then to
-  // Each number's largest over the ranks.
+  std::vector<LinkCounts> links;  // links with traffic, by from, then to
+  // Each number's maximum over the ranks.
   RankCounts busiest() const;
 };
 
-// `contents` as check() gave them for this plan.
+// `contents` is check()'s result for this plan.
 Counts count(const Plan& plan, const Contents& contents, const collectives::Operation& operation);
 
 }  // namespace lockstep::plan

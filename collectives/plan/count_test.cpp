@@ -75,12 +75,12 @@ TEST(Count, ExchangeAndHalvingDoubling) {
     EXPECT_EQ(exchange.busiest().bytes_sent, lg * p * 4);
     const Counts halving = counts_of(halving_doubling_plan(p), floats(Kind::all_reduce, p));
     EXPECT_EQ(halving.steps, 2 * lg);
-    EXPECT_EQ(halving.rounds, 2 * (p - 1));  // a message a chunk
+    EXPECT_EQ(halving.rounds, 2 * (p - 1));  // one message per chunk
     EXPECT_EQ(halving.busiest().bytes_sent, 2 * (p - 1) * 4);
   }
 }
 
-// A chain's latency is p-1 hops; that a rank forwards one chunk at a time shows in the rounds.
+// A chain's latency is p-1 hops; the rounds show that a rank forwards one chunk at a time.
 TEST(Count, ChainStepsAndRounds) {
   for (int p = 2; p <= 6; ++p) {
     for (int k = 1; k <= 5; ++k) {

@@ -7,7 +7,7 @@
 namespace lockstep::plan {
 namespace {
 
-// Which steps other steps name in their `after`: [lane][step] of one rank.
+// Steps that other steps name in their `after`: [lane][step] of one rank.
 std::vector<std::vector<bool>> after_targets(const RankSteps& rank) {
   std::vector<std::vector<bool>> targets;
   for (const Lane& lane : rank.lanes) targets.emplace_back(lane.size(), false);
@@ -24,7 +24,7 @@ bool accumulates(const Step& step) {
          (step.op == Op::reduce && !overlap(step.src, step.dst));
 }
 
-// Cells of scratch do not lie end to end, as each has room for the longest.
+// Cells of scratch are not contiguous, as each has room for the longest.
 bool touches_scratch(const Plan& plan, const Step& step, const StepPlace& partner) {
   if (writes_dst(step.op) && step.dst.buffer == Buffer::scratch) return true;
   if (reads_src(step.op) && step.src.buffer == Buffer::scratch) return true;
@@ -33,8 +33,8 @@ bool touches_scratch(const Plan& plan, const Step& step, const StepPlace& partne
   return send.src.buffer == Buffer::scratch;
 }
 
-// Joins runs of writes that accumulate on one slice, with nothing between that reads it, and no step in the run but
-// the first that waits for another lane, and none but the last that is waited for.
+// Merges runs of writes that accumulate into one slice: nothing in between reads it, only the first step of the run
+// waits for another lane, and other steps wait only for the last.
 LaneGroups group_lane(const Lane& lane, const std::vector<bool>& is_target, bool fuse) {
   LaneGroups result;
   result.group_of_step.assign(lane.size(), -1);
@@ -42,7 +42,7 @@ LaneGroups group_lane(const Lane& lane, const std::vector<bool>& is_target, bool
   for (std::size_t i = 0; i < lane.size(); ++i) {
     const Step& step = lane[i];
     if (step.op == Op::send) {
-      // In place an input slice may be the destination itself; sends of input close a run to be safe.
+      // In place an input slice may be the destination itself; sends of input end a run to be safe.
       if (open && (overlap(step.src, result.groups.back().destination) || is_target[i])) open = false;
       continue;
     }

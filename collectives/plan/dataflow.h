@@ -1,5 +1,5 @@
-// The parts of lowering that need no dataflow: which send meets which receive, which steps of a lane become one pass,
-// and how many instructions each pass is cut into. All are functions of the plan alone.
+// Parts of lowering that need no dataflow analysis: the match of sends and receives, the steps of a lane that become
+// one pass, and the number of instructions that each pass is cut into. All are functions of the plan alone.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ namespace lockstep::plan {
 using Partners = std::vector<std::vector<std::vector<StepPlace>>>;
 Partners match_channels(const Plan& plan);
 
-// Steps of a lane that one pass does, in order: they build up `destination`.
+// Steps of a lane that become one pass, in order: they build up `destination`.
 struct Group {
   Slice destination;
   std::vector<int> steps;
-  int pieces_per_chunk;       // 0: pieces go across chunks, `segments` of them
+  int pieces_per_chunk;       // 0: pieces cross chunk boundaries, `segments` of them
   int first_instruction = 0;  // in the lane
   int num_instructions = 0;
 };
@@ -38,7 +38,7 @@ struct CellRange {
   int end;
 };
 CellRange piece_cells(const Group& group, int i);
-// The instruction, in the lane, that covers cell `i` of the group's slices.
+// Instruction, in the lane, that covers cell `i` of the group's slices.
 int instruction_of_cell(const Group& group, int i);
 
 bool overlap(const Slice& a, const Slice& b);

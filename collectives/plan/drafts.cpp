@@ -9,7 +9,7 @@
 namespace lockstep::plan {
 namespace {
 
-// The waits that say something new after those of earlier instructions of the lane, the strongest of each other lane.
+// Keeps waits that earlier instructions of the lane do not imply, the strongest of each other lane.
 class WaitFilter {
  public:
   WaitFilter(int rank, int lane) : rank_(rank), lane_(lane) {}

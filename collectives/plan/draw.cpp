@@ -18,7 +18,7 @@ std::string label_of(const Moved& moved) {
   return moved.origin < 0 ? fmt::format("{}", moved.chunk) : fmt::format("{}.{}", moved.origin, moved.chunk);
 }
 
-// "0-3,7": runs of consecutive chunks of one origin.
+// Runs of consecutive chunks of one origin: "0-3,7".
 std::string chunks_text(const Contents& contents, int step_id, int count) {
   std::string text;
   for (int i = 0; i < count;) {
@@ -37,7 +37,7 @@ std::string chunks_text(const Contents& contents, int step_id, int count) {
   return text;
 }
 
-// One element a chunk is enough: only rounds are asked for.
+// One element per chunk is enough: only rounds are needed.
 collectives::Operation smallest_operation(const Plan& plan) {
   collectives::Operation operation;
   operation.kind = plan.kind;

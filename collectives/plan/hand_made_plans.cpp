@@ -59,7 +59,7 @@ Plan halving_doubling_plan(int num_ranks) {
   PlanBuilder plan(Kind::all_reduce, num_ranks, 0, num_ranks);
   for (int r = 0; r < num_ranks; ++r) {
     plan.copy(r, output(0, num_ranks), input(0, num_ranks));
-    for (int half = num_ranks / 2; half >= 1; half /= 2) {  // keeps the half in which its own chunk lies
+    for (int half = num_ranks / 2; half >= 1; half /= 2) {  // keeps the half that contains its own chunk
       const int peer = r ^ half;
       for (int c = 0; c < half; ++c) plan.send(r, peer, output(peer / half * half + c));
       for (int c = 0; c < half; ++c) {

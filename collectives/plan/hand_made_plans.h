@@ -1,26 +1,26 @@
-// Plans written out for the tests of this folder: short, independent of the catalogue, and each there for a reason.
+// Plans written by hand for the tests of this folder: short, independent of the catalogue, each for a stated reason.
 #pragma once
 
 #include "collectives/plan/plan.h"
 
 namespace lockstep::plan {
 
-// Ring all-reduce, `lanes` rings side by side over their own chunks: chunks num_ranks * lanes. Needs capacity 1.
+// Ring all-reduce with `lanes` concurrent rings, each over its own chunks: num_ranks * lanes chunks. Needs capacity 1.
 Plan ring_plan(int num_ranks, int lanes = 1);
 
 // Pipelined chain broadcast from `root` in `chunks` messages.
 Plan chain_plan(int num_ranks, int root, int chunks);
 
-// Recursive doubling all-reduce of whole blocks; num_ranks a power of two. Sums alternate between output and scratch,
-// so that nobody overwrites what a peer may still read.
+// Recursive doubling all-reduce of whole blocks; num_ranks is a power of two. Sums alternate between output and
+// scratch, so that no rank overwrites data that a peer may still read.
 Plan exchange_plan(int num_ranks);
 
-// Recursive halving and doubling all-reduce, one message a chunk: both sides of a pair send half of what they have
-// before they receive. Needs capacity num_ranks / 2; num_ranks a power of two.
+// Recursive halving and doubling all-reduce, one message per chunk: both sides of a pair send half of their chunks
+// before they receive. Needs capacity num_ranks / 2; num_ranks is a power of two.
 Plan halving_doubling_plan(int num_ranks);
 
 // All-reduce in which lane 0 receives every peer's block into one scratch slot, again and again, and lane 1 adds it:
-// `after` edges in both directions keep the slot from being read too early or overwritten too early.
+// `after` edges in both directions keep the slot from being read or overwritten too early.
 Plan two_lane_plan(int num_ranks);
 
 // Every rank sends each peer its block; rank r begins with r+1.

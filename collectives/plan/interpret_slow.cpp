@@ -18,10 +18,10 @@ namespace {
 
 using Elements = std::vector<std::uint64_t>;
 
-// A chunk-sized place. Sums wrap around and inputs are random 64-bit numbers, so a wrong sum does not look right.
+// A chunk-sized place. Sums wrap around and inputs are random 64-bit numbers, so a wrong sum never looks right.
 struct Cell {
   Elements data;
-  std::int64_t fixed_size = -1;  // of input and output chunks; scratch takes what comes
+  std::int64_t fixed_size = -1;  // for input and output chunks; scratch takes any size
   bool written = false;
 };
 
@@ -243,9 +243,9 @@ class Engine {
   bool by_priority_;
   std::vector<Cell> cells_;
   std::vector<Rank> ranks_;
-  std::vector<LaneOf> lanes_;  // in the order in which they are asked whether they can run
+  std::vector<LaneOf> lanes_;                                         // in the order in which they are tried
   std::map<std::tuple<int, int, int>, std::deque<Parcel>> channels_;  // from, to, lane
-  std::map<std::pair<int, int>, Elements> inputs_;                    // rank, chunk: as they were at the start
+  std::map<std::pair<int, int>, Elements> inputs_;                    // rank, chunk: initial contents
 };
 
 }  // namespace

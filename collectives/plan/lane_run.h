@@ -1,5 +1,6 @@
-// Takes the steps of a plan in an order that it allows: each lane runs as far as it gets. The checker, the cost model
-// and dependence_order() are this with a meaning given to steps; interpret_slow.h, for tests, shares nothing with it.
+// Visits the steps of a plan in an order that it allows: each lane runs as far as it can go. The checker, the cost
+// model and dependence_order() are this with a meaning given to steps; interpret_slow.h, for tests, shares nothing with
+// it.
 //
 // A lane waits for an event. Event s, below the number of steps, is that step s is done; the caller may have others.
 #pragma once
@@ -14,7 +15,7 @@ namespace lockstep::plan {
 
 class LaneRun {
  public:
-  // `ids` outlives this.
+  // `ids` outlives this object.
   LaneRun(const StepIds& ids, int num_events)
       : ids_(ids),
         done_(at(ids.num_steps()), 0),
@@ -27,8 +28,8 @@ class LaneRun {
     }
   }
 
-  // Until no lane can go on. awaited(id): the event that a step has to wait for now, or -1. execute(id): runs it;
-  // whether it is done at once, or else by finish().
+  // Runs until no lane can go on. awaited(id): the event that a step has to wait for now, or -1. execute(id): runs it;
+  // returns whether it is done at once, else finish() completes it.
   template <typename Awaited, typename Execute>
   void run(const Awaited& awaited, const Execute& execute) {
     for (std::size_t i = 0; i < ready_.size(); ++i) run_lane(ready_[i], awaited, execute);
@@ -38,16 +39,16 @@ class LaneRun {
     ++next_[at(ids_.lane_of(id))];
     set_done(id);
   }
-  // Lets those go who wait for the event.
+  // Releases the lanes that wait for the event.
   void happen(int event) {
     for (int lane = first_waiter_[at(event)]; lane != kNobody; lane = next_waiter_[at(lane)]) ready_.push_back(lane);
     first_waiter_[at(event)] = kNobody;
   }
-  // No lane goes on any more.
+  // Stops all lanes.
   void stop() { ready_.clear(); }
 
   bool done(int id) const { return done_[at(id)] != 0; }
-  // The step at which a lane stands; -1: it has ended.
+  // The lane's next step; -1: it has ended.
   int stands_at(int lane) const { return next_[at(lane)] < ids_.lane_end(lane) ? next_[at(lane)] : -1; }
 
  private:
@@ -68,7 +69,7 @@ class LaneRun {
     happen(id);
   }
 
-  // Behind those who wait for it already.
+  // Appends the lane to those that already wait for it.
   void wait(int lane, int event) {
     int& first = first_waiter_[at(event)];
     (first == kNobody ? first : next_waiter_[at(last_waiter_[at(event)])]) = lane;
@@ -80,9 +81,9 @@ class LaneRun {
   std::vector<char> done_;         // [step id]
   std::vector<int> next_;          // [lane id] step id
   std::vector<int> first_waiter_;  // [event] lane id, head of a list
-  std::vector<int> last_waiter_;   // [event] its tail, where it has a head
+  std::vector<int> last_waiter_;   // [event] lane id, tail of the list if it has a head
   std::vector<int> next_waiter_;   // [lane id] rest of that list
-  std::vector<int> ready_;         // lane ids, first come first served
+  std::vector<int> ready_;         // lane ids, first in, first out
 };
 
 }  // namespace lockstep::plan

@@ -30,7 +30,7 @@ class Locations {
     }
     return r.scratch_begin + slice.first + i;
   }
-  // The output chunk that a location is; -1: none.
+  // The output chunk at a location; -1: none.
   int output_chunk(int location) const { return output_chunk_[at(location)]; }
 
  private:

@@ -28,7 +28,7 @@ struct Message {
 struct Operand {
   int rank;
   Slice slice;
-  const Message* message;  // if another rank's
+  const Message* message;  // set if another rank's
   std::vector<Content> contents;
 };
 
@@ -98,7 +98,7 @@ bool Lowering::ready(int rank, int lane) const {
   return issued_[at(send.rank)][at(send.lane)][at(send.step)];
 }
 
-// A send takes note of who wrote what it sends, and puts its receiver down as a reader.
+// A send notes the writers of the data that it sends, and adds its receiver to the readers.
 void Lowering::issue(const StepPlace& send) {
   const Step& step = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)];
   const StepPlace& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
@@ -153,12 +153,12 @@ Place Lowering::source_place(const Operand& operand, CellRange cells) const {
 }
 
 void add_wait(Draft& draft, const Ref& ref) {
-  if (ref.rank < 0) return;  // as it was at the start
+  if (ref.rank < 0) return;  // initial content
   draft.waits.push_back({ref.rank, ref.lane, static_cast<std::uint32_t>(ref.instruction) + 1});
 }
 
-// `writer`, whose draft this is, is about to write a rank's cells: it waits for whoever wrote or still reads them, and
-// becomes their writer; they are there for others once `landed` is done.
+// `writer`, whose draft this is, is about to write a rank's cells: it waits for their writers and remaining readers,
+// and becomes their writer; others may read them once `landed` is done.
 void Lowering::add_hazards(const Ref& writer, const Ref& landed, int rank, const Group& group, CellRange cells,
                            Draft& draft) {
   for (int i = cells.begin; i < cells.end; ++i) {
@@ -173,8 +173,8 @@ void Lowering::add_hazards(const Ref& writer, const Ref& landed, int rank, const
   }
 }
 
-// Whether a later instruction of `maker`'s own lane has read or written the cells that it would write: waits cannot put
-// the two in order.
+// True if a later instruction of `maker`'s own lane has read or written the cells that it would write: waits cannot
+// order the two.
 bool Lowering::used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells) {
   const auto is_later = [&](const Ref& ref) {
     return ref.rank == maker.rank && ref.lane == maker.lane && ref.instruction > maker.instruction;
@@ -186,8 +186,8 @@ bool Lowering::used_later_in_lane(const Ref& maker, int rank, const Group& group
   return false;
 }
 
-// A piece that the sender made in one pass, and that is received by a plain copy, is stored here by that very pass:
-// it saves reading it again. Messages keep to their links, as the pass must be the sender's own.
+// If the sender produced a piece in one pass, and a plain copy receives it, that same pass stores it here: this saves
+// reading it again. The pass must be the sender's own, so that messages stay on their links.
 bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& operand, int piece) {
   const CellRange cells = piece_cells(group, piece);
   const Ref maker = operand.message->writers[at(cells.begin)];
@@ -204,7 +204,7 @@ bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& op
   Draft draft;
   draft.pushed = true;
   draft.count = made.count;
-  draft.sources.push_back(source);  // what travels, for emulated links
+  draft.sources.push_back(source);  // the message, for emulated links
   add_wait(draft, maker);
   made.waits.push_back({self.rank, 0, 0});
   made.destinations.push_back(
@@ -269,7 +269,7 @@ void Lowering::do_step(int rank, int lane) {
   if (group.steps.back() == i) do_group(rank, lane, group);
 }
 
-// Until nobody reads this rank's input and output any more: the last reader in each lane of the others.
+// Waits until no rank reads this rank's input and output any more: the last reader in each lane of the others.
 std::vector<Wait> Lowering::exit_waits(int rank) {
   std::map<std::pair<int, int>, std::uint32_t> last;
   const auto& lanes = plan_.ranks[at(rank)].lanes;

@@ -20,7 +20,7 @@ std::uint64_t channel_key(const Plan& plan, int lanes, int from, int to, int lan
          static_cast<std::uint64_t>(lane);
 }
 
-// The sends, or the receives, in the order of their channels and in program order within each.
+// Sends, or receives, in the order of their channels and in program order within each.
 std::vector<End> ends_of(const Plan& plan, const StepIds& ids, bool sends) {
   std::vector<End> ends;
   const int lanes = num_lanes(plan);

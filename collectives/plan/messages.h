@@ -1,4 +1,4 @@
-// Which send meets which receive: a static fact of a plan, because every (from, to, lane) is a first-in first-out
+// The match of sends and receives: a static property of a plan, because every (from, to, lane) is a first-in first-out
 // channel and the steps of a lane run in order.
 #pragma once
 
@@ -10,9 +10,9 @@
 namespace lockstep::plan {
 
 struct Message {
-  int send = -1;     // step id; -1: nobody sends what is received
-  int recv = -1;     // step id; -1: nobody receives what is sent
-  int position = 0;  // how many messages went before it through the same channel
+  int send = -1;     // step id; -1: the receive has no send
+  int recv = -1;     // step id; -1: the send has no receive
+  int position = 0;  // number of earlier messages in the same channel
 };
 
 struct Messages {

@@ -102,7 +102,7 @@ class Mutator {
     });
   }
 
-  // Steps that waited for a later step of the lane still wait for it; those that waited for this one, for the one
+  // Steps that waited for a later step of the lane still wait for it; those that waited for this one wait for the one
   // before.
   void drop(Plan& plan) {
     Lane& lane = lane_in(plan, where_);

@@ -19,12 +19,12 @@ struct Mutant {
 // for copy or copy for reduce, another count, the step dropped, swapped with the next one, or without its `after`.
 void for_each_mutant(const Plan& plan, const std::function<void(const Mutant&)>& visit);
 
-// The verdicts of the checker and of the slow interpreter on all mutants of a plan.
+// Verdicts of the checker and of the slow interpreter on all mutants of a plan.
 struct MutantTally {
   int mutants = 0;
   int rejected = 0;                 // by the checker
   int harmful = 0;                  // wrong in at least one of the random orders tried
-  std::vector<std::string> missed;  // harmful, and yet accepted: must be empty
+  std::vector<std::string> missed;  // harmful, but accepted: must be empty
 };
 
 // Tries `orders` random orders of each mutant.

@@ -1,4 +1,4 @@
-// Mutants of correct plans: all that change the result, in any order of running, must be rejected by the checker.
+// Mutants of correct plans: the checker must reject all that change the result, in any order of running.
 #include "collectives/plan/mutate.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(Mutate, AllThatDoHarmAreRejected) {
             << " rejected (seed " << kSeed << ")\n";
   EXPECT_GT(all.mutants, 5000);
   EXPECT_GT(all.harmful, 4500);
-  EXPECT_LT(all.rejected, all.mutants);  // some mutants are right, and the checker knows
+  EXPECT_LT(all.rejected, all.mutants);  // some mutants are right, and the checker accepts them
 }
 
 TEST(Mutate, EveryKindOfEditIsMade) {
@@ -88,7 +88,7 @@ TEST(Mutate, EveryKindOfEditIsMade) {
   }
 }
 
-// The slow engine finds a race only in some orders: this is what the vector clocks are for.
+// The slow engine finds a race only in some orders: this is why the checker has vector clocks.
 TEST(Mutate, SomeOrdersShowARaceAndSomeDoNot) {
   Plan plan = two_lane_plan(3);
   plan.ranks[1].lanes[0][3].after = {};

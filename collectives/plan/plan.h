@@ -2,7 +2,7 @@
 //
 // Five operations move and combine chunks. A block (collective.h) is split into `chunks_per_block` chunks of nearly
 // equal size; chunk c of a buffer is chunk c % chunks_per_block of block c / chunks_per_block. Scratch is a rank's own
-// working memory: slots that each hold one chunk of any kind; what a slot holds follows from what was put there.
+// working memory: slots that each hold one chunk of any kind; the size of its content follows from what was written.
 //
 //   send         src -> peer                   its slice, as it is when the step runs
 //   recv         dst <- peer
@@ -10,11 +10,11 @@
 //   copy         dst <- src
 //   reduce       dst <- dst (+) src
 //
-// Steps of a lane run in order; lanes of a rank run side by side. `after` makes a step wait for a step of another lane
+// Steps of a lane run in order; lanes of a rank run concurrently. `after` makes a step wait for a step of another lane
 // of the same rank. The k-th send of lane l to a peer is received by the k-th recv or recv_reduce from that rank in
-// lane l at the peer: (from, to, lane) is a first-in first-out channel.
-// How many sends may be under way before their receives, whether bytes are copied or read in place, whether steps are
-// fused or cut into segments: that is the executor's business and never part of a plan.
+// lane l at the peer: (from, to, lane) is a first-in first-out channel. How many sends may be in flight before their
+// receives, whether bytes are copied or read in place, whether steps are fused or cut into segments: the executor
+// decides all that, and it is never part of a plan.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ struct After {
 struct Step {
   Op op = Op::copy;
   int peer = -1;  // send, recv, recv_reduce
-  Slice src;      // what is read on this rank; unused by recv
-  Slice dst;      // what is written on this rank; unused by send
+  Slice src;      // read on this rank; unused by recv
+  Slice dst;      // written on this rank; unused by send
   After after;
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -88,20 +88,20 @@ struct RankSteps {
 
 struct Plan {
   collectives::Kind kind = collectives::Kind::all_reduce;
-  std::string algorithm;  // name with options, for people and records; no interpreter looks at it
+  std::string algorithm;  // name with options, for people and records; no interpreter reads it
   int num_ranks = 0;
-  int root = 0;  // 0 where the collective has none
+  int root = 0;  // 0 if the collective has no root
   int chunks_per_block = 1;
-  int scratch_chunks = 0;        // a rank; the same for all
+  int scratch_chunks = 0;        // per rank; the same for all
   std::vector<RankSteps> ranks;  // [rank]
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 int input_chunks(const Plan& plan, int rank);
 int output_chunks(const Plan& plan, int rank);
-int num_lanes(const Plan& plan);  // the most that any rank has
+int num_lanes(const Plan& plan);  // the most of any rank
 
-// Writes plans step by step: the one way in which algorithms make them.
+// Builds plans step by step: the only way in which algorithms make them.
 class PlanBuilder {
  public:
   PlanBuilder(collectives::Kind kind, int num_ranks, int root, int chunks_per_block);
@@ -113,10 +113,10 @@ class PlanBuilder {
   int copy(int rank, Slice dst, Slice src, int lane = 0, After after = {});
   int reduce(int rank, Slice dst, Slice src, int lane = 0, After after = {});
 
-  // A send at `from` and its recv at `to`.
+  // Appends a send at `from` and its recv at `to`.
   void transfer(int from, int to, Slice src, Slice dst, int lane = 0);
 
-  // Takes the next `chunks` scratch slots on every rank; returns the first.
+  // Reserves the next `chunks` scratch slots on every rank; returns the first.
   int take_scratch(int chunks);
 
   Plan finish(std::string algorithm);

@@ -12,7 +12,7 @@ bool satisfied(const Wait& wait, const Progress& progress) {
   return progress[static_cast<std::size_t>(wait.rank)][static_cast<std::size_t>(wait.lane)] >= wait.instructions;
 }
 
-// Runs a lane as far as it goes; whether it moved.
+// Runs a lane as far as it can go; returns whether it moved.
 bool advance(const LaneProgram& lane, std::uint32_t& done, const Progress& progress) {
   const std::uint32_t before = done;
   while (done < lane.instructions.size()) {

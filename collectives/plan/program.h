@@ -1,8 +1,9 @@
-// A Program: a Plan made ready for ranks that can reach each other's memory.
+// A Program: a Plan prepared for ranks that can access each other's memory.
 //
 // Sends and receives are gone. What is left are passes over memory (one or several sources, possibly of other ranks,
 // combined into one destination) and waits. Each lane of each rank counts the instructions that it has done; a wait
-// names a lane and the count that it must have reached. So all synchronisation is "this number has grown so far".
+// names a lane and the count that it must have reached. So the only kind of synchronization is a counter that has
+// reached a value.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace lockstep::plan {
 
-// A place in a rank's memory. What a source holds is there once `lane` of `rank` has done `instructions`; 0: from the
+// A place in a rank's memory. A source's data is valid once `lane` of `rank` has done `instructions`; 0: from the
 // start.
 struct Place {
   int rank;
@@ -25,7 +26,8 @@ struct Place {
   std::uint32_t instructions = 0;
 };
 
-// Lane `lane` of `rank` has done `instructions` of its instructions; 0: the rank has entered the collective.
+// Waits until lane `lane` of `rank` has done `instructions` of its instructions; 0: until the rank has entered the
+// collective.
 struct Wait {
   int rank;
   int lane;
@@ -33,7 +35,7 @@ struct Wait {
 };
 
 // Each destination = source (+) source (+) ..., `count` elements; with one source, a copy. Without a destination it is
-// a wait only: the source's rank has stored here what it made.
+// only a wait: the source's rank has stored its result here.
 struct Instruction {
   std::uint32_t first_wait;
   std::uint32_t num_waits;
@@ -43,11 +45,11 @@ struct Instruction {
   std::uint32_t num_destinations;
   std::int64_t count;  // elements
   bool completes;      // the result has the contribution of every rank: an average divides here
-  bool awaited;        // somebody waits for just this instruction: its gate must be opened now
+  bool awaited;        // another lane waits for this instruction: its counter must be updated at once
 };
 
 struct LaneProgram {
-  bool entry_awaited = false;  // somebody waits for this rank's entry
+  bool entry_awaited = false;  // another rank waits for this rank's entry
   std::vector<Instruction> instructions;
   std::vector<Wait> waits;
   std::vector<Place> sources;
@@ -64,17 +66,17 @@ struct LaneProgram {
 
 struct RankProgram {
   std::vector<LaneProgram> lanes;
-  std::vector<Wait> exit_waits;  // until nobody reads or writes this rank's input and output any more
+  std::vector<Wait> exit_waits;  // until no rank reads or writes this rank's input and output any more
 };
 
 struct Program {
   int num_ranks = 0;
   int num_lanes = 0;
-  std::int64_t scratch_bytes = 0;  // a rank
+  std::int64_t scratch_bytes = 0;  // per rank
   std::vector<RankProgram> ranks;  // [rank]
 };
 
-// Runs only the waits. Nothing if every rank ends, else who waits for what.
+// Runs only the waits. Returns nothing if every rank ends, else a text that names a waiting lane and its wait.
 std::optional<std::string> find_deadlock(const Program& program);
 
 }  // namespace lockstep::plan

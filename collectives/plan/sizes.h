@@ -1,4 +1,4 @@
-// How many elements and bytes the chunks of a plan are in one operation.
+// Elements and bytes of a plan's chunks in one operation.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep::plan {
 
-// Elements of a chunk; in all_to_all_v they depend on whose it is.
+// Elements of a chunk; in all_to_all_v they depend on its sender and receiver.
 std::int64_t chunk_elems(const Plan& plan, const collectives::Operation& operation, const Moved& moved);
 
 // Bytes that each step moves or combines (one operand), by step id of contents.ids().

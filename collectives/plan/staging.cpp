@@ -7,7 +7,7 @@
 namespace lockstep::plan {
 namespace {
 
-// Copies what sends read to fresh scratch slots, the same slice once until it is written again.
+// Copies slices that sends read to new scratch slots; the same slice only once until it is written again.
 class SendStaging {
  public:
   explicit SendStaging(const Plan& plan) : plan_(plan) {}

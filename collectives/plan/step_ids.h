@@ -1,4 +1,4 @@
-// Numbers all steps and lanes of a plan from 0 on, so that what is known of each can lie in flat arrays.
+// Numbers all steps and lanes of a plan from 0 on, so that facts about them can be kept in flat arrays.
 #pragma once
 
 #include <vector>
@@ -30,15 +30,15 @@ class StepIds {
   int lane_end(int lane_id) const { return first_step_[at(lane_id) + 1]; }
   int id(int rank, int lane, int step) const { return lane_begin(lane_id(rank, lane)) + step; }
   int id(StepPlace place) const { return id(place.rank, place.lane, place.step); }
-  // The id of the step that a step of this rank waits for; -1 where `after` is none.
+  // Id of the step that a step of this rank waits for; -1 if `after` is none.
   int id(int rank, After after) const { return after.lane < 0 ? -1 : id(rank, after.lane, after.step); }
 
   const StepPlace& place(int step_id) const { return places_[at(step_id)]; }
   int lane_of(int step_id) const { return lane_id(place(step_id).rank, place(step_id).lane); }
 
  private:
-  std::vector<int> first_lane_{0};  // [rank], and one for the end
-  std::vector<int> first_step_{0};  // [lane id], and one for the end
+  std::vector<int> first_lane_{0};  // [rank], plus one for the end
+  std::vector<int> first_step_{0};  // [lane id], plus one for the end
   std::vector<StepPlace> places_;   // [step id]
 };
 

@@ -93,7 +93,7 @@ std::string SymbolicMemory::add(int target, int source) {
                      same_chunk ? "a contribution would count twice" : "these are different chunks");
 }
 
-// An output chunk may hold, on the way to its final content, only what has its size whatever the count of elements.
+// On the way to its final content, an output chunk may hold only data that has its size for every count of elements.
 std::string SymbolicMemory::refuse_size(int location) const {
   if (locations_.output_chunk(location) < 0) return "";
   const Moved is = symbols_.content(location);

@@ -1,5 +1,5 @@
-// All ranks' memory, on symbols: what each step does to it, and whether the outputs end as they must. When steps may
-// run is check_run.cpp's business.
+// The memory of all ranks, on symbols: the effect of each step, and the check of the outputs at the end. check_run.cpp
+// decides when steps may run.
 #pragma once
 
 #include <span>
@@ -15,11 +15,11 @@ namespace lockstep::plan {
 
 class SymbolicMemory {
  public:
-  // Cells are the locations, and then `message_cells` more for messages under way.
+  // Cells are the locations, followed by `message_cells` more for messages in flight.
   SymbolicMemory(const Plan& plan, const Locations& locations, bool in_place, int message_cells);
 
   // Runs a step. `message`: the cells that a send copies its chunks to (empty: it copies nothing) or that a receive
-  // reads. Returns what is wrong with it, or nothing.
+  // reads. Returns the problem, or an empty text.
   std::string run(int step_id, const StepPlace& where, const Step& step, std::span<const int> message,
                   Contents& contents);
 

@@ -1,4 +1,4 @@
-// The symbolic content of chunk-sized cells, for the checker. In a collective that reduces, a cell is an input chunk's
+// Symbolic content of chunk-sized cells, for the checker. In a collective that reduces, a cell is an input chunk's
 // index and the set of ranks whose contributions it sums; otherwise it is one rank's input chunk.
 #pragma once
 
@@ -18,10 +18,11 @@ class Symbols {
   void put_input(int cell, int rank, int chunk);
   bool empty(int cell) const { return chunk_[at(cell)] < 0; }
   void copy(int to, int from);
-  // to <- to (+) from. False, and nothing done: they are different chunks, or a rank's contribution is in both.
+  // to <- to (+) from. Returns false and does nothing if they are different chunks, or a rank's contribution is in
+  // both.
   bool add(int to, int from);
 
-  // The same names as in Moved.
+  // Fields as in Moved.
   Moved content(int cell) const;
   // "nothing", "chunk 3 of rank 1's input", "chunk 3 summed over ranks 0-2,5"
   std::string describe(int cell) const;
@@ -33,7 +34,7 @@ class Symbols {
   int num_ranks_;
   bool reduces_;
   std::size_t num_words_;
-  std::vector<int> chunk_;             // [cell] -1: nothing was written there
+  std::vector<int> chunk_;             // [cell] -1: never written
   std::vector<int> origin_;            // [cell] if not reduces
   std::vector<int> num_contributors_;  // [cell] if reduces
   std::vector<std::uint64_t> words_;   // [cell][num_words_] if reduces: bit r for rank r

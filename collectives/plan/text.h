@@ -1,4 +1,4 @@
-// Plans as text: printed, parsed back to an equal plan, and drawn. The grammar is in docs/plan_format.md.
+// Plans as text: printed, and parsed back to an equal plan. The grammar is in docs/plan_format.md.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ std::string to_text(const Step& step);
 // The whole plan. Its algorithm's name must be one word (empty is printed as "-").
 std::string to_text(const Plan& plan);
 
-// [rank][lane][step]: the line of the text, from 1 on, in which the step stands.
+// [rank][lane][step]: line number of the step in the text, from 1 on.
 using StepLines = std::vector<std::vector<std::vector<int>>>;
 
-// The plan that a text says, right or wrong: what it does is for check() to judge. Throws a usage Error that names
-// `source`, line and column, what is there and what is allowed. `lines`, if given: filled.
+// Parses a plan, right or wrong: check() judges what it does. Throws a usage Error that names `source`, line and
+// column, the text found and the text allowed. Fills `lines`, if given.
 Plan parse_plan(std::string_view text, std::string_view source = "plan", StepLines* lines = nullptr);
 
 }  // namespace lockstep::plan

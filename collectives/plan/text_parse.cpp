@@ -12,13 +12,13 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMaxRanks = 1 << 20;  // a typing error must not take all memory
+constexpr int kMaxRanks = 1 << 20;  // a typing error must not use up memory
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
 
-// One line, taken token by token; every complaint names the line and the column.
+// Reads one line, token by token; every error names the line and the column.
 class LineReader {
  public:
   LineReader(std::string_view source, int number, std::string_view line)
@@ -230,7 +230,7 @@ class Parser {
   std::string_view source_;
   Plan plan_;
   bool has_header_ = false;
-  Lane* lane_ = nullptr;  // where steps go
+  Lane* lane_ = nullptr;  // lane that steps are added to
   StepLines lines_;
   std::vector<int>* lane_lines_ = nullptr;
 };

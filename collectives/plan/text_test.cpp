@@ -94,7 +94,7 @@ TEST(Text, ErrorsNameLineColumnAndWhatIsAllowed) {
             "f.plan:3:14: '99999999999]' is there; allowed: first chunk (an integer)");
 }
 
-// Any prefix of a good text, and any text with one byte changed, is parsed or refused, never more.
+// Any prefix of a good text, and any text with one byte changed, is parsed or refused with a usage Error.
 TEST(Text, BrokenTextsAreRefusedWithOneLine) {
   const std::string good = to_text(two_lane_plan(3));
   for (std::size_t i = 0; i < good.size(); ++i) {

@@ -1,4 +1,4 @@
-// The catalogue on ranks whose buffers are in a device's memory: shared by the tests on GPUs and on emulated grids.
+// The catalogue on ranks whose buffers are in device memory: shared by the tests on GPUs and on emulated grids.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace lockstep::executors {
 
-// A rank on a device that it shares with all others, threads of one process.
+// A rank on a device that it shares with all others; ranks are threads of one process.
 struct TestRank {
   std::unique_ptr<core::Device> device;
   std::unique_ptr<core::Stream> stream;
@@ -32,7 +32,7 @@ inline TestRank test_rank_on(std::unique_ptr<core::Device> device, LocalWorld& w
   return rank;
 }
 
-// Ranks whose kernels write to each other's memory go together, also after a failure.
+// Ranks whose kernels write to each other's memory leave together, also after a failure.
 class ExitDoor {
  public:
   explicit ExitDoor(int num_ranks) : missing_(num_ranks) {}
@@ -45,13 +45,13 @@ class ExitDoor {
   std::atomic<int> missing_;
 };
 
-// Runs body(world, rank) on every rank. What went wrong, or nothing.
+// Runs body(world, rank) on every rank. Returns the error text, empty if there was none.
 inline std::string run_ranks_on(int num_ranks, const MakeRank& make_rank, const CudaOptions& options,
                                 const std::function<void(LocalWorld&, TestRank&)>& body) {
   LocalOptions local;
   local.num_ranks = num_ranks;
   local.bind = false;
-  // Kernels of the group give up first.
+  // Kernels of the group time out first.
   local.deadline = std::max<std::chrono::milliseconds>(
       std::chrono::duration_cast<std::chrono::milliseconds>(2 * options.timeout), std::chrono::seconds(5));
   LocalGroup group(local);
@@ -68,7 +68,7 @@ inline std::string run_ranks_on(int num_ranks, const MakeRank& make_rank, const 
   return "";
 }
 
-// A rank's input and output on the device, `shift_bytes` from where memory is aligned, and what they hold.
+// A rank's input and output on the device, shifted by `shift_bytes` from alignment, and their contents on the host.
 class TestBuffers {
  public:
   TestBuffers(core::Device& device, const Operation& operation, const LocalWorld& world, std::size_t shift_bytes)
@@ -130,7 +130,7 @@ inline void finish(TestRank& rank) {
   rank.ranks->check();
 }
 
-// A few calls. Memory comes before prepare() and goes after all are done: see cuda_ranks.h.
+// Runs a few calls. Memory is allocated before prepare() and released after all calls are done: see cuda_ranks.h.
 inline void expect_exact_on_device(LocalWorld& world, TestRank& rank, const plan::Plan& plan,
                                    const Operation& operation, std::size_t shift_bytes) {
   constexpr int kRounds = 3;
@@ -146,7 +146,7 @@ inline void expect_exact_on_device(LocalWorld& world, TestRank& rank, const plan
   world.barrier();
 }
 
-// All cases one after the other on the same ranks. What went wrong, or nothing.
+// Runs all cases in sequence on the same ranks. Returns the error text, empty if there was none.
 inline std::string run_cases_on(int num_ranks, const MakeRank& make_rank, const std::vector<Case>& cases,
                                 const CudaOptions& options, std::size_t shift_bytes = 0) {
   return run_ranks_on(num_ranks, make_rank, options, [&](LocalWorld& world, TestRank& rank) {
@@ -191,13 +191,13 @@ inline std::vector<std::string> said_of_rank_1_away(const MakeRank& make_rank, c
         said[static_cast<std::size_t>(world.rank())] = error.what();
       }
     }
-    world.barrier();  // nobody frees what others write to
+    world.barrier();  // no rank frees memory that others write to
   });
   if (!failed.empty()) said.assign(3, failed);
   return said;
 }
 
-// A rank that comes when the others have given up touches nobody's memory, and says the same.
+// A rank that starts after the others have timed out touches no other rank's memory, and reports the same error.
 inline std::string said_by_who_comes_late(const MakeRank& make_rank, const CudaOptions& options) {
   std::string said;
   const auto failed = run_ranks_on(2, make_rank, options, [&](LocalWorld& world, TestRank& rank) {

@@ -1,6 +1,6 @@
 // Needs a GPU: the CUDA executor on ranks that share the first one. Numbers of ranks are parameters: ci/gpu_steps_*.txt
-// runs few before many, each in a process of its own, and 16, which need every connection to the GPU that there is,
-// alone.
+// runs few ranks before many, each in a process of its own, and 16 ranks alone, as they need every connection to the
+// GPU.
 #include <gtest/gtest.h>
 
 #include "collectives/executors/cuda/cuda_cases.h"
@@ -10,7 +10,7 @@
 namespace lockstep::executors {
 namespace {
 
-constexpr std::int64_t kWithout = std::int64_t{1} << 40;  // limit
+constexpr std::int64_t kWithout = std::int64_t{1} << 40;  // no limit
 
 TestRank gpu_rank(LocalWorld& world, const CudaOptions& options) {
   return test_rank_on(core::make_gpu_for_tests(world.rank()), world, options);
@@ -22,7 +22,7 @@ class CudaExecutorTest : public testing::Test {
     if (const auto why = core::why_no_cuda()) GTEST_SKIP() << *why;
     multiprocessors_ = core::cuda_devices().front().num_multiprocessors;
   }
-  // Kernels give up before the host does, as they can say for whom they waited.
+  // Kernels time out before the host does, as they can name the rank that they waited for.
   CudaOptions options(int num_ranks) const {
     return {.timeout = core::kGpuTestDeadline / 2, .most_blocks = std::max(1, multiprocessors_ / num_ranks)};
   }
@@ -86,7 +86,7 @@ struct Captured {
   std::unique_ptr<TestBuffers> buffers;
 };
 
-// Several collectives, by packets and by passes, in one graph, launched several times with other inputs.
+// Several collectives, by packets and by passes, in one graph that is launched several times with different inputs.
 TEST_F(CudaExecutorTest, AGraphOfCollectivesIsReplayed) {
   const auto body = [](LocalWorld& world, TestRank& rank) {
     const int n = world.num_ranks();
@@ -117,7 +117,7 @@ TEST_F(CudaExecutorTest, AGraphOfCollectivesIsReplayed) {
   for (int n : {2, 5}) EXPECT_EQ(run_ranks_on(n, gpu_rank, options(n), body), "");
 }
 
-// The last, as its ranks give up.
+// Must be the last test, as its ranks time out.
 TEST_F(CudaExecutorTest, WhoStaysAwayIsNamed) {
   CudaOptions options = in_place_reads(3);
   options.timeout = std::chrono::milliseconds(300);

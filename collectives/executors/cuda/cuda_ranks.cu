@@ -25,7 +25,7 @@ using kernels::CudaContext;
 
 namespace {
 
-constexpr int kMostThreads = 256;  // with 128 registers each, two blocks have all of a multiprocessor's
+constexpr int kMostThreads = 256;  // with 128 registers each, two blocks use all registers of a multiprocessor
 
 __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockState& state) {
   return {.args = call,
@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
 
 using Kernel = void (*)(cuda::Call);
 
-using Bits = std::uint8_t;  // of what is moved and not combined
+using Bits = std::uint8_t;  // type of data that is moved and not combined
 
-// How instructions are done.
+// How a kernel runs instructions.
 enum class Way { passes, packets };
 
 template <class T, ReduceOp kOp>
@@ -78,9 +78,9 @@ Kernel kernel_for(const collectives::Operation& operation, Way way) {
   return kernel;
 }
 
-// A kernel's first launch may wait for the device, where a peer's kernel waits for this very one: as it is loaded (CUDA
-// Programming Guide, Lazy Loading, "Concurrent Execution"), which asking for its attributes does now, and as it needs
-// larger stacks than any before (cuda.h, cuCtxSetLimit, CU_LIMIT_STACK_SIZE).
+// A kernel's first launch may wait for the device, on which a peer's kernel may wait for this very kernel. Two reasons:
+// it is loaded then (CUDA Programming Guide, Lazy Loading, "Concurrent Execution"), which reading its attributes does
+// now; and it may need larger stacks than any before (cuda.h, cuCtxSetLimit, CU_LIMIT_STACK_SIZE).
 void load_now(const CudaContext& context, Kernel kernel) {
   cudaFuncAttributes attributes{};
   core::check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "cudaFuncGetAttributes",
@@ -99,7 +99,8 @@ void upload(core::Device& device, std::byte* to, const std::vector<T>& values) {
 
 }  // namespace
 
-// Memory that all ranks reach, one piece for even calls and one for odd ones, as peers may still be in the call before.
+// Memory that all ranks can access, one piece for even calls and one for odd ones, as peers may still be in the
+// previous call.
 struct Halves {
   std::vector<DeviceBlock> blocks;  // [call % 2]
   std::size_t size_bytes = 0;
@@ -119,7 +120,7 @@ struct CudaRanks::State {
   Halves packets = {};
   // Kept to the end: peers may have it open, and freeing it may wait for the device.
   std::vector<DeviceBlock> outgrown = {};
-  // Memory of destroyed collectives, until the next prepare(), where nobody's kernels run.
+  // Memory of destroyed collectives, kept until the next prepare(), when no rank's kernels run.
   std::vector<DeviceBlock> unused = {};
 
   State(transports::World& its_world, core::Device& its_device, core::Stream& its_stream, ReachPeers its_reach,
@@ -133,7 +134,7 @@ struct CudaRanks::State {
         board(DeviceBlock::for_peers(its_device, cuda::board_bytes(its_world.num_ranks()))),
         table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
 
-  // `which`: of the boards' views, the places that tell where the memory lies.
+  // `which`: the fields of the boards' views that hold the memory's addresses.
   void grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
 };
 
@@ -157,7 +158,7 @@ struct Prepared {
   cuda::DeviceProgram program;
   Way way;
   int lanes;
-  int blocks;  // of a lane
+  int blocks;  // per lane
   int threads;
 };
 
@@ -185,7 +186,7 @@ class CudaCollective final : public collectives::Collective {
   CudaCollective& operator=(const CudaCollective&) = delete;
 
   void run(const void* input, void* output) override {
-    // The program never writes to the input (the checker has proved it), unless it is the output too.
+    // The program never writes to the input (the checker has proved it), except where it is also the output.
     auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
     const cuda::Call call{.image = image_.data(),
                           .at = at_,
@@ -223,8 +224,8 @@ std::int64_t longest_pass_bytes(const plan::Program& program, std::size_t elem_b
   return longest * static_cast<std::int64_t>(elem_bytes);
 }
 
-// Blocks of a lane: so many that each thread has so much of the longest pass, as far as they may run at once. The same
-// on every rank, as ranks wait for all blocks of a lane.
+// Blocks per lane: enough to give each thread kBytesAThread of the longest pass, limited by the number that can run at
+// once. The same on every rank, as ranks wait for all blocks of a lane.
 int blocks_of_a_lane(const plan::Program& program, std::size_t elem_bytes, const CudaOptions& options,
                      std::int64_t bytes_a_thread) {
   if (program.num_lanes > options.most_blocks) {
@@ -245,7 +246,8 @@ CudaRanks::CudaRanks(transports::World& world, core::Device& device, core::Strea
   LOCKSTEP_CHECK(options.threads % kernels::kWarpLanes == 0 && options.threads <= kMostThreads,
                  "threads of a block are whole warps");
   state_ = std::make_unique<State>(world, device, stream, std::move(reach), options);
-  for (const int its : transports::all_gather_value(world, options.most_blocks)) {  // where GPUs have other loads
+  // GPUs may have different other loads
+  for (const int its : transports::all_gather_value(world, options.most_blocks)) {
     state_->options.most_blocks = std::min(state_->options.most_blocks, its);
   }
   upload(device, state_->board.data(), std::vector<std::byte>(cuda::board_bytes(num_ranks)));
@@ -253,7 +255,7 @@ CudaRanks::CudaRanks(transports::World& world, core::Device& device, core::Strea
     state_->boards.push_back(cuda::board_at(board, num_ranks));
   }
   upload(device, state_->table.data(), state_->boards);
-  world.barrier();  // nobody frees or allocates memory any more when the first kernel runs
+  world.barrier();  // no rank frees or allocates memory any more when the first kernel runs
 }
 
 CudaRanks::~CudaRanks() = default;
@@ -267,15 +269,15 @@ void CudaRanks::disband() {
 
 namespace {
 
-// In bytes, if the operation only moves bits: passes then need no dtype.
+// Counts in bytes, if the operation only moves bits: passes then need no dtype.
 void count_in_bytes(cuda::DeviceProgram& program, const collectives::Operation& operation) {
   if (collectives::has_op(operation.kind)) return;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
   for (cuda::DeviceInstruction& one : program.instructions) one.count *= elem_bytes;
 }
 
-// Whether some pass waits for what others make on the way. Where none does, there is nothing to follow closely, and
-// passes in pieces would only make all blocks meet more often.
+// True if some pass waits for data that others produce during the call. If none does, no reader can follow a writer
+// closely, and passes in pieces would only make all blocks wait for each other more often.
 bool somebody_follows(const plan::Program& program) {
   const auto follows = [](const plan::LaneProgram& lane, const plan::Instruction& one) {
     const auto waits = lane.waits_of(one);
@@ -302,15 +304,15 @@ plan::Program lowered(const plan::Plan& plan, const collectives::Operation& oper
   return lower_for_direct(plan, operation, lowering);
 }
 
-// Threads of a block with this many units: no more than that, as every barrier waits for all of them, but some
-// for what is done beside the units.
+// Threads of a block with this many units: at most one per unit, as every barrier waits for all of them, plus some for
+// work beside the units.
 int threads_for(std::int64_t units, const CudaOptions& options) {
   constexpr std::int64_t kFewest = 128;
   const std::int64_t warps = (units + kernels::kWarpLanes - 1) / kernels::kWarpLanes;
   return static_cast<int>(std::min<std::int64_t>(std::max(kFewest, warps * kernels::kWarpLanes), options.threads));
 }
 
-constexpr std::int64_t kBytesAThread = 64;  // of the longest pass, where there are blocks enough
+constexpr std::int64_t kBytesAThread = 64;  // of the longest pass, if there are enough blocks
 
 Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
   const CudaOptions& options = ranks.options;

@@ -1,8 +1,8 @@
-// Runs plans on CUDA devices whose memory the ranks' kernels reach: of one device, shared by several ranks, or of
-// peers. One launch a collective: its thread blocks are the lanes, and wait for those of other ranks by words in memory
-// (board.h), so that the blocks of all ranks must be able to run at the same time. While a rank's kernel may wait for
-// another rank's, that rank must do nothing before its launch that waits for the device: no cudaFree, no kernel that is
-// loaded at its first launch. prepare() sees to that for itself.
+// Runs plans on CUDA devices whose memory the ranks' kernels can access: on one device that several ranks share, or on
+// peers. One launch per collective: its thread blocks are the lanes, and wait for those of other ranks by polling words
+// in memory (board.h), so the blocks of all ranks must be able to run at the same time. While a rank's kernel may wait
+// for another rank's, that other rank must not wait for the device before its launch: no cudaFree, no kernel that is
+// loaded at its first launch. prepare() ensures that for its own calls.
 #pragma once
 
 #include <array>
@@ -20,29 +20,33 @@
 
 namespace lockstep::executors {
 
-// All ranks give a piece of their device's memory; returns where each rank's lies as seen from this rank's kernels.
+// Each rank passes a piece of its device's memory; returns the address of each rank's piece as this rank's kernels see
+// it.
 using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
 
-// Blocks of collectives that a multiprocessor runs at once; where a rank has one there, something else fits beside it.
+// Blocks of collectives that a multiprocessor runs at once; with one block per rank there is room for another kernel
+// beside it.
 inline constexpr int kBlocksAMultiprocessor = 2;
 
 struct CudaOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of every wait in a kernel
-  int most_blocks = 16;        // of a rank's kernel; those of all ranks on a device must fit it at the same time
-  int threads = 256;           // of a block; a multiple of 32
-  bool in_place_reads = true;  // peers reach each other's inputs and outputs, not only what ReachPeers has shown
-  bool one_device = false;     // all ranks are on one device: kernels order their accesses for that device only
-  std::int64_t stage_below_bytes = 16 << 10;    // as DirectOptions
-  std::int64_t segment_bytes = 2 << 20;         // where ranks follow each other
-  std::int64_t packets_below_bytes = 64 << 10;  // messages: what peers need of each other travels as packets
-  bool packets_only = false;                    // refuse a plan that cannot go so, in place of passes over memory
+  int most_blocks = 16;  // per rank's kernel; those of all ranks on a device must be able to run at the same time
+  int threads = 256;     // per block; a multiple of 32
+  // peers can access each other's inputs and outputs, not only the memory passed to ReachPeers
+  bool in_place_reads = true;
+  bool one_device = false;  // all ranks are on one device: kernels order their accesses for that device only
+  std::int64_t stage_below_bytes = 16 << 10;    // as in DirectOptions
+  std::int64_t segment_bytes = 2 << 20;         // size of pieces if ranks follow each other
+  std::int64_t packets_below_bytes = 64 << 10;  // messages below this size: ranks exchange their data as packets
+  // refuse a plan that cannot use packets, in place of running it by passes over memory
+  bool packets_only = false;
 };
 
-// A rank's membership in a group. To be used by the rank's thread; world, device and stream outlive it, and it outlives
+// A rank's membership in a group. Used by the rank's thread only; world, device and stream outlive it, and it outlives
 // the collectives that it prepared.
 class CudaRanks {
  public:
-  // All ranks of the world make theirs at the same time.
+  // Collective: all ranks of the world make theirs at the same time.
   CudaRanks(transports::World& world, core::Device& device, core::Stream& stream, ReachPeers reach,
             const CudaOptions& options);
   ~CudaRanks();
@@ -50,15 +54,15 @@ class CudaRanks {
   CudaRanks& operator=(const CudaRanks&) = delete;
 
   // All ranks prepare the same operations in the same order, and run them in the same order. The plan must have passed
-  // the checker. run() only queues on the stream; check() is to be called once that is done. Throws a usage
-  // Error if the plan has more lanes than blocks can run, or cannot go by packets where it must.
+  // the checker. run() only enqueues on the stream; call check() when that work is done. Throws a usage Error if the
+  // plan has more lanes than blocks can run, or cannot use packets although packets_only is set.
   std::unique_ptr<collectives::Collective> prepare(const plan::Plan& plan, const collectives::Operation& operation);
 
-  // Throws Error(timeout) with the rank, the lane and what was waited for if a kernel of this rank or a peer's has
-  // given up. The stream's work must be done.
+  // Throws Error(timeout) if a kernel of this rank or of a peer has timed out; the text names the rank, the lane and
+  // the event it waited for. The stream's work must be done.
   void check() const;
 
-  // All ranks, at the end, if none has failed: lets go of peers' memory before any of them frees it.
+  // Collective: all ranks call it at the end, if none has failed: closes peers' memory before any of them frees it.
   void disband();
 
   struct State;

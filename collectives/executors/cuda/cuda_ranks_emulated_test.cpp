@@ -1,5 +1,5 @@
-// The kernels of the CUDA executor, their own source, on emulated grids whose blocks run at the same time, one for each
-// rank: what they wait for, tell, move and combine, as far as that can be known without a GPU.
+// The CUDA executor's kernels, compiled from their own source, on emulated grids whose blocks run concurrently, one
+// grid per rank: tests their waits, signals, moves and sums as far as that is possible without a GPU.
 #include <gtest/gtest.h>
 
 #include "collectives/executors/cuda/cuda_cases.h"
@@ -9,7 +9,7 @@
 namespace lockstep::executors {
 namespace {
 
-// An emulated device, whose memory all see.
+// An emulated device, whose memory all ranks can access.
 TestRank emulated_rank(LocalWorld& world, const CudaOptions& options) {
   kernels::emulated::set_order(static_cast<std::uint64_t>(world.rank()) + 1);
   kernels::emulated::run_blocks_together();
@@ -21,9 +21,9 @@ std::string run_emulated(int num_ranks, const std::vector<Case>& cases, const Cu
   return run_cases_on(num_ranks, emulated_rank, cases, options, shift_bytes);
 }
 
-constexpr std::int64_t kWithout = std::int64_t{1} << 40;  // limit
+constexpr std::int64_t kWithout = std::int64_t{1} << 40;  // no limit
 
-// Few threads, as each is a coroutine, and passes that are cut into many.
+// Few threads, as each is a coroutine, and passes that are cut into many pieces.
 CudaOptions small_blocks(int most_blocks, std::int64_t stage_below_bytes) {
   return {.timeout = std::chrono::seconds(60),
           .most_blocks = most_blocks,
@@ -93,7 +93,7 @@ CudaOptions impatient() {
   return options;
 }
 
-// The others' kernels end by themselves, and say for whom they waited.
+// The other ranks' kernels end by themselves, and name the rank that they waited for.
 TEST(CudaRanks, ARankThatStaysAwayIsNamed) {
   const std::vector<std::string> said = said_of_rank_1_away(emulated_rank, impatient());
   for (std::size_t rank : {0, 2}) EXPECT_NE(said[rank].find("for rank 1 to enter"), std::string::npos) << said[rank];

@@ -23,10 +23,10 @@ using plan::Place;
 using plan::Program;
 using plan::Wait;
 
-// A range of a rank's memory that a lane has touched.
+// A range of a rank's memory that a lane has accessed.
 struct Touched {
   int rank;
-  int memory;  // ranges of different memories do not meet
+  int memory;  // ranges of different memories do not overlap
   std::int64_t begin;
   std::int64_t end;
   bool written;
@@ -58,8 +58,8 @@ std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& inst
   return all;
 }
 
-// Ranges that a lane's blocks have touched in slices. Equal ranges are cut into equal slices, so that each block meets
-// only what it touched itself; other ranges that overlap, one of them written, make blocks meet.
+// Ranges that a lane's blocks have accessed in slices. Equal ranges are cut into equal slices, so that each block only
+// depends on itself; if other ranges overlap and one of them is written, the blocks must synchronize.
 class TouchedRanges {
  public:
   bool blocks_meet(const Touched& next) const {
@@ -84,15 +84,16 @@ class TouchedRanges {
  private:
   struct OfOneMemory {
     std::map<std::pair<std::int64_t, std::int64_t>, bool> ranges;  // begin, end -> written
-    std::int64_t longest = 0;                                      // who overlaps begins no earlier than that
+    // an overlapping range begins no earlier than this before
+    std::int64_t longest = 0;
   };
   std::map<std::pair<int, int>, OfOneMemory> ranges_;
 };
 
-// [instruction]: whether the lane has to wait for all of its own blocks before it.
+// [instruction] true if the lane has to wait for all of its own blocks before it.
 std::vector<bool> self_waits(const LaneProgram& lane, const Operation& operation, int num_ranks) {
   std::vector<bool> waits(lane.instructions.size());
-  TouchedRanges since;  // the last such wait
+  TouchedRanges since;  // accesses since the last such wait
   for (std::size_t i = 0; i < waits.size(); ++i) {
     const std::vector<Touched> now = touched_by(lane, lane.instructions[i], operation, num_ranks);
     waits[i] = std::any_of(now.begin(), now.end(), [&](const Touched& next) { return since.blocks_meet(next); });
@@ -109,10 +110,11 @@ std::vector<DeviceWait> waits_of(const LaneProgram& lane, std::size_t index, int
   return waits;
 }
 
-// (rank, lane, instructions done) -> who waits for it.
+// (rank, lane, instructions done) -> rank that waits for it.
 using Listeners = std::set<std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::int32_t>>;
 
-// Everybody's waits for `rank`: who waits must be told, so its own part of the program does not do.
+// All waits for `rank`, by any rank. The waiting rank must be signalled, so the rank's own part of the program is not
+// enough.
 Listeners listeners_of(const Program& program, const Operation& operation, int rank, int blocks) {
   Listeners listeners;
   const auto note = [&](const DeviceWait& w, int waiting) {
@@ -147,7 +149,7 @@ std::vector<DevicePlace> device_places(std::span<const Place> places) {
   return all;
 }
 
-// The data that an instruction of the device moves, and the ranks that it waits for, before it signals any.
+// Operands of a device instruction, and the ranks that it waits for and signals.
 struct Parts {
   std::vector<DeviceWait> waits;
   std::vector<DevicePlace> sources;
@@ -187,7 +189,7 @@ void append_instruction(DeviceProgram& made, const Instruction& one, const Parts
                                static_cast<std::uint32_t>(parts.destinations.size())});
 }
 
-// change(lane, index, parts) may change what the instruction does before it is put down.
+// change(lane, index, parts) may change an instruction before it is appended.
 template <class Change>
 DeviceProgram made_program(const Program& program, const Operation& operation, int rank, int blocks,
                            const Listeners& listeners, const Change& change) {
@@ -222,18 +224,18 @@ DeviceProgram make_device_program(const Program& program, const Operation& opera
 
 namespace {
 
-// (rank, lane, instruction) -> places in other ranks' packets that it fills, each with all that it makes.
+// (rank, lane, instruction) -> places in other ranks' packet memory that it writes its whole result to.
 using Pushes = std::map<std::tuple<int, int, std::uint32_t>, std::vector<DevicePlace>>;
-// (rank, lane, instruction, source) -> where its packets lie.
+// (rank, lane, instruction, source) -> offset of its packets.
 using Arrivals = std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, std::int64_t>;
 
 struct Packets {
   Pushes pushes;
   Arrivals arrivals;
-  std::int64_t most_bytes = 0;  // of a rank
+  std::int64_t most_bytes = 0;  // per rank
 };
 
-// Whether the instruction makes just this piece of its rank's scratch.
+// True if the instruction produces exactly this piece of its rank's scratch.
 bool makes(const LaneProgram& lane, const Instruction& maker, const Place& piece, std::int64_t count) {
   if (maker.count != count) return false;
   const auto destinations = lane.destinations_of(maker);
@@ -242,7 +244,8 @@ bool makes(const LaneProgram& lane, const Instruction& maker, const Place& piece
   });
 }
 
-// Gives every source in another rank's scratch a place in the reader's packets. False if a source is anything else.
+// Assigns every source in another rank's scratch an offset in the reader's packet memory. False if a source lies
+// elsewhere.
 bool place_packets(const Program& program, const Operation& operation, int reader, Packets& packets) {
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
   std::int64_t bytes = 0;
@@ -272,11 +275,11 @@ bool place_packets(const Program& program, const Operation& operation, int reade
       }
     }
   }
-  packets.most_bytes = std::max(packets.most_bytes, 2 * bytes);  // with the numbers beside them
+  packets.most_bytes = std::max(packets.most_bytes, 2 * bytes);  // each packet also holds the call's number
   return true;
 }
 
-// For the rank's own lanes only: packets signal all that comes from other ranks.
+// Only the rank's own lanes wait by counters: all data from other ranks is signalled by packets.
 Listeners own_listeners(const Program& program, const Operation& operation, int rank, int blocks) {
   Listeners all = listeners_of(program, operation, rank, blocks);
   for (auto at = all.begin(); at != all.end();) at = std::get<3>(*at) == rank ? std::next(at) : all.erase(at);

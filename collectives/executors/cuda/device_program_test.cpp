@@ -22,7 +22,7 @@ plan::Program program_of(std::string_view algorithm, int num_ranks, std::int64_t
                           {.stage_below_bytes = 0, .segment_bytes = 1024});
 }
 
-// Every wait of every rank for instructions, itself included.
+// All waits of all ranks for instructions, waits for themselves included.
 std::set<std::array<std::int64_t, 4>> waits_of(const std::vector<DeviceProgram>& ranks) {
   std::set<std::array<std::int64_t, 4>> waits;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -88,7 +88,7 @@ TEST(DeviceProgram, ALaneWaitsForItselfWhereItsBlocksMeet) {
   EXPECT_EQ(num_waits(copy_of_a_copy(8, 32), 1), 0U) << "one block meets itself only";
 }
 
-// Whatever is staged can go by packets, but for plans whose receivers want other pieces than what was made.
+// Every staged plan can use packets, except plans whose receivers read other pieces than the senders produce.
 TEST(PacketProgram, EveryAlgorithmHasOne) {
   for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
     for (int num_ranks : {2, 3, 4, 8}) {
@@ -122,8 +122,8 @@ TEST(DeviceProgram, AnImageHoldsWhatItWasMadeOf) {
   EXPECT_EQ(image.at.num_exit_waits, program.exit_waits.size());
 }
 
-// What --transport cuda is fast by: of a large two-shot every rank makes its part in one pass that reads it from all
-// ranks and stores it at all ranks, in place or not, and nobody waits on the way.
+// The reason for the speed of --transport cuda: in a large two-shot every rank computes its part in one pass that reads
+// from all ranks and stores to all ranks, in place or not, without waits in between.
 TEST(DeviceProgram, TwoShotIsOnePassARank) {
   for (const bool in_place : {false, true}) {
     for (const int num_ranks : {2, 4, 8, 16}) {

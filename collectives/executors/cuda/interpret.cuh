@@ -1,5 +1,4 @@
-// The interpreter of device programs: what one block of a lane does in one call. How it moves its slices is in
-// passes.cuh and packets.cuh.
+// Interpreter of device programs: runs one block of a lane in one call. passes.cuh and packets.cuh move its slices.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +14,21 @@ struct Call {
   const std::byte* image;  // the program, see device_program.h
   ImageLayout at;
   const BoardView* boards;  // [rank], as this rank sees them
-  BoardView board;          // its own: here, so that looking at it does not begin with a way to memory
+  BoardView board;          // this rank's own: kept here, so that polling does not begin with a load from memory
   CallBases mine;
   std::uint64_t timeout_ns;   // of every wait
-  std::int64_t average_over;  // what a completed sum is divided by; 0: nothing
+  std::int64_t average_over;  // divisor of a completed sum; 0: no average
   std::int32_t rank;
   std::int32_t num_ranks;
-  std::int32_t blocks;   // of a lane
-  kernels::Reach reach;  // of what is ordered: all ranks
+  std::int32_t blocks;   // per lane
+  kernels::Reach reach;  // scope of memory ordering: all ranks
 };
 
 inline constexpr int kMostPlaces = 128;  // sources, or destinations, of an instruction
 inline constexpr int kNearRanks = 16;
 inline constexpr std::uint32_t kNearImageBytes = 24 << 10;
 
-// State of a block, in shared memory. Values read there once at the beginning cost one access to memory and not one
-// each.
+// A block's state in shared memory. Values that are read there once at the start cost one memory access in all.
 struct BlockState {
   alignas(16) uint4 image[kNearImageBytes / sizeof(uint4)];
   std::uint64_t call;
@@ -39,14 +37,14 @@ struct BlockState {
   std::byte* destinations[kMostPlaces];
 };
 
-// The block as the rest sees it.
+// A block's constants and position.
 struct Block {
   const Call& args;
   BlockState& state;
   int lane;
   int index;                  // in the lane
   std::uint32_t instruction;  // of the lane, where it is
-  const std::byte* image;     // near, or as in args; so are the boards
+  const std::byte* image;     // in shared memory, or as in args; so are the boards
   const BoardView* boards;
 
   __device__ const BoardView& board() const { return args.board; }
@@ -63,8 +61,8 @@ struct Block {
   }
 };
 
-// The first thread of the rank that fails tells all ranks. Stores only: not every link between GPUs takes atomic
-// operations.
+// The first thread of the rank that fails signals all ranks. Uses stores only: not every link between GPUs supports
+// atomic operations.
 __device__ inline void tell_of_trouble(const Block& block, DeviceWait wait) {
   const Call& args = block.args;
   if (atomicExch(&block.board().head->has_failed, 1U) != 0) return;
@@ -79,11 +77,11 @@ __device__ inline void tell_of_trouble(const Block& block, DeviceWait wait) {
   }
 }
 
-// How long a thread looks for something that does not come: until the deadline, or until somebody has failed.
+// Bounds a poll loop: it ends at the deadline, or when a rank has failed.
 class Patience {
  public:
   __device__ explicit Patience(const Block& block) : block_(block) {}
-  // To be asked after each look in vain; `wait` is what is told at the deadline.
+  // Call it after each poll without success; `wait` is reported at the deadline.
   __device__ bool goes_on(DeviceWait wait) {
     if (++looks_ % kLooks != 0) return true;
     if (kernels::load_relaxed(&block_.board().head->abort) != 0) return false;
@@ -98,14 +96,15 @@ class Patience {
   }
 
  private:
-  static constexpr unsigned kLooks = 256;  // between two looks at the clock
+  static constexpr unsigned kLooks = 256;  // polls between two readings of the clock
   const Block& block_;
   std::uint64_t since_ = 0;
   unsigned looks_ = 0;
 };
 
-// Whether the word has come to `target`; false when the block has to stop. Looks are relaxed: an acquiring one would
-// empty the multiprocessor's cache each time. The fence behind the last pairs with the release that stored the word.
+// Polls until the word reaches `target`; false if the block has to stop. Polls are relaxed loads: an acquiring load
+// would invalidate the multiprocessor's cache each time. The fence after the last one pairs with the release that
+// stored the word.
 __device__ inline bool await_word(const Block& block, std::uint64_t* word, std::uint64_t target, DeviceWait wait) {
   Patience patience(block);
   while (kernels::load_relaxed(word) < target) {
@@ -115,7 +114,7 @@ __device__ inline bool await_word(const Block& block, std::uint64_t* word, std::
   return true;
 }
 
-// One word of a wait: blocks() words if it is for instructions, one if it is for an entry.
+// Waits for one word of a wait: a wait for instructions has blocks() words, a wait for an entry has one.
 __device__ inline bool await_part(const Block& block, DeviceWait wait, int part) {
   const std::uint64_t call = block.state.call;
   if (wait.instructions == 0) {
@@ -126,8 +125,8 @@ __device__ inline bool await_part(const Block& block, DeviceWait wait, int part)
   return await_word(block, word, call << kInstructionBits | wait.instructions, wait);
 }
 
-// All threads of the block, which have met since the last instruction; a thread looks at every so manieth word. False
-// when the block has to stop.
+// Called by all threads of the block, after a barrier since the last instruction; the threads share the words to poll.
+// False if the block has to stop.
 __device__ inline bool await_all(const Block& block, const DeviceWait* waits, std::uint32_t num_waits) {
   if (num_waits == 0) return true;
   const int words = static_cast<int>(num_waits) * block.args.blocks;
@@ -138,12 +137,12 @@ __device__ inline bool await_all(const Block& block, const DeviceWait* waits, st
   return __syncthreads_or(stop) == 0;
 }
 
-// The thread's number from the end: for what is done beside the work of the first threads.
+// The thread's index from the end, for work beside that of the first threads.
 __device__ inline unsigned thread_from_end() {
   return blockDim.x - 1 - threadIdx.x;
 }
 
-// Brings the program and the boards' addresses to shared memory where they fit.
+// Copies the program and the boards' addresses to shared memory if they fit.
 __device__ inline void bring_near(const Block& block) {
   const Call& args = block.args;
   if (args.at.size_bytes <= kNearImageBytes) {
@@ -159,15 +158,15 @@ __device__ inline void bring_near(const Block& block) {
   }
 }
 
-// Once all threads have met.
+// Call it after a barrier of all threads.
 __device__ inline void use_what_is_near(Block& block) {
   if (block.args.at.size_bytes <= kNearImageBytes) block.image = reinterpret_cast<const std::byte*>(block.state.image);
   if (block.args.num_ranks <= kNearRanks) block.boards = block.state.boards;
 }
 
-// Whether the call may begin: no rank has failed (then peers' memory may be gone), and all ranks have entered the call
-// before, so that nobody is in the one before that, whose half of scratch, packets and addresses this call uses. All
-// that is read on the way is asked for at once, by other threads or before the first answer is used: one way to memory.
+// True if the call may begin: no rank has failed (peers' memory may be gone then), and all ranks have entered the
+// previous call, so that none is in the call before that, whose half of scratch, packets and addresses this call uses.
+// All loads are issued at once, by different threads or before the first value is used, which costs one memory latency.
 __device__ inline bool may_begin(Block& block) {
   const Call& args = block.args;
   const BoardView& mine = block.board();
@@ -185,8 +184,8 @@ __device__ inline bool may_begin(Block& block) {
   return true;
 }
 
-// The first block of all says that this rank has entered. Its last threads do: a release takes a way to memory and back
-// until the stores before it are seen, and the first threads have other work meanwhile.
+// The first block signals that this rank has entered. Its last threads do it: a release takes a round trip to memory
+// until earlier stores are visible, and the first threads have other work meanwhile.
 __device__ inline void enter(const Block& block) {
   if (block.lane > 0 || block.index > 0) return;
   const Call& args = block.args;
@@ -207,7 +206,7 @@ __device__ inline std::byte* address_of(const Block& block, const DevicePlace& p
   return block.board().bases[half * block.args.num_ranks + place.rank].base[place.buffer] + place.offset_bytes;
 }
 
-// All threads; the places of an instruction as addresses.
+// Called by all threads; computes the addresses of an instruction's operands.
 __device__ inline void find_places(const Block& block, const DeviceInstruction& one) {
   for (std::uint32_t k = threadIdx.x; k < one.num_sources; k += blockDim.x) {
     block.state.sources[k] = address_of(block, block.source(one, k));
@@ -218,8 +217,8 @@ __device__ inline void find_places(const Block& block, const DeviceInstruction& 
   __syncthreads();
 }
 
-// Tells those who wait for it that this block has done the instruction. All threads have met since: that orders the
-// block's stores before the release.
+// Signals the waiting ranks that this block has done the instruction. A barrier of all threads came before: it orders
+// the block's stores before the release.
 __device__ inline void tell_listeners(const Block& block, const DeviceInstruction& one) {
   const Call& args = block.args;
   const int slot = block.lane * args.blocks + block.index;
@@ -230,7 +229,7 @@ __device__ inline void tell_listeners(const Block& block, const DeviceInstructio
   }
 }
 
-// The last block of the call to end counts it.
+// The last block that ends counts the call.
 __device__ inline void leave(const Block& block) {
   __syncthreads();
   if (threadIdx.x > 0) return;
@@ -241,16 +240,17 @@ __device__ inline void leave(const Block& block) {
   head->last_call = block.state.call;
 }
 
-// Whether the lane has something to move before it waits for anybody.
+// True if the lane has data to move before its first wait.
 __device__ inline bool passes_at_once(const Block& block, DeviceLane lane) {
   if (lane.num_instructions == 0) return false;
   const auto& first = block.array<DeviceInstruction>(block.args.at.instructions)[lane.first_instruction];
   return first.num_waits == 0 && first.num_destinations > 0;
 }
 
-// All threads of a block, for one lane of a call. do_slice(one) does the block's slice of an instruction whose places
-// are found; it returns whether the thread may go on. A rank enters before its first wait, as others may wait for its
-// entry in the same place, or else beside its first pass (with packets nobody waits for it in this call).
+// Called by all threads of a block, for one lane of a call. do_slice(one) runs the block's slice of an instruction
+// whose addresses are computed; it returns whether the thread may go on. A rank enters before its first wait, as others
+// may wait for its entry at the same point, or else beside its first pass (with packets no rank waits for it in this
+// call).
 template <class DoSlice>
 __device__ void interpret(Block& block, DoSlice&& do_slice) {
   if (!may_begin(block)) return;

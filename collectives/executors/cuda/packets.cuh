@@ -1,4 +1,4 @@
-// Packets: an instruction's slice where what other ranks make comes as packets, see device_program.h.
+// Packets: a slice of an instruction whose data from other ranks arrives as packets, see device_program.h.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep::executors::cuda {
 
-// Elements that a thread takes at once.
+// Elements that a thread moves at once.
 template <class T>
 struct Unit {
   static constexpr int kItems = static_cast<int>(kUnitBytes / sizeof(T));
@@ -19,12 +19,12 @@ struct Unit {
   __device__ Unit() : words{0, 0} {}
 };
 
-// Stored and loaded as one word, which no hardware tears: data below, the call's number above.
+// Stored and loaded as one word, which hardware never splits: data below, the call's number above.
 __device__ __forceinline__ std::uint64_t packet_of(std::uint32_t data, std::uint64_t call) {
   return (call & 0xffffffffU) << 32 | data;
 }
 
-// Takes the packet that was seen, or looks until it is of this call. False when the block has to stop.
+// Returns the packet that was loaded, or polls until it belongs to this call. False if the block has to stop.
 __device__ inline bool await_packet(const Block& block, std::uint64_t* packet, std::uint64_t seen,
                                     const DevicePlace& source, std::uint32_t& data) {
   const std::uint32_t call = static_cast<std::uint32_t>(block.state.call);
@@ -37,10 +37,10 @@ __device__ inline bool await_packet(const Block& block, std::uint64_t* packet, s
   return true;
 }
 
-// Units of several sources that are asked for together: a look takes a way to memory and back, and so do many at once.
+// Units of several sources that are loaded together: one load takes a round trip to memory, and so do many at once.
 constexpr int kUnitsAtOnce = 4;
 
-// The data of a source: its two packets as they are now, or its elements.
+// Data of a source: its two packets as loaded, or its elements.
 template <class T>
 __device__ inline void look(const DeviceInstruction& one, bool packets, const std::byte* base, std::int64_t unit,
                             std::uint64_t (&seen)[2], Unit<T>& loaded) {
@@ -57,7 +57,7 @@ __device__ inline void look(const DeviceInstruction& one, bool packets, const st
   }
 }
 
-// Units of the sources from `from` on, as many as there are. False when the block has to stop.
+// Loads units of the sources from `from` on, at most kUnitsAtOnce. False if the block has to stop.
 template <class T>
 __device__ inline bool load_units(const Block& block, const DeviceInstruction& one, std::uint32_t from,
                                   std::int64_t unit, Unit<T> (&loaded)[kUnitsAtOnce]) {
@@ -99,7 +99,7 @@ __device__ inline void store_unit(const Block& block, const DeviceInstruction& o
   }
 }
 
-// One source is copied bit by bit, several are combined in their order, in the wide type, and rounded once.
+// One source is copied bit by bit; several are combined in their order, in the wide type, and rounded once.
 template <class T, core::ReduceOp kOp>
 __device__ inline bool make_unit(const Block& block, const DeviceInstruction& one, std::int64_t unit, Unit<T>& made) {
   constexpr int kItems = Unit<T>::kItems;
@@ -127,7 +127,7 @@ __device__ inline bool make_unit(const Block& block, const DeviceInstruction& on
   return true;
 }
 
-// The block's slice of an instruction. False when the thread has to stop.
+// Runs the block's slice of an instruction. False if the thread has to stop.
 template <class T, core::ReduceOp kOp>
 __device__ inline bool packet_slice(const Block& block, const DeviceInstruction& one) {
   const std::int64_t units = (one.count + Unit<T>::kItems - 1) / Unit<T>::kItems;

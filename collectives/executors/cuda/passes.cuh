@@ -1,4 +1,5 @@
-// Passes over memory: a block's slice of an instruction, with the widest accesses that its places allow.
+// Passes over memory: a block's slice of an instruction, with the widest accesses that the alignment of its operands
+// allows.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace lockstep::executors::cuda {
 
-// Elements before the first that wide accesses can take in all places, less than one access holds; -1 if places differ.
+// Elements before the first wide access that is aligned in all operands, fewer than one access holds; -1 if alignments
+// differ.
 template <class T>
 __device__ inline int elements_to_alignment(const BlockState& state, const DeviceInstruction& one) {
   const auto past = [](const std::byte* place) {
@@ -23,7 +25,7 @@ __device__ inline int elements_to_alignment(const BlockState& state, const Devic
   return static_cast<int>((kernels::kAccessBytes - first) % kernels::kAccessBytes / sizeof(T));
 }
 
-// Elements of type T at `at` of a place.
+// Address of element `at` of an operand of type T.
 template <class T>
 __device__ __forceinline__ T* elements(std::byte* place, std::int64_t at) {
   return reinterpret_cast<T*>(place) + at;
@@ -33,7 +35,8 @@ __device__ __forceinline__ const T* elements(const std::byte* place, std::int64_
   return reinterpret_cast<const T*>(place) + at;
 }
 
-// kPacks packs of kItems neighbours each, `stride` elements apart: as many loads under way hide memory's latency.
+// kPacks packs of kItems neighbouring elements each, `stride` elements apart: as many loads in flight hide memory
+// latency.
 template <class T, int kItems, int kPacks>
 struct Packs {
   kernels::Pack<T, kItems> packs[kPacks];
@@ -52,8 +55,8 @@ struct Packs {
   }
 };
 
-// Calls work(at, stride, left) for all packs of elements [begin, end): the thread takes kPacks from `at` on, `stride`
-// apart, as far as they are less than `left` from it.
+// Calls work(at, stride, left) for all packs of elements [begin, end): the thread handles kPacks from `at` on, `stride`
+// apart, as long as their distance is less than `left`.
 template <int kItems, int kPacks, class Work>
 __device__ __forceinline__ void for_each_packs(std::int64_t begin, std::int64_t end, Work&& work) {
   const std::int64_t stride = std::int64_t{blockDim.x} * kItems;
@@ -62,7 +65,7 @@ __device__ __forceinline__ void for_each_packs(std::int64_t begin, std::int64_t 
   }
 }
 
-// Elements [begin, end) of an instruction with one source, by the threads of the block.
+// Moves elements [begin, end) of an instruction with one source, by the threads of the block.
 template <class T, int kItems>
 __device__ __forceinline__ void copy_range(const BlockState& state, const DeviceInstruction& one, std::int64_t begin,
                                            std::int64_t end) {
@@ -76,13 +79,14 @@ __device__ __forceinline__ void copy_range(const BlockState& state, const Device
   });
 }
 
-// The same with several sources, or an average: in the sources' order, in the wide type, rounded once. Two sources are
-// under way at once: of f32 2 x 64 bytes a thread, 64 KiB two blocks of 256, of 16-bit elements half of that, where
-// some 25 KiB a multiprocessor hide the latency of memory (H200: 4.8 TB/s, about 700 ns, 132 multiprocessors).
+// The same with several sources, or an average: combined in the sources' order, in the wide type, rounded once. Loads
+// of two sources are in flight at once: for f32 2 x 64 bytes per thread, 64 KiB in two blocks of 256, for 16-bit
+// elements half of that; some 25 KiB per multiprocessor hide the latency of memory (H200: 4.8 TB/s, about 700 ns, 132
+// multiprocessors).
 template <class T, core::ReduceOp kOp, int kItems>
 __device__ __forceinline__ void combine_range(const BlockState& state, const DeviceInstruction& one,
                                               std::int64_t average_over, std::int64_t begin, std::int64_t end) {
-  constexpr int kMostValues = 16;  // in registers, of a thread
+  constexpr int kMostValues = 16;  // in registers, per thread
   constexpr int kPacks = kItems * 4 <= kMostValues ? 4 : (kItems < kMostValues ? kMostValues / kItems : 1);
   for_each_packs<kItems, kPacks>(begin, end, [&](std::int64_t at, std::int64_t stride, std::int64_t left) {
     Packs<T, kItems, kPacks> packs;
@@ -124,8 +128,8 @@ __device__ __forceinline__ void do_range(const Block& block, const DeviceInstruc
   }
 }
 
-// The block's slice of an instruction. Where slices meet follows from the count alone, as later instructions rely on
-// it; within a slice, what wide accesses cannot take at its ends goes element by element.
+// Runs the block's slice of an instruction. Slice boundaries follow from the count alone, as later instructions rely on
+// them; elements at the ends of a slice that wide accesses cannot cover are moved one by one.
 template <class T, core::ReduceOp kOp>
 __device__ __forceinline__ void pass_slice(const Block& block, const DeviceInstruction& one) {
   constexpr int kItems = static_cast<int>(kernels::kAccessBytes / sizeof(T));

@@ -1,4 +1,4 @@
-// A GroupStream's combinations by our kernels, on a CUDA stream.
+// Runs a GroupStream's combinations by our kernels, on a CUDA stream.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace lockstep::executors {
 
-// To be used by the rank's thread; the device and the stream outlive it.
+// Used by the rank's thread only; the device and the stream outlive it.
 class CudaCombiner {
  public:
   CudaCombiner(core::Device& device, core::Stream& stream, int rank);

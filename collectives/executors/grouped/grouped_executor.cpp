@@ -36,7 +36,7 @@ class GroupedCollective final : public collectives::Collective {
   }
 
   void run(const void* input, void* output) override {
-    // The input is only ever written where it is the output.
+    // The input is only written where it is also the output.
     base_ = {static_cast<std::byte*>(const_cast<void*>(input)), static_cast<std::byte*>(output), scratch_.data()};
     for (const MessageRound& round : rounds_) {
       for (int op : round.work) combine(ops_[at(op)]);

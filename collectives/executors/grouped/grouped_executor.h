@@ -1,5 +1,5 @@
-// Runs any plan on a stream that takes work on memory and groups of messages, in order: plans by NCCL's sends and
-// receives. message_rounds.h says which message goes in which group, and why that cannot hang.
+// Runs any plan on a stream that takes work on memory and groups of messages, in order: plans on NCCL's sends and
+// receives. message_rounds.h says how messages are grouped, and why that cannot hang.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace lockstep::executors {
 
-// To or from a peer.
+// A message to or from a peer.
 struct PeerMessage {
   int peer;
   std::byte* memory;
@@ -24,30 +24,31 @@ struct PeerMessage {
 struct Combination {
   void* to;  // may be a
   const void* a;
-  const void* b;  // nullptr: there is no b
+  const void* b;  // nullptr: a copy
   std::int64_t count;
   core::DType dtype;
   core::ReduceOp op;
-  int average_over;  // > 0: divide the result by this many
+  int average_over;  // if above 0, the result is divided by it
 };
 
-// Takes work of one rank, each piece to begin when all before is done; both calls may return before theirs is.
+// Enqueues work of one rank, each piece to begin when all earlier ones are done; both functions may return before the
+// work is done.
 class GroupStream {
  public:
   virtual ~GroupStream() = default;
   virtual void combine(const Combination& combination) = 0;
-  // All at once. Messages between two ranks meet in the order in which both tell them.
+  // All messages run concurrently. Messages between two ranks are matched in the order in which both list them.
   virtual void exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives) = 0;
 };
 
 struct GroupOptions {
-  int window = 8;  // messages of a lane and a peer in one group; as many staging slots a lane
+  int window = 8;  // messages per lane and peer in one group; also the staging slots per lane
 };
 
-// The rank's side of the plan; all ranks must use the same plan, operation and options. The plan is checked; one that
-// does not work in place runs on a copy of the input where the operation is in place. Scratch is the device's, which
-// outlives the collective, as does the stream. run() calls the stream with the same pieces of work each time, so that
-// what it queues may be captured.
+// Prepares this rank's part of the plan; all ranks must use the same plan, operation and options. The plan is checked;
+// one that does not work in place runs on a copy of the input if the operation is in place. Scratch is allocated on the
+// device, which outlives the collective, as does the stream. run() enqueues the same work each time, so it may be
+// captured.
 std::unique_ptr<collectives::Collective> make_grouped_collective(const plan::Plan& plan,
                                                                  const collectives::Operation& operation, int rank,
                                                                  core::Device& device, GroupStream& stream,

@@ -1,4 +1,5 @@
-// Plans over a stream of NCCL's kind, in memory: what ranks queue is recorded, and then run in random orders.
+// Plans over an in-memory stream with NCCL's semantics: work that ranks enqueue is recorded, and then run in random
+// orders.
 #include "collectives/executors/grouped/grouped_executor.h"
 
 #include <gtest/gtest.h>
@@ -48,13 +49,14 @@ void combine_now(const Combination& one) {
                    .average_over = one.average_over});
 }
 
-// The ranks' streams side by side. Nothing is buffered: a message moves while both ends are in their groups, at any
-// time; a group is over when all its messages have moved. Which of all that can happen happens is random.
+// The ranks' streams, run concurrently. Nothing is buffered: a message moves at any time while both ends are in their
+// groups; a group is done when all its messages have moved. The next event is chosen at random among those that can
+// happen.
 class Streams {
  public:
   Streams(std::vector<Recorder>& ranks, std::uint64_t seed) : ranks_(ranks), next_(ranks.size(), 0), random_(seed) {}
 
-  // "done", or what went wrong.
+  // Returns "done", or the error text.
   std::string run() {
     for (;;) {
       skip_done_groups();
@@ -128,9 +130,9 @@ class Streams {
   std::mt19937_64 random_;
 };
 
-constexpr std::uint64_t kCalls = 2;  // in a row, so that ranks are in different ones
+constexpr std::uint64_t kCalls = 2;  // in a row, so that ranks are in different calls
 
-// What all ranks queue for some calls, and the memory that it works on.
+// Work that all ranks enqueue in several calls, and its memory.
 struct Recorded {
   Recorded(const plan::Plan& plan, const Operation& operation)
       : device(core::make_cpu_device()),
@@ -196,7 +198,7 @@ plan::Plan plan_of(Kind kind, const std::string& algorithm, int num_ranks) {
   return make_plan(algorithms::parse_choice(kind, algorithm), num_ranks, 0);
 }
 
-// A ring has 2(n-1) steps; each is one group, of what goes on and what comes in.
+// A ring has 2(n-1) steps; each is one group: the message sent and the message received.
 TEST(GroupedExecutorGroups, AStepOfARingIsAGroup) {
   const Recorded recorded(plan_of(Kind::all_reduce, "ring", 4), make_operation(Kind::all_reduce, 4, 1000));
   for (const Recorder& rank : recorded.ranks) {
@@ -209,7 +211,7 @@ TEST(GroupedExecutorGroups, AStepOfARingIsAGroup) {
   }
 }
 
-// A rank's next call queues the same work again: what a captured stream needs.
+// A rank's next call enqueues the same work again, as stream capture requires.
 TEST(GroupedExecutorGroups, EveryCallQueuesTheSame) {
   const Recorded recorded(plan_of(Kind::reduce_scatter, "ring", 5), make_operation(Kind::reduce_scatter, 5, 77));
   for (const Recorder& rank : recorded.ranks) {
@@ -223,7 +225,7 @@ TEST(GroupedExecutorGroups, EveryCallQueuesTheSame) {
   }
 }
 
-// Two ranks that overwrite what they send, in one group: one copies first.
+// Two ranks overwrite the data that they send, in one group: one copies first.
 TEST(GroupedExecutorGroups, SwapsInPlace) {
   plan::PlanBuilder builder(Kind::send_recv, 2, 0, 1);
   for (int rank : {0, 1}) {
@@ -236,7 +238,7 @@ TEST(GroupedExecutorGroups, SwapsInPlace) {
   for (std::uint64_t seed : {1, 2, 3, 4}) expect_exact(plan, operation, seed);
 }
 
-// The simulated streams do hang where NCCL's would, and do see what does not fit.
+// The simulated streams hang where NCCL's would, and detect mismatched messages.
 TEST(GroupedExecutorStreams, TellWhatIsWrong) {
   std::array<std::byte, 8> memory{};
   const std::vector<PeerMessage> none;
