@@ -74,7 +74,7 @@ def gemm_of(folder: Path, programs: Programs, *words: str) -> dict:
     """What the record says about products of matrices; the heading must say the same."""
     done = mini_train(programs, *words, "--json", str(folder / "run.jsonl"))
     gemm = json.loads((folder / "run.jsonl").read_text().splitlines()[-1])["gemm"]
-    assert f"# products of matrices: {gemm['implementation']}" in done.stdout
+    assert f"# matrix products: {gemm['implementation']}" in done.stdout
     return gemm
 
 
@@ -150,7 +150,7 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--model", "huge"], "'huge' is not known; allowed: nano"),
     (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
-    (["--graph"], "--graph together with --device cpu; allowed: --device cuda"),
+    (["--graph"], "--graph needs --device cuda"),
     (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages by the host"),
     (["--transport", "tcp"], "--transport tcp: not a transport; allowed: local mpi nccl"),
     (["--length", "99999"], "--length is 99999; allowed: 1 to"),
@@ -160,9 +160,9 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--batch", "1000000", "--length", "128"], "what helps: --recompute full"),
     (["--resume", "/nonexistent"], "/nonexistent"),
     (["--algo", "pigeon", "--dp", "2"], "'pigeon'"),
-    (["--algo", "one_shot"], "--algo is one_shot"),
+    (["--algo", "one_shot"], "--algo one_shot"),
     (["--gemm", "cublas"], "--gemm cublas: not an implementation of products; allowed: probe per-shape amx packed onednn"),
-    (["--gemm", "amx", "--dtype", "f16"], "--gemm amx: not on this machine for f16; allowed: probe, per-shape, packed"),
+    (["--gemm", "amx", "--dtype", "f16"], "--gemm amx is not available on this machine for f16; allowed: probe, per-shape, packed"),
     (["--frobnicate"], "unknown argument '--frobnicate'"),
 ])
 def test_refusals_are_one_line(programs: Programs, words: list[str], text: str) -> None:
@@ -227,7 +227,7 @@ def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert losses_of(done) == losses_of(mini_train(mpi_programs, *words))
-    beside = "move beside kernels" if threads == "multiple" else "nothing overlaps"
+    beside = "overlap with kernels" if threads == "multiple" else "nothing overlaps"
     assert f"MPI_THREAD_{threads.upper()}: " in done.stdout and beside in done.stdout
 
 

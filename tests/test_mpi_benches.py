@@ -97,4 +97,4 @@ def test_other_numbers_of_replicas_and_emulated_links_are_refused(mpi_programs: 
     done = ddp(mpi_programs, "--dp", "4")
     assert done.returncode != 0 and "the layout has 4 ranks, mpirun has started 2" in done.stderr
     done = ddp(mpi_programs, "--link", "latency_us=1,gbps=1")
-    assert done.returncode != 0 and "--link together with --transport mpi" in done.stderr
+    assert done.returncode != 0 and "--link emulates links between local ranks" in done.stderr

@@ -107,7 +107,7 @@ def test_zero_plus_plus_sends_what_the_simulator_counts(programs: Programs, tmp_
                         "--secondary-ranks", "2", "--weight-compression", "int8", "--compression", "int4", "--near-ranks", "2",
                         "--json", str(counted))
     assert done.returncode == 0, done.stderr
-    assert "# 1 rows hold and send what the formulas say, to the byte" in done.stdout
+    assert "# 1 rows hold and send exactly the bytes of the formulas" in done.stdout
     line = next(line for line in records_of(counted) if line["record"] == "sharding")
     layout = "dp=4,zero=3,batch=8,secondary_ranks=2,weight_compression=int8,compression=int4,near_ranks=2"
     predicted = simulated_bytes(programs, line, layout, tmp_path / "simulated.jsonl")
@@ -176,9 +176,9 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("pipeline_perf", ["--device", "cpu"], "--device without --mode real"),
     ("pipeline_perf", ["--mode", "emulated", "--transport", "mpi"], "--transport without --mode real"),
     ("scaling", ["--transport", "mpi"], "--transport mpi: layouts have different numbers of ranks"),
-    ("zero_bench", ["--serve", "--transport", "mpi"], "--serve together with --transport mpi"),
+    ("zero_bench", ["--serve", "--transport", "mpi"], "--serve works only with --transport local"),
     ("tp_linear_bench", ["--link", "gbps=1", "--transport", "mpi"], "--link emulates links between local ranks"),
-    ("ddp_overlap_bench", ["--dp", "1"], "--dp is 1"),
+    ("ddp_overlap_bench", ["--dp", "1"], "--dp 1 has nothing to reduce"),
     ("ddp_overlap_bench", ["--link", "fast"], "cannot read 'fast'"),
     ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),
     ("ddp_overlap_bench", ["--algo", "library"], "library"),
@@ -190,10 +190,10 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("zero_bench", ["--zero", "4"], "--zero"),
     ("zero_bench", ["--dtype", "f32", "--grad-dtype", "bf16"], "--grad-dtype"),
     ("zero_bench", ["--dtype", "int8"], "not a dtype to train in"),
-    ("zero_bench", ["--length", "100000"], "--length is 100000"),
+    ("zero_bench", ["--length", "100000"], "--length 100000 is out of range"),
     ("zero_bench", ["--colour"], "--colour"),
     ("zero_bench", ["--dp", "4", "--shard-ranks", "3"], "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4"),
-    ("zero_bench", ["--shard-ranks", "1"], "--shard-ranks is 1"),
+    ("zero_bench", ["--shard-ranks", "1"], "--shard-ranks 1 shards nothing"),
     ("zero_bench", ["--dp", "4", "--zero", "3", "--secondary-ranks", "4"],
      "layout: secondary_ranks is 4, and dp x cp is 4; allowed: 0, or a divisor of that from 2 to 2"),
     ("zero_bench", ["--dp", "4", "--zero", "3", "--compression", "int4", "--near-ranks", "3"], "layout: near_ranks is 3"),

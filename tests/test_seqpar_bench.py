@@ -62,7 +62,7 @@ def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_pat
     (("--way", "ulysses", "--cp", "8"), "heads / tp is 4; allowed: 1 2 4"),
     (("--way", "lightseq", "--causal", "0"), "balances a causal mask"),
     (("--way", "colossal"), "allowed: --causal 0"),
-    (("--way", "star"), "no such way to share a sequence"),
+    (("--way", "star"), "not a form of context parallelism"),
 ])
 def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], told: str) -> None:
     done = programs.run("seqpar_bench", *SMALL, *words)

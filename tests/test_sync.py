@@ -35,7 +35,7 @@ def test_records_say_how_replicas_agreed_and_what_they_sent(programs: Programs, 
 def test_a_straggler_is_emulated_and_predicted(programs: Programs, tmp_path: Path) -> None:
     words = ("--sync", "async:staleness=1", "--straggler", "replica=1,factor=2,step_ms=10")
     text = mini_train(programs, "--dp", "2", *words).stdout
-    assert "# EMULATED straggler: replica=1,factor=2,step_ms=10; by these times alone " in text
+    assert "# EMULATED straggler: replica=1,factor=2,step_ms=10; these times alone give " in text
     assert "the server on rank 2; a gradient misses " in text
     one = training_of(programs, tmp_path / "1.jsonl", *words)
     assert one["basis"] == "emulated" and one["ranks"] == 3

@@ -105,7 +105,7 @@ def test_a_long_file_is_not_read_at_the_start(programs: Programs, tmp_path: Path
 def test_what_does_not_fit_is_one_line(programs: Programs, text: Path) -> None:
     file = str(tokenized(programs, text, "gpt2.json"))
     small = [SMALL[0], SMALL[1].replace("1024", "300"), *SMALL[2:]]
-    assert "has token" in (error := mini_train(programs, *small, "--data", file, fails=True)) and "--vocabulary" in error
+    assert "contains token" in (error := mini_train(programs, *small, "--data", file, fails=True)) and "--vocabulary" in error
     assert error.count("\n") == 1
     error = mini_train(programs, *small, "--tokenizer", str(FIXTURES / "gpt2.json"), fails=True)
     assert "has 603 words, and the model's vocabulary is 300" in error

@@ -154,7 +154,7 @@ def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(progra
     for name, ms in line["parts_ms"].items():
         assert told["measured_parts_ms"][name] == pytest.approx(ms)
     assert told["error"] == pytest.approx(told["step_ms"] / told["measured_step_ms"] - 1)
-    before, after = done.stdout.index("# predicted with calibrated:"), done.stdout.index("# predicted beside measured")
+    before, after = done.stdout.index("# predicted with calibrated:"), done.stdout.index("# predicted and measured")
     assert before < done.stdout.index("step      1") < after < done.stdout.index("# largest gap: ")
     # simulate says the same through its own door.
     simulated = written(programs, tmp_path / "s.jsonl", "simulate", "--model", TINY, "--layout", LAYOUT, "--machine", str(calibrated))
@@ -164,7 +164,7 @@ def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(progra
 def test_kernels_that_were_not_measured_and_other_threads_are_told(programs, calibrated: Path) -> None:
     words = ("mini_train", "--model", TINY, "--predict", str(calibrated), "--gemm", "packed", "--steps", "1")
     done = programs.run(*words, "--batch", "4")
-    assert done.returncode == 0 and "those of the others follow from the device's peaks" in done.stdout
+    assert done.returncode == 0 and "those of the others are computed from the device's peaks" in done.stdout
     done = programs.run(*words, "--threads", "2")
     assert done.returncode == USAGE
     assert "measured with 1 thread(s) a rank, and --threads is 2; allowed: the same" in done.stderr

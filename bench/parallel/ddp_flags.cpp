@@ -26,7 +26,7 @@ std::vector<workload::Compression> compressions_of(const FlagValue& value) {
   return compressions;
 }
 
-// Separated by semicolons, as a link has commas of its own.
+// Links are separated by semicolons, because a link contains commas.
 std::vector<Link> links_of(const FlagValue& value) {
   std::vector<Link> links;
   for (std::size_t begin = 0; begin <= value.text.size();) {
@@ -47,8 +47,8 @@ const std::array kFlags{
          "MiB of gradients per bucket, a list; the first bucket has 1 MiB; 0: one bucket for all",
          [](DdpFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
     Flag{"--compression", "none",
-         "what gradients travel as, a list: none, bf16, int8, int4, fp8, sign, topk:density=D, "
-         "threshold:at=T:density=D, randomk:density=D, powersgd:rank=R; :feedback=0 or 1 behind it",
+         "encoding of gradients on the wire, a list: none, bf16, int8, int4, fp8, sign, topk:density=D, "
+         "threshold:at=T:density=D, randomk:density=D, powersgd:rank=R; each takes a suffix :feedback=0 or 1",
          [](DdpFlags& f, const FlagValue& v) { f.compressions = compressions_of(v); }},
     Flag{"--link", "none", "emulated links between ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
@@ -57,10 +57,10 @@ const std::array kFlags{
 void check(const DdpFlags& flags) {
   const bool links = std::any_of(flags.links.begin(), flags.links.end(), [](const Link& link) { return !!link; });
   if (flags.step.place.mpi && links) {
-    throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
+    throw core::usage_error("--link emulates links between local ranks; allowed: with --transport local");
   }
   if (std::find(flags.step.replicas.begin(), flags.step.replicas.end(), 1) == flags.step.replicas.end()) return;
-  throw core::usage_error("--dp is 1, where nothing is reduced; allowed: 2 to 64");
+  throw core::usage_error("--dp 1 has nothing to reduce; allowed: 2 to 64");
 }
 
 }  // namespace

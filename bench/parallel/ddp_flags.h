@@ -10,7 +10,7 @@
 
 namespace lockstep::parallel_bench {
 
-using Link = std::optional<transports::LinkSpec>;  // none: as fast as the machine's memory
+using Link = std::optional<transports::LinkSpec>;  // none: as fast as this machine's memory
 
 struct DdpFlags {
   StepFlags step;
@@ -22,7 +22,7 @@ struct DdpFlags {
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 DdpFlags parse_ddp_flags(int argc, const char* const* argv);
 
-// A row.
+// One row of the table.
 struct DdpCase {
   int replicas = 2;
   double bucket_cap_mb = 25;
@@ -31,6 +31,6 @@ struct DdpCase {
 };
 std::vector<DdpCase> ddp_cases(const DdpFlags& flags);
 trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one);  // checked
-bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one);            // more threads of kernels than cores
+bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one);            // more kernel threads than cores
 
 }  // namespace lockstep::parallel_bench

@@ -16,11 +16,11 @@ namespace lockstep::parallel_bench {
 
 namespace {
 
-// Refuses what cannot be run, before anything is printed.
+// Refuses cases that cannot run before anything is printed.
 void check(const DdpFlags& flags, const DdpCase& one) {
   if (one.replicas == 1) {
     throw core::usage_error(
-        "--dp is 1, where nothing is reduced; allowed: 2 to 64, with --transport mpi as many ranks of mpirun");
+        "--dp 1 has nothing to reduce; allowed: 2 to 64; with --transport mpi, start 2 to 64 ranks with mpirun");
   }
   const trainer::TrainOptions options = options_of(flags, one);
   trainer::check_room(options, ddp_steps(options).made);

@@ -1,4 +1,4 @@
-// ddp_overlap_bench.
+// Main program of ddp_overlap_bench.
 #pragma once
 
 #include "bench/parallel/ddp_flags.h"
@@ -6,9 +6,9 @@
 
 namespace lockstep::parallel_bench {
 
-// Runs all that the flags ask for, prints a table, writes the records; returns the exit status: 0, or core::Failure's
-// where a row is wrong. With --serve it is a worker for the gate instead. Throws core::Error.
-// Under mpirun all ranks call it; rank 0 prints and writes.
+// Runs every case that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
+// core::Failure if a row is wrong. With --serve it serves timed steps to the gate instead. Throws core::Error. Under
+// mpirun all ranks call it; rank 0 prints and writes.
 int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::parallel_bench

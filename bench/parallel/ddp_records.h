@@ -7,7 +7,7 @@
 
 namespace lockstep::parallel_bench {
 
-// A run of its own for each row, as a run has one link: emulated where there is one, measured otherwise.
+// Each row is a run of its own because a run has exactly one link: emulated if the row has one, measured otherwise.
 void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
 
 }  // namespace lockstep::parallel_bench

@@ -12,37 +12,38 @@
 
 namespace lockstep::parallel_bench {
 
-// One sample a turn; in a turn each way has one run, so that what the machine does meanwhile falls on all alike. All
-// ways start from the same weights and the same tokens. Times are ms, of the slowest rank.
+// One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
+// ways start from the same weights and the same tokens. Times are in ms, those of the slowest rank.
 struct DdpTurns {
   std::vector<double> compute_ms;                       // kernels alone
   std::vector<double> communication_ms;                 // collectives alone
-  std::vector<double> step_ms;                          // buckets leave beside the backward
-  std::vector<double> one_by_one_ms;                    // buckets leave after it
-  std::vector<double> backward_ms;                      // of kernels alone: beside which buckets can travel
-  std::vector<double> exposed_ms;                       // of the step's timeline: kernels wait while buckets travel
-  std::vector<double> predicted_ms;                     // of the step, by the recurrence
-  std::vector<schedules::StepTimeline> timelines = {};  // of the step
+  std::vector<double> step_ms;                          // buckets are reduced during the backward
+  std::vector<double> one_by_one_ms;                    // buckets are reduced after the backward
+  std::vector<double> backward_ms;                      // kernels alone: the time during which buckets can travel
+  std::vector<double> exposed_ms;                       // from the step's timeline: kernels idle while buckets travel
+  std::vector<double> predicted_ms;                     // step time by the recurrence of buckets
+  std::vector<schedules::StepTimeline> timelines = {};  // of the overlapped step
 };
 
 struct DdpResult {
   DdpTurns turns;
   std::int32_t buckets = 0;
-  std::int64_t gradient_bytes = 0;  // of a rank
-  double sent_bytes = 0;            // by a rank in a step, the mean of ranks: counted in the plans that were run
-  double least_bytes = 0;           // what algorithms that send as few as can be would have sent of the same
+  std::int64_t gradient_bytes = 0;  // per rank
+  double sent_bytes = 0;            // per rank and step, mean over ranks: counted in the plans that ran
+  double least_bytes = 0;           // bytes that algorithms of minimal traffic would have sent
   double formula_bytes = 0;         // workload::wire_bytes of all buckets
-  bool in_planned_order = true;     // in every turn, gradients of a bucket were there no earlier than of the one before
-  std::int64_t wrong = 0;           // elements, over all checks and ranks
-  double most_of_bound = 0;         // of its bound, the most that an element was off by (gradient_bounds.h)
-  double relative_error = 0;        // |reduced - sum| / |sum| of all gradients of a step, Euclidean
-  schedules::Step step;             // overlapped
-  schedules::StepTimeline timeline;  // of the turn whose step is the median
+  bool in_planned_order =
+      true;                  // in every round, no bucket's gradients were complete before those of the bucket before it
+  std::int64_t wrong = 0;    // wrong elements, over all checks and ranks
+  double most_of_bound = 0;  // largest error of an element as a fraction of its bound (gradient_bounds.h)
+  double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
+  schedules::Step step;              // overlapped
+  schedules::StepTimeline timeline;  // of the round whose step time is the median
 
   std::optional<core::EnergyRecord> energy;  // of the overlapped steps
-  std::string energy_text;                   // a line, also where there is none
+  std::string energy_text;                   // one line, also if nothing was measured
 
-  // Medians over turns.
+  // Medians over rounds.
   double compute_ms() const;
   double communication_ms() const;
   double step_ms() const;
@@ -50,12 +51,12 @@ struct DdpResult {
   double backward_ms() const;
   double predicted_ms() const;
   double breakdown_exposed_ms() const;
-  std::vector<double> exposed_samples_ms() const;  // step - compute of each turn
+  std::vector<double> exposed_samples_ms() const;  // step - compute of each round
   double exposed_ms() const;
-  // Whether the reductions had the bytes that the formula says, and no fewer than that takes were sent.
+  // True if reductions have the bytes that the formula says and the ranks sent no fewer.
   bool sent_as_formula() const;
   bool is_right() const { return wrong == 0 && sent_as_formula(); }
-  // docs/metrics.md: communication that is hidden, over the most that can be.
+  // Hidden communication as a fraction of the most that can be hidden (docs/metrics.md).
   double efficiency() const;
 };
 

@@ -30,7 +30,7 @@ using schedules::Step;
 using schedules::StepTimeline;
 using trainer::TrainWorker;
 
-// State that the ranks of a row in one process share: set up before they start, or by rank 0 between two barriers.
+// State that a row's ranks share within one process: set up before they start, or by rank 0 between two barriers.
 struct Shared {
   const trainer::TrainOptions& options;
   const DdpFlags& flags;
@@ -38,10 +38,10 @@ struct Shared {
   const trainer::Corpus& corpus;
   const Tamper& tamper;
   std::optional<SerialSum> serial;
-  DdpResult result;  // of rank 0
+  DdpResult result;  // rank 0's
 };
 
-// The index of the median sample; of two in the middle, the lower.
+// Returns the index of the median sample; the lower one if there are two.
 std::size_t place_of_median(const std::vector<double>& samples) {
   std::vector<std::size_t> places(samples.size());
   std::iota(places.begin(), places.end(), 0);
@@ -100,7 +100,7 @@ class DdpRank {
     start_again(rank_.model(), start_);
     return rank_.run_timed(worker, step, 1);
   }
-  // Its energy is counted.
+  // This is the step whose energy is counted.
   StepRank::Timed overlapped_step() {
     start_again(rank_.model(), start_);
     if (energy_) energy_->begin_step();
@@ -119,7 +119,7 @@ class DdpRank {
     timed(one_by_one_, shared_.steps.one_by_one);
   }
 
-  // The results that all later runs must give.
+  // Takes the results that all later runs must reproduce.
   void take_reference() {
     const SentCounter::Bytes before = counter_.so_far();
     timed(one_by_one_, shared_.steps.one_by_one);
@@ -136,7 +136,7 @@ class DdpRank {
     if (tells()) shared_.result.relative_error = found.relative_error;
   }
 
-  // One process, one rank after the other's share of the batch, no collective.
+  // Runs every rank's share of the batch in one process, one share after the other, without collectives.
   void sum_all_shares() {
     const GradientWire wire{shared_.options.layout.gradient, shared_.options.layout.compression};
     shared_.serial.emplace(elems_of_buckets(rank_.model()), wire);
@@ -202,7 +202,7 @@ class DdpRank {
     }
     for (const std::int64_t elems : elems_of_buckets(rank_.model())) result.formula_bytes += wire_bytes_of(elems);
   }
-  // Bytes that a rank sends of a bucket.
+  // Bytes that a rank sends for a bucket.
   double wire_bytes_of(std::int64_t elems) const {
     const trainer::TrainOptions& options = shared_.options;
     if (options.layout.compression.given()) {
@@ -214,19 +214,19 @@ class DdpRank {
 
   Shared& shared_;
   SentCounter counter_;
-  backends::MeshRank mesh_;  // whose collectives are counted
+  backends::MeshRank mesh_;  // its collectives are counted
   StepRank rank_;
   TrainWorker overlapped_;
   TrainWorker one_by_one_;
   TrainWorker kernels_;
   TrainWorker collectives_;
   const std::vector<float> start_;
-  std::vector<float> gradients_;  // of the run without overlap
+  std::vector<float> gradients_;  // from the run without overlap
   std::vector<float> masters_;
   std::int64_t wrong_ = 0;
   double most_of_bound_ = 0;
-  SentCounter::Bytes sent_;                    // in a step
-  std::optional<program::StepEnergy> energy_;  // of rank 0
+  SentCounter::Bytes sent_;                    // per step
+  std::optional<program::StepEnergy> energy_;  // on rank 0
 };
 
 void count(const DdpSteps& steps, DdpResult& result) {

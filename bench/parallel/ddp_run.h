@@ -1,4 +1,4 @@
-// A row of ddp_overlap_bench: one model on so many replicas, with one size of buckets, over one kind of link.
+// Runs one row of ddp_overlap_bench: one model, a number of replicas, one bucket size, one kind of link.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,13 @@ struct Tamper {
   std::function<void(trainer::RankModel& model)> overlapped = [](trainer::RankModel& /*model*/) {};
 };
 
-// Gradients of every run with collectives, and the weights after its update, are compared with those of a reference run
-// without overlap, bit for bit; gradients of the reference with the sum that rank 0 makes of all ranks' shares on its
-// own (gradient_check.h).
+// Gradients of every run with collectives, and the weights after its update, are compared bit for bit with those of a
+// reference run without overlap. Gradients of the reference are compared with the sum that rank 0 computes from all
+// ranks' shares on its own (gradient_check.h).
 DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
 
-// The row as a worker, in place of a run: the step with its reductions beside the backward, and one after the other.
+// Serves the row as a worker instead of measuring it: the step with overlapped reductions, and the step with reductions
+// after the backward.
 void serve_ddp(const DdpFlags& flags, const DdpCase& one);
 
 }  // namespace lockstep::parallel_bench

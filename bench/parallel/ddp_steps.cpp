@@ -23,7 +23,7 @@ schedules::Step without(schedules::Step step, const LeftOut& left_out) {
   return step;
 }
 
-// Nothing is clipped: PyTorch's DistributedDataParallel leaves that to the user.
+// Gradients are not clipped: PyTorch's DistributedDataParallel leaves clipping to the user.
 bool is_norm(const Task& task) {
   return task.op == schedules::Op::optimizer && task.comm != schedules::Comm::none;
 }

@@ -1,5 +1,5 @@
-// The same data-parallel step in four ways: with its reductions beside the backward, behind it, without them, and its
-// reductions alone.
+// The same data-parallel step in four ways: with reductions during the backward, with reductions after it, without
+// reductions, and reductions alone.
 #pragma once
 
 #include "schedules/step/step.h"
@@ -9,14 +9,15 @@
 namespace lockstep::parallel_bench {
 
 struct DdpSteps {
-  trainer::TrainStep made;      // what the model is made from; its step has the norm, too, which is left out below
-  schedules::Step overlapped;   // a bucket leaves as soon as its last gradient is there
-  schedules::Step one_by_one;   // buckets leave when the backward has ended
+  trainer::TrainStep
+      made;  // the model is made from this; its step contains the gradient norm, which the steps below leave out
+  schedules::Step overlapped;   // a bucket is reduced as soon as its last gradient is complete
+  schedules::Step one_by_one;   // buckets are reduced after the backward has ended
   schedules::Step kernels;      // the step without collectives
   schedules::Step collectives;  // the step without kernels: buckets one after the other
 };
 
-// `options`: checked, ZeRO 0, one stage.
+// Takes checked options with ZeRO stage 0 and one pipeline stage.
 DdpSteps ddp_steps(const trainer::TrainOptions& options);
 
 }  // namespace lockstep::parallel_bench

@@ -188,11 +188,12 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   results[1].sent_bytes = 99;
   const std::string text = ddp_ending_text(cases, results);
   EXPECT_NE(
-      text.find("# dp 2, links of 10, 0.5: buckets of 25 MiB leave least exposed: 4.00 of 8.00 ms, 50.0 % hidden; "
-                "the step takes 14.00 ms"),
+      text.find(
+          "# dp 2, links of 10, 0.5: buckets of 25 MiB expose the least communication: 4.00 of 8.00 ms, 50.0 % hidden; "
+          "the step takes 14.00 ms"),
       std::string::npos)
       << text;
-  EXPECT_NE(text.find("counted bytes are the formula's in 7;"), std::string::npos) << text;
+  EXPECT_NE(text.find("counted bytes equal the formula in 7;"), std::string::npos) << text;
   EXPECT_NE(ddp_row_text(flags, cases[1], results[1]).find("bytes\n"), std::string::npos);
   EXPECT_EQ(ddp_row_text(flags, cases[0], results[0]).find('*'), std::string::npos);
   EXPECT_NE(ddp_row_text(flags, cases[2], results[2]).find("64*"), std::string::npos);

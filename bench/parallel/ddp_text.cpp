@@ -38,8 +38,9 @@ std::string cap_text(double cap_mb) {
   return cap_mb > 0 ? fmt::format("{:g}", cap_mb) : "one";
 }
 
-// Among the rows of each number of replicas and link, the index of the one that leaves least exposed: differences
-// within turns, which a machine that others use disturbs less than steps of rows that ran minutes apart.
+// Returns, for each pair of replica count and link, the index of the row with the least exposed communication. Exposed
+// times are differences within rounds, which other load on the machine disturbs less than step times of rows that ran
+// minutes apart.
 std::vector<std::size_t> best_of_groups(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
   std::vector<std::size_t> best;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -60,7 +61,8 @@ std::string best_text(const DdpCase& one, const DdpResult& result) {
       one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket";
   const std::string as = one.compression.given() ? fmt::format(" as {}", text_of(one.compression)) : "";
   return fmt::format(
-      "# dp {}, {}: {}{} leave least exposed: {:.2f} of {:.2f} ms, {:.1f} % hidden; the step takes {:.2f} ms\n",
+      "# dp {}, {}: {}{} expose the least communication: {:.2f} of {:.2f} ms, {:.1f} % hidden; the step takes {:.2f} "
+      "ms\n",
       one.replicas, one.link ? "links of " + link_text(one.link) : "no links", buckets, as, result.exposed_ms(),
       result.communication_ms(), 100 * result.efficiency(), result.step_ms());
 }
@@ -70,9 +72,9 @@ std::string checks_text(const std::vector<DdpResult>& results) {
   double most = 0;
   for (const DdpResult& result : results) most = std::max(most, result.most_of_bound);
   return fmt::format(
-      "# gradients came in the buckets' order in {} of {} rows; counted bytes are the formula's in {}; gradients are "
-      "off by {:.2f} "
-      "of their bounds at most\n",
+      "# gradients completed in bucket order in {} of {} rows; counted bytes equal the formula in {}; the largest "
+      "error of "
+      "a gradient is {:.2f} of its bound\n",
       count([](const DdpResult& r) { return r.in_planned_order; }), results.size(),
       count([](const DdpResult& r) { return r.sent_as_formula(); }), most);
 }
@@ -90,33 +92,34 @@ std::string ddp_heading_text(const DdpFlags& flags) {
   const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# lockstep version {}, {}: data-parallel training steps, run in four ways\n"
-      "# {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; {} sequences of {} tokens a rank, {} "
-      "microbatch{}, {} thread{} a rank\n",
+      "# {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; per rank: {} sequences of {} tokens, {} "
+      "microbatch{}, {} thread{}\n",
       core::build().version, flags.step.program, title_of(model), model.layers, model.hidden, parameters_of(model),
       core::short_name_of(options.layout.compute), core::short_name_of(options.layout.gradient),
       options.layout.microbatch_size * options.layout.microbatches, options.model.sequence, options.layout.microbatches,
       options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");
   text += fmt::format("# collectives: {}; {}\n", options.algorithm,
-                      options.mpi != nullptr ? "by messages of MPI"
-                      : options.device.nccl  ? "NCCL's, which sends what the formula says or more"
-                      : options.device.cuda  ? "by our kernels, between the memory of GPUs"
-                      : emulates(flags) ? "links are EMULATED in wall-clock time, kernels and sums are this machine's"
-                                        : "over this machine's memory");
+                      options.mpi != nullptr ? "MPI messages"
+                      : options.device.nccl  ? "by NCCL, which sends at least the bytes of the formula"
+                      : options.device.cuda  ? "by Lockstep's kernels, directly between GPU memories"
+                      : emulates(flags)
+                          ? "links are EMULATED in wall-clock time; kernels and reductions run on this machine"
+                          : "through this machine's memory");
   if (any_oversubscribed(flags)) {
-    text +=
-        fmt::format("# *: more threads of kernels than a machine's cores, here {}: OVERSUBSCRIBED, ranks take turns\n",
-                    core::usable_cores());
+    text += fmt::format("# *: OVERSUBSCRIBED: more kernel threads than cores ({} here), so ranks share cores\n",
+                        core::usable_cores());
   }
   text +=
-      "# as: what gradients travel as; sent: by a rank in a step, counted in the plans that were run;\n"
-      "# compute: kernels alone; backward: of the last microbatch in it; comm: buckets alone, one after the other;\n"
-      "#   step: buckets leave beside the backward; after: they leave behind it; exposed: step - compute;\n"
-      "#   hidden: (comm - exposed) / min(comm, backward); predicted: step by the buckets' recurrence;\n"
-      "#   error: Euclidean norm of what reduced gradients are off by over that of the sum;\n"
-      "#   wrong: elements of gradients and weights that are not those of `after` bit for bit, or not those of one "
+      "# as: encoding of gradients on the wire; sent: bytes per rank and step, counted in the plans that ran;\n"
+      "# compute: kernels alone; backward: its part for the last microbatch; comm: buckets alone, one after the "
+      "other;\n"
+      "#   step: buckets are reduced during the backward; after: after it; exposed: step - compute;\n"
+      "#   hidden: (comm - exposed) / min(comm, backward); predicted: step time by the recurrence of buckets;\n"
+      "#   error: Euclidean norm of the error of reduced gradients over that of their exact sum;\n"
+      "#   wrong: elements of gradients and weights that differ from those of `after` in any bit, or from those of one "
       "rank\n"
-      "#   that does all the work within the bound of what they travel as (docs/metrics.md); medians, the ways in "
-      "turn\n";
+      "#   that does all the work by more than the bound of the encoding (docs/metrics.md);\n"
+      "#   times are medians over rounds, each of which runs every way once\n";
   return text + columns_text(as_width(flags));
 }
 

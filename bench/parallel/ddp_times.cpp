@@ -34,7 +34,7 @@ std::int64_t start_of(const StepTimeline& timeline) {
   return start;
 }
 
-// Spans of a rank's tasks of a lane, in their order.
+// Spans of a rank's tasks in a lane, in their order.
 std::vector<TaskSpan> spans_in(const RankStep& rank, const std::vector<TaskSpan>& spans, Lane lane) {
   std::vector<TaskSpan> found;
   for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
@@ -52,13 +52,13 @@ std::vector<std::size_t> kernels_before_buckets(const RankStep& rank) {
     const Task& task = rank.tasks[i];
     if (task.lane == Lane::compute) kernel_number[i] = kernels++;
     if (task.lane != Lane::reduce) continue;
-    LOCKSTEP_CHECK(task.num_after == 1, "a bucket that leaves after one kernel");
+    LOCKSTEP_CHECK(task.num_after == 1, "a bucket waits for exactly one kernel");
     before.push_back(kernel_number[rank.after_of(task).front()]);
   }
   return before;
 }
 
-// The mean of the ranks of each bucket's own time.
+// Mean over ranks of each bucket's own time.
 std::vector<double> transfers_ms(const schedules::Step& step, const StepTimeline& timeline) {
   std::vector<double> transfers;
   for (std::size_t r = 0; r < timeline.size(); ++r) {

@@ -8,19 +8,20 @@
 
 namespace lockstep::parallel_bench {
 
-// The backward's time in the kernels alone, the mean of the ranks: from the first to the last backward kernel of the
-// last microbatch, beside which gradients can travel.
+// Backward time in the kernels alone, mean over ranks: from the start of the first to the end of the last backward
+// kernel of the last microbatch. Gradients can travel during this time.
 double backward_ms(const schedules::Step& kernels, const schedules::StepTimeline& timeline);
 
-// For each bucket, from the start of the step: the time when the last rank has its last gradient, if nothing travels.
+// For each bucket, the time from the start of the step until the last rank has completed its gradients, without any
+// communication.
 std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels);
 
-// How long the step should take by the buckets' recurrence (bench/pipeline/recurrence.h), from the kernels alone and
-// the collectives alone: the slowest rank's kernels, and what its gradients wait for.
+// Step time by the recurrence of buckets (bench/pipeline/recurrence.h), from the kernels alone and the collectives
+// alone: the slowest rank's kernels, plus the wait for its gradients.
 double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels,
                     const schedules::StepTimeline& collectives);
 
-// Exposed reductions of a step that ran with them (schedules/step/breakdown.h), the mean of the ranks.
+// Exposed reductions of a step that ran with them (schedules/step/breakdown.h), mean over ranks.
 double exposed_ms(const schedules::Step& step, const schedules::StepTimeline& timeline);
 
 }  // namespace lockstep::parallel_bench

@@ -17,7 +17,7 @@ using workload::CompressionWay;
 
 constexpr auto kBlock = static_cast<std::size_t>(workload::CodeShape().block);
 
-// The largest magnitude that a share does not send.
+// Returns the largest magnitude among the elements that a share does not send.
 double largest_unsent(std::span<const float> share, const Compression& compression) {
   std::vector<double> sizes;
   sizes.reserve(share.size());
@@ -50,15 +50,15 @@ BucketSums::BucketSums(std::int64_t elems, const GradientWire& wire)
       sums_of_sizes_(sums_.size()),
       code_errors_(workload::sends_codes(wire.compression.way) ? (sums_.size() + kBlock - 1) / kBlock : 0) {}
 
-// The format's error, and what four f32 roundings of codes and scales add. Blocks that small that they are taken for
-// zeros lose all.
+// The format's error, plus the error of four f32 roundings of codes and scales. Blocks small enough to be taken for
+// zeros lose everything.
 double BucketSums::code_error(double largest) const {
   const double of_format = parallel::format_of(wire_.compression.way).most_error * (1 + 0x1p-14);
   return std::max(of_format * largest, std::min(largest, double{kernels::kSmallestLargest}));
 }
 
 void BucketSums::add(std::span<const float> share) {
-  LOCKSTEP_CHECK(share.size() == sums_.size(), "a share is a bucket");
+  LOCKSTEP_CHECK(share.size() == sums_.size(), "a share has the size of a bucket");
   const auto size_of = [share](std::size_t i) { return std::fabs(double{share[i]}); };
   for (std::size_t i = 0; i < share.size(); ++i) {
     sums_[i] += double{share[i]};
@@ -91,14 +91,14 @@ std::vector<double> BucketSums::random_bounds() const {
 }
 
 std::vector<double> BucketSums::low_rank_bounds() const {
-  constexpr double kOfProducts = 1e-3;  // what f32 adds to the norm in products of long rows
+  constexpr double kOfProducts = 1e-3;  // relative error of the norm from f32 products of long rows
   double squares = 0;
   for (const double sum : sums_) squares += sum * sum;
   return std::vector<double>(sums_.size(), std::sqrt(squares) * (1 + kOfProducts));
 }
 
-// Each addend is rounded to bf16, and so is each partial sum that a pass leaves: at most all but the first addend, in
-// any order; the last one is the sum itself. Within a pass f32 is added up.
+// Each addend is rounded to bf16, and so is each partial sum between passes: at most all but the first addend, in any
+// order; the last partial sum is the sum itself. Within a pass sums are in f32.
 std::vector<double> BucketSums::bf16_bounds() const {
   const double unit = std::ldexp(1.0, -core::significand_bits(DType::bf16));
   const auto shares = static_cast<double>(shares_);
@@ -112,7 +112,7 @@ std::vector<double> BucketSums::bf16_bounds() const {
   return bounds;
 }
 
-// Codes of all shares, their sum in f32, the code of the sum.
+// Encoding error of all shares, of their sum in f32, and of the sum's code.
 std::vector<double> BucketSums::code_bounds() const {
   const double of_sum = core::sum_tolerance(DType::f32, shares_);
   std::vector<double> bounds(sums_.size());

@@ -1,5 +1,5 @@
-// How far a sum of gradients may be from the exact one after its way between ranks. Bounds are computed from the
-// gradients of all ranks; docs/metrics.md derives them.
+// Bounds on the error of a reduced gradient against the exact sum. They are computed from the gradients of all ranks;
+// docs/metrics.md derives them.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +12,29 @@
 
 namespace lockstep::parallel_bench {
 
-// As what gradients travel.
+// The encoding of gradients on the wire.
 struct GradientWire {
-  core::DType dtype = core::DType::f32;  // in which they are kept, and summed if they are not compressed
+  core::DType dtype =
+      core::DType::f32;  // dtype in which gradients are kept, and in which they are summed unless they are compressed
   workload::Compression compression = {};
 };
 
-// The sum of all ranks' shares of a bucket, element by element, in f64: its own roundings do not count.
+// Sum of all ranks' shares of a bucket, element by element, in f64, whose rounding is negligible.
 class BucketSums {
  public:
   BucketSums(std::int64_t elems, const GradientWire& wire);
   void add(std::span<const float> share);
 
   std::span<const double> sums() const { return sums_; }
-  // For each element, the most by which the reduced value may differ from its sum, where nothing is owed from before.
+  // For each element, the largest allowed difference between the reduced value and its sum, if no error feedback is
+  // pending.
   std::vector<double> bounds() const;
 
  private:
   std::vector<double> bf16_bounds() const;
   std::vector<double> code_bounds() const;
-  // The sum itself bounds these errors: an element that was not drawn is lost whole, and a product of low rank is the
-  // sum's projection.
+  // Bounds these errors by the sum itself: an element that was not drawn is lost entirely, and a low-rank product is a
+  // projection of the sum.
   std::vector<double> random_bounds() const;
   std::vector<double> low_rank_bounds() const;
   double code_error(double largest) const;
@@ -41,8 +43,8 @@ class BucketSums {
   std::size_t shares_ = 0;
   std::vector<double> sums_;
   std::vector<double> sums_of_sizes_;  // of |share|
-  std::vector<double> code_errors_;    // of a block: by how much the codes of all shares together may be off
-  double unsent_ = 0;                  // of the largest elements that shares do not send: their sum over shares
+  std::vector<double> code_errors_;    // per block: error of the codes of all shares together
+  double unsent_ = 0;                  // largest element that a share does not send, summed over shares
 };
 
 }  // namespace lockstep::parallel_bench

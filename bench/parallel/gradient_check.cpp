@@ -9,7 +9,7 @@
 namespace lockstep::parallel_bench {
 
 std::int64_t differing(std::span<const float> found, std::span<const float> wanted) {
-  LOCKSTEP_CHECK(found.size() == wanted.size(), "as many elements");
+  LOCKSTEP_CHECK(found.size() == wanted.size(), "both have the same number of elements");
   std::int64_t count = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
     count += std::bit_cast<std::uint32_t>(found[i]) != std::bit_cast<std::uint32_t>(wanted[i]) ? 1 : 0;
@@ -26,7 +26,7 @@ void SerialSum::add(std::span<const float> gradients) {
     bucket.add(gradients.first(bucket.sums().size()));
     gradients = gradients.subspan(bucket.sums().size());
   }
-  LOCKSTEP_CHECK(gradients.empty(), "all buckets' gradients");
+  LOCKSTEP_CHECK(gradients.empty(), "gradients of all buckets");
 }
 
 SerialSum::Found SerialSum::compare(std::span<const float> found) const {
@@ -37,7 +37,7 @@ SerialSum::Found SerialSum::compare(std::span<const float> found) const {
     const std::vector<double> bounds = bucket.bounds();
     for (std::size_t i = 0; i < bounds.size(); ++i) {
       const double error = std::fabs(double{found[i]} - bucket.sums()[i]);
-      // Not: further than. A NaN is beyond every bound.
+      // The comparison is written so that a NaN is beyond every bound.
       result.beyond += error <= bounds[i] ? 0 : 1;
       errors += error * error;
       squares += bucket.sums()[i] * bucket.sums()[i];
@@ -45,7 +45,7 @@ SerialSum::Found SerialSum::compare(std::span<const float> found) const {
     }
     found = found.subspan(bounds.size());
   }
-  LOCKSTEP_CHECK(found.empty(), "all buckets' gradients");
+  LOCKSTEP_CHECK(found.empty(), "gradients of all buckets");
   if (squares > 0) result.relative_error = std::sqrt(errors / squares);
   return result;
 }

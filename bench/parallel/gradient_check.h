@@ -1,4 +1,4 @@
-// Whether gradients are what they must be: bit for bit those of another run, and near those of one rank.
+// Checks gradients: bit for bit against another run, and within bounds against the sum that one rank computes.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace lockstep::parallel_bench {
 
-// Elements whose bits differ. Of equal length.
+// Returns the number of elements whose bits differ. Both have equal length.
 std::int64_t differing(std::span<const float> found, std::span<const float> wanted);
 
-// The sum of what each rank's share of the batch gives, made by one rank, one share after the other.
+// Sum of the gradients of every rank's share of the batch, computed by one rank, one share after the other.
 class SerialSum {
  public:
-  // Gradients are those of all buckets, one after the other, with their padding.
+  // Takes the gradients of all buckets, one after the other, with their padding.
   SerialSum(std::span<const std::int64_t> bucket_elems, const GradientWire& wire);
   void add(std::span<const float> gradients);
 
   struct Found {
-    std::int64_t beyond = 0;    // elements further from the sum than the wire's roundings explain (gradient_bounds.h)
-    double most_of_bound = 0;   // the largest part of its bound that an element is off by
-    double relative_error = 0;  // |found - sum| / |sum|, Euclidean; 0 where the sum is
+    std::int64_t beyond =
+        0;  // elements with a larger error than the rounding of the wire format explains (gradient_bounds.h)
+    double most_of_bound = 0;   // largest error of an element as a fraction of its bound
+    double relative_error = 0;  // |found - sum| / |sum|, Euclidean norms; 0 if the sum is 0
   };
   Found compare(std::span<const float> found) const;
 

@@ -16,7 +16,7 @@ namespace {
 using collectives::Kind;
 using collectives::Operation;
 
-// One that tells each time that it runs.
+// A collective that reports each of its runs.
 class Counted final : public collectives::Collective {
  public:
   Counted(std::unique_ptr<Collective> inner, SentCounter::Bytes bytes, std::atomic<std::int64_t>& sent,
@@ -41,7 +41,7 @@ schedules::Comm comm_of(Kind kind) {
     case Kind::all_reduce:
       return schedules::Comm::all_reduce;
     case Kind::all_gather:
-    case Kind::broadcast:  // over each of n - 1 links once: in the mean of the n members as much as an all-gather's
+    case Kind::broadcast:  // crosses each of n - 1 links once: mean over the n members as for an all-gather
     case Kind::reduce:     // likewise
       return schedules::Comm::all_gather;
     case Kind::reduce_scatter:
@@ -52,7 +52,7 @@ schedules::Comm comm_of(Kind kind) {
   }
 }
 
-// The mean over members of what each has for others.
+// Mean over members of the bytes that each has for others.
 double least_bytes_of(const Operation& operation, int members) {
   if (operation.matrix == nullptr) {
     const std::int64_t payload = collectives::message_bytes(operation.kind, members, operation.count, operation.dtype);
@@ -96,7 +96,7 @@ backends::Prepared SentCounter::prepare(const backends::MeshRank& rank, std::siz
 }
 
 bool sent_as_formula(double sent, double least, double formula) {
-  constexpr double kRoundings = 1e-9;  // whole bytes times (n - 1) / n, in double
+  constexpr double kRoundings = 1e-9;  // tolerance for whole bytes times (n - 1) / n in double
   return std::fabs(least - formula) <= kRoundings * formula && sent >= (1 - kRoundings) * formula;
 }
 

@@ -1,5 +1,5 @@
-// Counts the bytes that a rank's collectives send, in the plans that they run. A library's collective (NCCL's) has no
-// plan, and counts as one that sends as few bytes as can be.
+// Counts the bytes that a rank's collectives send, from the plans that they run. A library's collective (NCCL) has no
+// plan and counts as sending the minimum.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,17 @@ namespace lockstep::parallel_bench {
 
 class SentCounter {
  public:
-  // `channels`: of the mesh; outlive this.
+  // `channels` belong to the mesh and must outlive this.
   explicit SentCounter(std::span<const backends::Channel> channels) : channels_(channels) {}
 
-  // The rank with collectives that count what they send each time they run. This and `rank` outlive it and them.
+  // Returns the rank with collectives that count their bytes on each run. This counter and `rank` must outlive the
+  // result.
   backends::MeshRank counting(backends::MeshRank& rank);
 
-  // By this rank since the start.
+  // Bytes that this rank has sent since the start.
   struct Bytes {
     std::int64_t sent = 0;
-    double least = 0;  // the mean of the members, by algorithms that send as few as can be (schedules::wire_bytes)
+    double least = 0;  // mean over members, by algorithms that send the minimum (schedules::wire_bytes)
   };
   Bytes so_far() const { return {sent_.load(), least_.load()}; }
 
@@ -30,11 +31,11 @@ class SentCounter {
                              const collectives::Operation& operation, std::string_view algorithm);
 
   std::span<const backends::Channel> channels_;
-  std::atomic<std::int64_t> sent_{0};  // lanes run side by side
+  std::atomic<std::int64_t> sent_{0};  // atomic because lanes run concurrently
   std::atomic<double> least_{0};
 };
 
-// Whether what travelled (`least` of it) has the bytes that the formula of the fewest says, and was sent by no fewer.
+// True if the traffic (`least` bytes at minimum) has the bytes of the minimum formula and no fewer were sent.
 bool sent_as_formula(double sent, double least, double formula);
 
 }  // namespace lockstep::parallel_bench

@@ -44,11 +44,11 @@ const std::array kFlagsOfRun{
          [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](StepFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
-    Flag{"--steps", "10", "most steps to time, in each of the ways that are compared",
+    Flag{"--steps", "10", "maximum number of steps to time for each way that is compared",
          [](StepFlags& f, const FlagValue& v) { f.turns = v.integer(1, 1 << 20); }},
     Flag{"--warmup", "3", "steps before the timed ones",
          [](StepFlags& f, const FlagValue& v) { f.warm_turns = v.integer(1, 1 << 20); }},
-    Flag{"--time-budget", "30", "seconds per row, after which no more steps start; 0: no limit",
+    Flag{"--time-budget", "30", "seconds per row, after which no further step starts; 0: no limit",
          [](StepFlags& f, const FlagValue& v) { f.budget_s = v.number_from(0, 1e6); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](StepFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
@@ -67,8 +67,7 @@ void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
   line.add_switch("--serve", flags.serve,
-                  "worker mode for ci/gate.py: run the steps that standard input asks for (bench/serve/orders.h)",
-                  kRun);
+                  "worker mode for ci/gate.py: run the steps requested on standard input (bench/serve/orders.h)", kRun);
 }
 
 void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
@@ -79,7 +78,7 @@ void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
   flags.place = program::read_place(line);
   flags.options.device = flags.place.device;
   if (flags.serve && flags.place.mpi) {
-    throw core::usage_error("--serve together with --transport mpi; allowed: --transport local");
+    throw core::usage_error("--serve works only with --transport local, not with mpi");
   }
 }
 

@@ -15,22 +15,22 @@ namespace lockstep::parallel_bench {
 inline constexpr int kMostReplicas = 64;
 
 struct StepFlags : program::Invocation {
-  std::string model = "micro";    // --model, and what other flags change of it
-  trainer::TrainOptions options;  // but for what is swept
+  std::string model = "micro";    // --model; other flags change parts of it
+  trainer::TrainOptions options;  // all options but those that are swept
   std::vector<int> replicas{2};   // swept
-  bool all_ranks = true;          // of mpirun, in place of a number of replicas that was given
+  bool all_ranks = true;          // true: all ranks of mpirun; false: the number given by --dp
   program::PlaceFlags place;
-  std::int64_t turns = 10;      // at most: runs of each way that is timed
-  std::int64_t warm_turns = 3;  // before the first that counts: kernels choose their implementation
-  double budget_s = 30;         // of a row; 0: none
-  bool serve = false;           // be a worker (bench/serve/orders.h) for one row, in place of measuring
+  std::int64_t turns = 10;      // maximum number of timed runs of each way
+  std::int64_t warm_turns = 3;  // untimed runs before them, in which kernels choose their implementation
+  double budget_s = 30;         // per row; 0: no limit
+  bool serve = false;           // be a worker for one row (bench/serve/orders.h) instead of measuring
 };
 
 void declare_step_flags(program::CommandLine& line, StepFlags& flags);
 void read_step_flags(const program::CommandLine& line, StepFlags& flags);
 void begin_step_flags(int argc, const char* const* argv, StepFlags& flags);
 
-// In the world that --transport names; nullptr: none of MPI.
+// Sets the ranks up in the world that --transport names; nullptr: without MPI.
 void place_in(transports::MpiWorld* mpi, StepFlags& flags);
 
 }  // namespace lockstep::parallel_bench

@@ -25,7 +25,7 @@ void StepRank::rehearse(trainer::TrainWorker& worker, const schedules::Step& ste
   });
 }
 
-// Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
+// Order of samples in the global batch: by microbatch, then by data-parallel rank.
 void StepRank::load(std::int32_t replica) {
   const auto tokens = static_cast<std::size_t>(options_.layout.microbatch_size * options_.model.sequence);
   for (std::size_t m = 0; m < batches_.size(); ++m) {

@@ -1,5 +1,4 @@
-// A rank that runs Steps of one model again and again, by the trainer's worker and the one interpreter, on the same
-// tokens.
+// A rank that runs the Steps of one model repeatedly on the same tokens, with the trainer's worker and its interpreter.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +13,23 @@ namespace lockstep::parallel_bench {
 
 class StepRank {
  public:
-  // Called on the rank's own thread. What is passed outlives this.
+  // Called on the rank's own thread. The arguments must outlive this.
   StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,
            backends::MeshRank& mesh, const trainer::ChannelMap& channels);
 
-  // All ranks together, before a step is run (RankSteps::rehearse).
+  // All ranks call it together before a step is run (RankSteps::rehearse).
   void rehearse(trainer::TrainWorker& worker, const schedules::Step& step);
 
-  // The tokens of data-parallel rank `replica`; at first the own ones.
+  // Loads the tokens of data-parallel rank `replica`; at the start they are this rank's own.
   void load(std::int32_t replica);
 
   struct Timed {
-    double ms = 0;  // of the slowest rank, from a barrier to the end of its last task; gradients are zeroed before
-    std::vector<schedules::TaskSpan> spans;  // run_rank()'s
+    double ms = 0;  // slowest rank's time, from a barrier to the end of its last task; gradients are zeroed before
+    std::vector<schedules::TaskSpan> spans;  // from run_rank()
   };
-  // All ranks together. `number`: of the optimizer step, from 1.
+  // All ranks call it together. `number` is that of the optimizer step, from 1.
   Timed run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number);
-  // This rank alone; the step has no collective.
+  // Only this rank runs; the step has no collectives.
   void run_alone(trainer::TrainWorker& worker, const schedules::Step& step);
 
   trainer::RankModel& model() { return steps_.model(); }
@@ -48,10 +47,10 @@ class StepRank {
     std::vector<std::int32_t> tokens;
     std::vector<std::int32_t> targets;
   };
-  std::vector<Batch> batches_;  // a microbatch each
+  std::vector<Batch> batches_;  // one microbatch each
 };
 
-// Whether all ranks go on: what rank 0 says.
+// Returns rank 0's answer to whether all ranks continue.
 bool agreed(backends::MeshRank& mesh, bool mine);
 
 }  // namespace lockstep::parallel_bench

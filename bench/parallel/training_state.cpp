@@ -12,7 +12,7 @@ namespace {
 using parallel::ParameterStore;
 
 ParameterStore& store_of(trainer::RankModel& model) {
-  LOCKSTEP_CHECK(model.stages().size() == 1, "one stage");
+  LOCKSTEP_CHECK(model.stages().size() == 1, "the model has one stage");
   return *model.stages().front().store;
 }
 
@@ -28,7 +28,7 @@ void append(const kernels::InOut& view, std::vector<float>& to) {
     case core::DType::f16:
       return append_widened<core::Float16>(view, to);
     default:
-      LOCKSTEP_CHECK(view.dtype == core::DType::f32, "a dtype of gradients");
+      LOCKSTEP_CHECK(view.dtype == core::DType::f32, "gradients are f32, bf16 or f16");
       to.insert(to.end(), view.as<float>(), view.as<float>() + view.elems);
   }
 }

@@ -1,5 +1,5 @@
-// The state that a step changes in a rank's model, taken out to be compared and put back to start again. Whole
-// parameters (ZeRO 0) of one stage; nothing is queued on the rank's device.
+// The state of a rank's model that a step changes: taken out for comparison, and put back to start again. Parameters
+// are whole (ZeRO stage 0), there is one stage, and nothing is queued on the rank's device.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace lockstep::parallel_bench {
 
-// Bucket by bucket, as they are reduced: with padding.
+// Elements of each bucket as reduced, padding included.
 std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model);
-std::vector<float> gradients_of(trainer::RankModel& model);  // narrow ones widened
+std::vector<float> gradients_of(trainer::RankModel& model);  // 16-bit gradients are widened
 
-// In the order in which they lie: the same on all ranks.
+// Master weights in memory order, which is the same on all ranks.
 std::vector<float> masters_of(trainer::RankModel& model);
 
-// Weights are `masters`, moments zero, and nothing is owed by compressed gradients: as before the first step.
+// Resets to the state before the first step: weights are `masters`, moments are zero, and no error feedback is pending.
 void start_again(trainer::RankModel& model, const std::vector<float>& masters);
 
 }  // namespace lockstep::parallel_bench

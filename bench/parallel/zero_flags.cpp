@@ -55,7 +55,7 @@ std::vector<workload::Compression> compressions_of(const FlagValue& value) {
 
 const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
-         "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too",
+         "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 also gradients, 3 also weights",
          [](ZeroFlags& f, const FlagValue& v) { f.stages = program::integer_list(v, 0, 3); }},
     Flag{"--shard-ranks", "0",
          "neighbouring ranks that share one set of shards, in stages 1 to 3, a list; other ranks have replicas of it "
@@ -67,10 +67,11 @@ const std::array kFlags{
          "them (hpZ of ZeRO++); 0: no such copy",
          [](ZeroFlags& f, const FlagValue& v) { f.secondary_ranks = program::integer_list(v, 0, kMostReplicas); }},
     Flag{"--weight-compression", "none",
-         "stage 3, a list: what weights are gathered as over all ranks that share them (qwZ): none, int8, int4, fp8",
+         "stage 3, a list: encoding of weights in all-gathers over all ranks that share them (qwZ): none, int8, int4, "
+         "fp8",
          [](ZeroFlags& f, const FlagValue& v) { f.weight_compression = weight_ways_of(v); }},
     Flag{"--compression", "none",
-         "stages 1 to 3, a list: what gradients travel as in reduce-scatters (qgZ): none, int8, int4, fp8, sign",
+         "stages 1 to 3, a list: encoding of gradients in reduce-scatters (qgZ): none, int8, int4, fp8, sign",
          [](ZeroFlags& f, const FlagValue& v) { f.compression = compressions_of(v); }},
     Flag{"--near-ranks", "0",
          "with --compression, a list: neighbouring ranks that sum gradients first, so that only sums travel further "
@@ -131,18 +132,18 @@ ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
   const workload::Layout& layout = flags.step.options.layout;
   if (layout.mlp_tiles > 1 && layout.recompute == workload::Recompute::full) {
     throw core::usage_error(
-        "--mlp-tiles together with --recompute full, which gathers weights a third time, as the formulas here do not "
-        "have it; allowed: one of the two, or mini_train --layout");
+        "--mlp-tiles cannot be combined with --recompute full here: its third gather of weights is missing from the "
+        "formulas; allowed: one of the two, or both with mini_train --layout");
   }
   if (zero_rows(flags).empty()) {
-    throw core::usage_error("--grad-dtype: none goes with --dtype; allowed: f32, or one of --dtype");
+    throw core::usage_error("--grad-dtype fits no dtype of --dtype; allowed: f32, or a dtype that --dtype lists");
   }
   return flags;
 }
 
 namespace {
 
-// Each row once for each value of a list, where the row takes one.
+// Repeats each row for every value of a list, if the row uses that list.
 template <class Value, class Takes>
 void spread(std::vector<ZeroRow>& rows, const std::vector<Value>& values, Value ZeroRow::*field, const Takes& takes) {
   std::vector<ZeroRow> all;
@@ -184,7 +185,8 @@ std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
 }
 
 trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
-  if (row.shard_ranks == 1) throw core::usage_error("--shard-ranks is 1, which is --zero 0; allowed: 0, 2 and more");
+  if (row.shard_ranks == 1)
+    throw core::usage_error("--shard-ranks 1 shards nothing, as --zero 0 does; allowed: 0 (all ranks), or 2 and more");
   trainer::TrainOptions options = flags.step.options;
   options.layout.dp = row.replicas;
   options.layout.shard_ranks = row.shard_ranks;
@@ -198,7 +200,8 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
   options.layout.compute = row.compute;
   options.layout.offload = row.offload;
   options.layout.update = row.update;
-  if (row.update == workload::Update::per_bucket) options.most_norm = 0;  // the norm is known too late
+  if (row.update == workload::Update::per_bucket)
+    options.most_norm = 0;  // with updates per bucket the norm is known too late for clipping
   return trainer::checked(options);
 }
 

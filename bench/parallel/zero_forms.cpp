@@ -9,14 +9,14 @@ namespace {
 
 using parallel::MemoryKind;
 
-// The trainer gathers two units ahead (FSDP's limit) with prefetch, one without.
+// With prefetch the trainer gathers two units ahead (FSDP's limit); without it, one.
 constexpr std::int32_t kGatheredAhead = 2;
 
 }  // namespace
 
 namespace {
 
-// Kinds that are not on the device.
+// Removes the kinds that are not on the device.
 void take_away(const workload::OffloadPlaces& places, parallel::BytesByKind& held) {
   const auto take = [&](workload::Offload place, MemoryKind kind) {
     if (place != workload::Offload::none) held[static_cast<std::size_t>(kind)] = 0;
@@ -40,7 +40,7 @@ SentBytes sent_of(const ZeroRow& row, const BucketElems& bucket, const parallel:
   };
   SentBytes sent;
   sent.replicas = parallel::zero_replica_bytes(of, {.microbatches = traffic.microbatches});
-  // A forward's gathers, and the backward's where they go the same way.
+  // Gathers of the forward, and of the backward if it gathers over the same ranks.
   std::int64_t over_all = passes.weights;
   if (row.secondary_ranks > 0 && !bucket.held) {
     over_all = traffic.microbatches;
@@ -110,7 +110,7 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
   const std::int32_t ahead = row.prefetch ? kGatheredAhead : 1;
   forms.most_weights +=
       forms.held[static_cast<std::size_t>(MemoryKind::weights)] + ahead * largest * elem_bytes(row.compute);
-  if (row.offload.parameters != workload::Offload::none) {  // shards that have come for gathers
+  if (row.offload.parameters != workload::Offload::none) {  // shards copied to the device for gathers
     forms.most_weights +=
         (layout.offload_ahead + 1) * workload::OffloadStaging::staged_bytes(largest_shard * elem_bytes(row.compute));
   }

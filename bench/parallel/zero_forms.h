@@ -1,5 +1,5 @@
-// The bytes that a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for the
-// buckets that it has in truth, their padding included.
+// Bytes that a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for its actual
+// buckets with their padding.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ namespace lockstep::parallel_bench {
 
 struct BucketElems {
   std::int64_t padded = 0;
-  bool held = false;  // with stage 3: gathered once a step, and kept (a word embedding that is the head's matrix, too)
+  bool held = false;  // stage 3: gathered once per step and kept (e.g. a word embedding that is also the head's matrix)
 };
 
-// That a rank sends in a step.
+// Bytes that a rank sends per step.
 struct SentBytes {
   double weights = 0;    // gathers over all ranks that share them
   double secondary = 0;  // gathers from a secondary copy
-  double gradients = 0;  // reductions in a set of shards; in two hops, the second
+  double gradients = 0;  // reductions within a set of shards; with two hops, the second hop
   double near = 0;       // the first hop
-  double replicas = 0;   // of gradients, too, over replicas of shards
+  double replicas = 0;   // weights and gradients, over replicas of shards
 };
 
 struct ZeroForms {
-  parallel::BytesByKind held{};          // weights, gradients, optimizer: from step to step
-  std::int64_t most_weights = 0;         // at most, while a step runs
-  SentBytes sent = {};                   // in a step
-  parallel::OffloadedBytes offloaded{};  // in a step, to the device and away from it
+  parallel::BytesByKind held{};          // weights, gradients, optimizer states: between steps
+  std::int64_t most_weights = 0;         // peak during a step
+  SentBytes sent = {};                   // per step
+  parallel::OffloadedBytes offloaded{};  // per step, to the device and back
 };
 ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, const workload::Layout& layout);
 

@@ -28,7 +28,7 @@ int serve_row(const ZeroFlags& flags) {
 int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
   if (flags.step.serve) return serve_row(flags);
   const std::vector<ZeroRow> rows = zero_rows(flags);
-  for (const ZeroRow& row : rows) {  // refuses before anything is printed
+  for (const ZeroRow& row : rows) {  // refuse rows that cannot run before anything is printed
     const trainer::TrainOptions options = options_of(flags, row);
     trainer::check_room(options, trainer::make_train_step(options.model, options.layout));
   }

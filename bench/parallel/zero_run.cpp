@@ -113,7 +113,7 @@ class ZeroRank {
     return static_cast<double>(ps) / 1e9;
   }
 
-  // So far. The norm's all-reduce is over all ranks.
+  // Bytes sent so far. The all-reduce of the norm is over all ranks.
   SentBytes sent() {
     const trainer::StepCollectives& collectives = rank_.model().collectives();
     const auto of = [&](Lane lane, GroupKind kind) { return collectives.sent_bytes(lane, kind); };
@@ -162,13 +162,13 @@ class ZeroRank {
   trainer::TrainWorker worker_;
   std::int64_t number_ = 0;
   std::vector<double> update_ms_;
-  std::optional<program::StepEnergy> energy_;  // of rank 0
+  std::optional<program::StepEnergy> energy_;  // on rank 0
 };
 
 std::string difference(const std::string& what, double found, double wanted) {
-  // Counted in double from whole bytes times (n - 1) / n.
+  // both are counted in double from whole bytes times (n - 1) / n
   if (std::fabs(found - wanted) <= 1e-9 * wanted) return "";
-  return what + " " + std::to_string(std::llround(found)) + " in place of " + std::to_string(std::llround(wanted)) +
+  return what + " " + std::to_string(std::llround(found)) + " instead of " + std::to_string(std::llround(wanted)) +
          " B; ";
 }
 

@@ -15,7 +15,7 @@ constexpr const char* kColumns =
     "#{:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
     "{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
 
-// "o:f p:h" of optimizer:file+parameters:host; a place alone is the optimizer's.
+// Shortens optimizer:file+parameters:host to "o:f p:h"; a location without a kind is the optimizer's.
 std::string short_text_of(const workload::OffloadPlaces& places) {
   if (places == workload::OffloadPlaces{.optimizer = places.optimizer}) return std::string(name_of(places.optimizer));
   std::string text;
@@ -58,7 +58,7 @@ std::string columns_text() {
                      "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
 }
 
-// What ZeRO++ does in a row: below it, where it does any of it.
+// A second line for a row that uses ZeRO++.
 std::string plus_text(const ZeroRow& row, const ZeroResult& result) {
   std::string text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "#   " : "; ") + more; };
@@ -83,31 +83,28 @@ std::string zero_heading_text(const ZeroFlags& flags) {
   const trainer::TrainOptions& options = flags.step.options;
   const workload::Model& model = options.model;
   return fmt::format(
-             "# lockstep version {}, {}: training steps with parameters shared out over data-parallel ranks\n"
-             "# {}: {} layers, hidden {}, {} parameters; {} sequences of {} tokens a rank and microbatch, {} "
-             "microbatch{}, {} thread{} a rank\n",
+             "# lockstep version {}, {}: training steps with parameters sharded over data-parallel ranks\n"
+             "# {}: {} layers, hidden {}, {} parameters; per rank: {} microbatch{} of {} sequences of {} tokens, "
+             "{} thread{}\n",
              core::build().version, flags.step.program, title_of(model), model.layers, model.hidden,
-             parameters_of(model), options.layout.microbatch_size, options.model.sequence, options.layout.microbatches,
-             options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s") +
+             parameters_of(model), options.layout.microbatches, options.layout.microbatches == 1 ? "" : "es",
+             options.layout.microbatch_size, options.model.sequence, options.threads, options.threads == 1 ? "" : "s") +
          paper_text(flags) +
-         "# weights, gradients, optimizer: bytes of a rank between steps, as its allocator counts them; formula: of "
-         "all "
-         "three;\n"
-         "#   peak: most bytes of weights, of gradients, of all kinds (activations and buffers among them) in a step;\n"
-         "#   shards: ranks that share a set of shards; dp / shards replicas of each (HSDP);\n"
-         "#   sent: by a rank in a step, gathers of weights (w) and reductions of gradients (g) in a set of shards, "
-         "and "
-         "over\n"
-         "#   replicas of shards (r), each sending as little as a ring;\n"
-         "#   offload: o optimizer, g gradients, p parameters, a activations; in h the host's memory, f files; moved: "
-         "bytes "
-         "of\n"
-         "#   each that a rank copies to the device and away from it in a step;\n"
-         "#   updated: weights at the end of the step, or each bucket behind its gradients, which it then gives up;\n"
-         "#   update: the optimizer's part of the step, of the slowest rank\n"
-         "#   wrong: bytes held, sent, moved or gathered at once differ from the formulas over what the buckets pad; "
-         "MB = 1e6 "
-         "bytes\n" +
+         "# weights, gradients, optimizer: bytes per rank between steps, as its allocator counts them; formula: "
+         "their sum;\n"
+         "#   peak: peak bytes of weights, of gradients, and of all kinds (with activations and buffers) in a step;\n"
+         "#   shards: ranks that share a set of shards; each set has dp / shards replicas (HSDP);\n"
+         "#   sent: per rank and step, by gathers of weights (w) and reductions of gradients (g) within a set of "
+         "shards, and over\n"
+         "#   replicas of shards (r), with as little traffic as a ring;\n"
+         "#   offload: o optimizer, g gradients, p parameters, a activations; in h host memory, f files; moved: "
+         "bytes of\n"
+         "#   each that a rank copies to the device and back per step;\n"
+         "#   updated: all weights at the end of the step, or each bucket after its reduction, which then frees its "
+         "gradients;\n"
+         "#   update: the optimizer's part of the step, on the slowest rank;\n"
+         "#   wrong: bytes held, sent, moved or gathered at once differ from the formulas with the buckets' padding; "
+         "MB = 1e6 bytes\n" +
          columns_text();
 }
 
@@ -137,8 +134,8 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
 }
 
 std::string zero_ending_text(std::size_t rows, std::size_t wrong) {
-  if (wrong == 0) return fmt::format("# {} rows hold and send what the formulas say, to the byte\n", rows);
-  return fmt::format("# {} of {} rows do not hold or send what the formulas say\n", wrong, rows);
+  if (wrong == 0) return fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", rows);
+  return fmt::format("# {} of {} rows hold or send other bytes than the formulas say\n", wrong, rows);
 }
 
 }  // namespace lockstep::parallel_bench

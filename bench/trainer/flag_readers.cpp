@@ -8,7 +8,7 @@ workload::ContextWay context_way_of(const FlagValue& value) {
   for (std::size_t way = 0; way < workload::kContextWays.size(); ++way) {
     if (value.text == workload::kContextWays[way]) return static_cast<workload::ContextWay>(way);
   }
-  throw value.refused("no such way to share a sequence", "ring zigzag allgather ulysses lightseq colossal");
+  throw value.refused("not a form of context parallelism", "ring zigzag allgather ulysses lightseq colossal");
 }
 
 core::DType dtype_of(const FlagValue& value) {
@@ -29,9 +29,9 @@ void change_model(std::string& model, const char* field, std::int64_t value) {
 void change_length(std::string& model, std::int64_t length) {
   const workload::Model so_far = model_of({"--model", model});
   if (length > so_far.positions) {
-    throw core::usage_error("--length is " + std::to_string(length) + "; allowed: 1 to " +
-                            std::to_string(so_far.positions) + ", the positions of " + so_far.name +
-                            ", or --model with positions=" + std::to_string(length));
+    throw core::usage_error("--length " + std::to_string(length) + " is out of range; allowed: 1 to " +
+                            std::to_string(so_far.positions) + " (the positions of " + so_far.name +
+                            "), or a --model with positions=" + std::to_string(length));
   }
   change_model(model, "sequence", length);
 }

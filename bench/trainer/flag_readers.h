@@ -1,4 +1,4 @@
-// Readers of flags that programs which train share.
+// Readers of flags that are shared by the programs that train.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace lockstep::mini_train {
 workload::ContextWay context_way_of(const program::FlagValue& value);
 core::DType dtype_of(const program::FlagValue& value);  // f32, bf16, f16
 workload::Model model_of(const program::FlagValue& value);
-// Changes a field of a model's text, as --layers 2 does for "nano": "nano,layers=2".
+// Changes a field of a model's text: --layers 2 turns "nano" into "nano,layers=2".
 void change_model(std::string& model, const char* field, std::int64_t value);
-// --length: a sequence has as many tokens as the model has positions, or fewer. Throws a usage Error.
+// Applies --length: tokens per sequence, at most the model's positions. Throws a usage Error.
 void change_length(std::string& model, std::int64_t length);
 transports::LinkSpec link_of(const program::FlagValue& value);
 workload::Compression compression_of(const program::FlagValue& value);

@@ -20,7 +20,7 @@ workload::Recompute recompute_of(const FlagValue& v) {
   if (v.text == "none") return workload::Recompute::none;
   if (v.text == "selective") return workload::Recompute::selective;
   if (v.text == "full") return workload::Recompute::full;
-  throw v.refused("not a way to recompute", "none selective full");
+  throw v.refused("not a form of recomputation", "none selective full");
 }
 
 std::string gemm_of(const FlagValue& v) {
@@ -30,7 +30,7 @@ std::string gemm_of(const FlagValue& v) {
     if (v.text == name) return v.text;
     allowed.append(" ").append(name);
   }
-  throw v.refused("not an implementation of products", allowed);
+  throw v.refused("not an implementation of matrix products", allowed);
 }
 
 std::shared_ptr<const trainer::Tokenizer> tokenizer_of(const FlagValue& v) {
@@ -44,10 +44,10 @@ constexpr const char* kRun = "Ranks and output";
 
 const std::array kFlagsOfModel{
     Flag{"--model", "nano",
-         "a name, which --list shows, or numbers, and numbers after a name: nano,layers=2 (as simulate --model)",
+         "a name from --list, fields, or a name changed by fields: nano,layers=2 (as simulate --model)",
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
-         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains them); the flags "
+         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); the flags "
          "below change single fields of it",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout = v.parsed_by(workload::parse_layout); }},
     Flag{"--layers", "", "layers, in place of the named size's",
@@ -56,9 +56,10 @@ const std::array kFlagsOfModel{
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "heads", v.integer(1, 4096)); }},
-    Flag{"--experts", "", "experts of each layer's MLP; more of a mixture is in --model's fields (simulate --list)",
+    Flag{"--experts", "",
+         "experts of each layer's MLP; fields of --model set the mixture's other numbers (simulate --list)",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts", v.integer(0, 1024)); }},
-    Flag{"--top-k", "", "experts that each token goes to [2]",
+    Flag{"--top-k", "", "experts per token [2]",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts_a_token", v.integer(1, 16)); }},
     Flag{"--vocabulary", "", "vocabulary size; at least the tokenizer's, 256 for bytes",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
@@ -79,13 +80,14 @@ const std::array kFlagsOfModel{
          "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt beside it, or a folder with these: "
          "byte pairs of GPT-2 or Llama 3 [tokens are bytes]",
          [](TrainFlags& f, const FlagValue& v) { f.options.tokenizer = tokenizer_of(v); }},
-    Flag{"--tokenize", "", "write the tokens of --data to this file, in place of training",
+    Flag{"--tokenize", "", "write the tokens of --data to this file, instead of training",
          [](TrainFlags& f, const FlagValue& v) { f.tokens_file = file_name(v); }},
 };
 
 const std::array kFlagsOfLayout{
     Flag{"--fp8", "",
-         "products of layers in 8-bit floats, emulated on the CPU, with a scale for each: none, tensor, row or block "
+         "matrix products of layers in 8-bit floats, emulated on the CPU, with one scale per: none, tensor, row or "
+         "block "
          "[none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(f.options.layout, "fp8=" + v.text);
@@ -123,24 +125,24 @@ const std::array kFlagsOfLayout{
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.near_ranks = program::integer(v, 0, kMostRanks); }},
     Flag{"--offload", "",
          "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "
-         "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is the place of the "
+         "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is for the "
          "optimizer's states; none: all on the device [none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(f.options.layout, "offload=" + v.text);
          }},
     Flag{"--offload-ahead", "",
-         "weights' shards with --offload parameters: that come to the device ahead of the gather at work [1, or the "
+         "with --offload parameters: shards of weights copied to the device ahead of the running gather [1, or the "
          "layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = v.text; }},
     Flag{"--device-memory", "0",
-         "bytes (512M, 2G) that a rank's tensors may take: a run that needs more is refused; 0: what there is",
+         "limit for a rank's tensors in bytes (512M, 2G): a run that needs more is refused; 0: the available memory",
          [](TrainFlags& f, const FlagValue& v) { f.options.device_memory = v.size_bytes(); }},
     Flag{
         "--update", "",
         "when weights are updated: step_end (all at once, when the norm of all gradients is known) or per_bucket (each "
-        "gradient bucket behind its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
+        "gradient bucket after its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
         "the layout's]",
         [](TrainFlags& f, const FlagValue& v) {
           f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
@@ -160,8 +162,8 @@ const std::array kFlagsOfLayout{
     Flag{"--recompute", "", "activations that the backward recomputes: none, selective or full [none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute = recompute_of(v); }},
     Flag{"--recompute-every", "",
-         "with --recompute full: layers between two inputs that are kept; the backward recomputes so many layers from "
-         "each [1, or the layout's]",
+         "with --recompute full: number of layers between two kept inputs, which the backward recomputes from "
+         "the first [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute_every = program::integer(v, 1, 1 << 20); }},
     Flag{"--overlap", "",
          "1: reduce gradients during the backward, and gather weights ahead of their use; 0: neither [1, or the "
@@ -171,19 +173,20 @@ const std::array kFlagsOfLayout{
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
          }},
     Flag{"--compression", "none",
-         "what gradients travel as between data-parallel ranks: none, bf16, int8, int4, fp8, sign, topk:density=D, "
-         "threshold:at=T:density=D (which sends room for D of the elements, whatever reaches T), randomk:density=D or "
-         "powersgd:rank=R; :feedback=0 or 1 behind it",
+         "encoding of gradients between data-parallel ranks: none, bf16, int8, int4, fp8, sign, topk:density=D, "
+         "threshold:at=T:density=D (messages have room for a share D of the elements), randomk:density=D or "
+         "powersgd:rank=R; each takes a suffix :feedback=0 or 1",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.compression = compression_of(v); }},
-    Flag{"--weight-compression", "none", "what weights are gathered as with --zero 3 (qwZ): none, int8, int4 or fp8",
+    Flag{"--weight-compression", "none",
+         "encoding of weights in all-gathers with --zero 3 (qwZ): none, int8, int4 or fp8",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(f.options.layout, "weight_compression=" + v.text);
          }},
-    Flag{
-        "--sync", "allreduce",
-        "how data-parallel ranks agree: allreduce (of gradients, or as --zero says), server:servers=S or root (servers "
-        "update), average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J (docs/training.md)",
-        [](TrainFlags& f, const FlagValue& v) { f.options.sync = v.parsed_by(trainer::parse_sync); }},
+    Flag{"--sync", "allreduce",
+         "how data-parallel ranks agree: allreduce (of gradients, or sharded by --zero), server:servers=S or root "
+         "(servers "
+         "update), average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J (docs/training.md)",
+         [](TrainFlags& f, const FlagValue& v) { f.options.sync = v.parsed_by(trainer::parse_sync); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
 };
@@ -193,13 +196,13 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
     Flag{"--batch", "", "sequences per microbatch [8, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
-    Flag{"--lr", "1e-3", "learning rate at its peak",
+    Flag{"--lr", "1e-3", "peak learning rate",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number(0, 1e6); }},
     Flag{"--min-lr", "", "learning rate at the end of the cosine [a tenth of --lr]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.floor = v.number_from(0, 1e6); }},
-    Flag{"--warmup", "", "steps until the learning rate is at its peak [a tenth of --steps]",
+    Flag{"--warmup", "", "steps until the learning rate reaches its peak [a tenth of --steps]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.warmup = v.integer(0, kMany); }},
-    Flag{"--weight-decay", "0.1", "weight decay of AdamW, for matrices",
+    Flag{"--weight-decay", "0.1", "weight decay of AdamW, applied to matrices only",
          [](TrainFlags& f, const FlagValue& v) { f.options.adamw.decay = static_cast<float>(v.number_from(0, 1e6)); }},
     Flag{"--clip", "1", "norm to which larger gradients are clipped; 0: no clipping",
          [](TrainFlags& f, const FlagValue& v) { f.options.most_norm = static_cast<float>(v.number_from(0, 1e9)); }},
@@ -213,12 +216,12 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
     Flag{"--keep", "2", "number of newest checkpoints to keep",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = program::integer(v, 1, 1 << 20); }},
-    Flag{"--resume", "", "a checkpoint, or a folder of them: training goes on from there, in any layout",
+    Flag{"--resume", "", "a checkpoint, or a folder of them: training continues from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "",
-         "weights of Hugging Face's GPT-2 or Llama, in place of random ones: a safetensors file, the index.json of "
+         "weights of Hugging Face's GPT-2 or Llama, instead of random ones: a safetensors file, the index.json of "
          "several, "
-         "or a folder with the one or the other",
+         "or a folder with either",
          [](TrainFlags& f, const FlagValue& v) { f.options.init_from = file_name(v); }},
     Flag{"--export", "", "write a safetensors file with the same tensors at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.export_file = file_name(v); }},
@@ -236,29 +239,30 @@ const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
-         "products of matrices on the CPU: amx, packed or onednn for all; probe: the fastest of these in a short probe "
-         "at the start, or what the checkpoint that --resume reads was made with; per-shape: the fastest for each "
+         "implementation of matrix products on the CPU: amx, packed or onednn; probe: the fastest of these in a short "
+         "probe "
+         "at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
          "shape, whose last bits differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"--straggler", "",
-         "with --sync: a slow replica, whose steps take factor times as long: replica=R,factor=F; replica=any: another "
-         "one in each step; step_ms=T: stretch every replica's step to that time first",
+         "with --sync: a slow replica, whose steps take factor times as long: replica=R,factor=F; replica=any: "
+         "another "\n "one in each step; step_ms=T: stretch every replica's step to that time first",
          [](TrainFlags& f, const FlagValue& v) { f.options.straggler = v.parsed_by(trainer::parse_straggler); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    Flag{"--peak-gflops", "", "peak of all cores together, for MFU [that of a matrix product, measured at the start]",
+    Flag{"--peak-gflops", "", "peak of all cores together, for MFU [measured at the start with matrix products]",
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
     Flag{"--predict", "",
          "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
          "step "
-         "time predicted for it before the run, and compare it with the measured one",
+         "predicted step time before the run, and compare it with the measured one",
          [](TrainFlags& f, const FlagValue& v) { f.predict = file_name(v); }},
     Flag{"--report-every", "1", "steps between two lines of the report",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),
-    Flag{"--trace", "", "file for a trace of one step that ui.perfetto.dev opens",
+    Flag{"--trace", "", "file for a trace of one step; open it in ui.perfetto.dev",
          [](TrainFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
     Flag{"--trace-step", "", "the step that is traced [the last]",
          [](TrainFlags& f, const FlagValue& v) { f.trace_step = v.integer(1, kMany); }},
@@ -274,18 +278,19 @@ void fill_in(const program::CommandLine& line, TrainFlags& flags) {
     throw core::usage_error("--min-lr is larger than --lr; allowed: at most --lr");
   }
   if (flags.trace_step > options.steps) {
-    throw core::usage_error("--trace-step " + std::to_string(flags.trace_step) + ": there are " +
-                            std::to_string(options.steps) + " steps; allowed: 1 to that");
+    throw core::usage_error("--trace-step " + std::to_string(flags.trace_step) +
+                            " is not a step of this run; allowed: 1 to " + std::to_string(options.steps) +
+                            " (--steps)");
   }
   if (flags.place.mpi && options.link) {
-    throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
+    throw core::usage_error("--link emulates links between local ranks; allowed: with --transport local");
   }
   if (options.sync.replicas_step_alone() && (flags.serve || !flags.predict.empty())) {
     throw core::usage_error("--sync " + text_of(options.sync) +
                             " together with --predict or --serve; allowed: neither");
   }
   if (options.device.cuda && flags.gemm != kProbeGemms) {
-    throw core::usage_error("--gemm together with --device cuda; allowed: with --device cpu");
+    throw core::usage_error("--gemm chooses CPU implementations; allowed: with --device cpu");
   }
   if (flags.trace_step == 0) flags.trace_step = options.steps;
 }
@@ -295,7 +300,7 @@ void fill_in(const program::CommandLine& line, TrainFlags& flags) {
 TrainFlags parse_train_flags(int argc, const char* const* argv) {
   TrainFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and says where the time goes.");
+  program::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and shows where the time goes.");
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfLayout, kLayout);
   declare_all(line, kFlagsOfTraining, kTraining);
@@ -304,15 +309,14 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "each tensor-parallel rank has a share of the rows between layers", kLayout);
   line.add_switch("--delayed-update", flags.options.layout.delayed_update,
-                  "each update runs on the host beside the next step, whose gradients are then those of older weights: "
+                  "each update runs on the host during the next step, whose gradients are then those of older weights: "
                   "needs --offload with optimizer and gradients, and --dtype bf16 or f16 (ZeRO-Offload)",
                   kLayout);
   line.add_switch("--graph", flags.options.graph,
                   "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
   line.add_switch("--serve", flags.serve,
-                  "worker mode for ci/gate.py: run the steps that standard input asks for (bench/serve/orders.h)",
-                  kRun);
-  line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);
+                  "worker mode for ci/gate.py: run the steps requested on standard input (bench/serve/orders.h)", kRun);
+  line.add_switch("--list", flags.list, "list the named models and exit", kRun);
   line.parse(argc, argv);
   read_all(line, kFlagsOfModel, flags);
   read_all(line, kFlagsOfLayout, flags);

@@ -13,18 +13,18 @@
 namespace lockstep::mini_train {
 
 struct TrainFlags : program::Invocation {
-  std::string model = "nano";  // --model, and what other flags change of it; options.model is what it says
+  std::string model = "nano";  // --model; other flags change parts of it; options.model is the result
   trainer::TrainOptions options;
   program::PlaceFlags place;
-  std::string gemm = kProbeGemms;  // --gemm; options.gemm is what was decided (gemm_decision.h)
+  std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision (gemm_decision.h)
   double peak_gflops = 0;          // of all ranks' cores together, for MFU; 0: measured at the start
-  std::string predict;             // a machine whose prediction stands beside the run; empty: none
+  std::string predict;             // machine whose prediction is printed beside the run; empty: none
   std::int64_t report_every = 1;
   std::string trace_file;       // empty: none
-  std::int64_t trace_step = 0;  // 0: the last
-  std::string tokens_file;      // --tokenize: write one in place of training; empty: train
-  bool serve = false;           // be a worker (bench/serve/orders.h) in place of a training run
-  bool list = false;            // of the models, in place of training one
+  std::int64_t trace_step = 0;  // 0: the last step
+  std::string tokens_file;      // --tokenize: write this file instead of training; empty: train
+  bool serve = false;           // be a worker (bench/serve/orders.h) instead of training
+  bool list = false;            // list the models instead of training
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.

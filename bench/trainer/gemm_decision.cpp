@@ -20,7 +20,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The largest of all ranks' values; mine without mpirun.
+// Returns the largest value over all ranks; `mine` without mpirun.
 double largest_of_ranks(transports::World* ranks, double mine) {
   if (ranks == nullptr) return mine;
   const auto all = transports::all_gather_value(*ranks, mine);
@@ -50,7 +50,7 @@ core::GemmRecord decide_gemm(const GemmQuestion& question) {
   const auto& [flag, dtype, checkpoint, here, probe] = question;
   if (flag == trainer::TrainOptions::kPerShape || contains(here, flag)) return {flag, "flag", {}};
   if (flag != kProbeGemms) {
-    throw core::usage_error(fmt::format("--gemm {}: not on this machine for {}; allowed: {}, {}, {}", flag,
+    throw core::usage_error(fmt::format("--gemm {} is not available on this machine for {}; allowed: {}, {}, {}", flag,
                                         core::short_name_of(dtype), kProbeGemms, trainer::TrainOptions::kPerShape,
                                         fmt::join(here, ", ")));
   }
@@ -73,12 +73,12 @@ core::GemmRecord decide_gemm(const std::string& flag, const trainer::TrainOption
 }
 
 std::string gemm_text(const core::GemmRecord& gemm) {
-  std::string text = fmt::format("# products of matrices: {}", gemm.implementation);
+  std::string text = fmt::format("# matrix products: {}", gemm.implementation);
   if (gemm.chosen_by == "flag") return text + " (--gemm)\n";
   if (gemm.chosen_by == "checkpoint") return text + ", as in the run that wrote the checkpoint\n";
   text += ", the fastest in a probe (";
   for (const auto& [name, us] : gemm.probe_us) text += fmt::format("{} {:.0f} us, ", name, us);
-  return text + fmt::format("a round); --gemm {} repeats this run's bits\n", gemm.implementation);
+  return text + fmt::format("per round); --gemm {} repeats this run's bits\n", gemm.implementation);
 }
 
 }  // namespace lockstep::mini_train

@@ -1,4 +1,5 @@
-// Which implementation computes the products of a training run: decided once, before the ranks start, the same for all.
+// Decides which implementation computes a training run's matrix products: once, before the ranks start, the same for
+// all.
 #pragma once
 
 #include <functional>
@@ -13,24 +14,24 @@ namespace lockstep::mini_train {
 
 inline constexpr const char* kProbeGemms = "probe";  // the default of --gemm
 
-// The facts that a decision follows from.
+// The facts on which the decision depends.
 struct GemmQuestion {
   std::string flag;               // --gemm
-  core::DType dtype;              // the run's
-  std::string checkpoint;         // what the checkpoint that the run goes on from was computed with; empty: unknown
-  std::vector<std::string> here;  // implementations that all ranks have for it, in the fixed order
-  std::function<std::vector<kernels::GemmTime>()> probe;  // times those; called at most once
+  core::DType dtype;              // of the run
+  std::string checkpoint;         // implementation of the run that wrote the checkpoint; empty: unknown
+  std::vector<std::string> here;  // implementations for this dtype that all ranks have, in the fixed order
+  std::function<std::vector<kernels::GemmTime>()> probe;  // times these; called at most once
 };
 
-// The implementation that the flag names, or else the checkpoint, or else the fastest by the probe. Throws a usage
-// Error if what the flag names is not here.
+// Returns the implementation that the flag names, otherwise the checkpoint's, otherwise the fastest in the probe.
+// Throws a usage Error if the flag names one that is not available.
 core::GemmRecord decide_gemm(const GemmQuestion& question);
 
-// The decision for a run on the CPU. `threads`: of all ranks of this process together, as many as have cores. Under
-// mpirun all ranks call it: an implementation is as slow as on its slowest rank.
+// The decision for a run on the CPU. `threads`: number of this process's kernel threads that have a core each. Under
+// mpirun all ranks call it: an implementation counts as fast as on its slowest rank.
 core::GemmRecord decide_gemm(const std::string& flag, const trainer::TrainOptions& options, int threads);
 
-// A line of the heading.
+// One line of the heading.
 std::string gemm_text(const core::GemmRecord& gemm);
 
 }  // namespace lockstep::mini_train

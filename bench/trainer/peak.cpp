@@ -18,7 +18,7 @@
 namespace lockstep::mini_train {
 namespace {
 
-// A product of square matrices; the implementation is the one that is fastest here for the shape.
+// A product of square matrices with the implementation that is fastest for the shape on this machine.
 class SquareProduct {
  public:
   SquareProduct(core::DType dtype, std::int64_t side, parallel::Memory& memory, const kernels::Context& where)
@@ -61,11 +61,11 @@ double best_flops_a_s(std::span<const TimedWork> works, int runs, std::chrono::n
 
 namespace {
 
-constexpr int kRuns = 8;  // the first ones touch memory and choose implementations
+constexpr int kRuns = 8;  // the first runs touch memory and choose implementations
 
 double peak_of_products(core::DType dtype, std::span<const std::int64_t> sides, core::Device& device,
                         const kernels::Context& where) {
-  constexpr auto kSpan = std::chrono::milliseconds(800);  // so that busy machines have a quiet moment
+  constexpr auto kSpan = std::chrono::milliseconds(800);  // long enough for a quiet moment on a busy machine
   parallel::Memory memory(device);
   std::vector<SquareProduct> products;
   for (const std::int64_t side : sides) products.emplace_back(dtype, side, memory, where);

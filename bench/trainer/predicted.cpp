@@ -35,7 +35,7 @@ StepParts parts_of(const std::vector<schedules::Breakdown>& ranks, double step_m
   return parts;
 }
 
-// Fields that are equal for tasks that do the same work, on any rank.
+// Key that is equal for tasks that do the same work, on any rank.
 struct Alike {
   Op op;
   Lane lane;
@@ -45,7 +45,7 @@ struct Alike {
 };
 
 struct Spent {
-  double ms = 0;     // mean of all ranks
+  double ms = 0;     // mean over ranks
   double times = 0;  // likewise
 };
 
@@ -123,19 +123,19 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
   const trainer::TrainOptions& options = flags.options;
   if (machine_.measured.cores > 0 && machine_.measured.threads != options.threads) {
     throw core::usage_error(
-        fmt::format("--predict {}: measured with {} thread(s) a rank, and --threads is {}; allowed: "
+        fmt::format("--predict {} was measured with {} thread(s) per rank, but --threads is {}; allowed: "
                     "the same (kernels_bench --threads {})",
                     flags.predict, machine_.measured.threads, options.threads, options.threads));
   }
   const auto refuse = [&](const std::string& with) {
     throw core::usage_error("--predict " + flags.predict + " with " + with +
-                            ", which it does not know; allowed: without");
+                            ", which it does not model; allowed: without it");
   };
   if (options.link) refuse("--link");
   if (options.layout.compression.given()) refuse("--compression");
   if (machine_.measured.cores > 0) {
-    if (options.device.cuda) refuse("--device cuda (the machine has times of a host's kernels)");
-    if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) refuse("ranks of several hosts");
+    if (options.device.cuda) refuse("--device cuda (the machine's times are those of CPU kernels)");
+    if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) refuse("ranks on several hosts");
   }
   std::set<std::string> met;
   works_of(options.model, options.layout, schedule_of(options.layout),
@@ -151,9 +151,9 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
 }
 
 std::string PredictedStep::text() const {
-  return fmt::format("# predicted with {}: {:.2f} ms a step; times of {} of its {} kernels were measured{}\n",
+  return fmt::format("# predicted with {}: {:.2f} ms per step; {} of its {} kernels have measured times{}\n",
                      machine_.name, made_.step_s * 1e3, measured_kernels_, kernels_,
-                     measured_kernels_ == kernels_ ? "" : ", those of the others follow from the device's peaks");
+                     measured_kernels_ == kernels_ ? "" : ", those of the others are computed from the device's peaks");
 }
 
 StepParts PredictedStep::parts() const {
@@ -168,7 +168,7 @@ StepParts PredictedStep::measured_parts(const Step& step, const StepTimeline& ti
 std::string PredictedStep::text_beside(const Step& step, const StepTimeline& timeline, double step_ms) const {
   const StepParts predicted = parts();
   const StepParts measured = measured_parts(step, timeline, step_ms);
-  std::string text = "# predicted beside measured, ms a step (measured: the step in the median)\n";
+  std::string text = "# predicted and measured ms per step (measured: the step with the median time)\n";
   const auto row = [&](const std::string& name, double before, double after) {
     text += fmt::format("#   {:<17} {:>9.2f} {:>9.2f}  {:>+6.1f} % of the step\n", name, before, after,
                         100 * (before - after) / step_ms);
@@ -192,7 +192,7 @@ std::string PredictedStep::gap_text(const Step& step, const StepTimeline& timeli
   const std::string& part = predicted.ms[widest].first;
   std::string text = fmt::format("# largest gap: {}, {:.2f} ms {} than predicted", part, std::abs(gap_of(widest)),
                                  gap_of(widest) > 0 ? "longer" : "shorter");
-  if (part == "around") return text + ": what a rank does beside its tasks (batches, zeroed gradients) has no price\n";
+  if (part == "around") return text + ": work outside of tasks (batches, zeroing of gradients) is not predicted\n";
 
   const auto before = spent_of(made_.step, made_.timeline);
   std::vector<std::pair<double, Alike>> pieces;
@@ -208,7 +208,7 @@ std::string PredictedStep::gap_text(const Step& step, const StepTimeline& timeli
     if (sign * pieces[i].first <= 0) break;
     const Spent& was = before.at(pieces[i].second);
     const Spent& is = after.at(pieces[i].second);
-    text += fmt::format("{} {} took {:.3f} ms, predicted {:.3f} ({:g} a rank)", i == 0 ? ":" : ";",
+    text += fmt::format("{} {} took {:.3f} ms, predicted {:.3f} ({:g} per rank)", i == 0 ? ":" : ";",
                         name_of(pieces[i].second), is.ms / is.times, was.ms / was.times, is.times);
   }
   return text + "\n";

@@ -1,4 +1,4 @@
-// mini_train --predict: what the simulator says that a step takes on a machine, before it runs, beside what it took.
+// mini_train --predict: the simulated time of a step on a machine, printed before the run and beside the measured time.
 #pragma once
 
 #include <string>
@@ -14,22 +14,22 @@
 
 namespace lockstep::mini_train {
 
-// A step by its parts, in milliseconds, the mean of all ranks: together the step.
+// The parts of a step in milliseconds, mean over ranks; they sum to the step.
 struct StepParts {
   double step_ms = 0;
-  std::vector<std::pair<std::string, double>> ms = {};  // as a record's, and "around": what no task takes
+  std::vector<std::pair<std::string, double>> ms = {};  // parts as in a record, and "around": time outside of tasks
 };
 
 class PredictedStep {
  public:
-  // Throws a usage Error where the machine of `flags.predict` is none, or was measured with other threads a rank.
+  // Throws a usage Error if the machine of `flags.predict` does not exist or was measured with other threads per rank.
   explicit PredictedStep(const TrainFlags& flags);
 
-  // Before the run: the step's time, and how many of its kernels have prices that were measured.
+  // Text before the run: the step's time, and how many of its kernels have measured times.
   std::string text() const;
 
-  // Beside the step that was measured, `timeline` with communication while its bytes move (when_bytes_move()): a line
-  // for each part, and where the largest gap comes from.
+  // Text after the run: one line per part, and the causes of the largest gap. `timeline` has communication while its
+  // bytes move (when_bytes_move()).
   std::string text_beside(const schedules::Step& step, const schedules::StepTimeline& timeline, double step_ms) const;
 
   core::PredictedRecord record(const schedules::Step& step, const schedules::StepTimeline& timeline,
@@ -42,8 +42,8 @@ class PredictedStep {
 
   const TrainFlags& flags_;
   simulator::Machine machine_;
-  int kernels_ = 0;           // of the step, each shape once
-  int measured_kernels_ = 0;  // of these
+  int kernels_ = 0;           // distinct kernel shapes of the step
+  int measured_kernels_ = 0;  // those with measured times
   simulator::Prediction made_;
 };
 

@@ -33,7 +33,7 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.model.sequence, *options.tokenizer);
 }
 
-// The tokens that baselines count: the first of a half, as a long text need not be read for them.
+// Tokens that the baselines count: the start of each half, so that a long text need not be read for them.
 std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
   constexpr std::size_t kMost = std::size_t{1} << 24;
   std::vector<std::int32_t> tokens(std::min(text.size(), kMost));
@@ -41,9 +41,9 @@ std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
   return tokens;
 }
 
-// --tokenize: the tokens of the data in a file, from which runs train without encoding it again.
+// --tokenize: writes the tokens of the data to a file, from which runs train without encoding it again.
 std::string write_tokens(const trainer::TrainOptions& options, const std::string& file) {
-  if (options.data.empty()) throw core::usage_error("--tokenize without --data; allowed: with the files of a text");
+  if (options.data.empty()) throw core::usage_error("--tokenize needs --data with the text's files");
   const std::int64_t words = options.tokenizer->size();
   trainer::TokenFileWriter writer(file, words);
   const std::string from = trainer::Corpus::read_files(options.data, *options.tokenizer,
@@ -53,8 +53,8 @@ std::string write_tokens(const trainer::TrainOptions& options, const std::string
                      options.tokenizer->name());
 }
 
-// The record of a run that may be stopped at any time: once a second it is written as it is then, without what is known
-// at the end alone.
+// The record of a run that may be stopped at any time: it is rewritten once per second, without the fields that are
+// known only at the end.
 class GrowingRecord {
  public:
   explicit GrowingRecord(const TrainFlags& flags) : run_(run_record(flags)), writer_(flags.json_file) {
@@ -77,7 +77,7 @@ class GrowingRecord {
   core::Clock::time_point written_at_;
 };
 
-// Where rank 0 prints, the others are silent.
+// Reports progress; only rank 0 prints, the others are silent.
 class Teller {
  public:
   Teller(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
@@ -162,7 +162,7 @@ class Teller {
   const program::Print& print_;
   const double peak_flops_;
   const std::optional<core::GemmRecord> gemm_;
-  const PredictedStep* const predicted_;  // or null
+  const PredictedStep* const predicted_;  // may be nullptr
   TrainingLog log_;
   program::StepEnergy energy_;
   schedules::Step step_;
@@ -172,7 +172,7 @@ class Teller {
   std::optional<GrowingRecord> record_;
 };
 
-// The peak of the GPUs that the ranks take, all like the first.
+// Peak of the GPUs that the ranks use, assuming that all equal the first.
 double peak_of_gpus(const trainer::TrainOptions& options) {
   const int chosen = options.device.index;
   if (chosen >= 0) return measured_cuda_peak_flops(options.layout.compute, chosen);
@@ -180,14 +180,14 @@ double peak_of_gpus(const trainer::TrainOptions& options) {
   return gpus * measured_cuda_peak_flops(options.layout.compute, 0);
 }
 
-// Threads that this process's ranks run kernels on, of which each has a core.
+// Number of this process's kernel threads that have a core each.
 int threads_here(const trainer::TrainOptions& options) {
   const int ranks = options.mpi == nullptr ? options.layout.ranks() : 1;
   return std::min(ranks * options.threads, core::usable_cores());
 }
 
-// The peak of all ranks' cores. Under mpirun all ranks call it, and measure at once, each on what its own threads have:
-// what they share they share then, too. Where they take turns on the same cores, cores count, not ranks.
+// Peak of all ranks' cores. Under mpirun all ranks call it and measure at once, each on the cores of its own threads,
+// so that shared resources are shared as in the run. If ranks share cores, cores are counted, not ranks.
 double peak_of(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;
@@ -218,7 +218,8 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
   const trainer::Corpus corpus = corpus_of(flags.options);
   if (flags.serve) {
-    if (flags.gemm != kProbeGemms) flags.options.gemm = flags.gemm;  // else the fixed order: the same in all workers
+    if (flags.gemm != kProbeGemms)
+      flags.options.gemm = flags.gemm;  // else the fixed order, which is the same in all workers
     serve_steps(flags, corpus);
     return 0;
   }

@@ -1,4 +1,4 @@
-// mini_train from its flags to its exit status.
+// Main program of mini_train: from flags to exit status.
 #pragma once
 
 #include "bench/program/program.h"

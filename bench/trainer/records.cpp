@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMostSteps = 2000;
 constexpr std::size_t kTimed = 9;
 
-// Folders are nobody's business.
+// Records name files without their folders, which are private.
 std::string public_name(const std::string& data) {
   return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
 }
@@ -57,7 +57,7 @@ core::ModelRecord model_record(const trainer::TrainOptions& options) {
                       {"length", number(options.model.sequence)}}};
 }
 
-// The names are those of scaling's --layouts.
+// Field names are those of scaling's --layouts.
 core::LayoutRecord layout_record(const workload::Layout& layout) {
   core::LayoutRecord record;
   const auto add_word = [&](const std::string& name, const std::string& value) {

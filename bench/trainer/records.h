@@ -13,14 +13,14 @@
 namespace lockstep::mini_train {
 
 core::ModelRecord model_record(const trainer::TrainOptions& options);
-core::LayoutRecord layout_record(const workload::Layout& layout);  // text: what it has beyond one of each
+core::LayoutRecord layout_record(const workload::Layout& layout);  // text: everything beyond one rank each
 
-// "measured", or "emulated" where links are.
+// Returns "measured", or "emulated" if links are.
 std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
 
-// Collects a run's events as they happen, and makes a record of them at any time. Steps of a long run are thinned out
-// to 2000 or fewer.
+// Collects a run's events as they happen and can make a record of them at any time. Steps of a long run are thinned out
+// to at most 2000.
 class TrainingLog {
  public:
   TrainingLog(const TrainFlags& flags, double peak_flops) : flags_(flags), peak_flops_(peak_flops) {}
@@ -29,13 +29,13 @@ class TrainingLog {
   void add_validation(std::int64_t step, double loss) { validations_.push_back({step, loss}); }
 
   bool has_timed_step() const { return !timed_.empty(); }
-  // The median of the last timed steps: a record's parts and timeline are this step's.
+  // The last timed steps; the parts and timeline of a record are those of the step with the median time.
   struct Timed {
     trainer::StepReport report;
     schedules::StepTimeline timeline;
   };
   const Timed& typical() const;
-  // Once there is a step with times; without validations.
+  // Callable once there is a step with times; validations are left out.
   core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data) const;
   void add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const;
 
@@ -43,7 +43,7 @@ class TrainingLog {
   const TrainFlags& flags_;
   const double peak_flops_;
   std::vector<core::TrainingStepRecord> steps_;
-  std::int64_t every_ = 1;  // so many steps apart
+  std::int64_t every_ = 1;  // steps between two that are kept
   std::vector<core::ValidationPoint> validations_;
   std::vector<Timed> timed_;  // the last few
 };

@@ -25,7 +25,7 @@ struct Share {
 
 std::string link_text(const trainer::TrainOptions& options) {
   if (!options.link) return "";
-  return fmt::format("# EMULATED links of {:g} us and {:g} GB/s, in wall-clock time; kernels are this machine's\n",
+  return fmt::format("# EMULATED links of {:g} us and {:g} GB/s in wall-clock time; kernels run on this machine\n",
                      options.link->latency_us, options.link->gbps);
 }
 
@@ -51,14 +51,14 @@ std::string layout_text(const workload::Layout& layout) {
     if (workload::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", workload::replicas_of(layout));
   }
   if (layout.secondary_ranks > 0) text += fmt::format(", secondary copy over {} ranks", layout.secondary_ranks);
-  if (layout.near_ranks > 0) text += fmt::format(", gradients in two hops, of {} ranks first", layout.near_ranks);
+  if (layout.near_ranks > 0) text += fmt::format(", gradients in two hops, first over {} ranks", layout.near_ranks);
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (!layout.layers_of.empty()) text += fmt::format(", stages of {} layers", fmt::join(layout.layers_of, ":"));
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
   if (layout.recompute != workload::Recompute::none) {
     text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");
   }
-  if (layout.partition_activations) text += ", its inputs kept in parts";
+  if (layout.partition_activations) text += ", kept inputs split over tensor-parallel ranks";
   if (layout.offload.any()) text += fmt::format(", offload {}", text_of(layout.offload));
   return text;
 }
@@ -84,13 +84,13 @@ std::string place_text(const trainer::TrainOptions& options) {
   const transports::MpiWorld& mpi = *options.mpi;
   const bool threaded = trainer::is_threaded(options);
   std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
-                                 threaded ? "collectives over data-parallel ranks and messages move beside kernels"
+                                 threaded ? "collectives over data-parallel ranks and messages overlap with kernels"
                                           : "all communication runs in the rank's own thread; nothing overlaps");
   const int threads = trainer::mesh_of(options).threads_a_rank;
   const int cores = mpi.placement().cores_a_rank;
   if (threaded && threads > cores) {
-    text += fmt::format("# {} threads a rank, of which {} wait, on {} core{}: they take turns\n", threads,
-                        threads - options.threads, cores, cores == 1 ? "" : "s");
+    text += fmt::format("# OVERSUBSCRIBED: {} threads per rank, {} of them waiting for communication, on {} core{}\n",
+                        threads, threads - options.threads, cores, cores == 1 ? "" : "s");
   }
   return text;
 }
@@ -100,18 +100,20 @@ namespace {
 std::string sync_text(const trainer::TrainOptions& options) {
   std::string text;
   if (options.sync.replicas_step_alone()) {
-    text = fmt::format("# replicas step by themselves: --sync {}", text_of(options.sync));
+    text = fmt::format("# replicas step independently: --sync {}", text_of(options.sync));
     if (options.sync.has_server_rank()) {
       const trainer::Missed missed = trainer::missed_in(trainer::order_of(options));
-      text += fmt::format(", the server on rank {}; a gradient misses {:.2f} updates of others in the mean, {} at most",
-                          options.layout.ranks(), missed.mean, missed.most);
+      text += fmt::format(
+          ", the server on rank {}; a gradient misses {:.2f} updates of other replicas on average, {} at most",
+          options.layout.ranks(), missed.mean, missed.most);
     }
     text += '\n';
   }
   if (!options.straggler.given()) return text;
   text += fmt::format("# EMULATED straggler: {}", text_of(options.straggler));
   if (options.straggler.step_ms > 0) {
-    text += fmt::format("; by these times alone {:.2f} ms a step", predicted_step_ms(trainer::replica_run(options)));
+    text +=
+        fmt::format("; these times alone give {:.2f} ms per step", predicted_step_ms(trainer::replica_run(options)));
   }
   text += '\n';
   return text;
@@ -124,16 +126,16 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
   const workload::Model& model = options.model;
   return fmt::format(
       "# {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
-      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
+      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens per step\n"
       "# data: {}\n"
       "{}{}{}"
-      "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
+      "# FLOPs per token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       title_of(model), model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
       options.model.sequence, data, place_text(options), link_text(options), sync_text(options),
       workload::kFlopConvention, training_flops(model, 1, false), peak_flops,
-      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
+      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (measured: the best of several matrix products)");
 }
 
 double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report) {
@@ -160,8 +162,8 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
 std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops) {
   if (most_mfu <= 1) return "";
   return fmt::format(
-      "# MFU reached {:.0f} %; more than 100 % is impossible: the peak, {:.4g} FLOP/s ({}), is too low, and the MFU of "
-      "this run cannot be used\n",
+      "# MFU reached {:.0f} %; more than 100 % is impossible: the peak, {:.4g} FLOP/s ({}), is too low, so the MFU of "
+      "this run is meaningless\n",
       most_mfu * 100, peak_flops, flags.peak_gflops > 0 ? "--peak-gflops" : "measured at the start");
 }
 
@@ -191,7 +193,7 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
       Share{"bubble: waiting for other ranks", mean_ps(ranks, [](const B& b) { return b.bubble_ps; })}};
   const double all =
       std::accumulate(shares.begin(), shares.end(), 0.0, [](double sum, const Share& share) { return sum + share.ps; });
-  std::string text = fmt::format("# where {:.2f} ms of the last step went, mean of {} rank{}\n", all / 1e9,
+  std::string text = fmt::format("# breakdown of the last step's {:.2f} ms, mean over {} rank{}\n", all / 1e9,
                                  ranks.size(), ranks.size() == 1 ? "" : "s");
   for (const Share& share : shares) {
     if (share.ps == 0) continue;
@@ -202,8 +204,7 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
 
 std::string expert_text(const trainer::StepReport& report) {
   if (report.expert_loads.empty()) return "";
-  std::string text =
-      "# copies of the last step's tokens for each expert (moe_bench --loads), and the most, of an even share\n";
+  std::string text = "# tokens of the last step per expert (moe_bench --loads), and the largest over an even share\n";
   for (std::size_t layer = 0; layer < report.expert_loads.size(); ++layer) {
     const std::vector<std::int64_t>& loads = report.expert_loads[layer];
     const auto sum = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0}));
@@ -219,22 +220,23 @@ std::string memory_text(const parallel::BytesByKind& predicted, const trainer::S
   const auto row = [](std::string_view name, std::int64_t of_prediction, std::int64_t of_count) {
     return fmt::format("#   {:<12} {:>15} {:>15}  {}\n", name, of_prediction, of_count, core::format_size(of_count));
   };
-  std::string text = fmt::format("# bytes of the fullest rank at the peak of a step\n#   {:<12} {:>15} {:>15}\n",
-                                 "kind", "predicted", "counted");
+  std::string text =
+      fmt::format("# bytes of the rank with the highest peak in a step, at that peak\n#   {:<12} {:>15} {:>15}\n",
+                  "kind", "predicted", "counted");
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
     text += row(name_of(static_cast<parallel::MemoryKind>(k)), predicted[k], counted[k]);
   }
   text += row("total", parallel::total_of(predicted), parallel::total_of(counted));
-  return text + fmt::format("# counted in the order of the step's tasks; the most at once in the run: {}\n",
+  return text + fmt::format("# counted in the order of the step's tasks; observed peak of the run: {}\n",
                             core::format_size(report.most_bytes));
 }
 
 std::string copies_text(const workload::Layout& layout, const trainer::StepReport& report) {
   if (report.copied_bytes == 0) return "";
   return fmt::format(
-      "# activations to {} and back: {} copied in a step by the rank with the most, {} away at once; copies have the "
+      "# activations to {} and back: {} copied per step on the rank with most, {} away at once; copies may take the "
       "time of {} layer{}\n",
-      layout.offload.activations == workload::Offload::file ? "a file" : "the host's memory",
+      layout.offload.activations == workload::Offload::file ? "a file" : "host memory",
       core::format_size(report.copied_bytes), core::format_size(report.away_bytes), layout.offload_ahead,
       layout.offload_ahead == 1 ? "" : "s");
 }
@@ -251,8 +253,9 @@ std::string sample_text(const std::string& prompt, const std::string& sample) {
 
 std::string ending_text(const trainer::TrainResult& result, bool of_bytes, double unigram_nats, double bigram_nats) {
   const char* const unit = of_bytes ? "bytes" : "tokens";
-  return fmt::format("# validation loss {:.4f} nats a token; counting {}: {:.4f}, pairs of {}: {:.4f}\n",
-                     result.validation_loss, unit, unigram_nats, unit, bigram_nats);
+  return fmt::format(
+      "# validation loss {:.4f} nats per token; baselines: {} by frequency: {:.4f}, pairs of {}: {:.4f}\n",
+      result.validation_loss, unit, unigram_nats, unit, bigram_nats);
 }
 
 }  // namespace lockstep::mini_train

@@ -49,9 +49,10 @@ void Mail::wait_for(transports::Request request, int peer) {
     std::erase_if(posted_, [&](const Posted& posted) { return messages_.done(posted.request); });
     messages_.idle();
     if (!deadline.passed()) continue;
-    throw core::Error(core::Failure::timeout, "rank " + std::to_string(messages_.rank()) +
-                                                  " waits for a message with rank " + std::to_string(peer) +
-                                                  " of the asynchronous server's order for longer than --timeout");
+    throw core::Error(core::Failure::timeout,
+                      "rank " + std::to_string(messages_.rank()) + " waits for a message with rank " +
+                          std::to_string(peer) +
+                          " (next in the asynchronous server's order) for longer than --timeout");
   }
 }
 

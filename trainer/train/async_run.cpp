@@ -12,13 +12,13 @@
 namespace lockstep::trainer {
 namespace {
 
-// A replica's side: rank r is replica r.
+// Replica r's side of the protocol; it runs on rank r.
 class AsyncReplica {
  public:
   AsyncReplica(const TrainOptions& options, RankTrainer& trainer)
       : trainer_(trainer), mail_(trainer.model().mesh().messages, options.timeout), server_(options.layout.ranks()) {}
 
-  // Ends with the weights that all have in the end. After each push `pushed` is called.
+  // Ends with the final weights, the same on all replicas. Calls `pushed` after each push.
   void run(const std::vector<Exchange>& order, const std::function<void()>& pushed) {
     for (const Exchange& exchange : order) {
       if (exchange.replica != trainer_.model().rank()) continue;
@@ -56,7 +56,7 @@ class AsyncReplica {
   double wait_seconds_ = 0;
 };
 
-// Rank 0's: the server's reports as they come.
+// The server's reports as rank 0 receives them.
 class Reports {
  public:
   Reports(const TrainOptions& options, RankTrainer& trainer)
@@ -64,7 +64,7 @@ class Reports {
     expect();
   }
 
-  // Those that are there and have not been asked for; at the end of the run all that are left.
+  // Returns the reports that have arrived since the last call; with `all`, waits for the rest.
   std::vector<StepReport> next(bool all) {
     std::vector<StepReport> steps;
     while (told_ < options_.steps) {
@@ -105,7 +105,7 @@ class Reports {
   std::int64_t told_ = 0;
 };
 
-// So that nobody's first step begins before the server's clock.
+// Keeps every replica's first step from starting before the server's clock.
 void begin_together(backends::MeshRank& mesh) {
   transports::all_gather_value(mesh.messages, double{0});
 }
@@ -115,7 +115,7 @@ void serve(const TrainOptions& options, const TrainStep& made, backends::MeshRan
   RankSteps steps(options, made, mesh, channels);
   begin_together(mesh);
   AsyncServer(options, steps.model()).run(order);
-  // With all replicas: their timeline, and the loss of their validation.
+  // Takes part, as all replicas do, in gathering the timeline and the validation loss.
   gather_timeline(mesh, transports::now_ns(), {});
   transports::all_gather_value(mesh.messages, double{0});
 }
@@ -139,7 +139,7 @@ void replicate(const TrainOptions& options, const TrainStep& made, RankTrainer& 
   std::int64_t pushes = 0;
   begin_together(trainer.model().mesh());
   AsyncReplica(options, trainer).run(order, [&] {
-    if (++pushes < own_pushes) tell(false, {});  // the last report comes with the timeline
+    if (++pushes < own_pushes) tell(false, {});  // the last report is made together with the timeline
   });
   schedules::StepTimeline timeline = trainer.gather_timeline();
   timeline.resize(made.step.of_rank.size());  // the server has no tasks

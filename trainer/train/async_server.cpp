@@ -45,7 +45,7 @@ void AsyncServer::push(const Exchange& exchange) {
   mail_.post(0, MailChannel::reports, {bytes_of(whole).begin(), bytes_of(whole).end()});
 }
 
-// The rate is that of as many steps as pushes of all replicas together make.
+// The learning rate is that of the step number that the pushes so far make up, one per replica and step.
 void AsyncServer::update() {
   const std::int64_t step = updates_++ / options_.layout.dp + 1;
   UpdateRules rules{.adamw = options_.adamw, .step = updates_, .most_norm = options_.most_norm};

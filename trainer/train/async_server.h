@@ -1,4 +1,4 @@
-// The server of --sync async: one rank with the weights and the optimizer, and no part of a step.
+// The server of --sync async: one rank that holds the weights and the optimizer and runs no part of a step.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace lockstep::trainer {
 
 class AsyncServer {
  public:
-  // The arguments outlive this.
+  // The arguments must outlive this.
   AsyncServer(const TrainOptions& options, RankModel& model);
 
-  // Meets the replicas in this order, gives all of them the weights at the end, and rank 0 a report of every so many
-  // pushes as there are replicas.
+  // Serves the replicas in this order, sends the final weights to all of them, and sends rank 0 a report after every
+  // num_replicas pushes.
   void run(const std::vector<Exchange>& order);
 
  private:

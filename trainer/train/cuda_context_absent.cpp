@@ -1,4 +1,4 @@
-// In a build without CUDA no device has streams for kernels.
+// Without CUDA in the build no device has streams for kernels.
 #include "core/error.h"
 #include "trainer/train/rank_setup.h"
 
@@ -6,7 +6,7 @@ namespace lockstep::trainer {
 
 std::shared_ptr<kernels::CudaContext> make_cuda_context(core::Device& /*device*/, core::Stream& /*stream*/,
                                                         int /*rank*/) {
-  LOCKSTEP_CHECK(false, "kernels in a stream in a build without CUDA");
+  LOCKSTEP_CHECK(false, "this build has no CUDA and so no kernels in streams");
   return nullptr;
 }
 

@@ -152,7 +152,7 @@ TEST(Offload, WhatDoesNotFitTheDeviceIsRefusedAndFitsWithIt) {
   const auto made = make_train_step(options.model, options.layout);
   const std::int64_t needed = parallel::total_of(most_needed(made, options.model, options.layout));
   options.device_memory = needed - 1;
-  EXPECT_NE(refusal_of(options).find(" needs " + std::to_string(needed) + " bytes on a rank, and --device-memory is " +
+  EXPECT_NE(refusal_of(options).find(" needs " + std::to_string(needed) + " bytes on a rank, but --device-memory is " +
                                      std::to_string(needed - 1) + "; allowed: "),
             std::string::npos);
 }

@@ -93,7 +93,7 @@ int first_core_of(const TrainOptions& options, std::int32_t rank) {
 
 schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, std::int64_t start_ns,
                                         std::span<const schedules::TaskSpan> spans) {
-  constexpr std::int64_t kOneHostNs = 60'000'000'000;  // clocks that differ by more are of different hosts
+  constexpr std::int64_t kOneHostNs = 60'000'000'000;  // clocks that differ by more belong to different hosts
   const auto starts = transports::all_gather_value(mesh.messages, start_ns);
   const std::int64_t first = *std::min_element(starts.begin(), starts.end());
   const auto counts = transports::all_gather_value(mesh.messages, spans.size());

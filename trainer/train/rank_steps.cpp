@@ -46,15 +46,15 @@ RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backend
   if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
 }
 
-// Collectives are made when the rest has what it needs, as NCCL runs each once as it is made. Each GEMM's first run is
-// timed, and making a collective waits for what is queued: only in the last pass does the host run as far ahead of the
-// device as in a step, and memory that waits for the device is not at hand.
+// Collectives are made after everything else has what it needs, because NCCL runs each once when it is made. The first
+// run of each GEMM is timed, and making a collective waits for queued work: only in the last pass does the host run as
+// far ahead of the device as in a real step, with memory that waits for the device unavailable.
 void RankSteps::rehearse(const std::function<void()>& pass) {
   if (!is_queued()) return;
   for (const CollectiveUse use : {CollectiveUse::leave_out, CollectiveUse::make, CollectiveUse::leave_out}) {
     model_.collectives().use(use);
     pass();
-    mesh_.messages.barrier();  // what comes next may need that nobody takes memory
+    mesh_.messages.barrier();  // work after this may require that no rank allocates memory
   }
   model_.collectives().use(CollectiveUse::run);
 }

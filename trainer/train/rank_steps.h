@@ -1,5 +1,5 @@
-// Runs Steps of one model on one rank. It has the threads or streams of kernels, its part of the model, and how tasks
-// are interpreted. The same for training and for benchmarks that time steps.
+// Runs Steps of one model on one rank. It owns the threads or streams of kernels, the rank's part of the model, and the
+// interpreter's options. Shared by training and by benchmarks that time steps.
 #pragma once
 
 #include <functional>
@@ -19,18 +19,18 @@ namespace lockstep::trainer {
 
 class RankSteps {
  public:
-  // Called on the rank's own thread. What is passed outlives this.
+  // Called on the rank's own thread. The arguments must outlive this.
   RankSteps(const TrainOptions& options, const TrainStep& made, backends::MeshRank& mesh, const ChannelMap& channels);
 
-  // This rank's tasks of a step, from a worker's begin_step() to its end.
+  // Runs this rank's tasks of a step, from a worker's begin_step() to its end.
   std::vector<schedules::TaskSpan> run(const schedules::Step& step, schedules::StageWorker& worker) {
     return schedules::run_rank(step, model_.rank(), worker, mesh_.abort, interpreter_);
   }
 
-  // Where work is queued: calls `pass`, which runs steps that change nothing, with no collective run, all ranks
-  // together. What may wait for the device is done in it: taking memory, page-locking, the choice of GEMMs, the first
-  // call of a library, the making of collectives. In a step it could wait for a collective's kernel, which waits for
-  // the very rank that waits (collectives/executors/cuda/cuda_ranks.h). Elsewhere it does nothing.
+  // If work is queued, calls `pass`, which runs steps that change nothing and run no collective, on all ranks together.
+  // Everything that may wait for the device happens here: memory allocation, page-locking, the choice of GEMMs, a
+  // library's first call, the making of collectives. In a step such a wait could be for a collective's kernel that
+  // itself waits for the waiting rank (collectives/executors/cuda/cuda_ranks.h). If no work is queued, it does nothing.
   void rehearse(const std::function<void()>& pass);
   bool is_queued() const { return lanes_ != nullptr; }
 
@@ -42,7 +42,7 @@ class RankSteps {
  private:
   backends::MeshRank& mesh_;
   kernels::ThreadPool pool_;
-  std::unique_ptr<LaneQueues> lanes_;  // where work is queued
+  std::unique_ptr<LaneQueues> lanes_;  // if work is queued
   kernels::Context where_;
   RankModel model_;
   schedules::InterpreterOptions interpreter_;

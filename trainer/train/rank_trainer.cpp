@@ -17,7 +17,7 @@ using transports::now_ns;
 
 namespace {
 
-// Of the all-reduces between replicas.
+// Algorithm of the all-reduces between replicas.
 std::string algorithm_of(const TrainOptions& options) {
   if (options.sync.way != SyncWay::server) return options.algorithm;
   return "server:servers=" + std::to_string(options.sync.servers);
@@ -57,7 +57,7 @@ std::vector<MicrobatchTokens> RankTrainer::views() const {
   return views;
 }
 
-// Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
+// Order of samples in the global batch: by microbatch, then by data-parallel rank.
 void RankTrainer::draw(std::int64_t step) {
   for (std::size_t m = 0; m < batches_.size(); ++m) {
     const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + replica_;
@@ -71,9 +71,9 @@ void RankTrainer::check_words(const RankBatch& batch) const {
   for (const std::vector<std::int32_t>* const ids : {&batch.tokens, &batch.targets}) {
     const auto [least, most] = std::minmax_element(ids->begin(), ids->end());
     if (*least >= 0 && *most < options_.model.vocabulary) continue;
-    throw core::usage_error(corpus_.name() + " has token " + std::to_string(*least < 0 ? *least : *most) +
-                            ", and the model's vocabulary is " + std::to_string(options_.model.vocabulary) +
-                            "; allowed: a --vocabulary with all tokens of the data");
+    throw core::usage_error(corpus_.name() + " contains token " + std::to_string(*least < 0 ? *least : *most) +
+                            ", but the model's vocabulary is " + std::to_string(options_.model.vocabulary) +
+                            "; allowed: a --vocabulary larger than every token of the data");
   }
 }
 
@@ -108,7 +108,7 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   const auto interpret = [&] { return steps_.run(made_.step, worker); };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
-      held_bytes_ = model_.memory().held_by_tasks();  // of the tasks that were recorded
+      held_bytes_ = model_.memory().held_by_tasks();  // of the recorded tasks
       model_.collectives().use(CollectiveUse::leave_out);
       evaluate();
       model_.collectives().use(CollectiveUse::run);
@@ -128,7 +128,7 @@ double seconds_since(std::int64_t start_ns) {
 
 }  // namespace
 
-// Sleeps for as long as this replica's step of `seconds` is to take longer.
+// Sleeps for the extra time that this replica's step of `seconds` is meant to take.
 void RankTrainer::straggle(std::int64_t step, double seconds) const {
   if (!options_.straggler.given()) return;
   const double factor = options_.straggler.factor_of(replica_, options_.layout.dp, options_.seed, step);
@@ -167,8 +167,8 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
       .adamw = options_.adamw, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
   rules.adamw.rate = own.report.rate;
   auto tokens = static_cast<double>(options_.tokens_a_step());
-  tokens /= static_cast<double>(model_.versions().updates_a_step());  // an update's loss is its own mean
-  if (options_.sync.averages()) tokens /= options_.layout.dp;         // a replica's loss is its own mean
+  tokens /= static_cast<double>(model_.versions().updates_a_step());  // the loss of an update is its own mean
+  if (options_.sync.averages()) tokens /= options_.layout.dp;         // the loss of a replica is its own mean
   rules.rehearses = synchronizer_ && options_.sync.sums_gradients();
   const std::int64_t copied_before = training_.copied_bytes();
   const auto start_ns = now_ns();
@@ -184,7 +184,8 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
   if (!graph_) held_bytes_ = model_.memory().held_by_tasks();
   own.report.norm = rules.rehearses ? synchronizer_->norm() : training_.end().norm();
   own.report.skipped = rules.rehearses ? synchronizer_->skipped() : training_.end().skipped();
-  if (model_.place().tp == 0) own.numbers.loss_sum = training_.loss_sum();  // tensor ranks have the same losses
+  if (model_.place().tp == 0)
+    own.numbers.loss_sum = training_.loss_sum();  // tensor-parallel ranks compute the same losses
   own.numbers.sent_bytes = sent_bytes();
   own.numbers.copied_bytes = training_.copied_bytes() - copied_before;
   own.numbers.away_bytes = training_.away_bytes();
@@ -193,7 +194,7 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
   return own;
 }
 
-// The time of several steps, after which all ranks have met, is shared out evenly among them.
+// Divides the time of several steps evenly among them if ranks only met at the end.
 std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& steps) {
   std::vector<Numbers> mine;
   for (const OwnStep& own : steps) mine.push_back(own.numbers);
@@ -249,7 +250,7 @@ std::vector<StepReport> RankTrainer::train_round(std::int64_t first) {
   return told_by_all(steps);
 }
 
-// Ranks have some of the layers, and some of the tokens.
+// Each rank has some of the layers and some of the tokens.
 std::vector<std::vector<std::int64_t>> RankTrainer::expert_loads() {
   const auto experts = static_cast<std::size_t>(options_.model.experts);
   const auto layers = static_cast<std::size_t>(options_.model.layers);
@@ -280,7 +281,7 @@ schedules::StepTimeline RankTrainer::gather_timeline() {
   return trainer::gather_timeline(mesh_, training_.start_ns(), spans_);
 }
 
-// The tensor ranks of the first data-parallel rank have a part of the words each, and give it to all.
+// Each tensor-parallel rank of the first data-parallel rank has the logits of some words and sends them to all.
 std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> tokens) {
   const auto length = static_cast<std::size_t>(options_.model.sequence);
   for (RankBatch& batch : batches_) {
@@ -290,7 +291,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   }
   forward_.give(views(), {});
   forward_.begin_step(Mode::generate, 0);
-  LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "tokens that fit");
+  LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "a prompt is not empty and fits the positions");
   std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
   const TokenPlace last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
@@ -326,11 +327,11 @@ std::vector<std::int32_t> RankTrainer::generate(const std::vector<std::int32_t>&
     const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.model.sequence));
     return logits_behind(std::span<const std::int32_t>(text).last(seen));
   };
-  if (steps_.is_queued()) {  // as rehearse(): logits that stay are more than a step holds
+  if (steps_.is_queued()) {  // as in rehearse(): logits that are kept need more memory than a step
     model_.collectives().use(CollectiveUse::leave_out);
     next_logits();
     model_.collectives().use(CollectiveUse::run);
-    sum_over_ranks(0);  // a barrier
+    sum_over_ranks(0);  // serves as a barrier
   }
   for (std::int64_t i = 0; i < count; ++i) {
     const std::vector<float> logits = next_logits();

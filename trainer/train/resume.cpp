@@ -20,8 +20,8 @@ constexpr const char* kDtype = "dtype";
 constexpr const char* kGemm = "gemm";
 constexpr const char* kOwers = "errors_of";
 
-// Errors of compressed gradients are of a bucket and a rank: the part of the layout that says which rank has which
-// buckets, and how they are reduced. Empty: nothing is remembered.
+// Error feedback belongs to a bucket and a rank. Returns the part of the layout that determines which rank has which
+// buckets and how they are reduced; empty if there is no error feedback.
 std::string owers_of(const workload::Layout& layout) {
   if (!layout.compression.remembers()) return "";
   workload::Layout owers{.dp = layout.dp, .tp = layout.tp, .pp = layout.pp, .cp = layout.cp, .ep = layout.ep};
@@ -38,8 +38,8 @@ std::string owers_of(const workload::Layout& layout) {
   return text_of(owers);
 }
 
-// The numbers that weights do not go with another model by: those that GPT-2 has, and what rotary positions add. Shapes
-// of tensors say the rest.
+// Numbers that the model must share with a checkpoint to use its weights: those of GPT-2, and those of rotary
+// positions. The shapes of tensors determine everything else.
 Integers integers_of(const workload::Model& model) {
   Integers integers{{"layers", model.layers},
                     {"hidden", model.hidden},
@@ -90,8 +90,8 @@ Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int
           .reals = {{"loss_scale", scale.scale}}};
 }
 
-// What delayed scaling of 8-bit floats remembers, of each rank and stage: its own, as each encodes tensors of its own.
-// For as long as the pieces are used.
+// State of delayed scaling of 8-bit floats, per rank and stage, because each rank encodes its own tensors. Must live as
+// long as the pieces that refer to it.
 class Fp8Histories {
  public:
   explicit Fp8Histories(RankTrainer& trainer) : trainer_(trainer) {
@@ -102,7 +102,8 @@ class Fp8Histories {
     std::size_t next = 0;
     for (const RankStage& stage : trainer_.model().stages()) add(name_of(stage), values_[next++], held);
   }
-  // Those that a checkpoint has: of the same layout all, of another perhaps none, and then the history begins anew.
+  // Reads the state from a checkpoint. One of the same layout has all of it; one of another layout may have none, and
+  // the history then starts empty.
   void read_from(Checkpoint& checkpoint) {
     std::size_t next = 0;
     for (RankStage& stage : trainer_.model().stages()) {
@@ -131,8 +132,8 @@ class Fp8Histories {
   std::vector<std::vector<float>> values_;  // [stage]
 };
 
-// The biases of loss-free balance, layer by layer: all ranks with a layer have the same, and the first of them writes
-// it. For as long as the pieces are used.
+// Router biases of loss-free balancing, layer by layer. All ranks with a layer have the same; the first of them writes
+// it. Must live as long as the pieces that refer to it.
 class RouterBiases {
  public:
   explicit RouterBiases(RankTrainer& trainer) : trainer_(trainer) {}
@@ -145,7 +146,7 @@ class RouterBiases {
       if (!values.empty()) add(name, values, held);
     });
   }
-  // A checkpoint that was made without the balance has none: biases then begin at 0.
+  // A checkpoint of a run without such balancing has none; biases then start at 0.
   void read_from(Checkpoint& checkpoint) {
     for_layers([&](RankStage& stage, std::int64_t layer, const std::string& name) {
       std::vector<float> values = stage.model->router_bias(layer);
@@ -177,8 +178,8 @@ class RouterBiases {
   std::deque<std::vector<float>> values_;
 };
 
-// What compressed reductions remember (parallel::CompressionState), of each rank and bucket: its own, as each rank owes
-// what it has not sent. For as long as the pieces are used.
+// State of compressed reductions (parallel::CompressionState), per rank and bucket, because each rank keeps the error
+// of its own messages. Must live as long as the pieces that refer to it.
 class Residuals {
  public:
   explicit Residuals(RankTrainer& trainer) : trainer_(trainer) {}
@@ -193,7 +194,7 @@ class Residuals {
       }
     }
   }
-  // Before the first step.
+  // Called before the first step.
   void read_from(Checkpoint& checkpoint) {
     for (const RankStage& stage : trainer_.model().stages()) {
       for (std::int32_t part = 0; part < stage.store->num_buckets(); ++part) read({stage.stage, part}, checkpoint);
@@ -203,7 +204,7 @@ class Residuals {
  private:
   using Bucket = StepCollectives::Bucket;
   static constexpr const char* kCalls = "calls";
-  static constexpr std::int64_t kDigit = 1 << 24;  // whole numbers below it are exact in f32
+  static constexpr std::int64_t kDigit = 1 << 24;  // integers below this are exact in f32
 
   static std::vector<float> numbers_of(std::int64_t calls) {
     const std::int64_t high_digit = calls / kDigit;
@@ -217,7 +218,7 @@ class Residuals {
     held.pieces.push_back({held.tensors.size(), 0, count, values.data()});
     held.tensors.push_back({name, {count}});
   }
-  // Empty: the checkpoint has none of the name.
+  // Returns an empty vector if the checkpoint has no tensor of that name.
   static std::vector<float> values_of(const std::string& name, Checkpoint& checkpoint) {
     const auto found = checkpoint.tensors().find(name);
     if (found == checkpoint.tensors().end()) return {};
@@ -242,7 +243,7 @@ class Residuals {
   std::deque<std::vector<float>> calls_;
 };
 
-// Of the run that wrote a checkpoint.
+// The same for the run that wrote a checkpoint.
 std::string owers_of(const Manifest& manifest) {
   const auto found = manifest.layout.find(kOwers);
   return found == manifest.layout.end() ? "" : found->second;
@@ -288,10 +289,10 @@ std::string note_on_resume(const TrainOptions& options, const std::string& path)
   const std::string theirs = owers_of(Checkpoint(path).manifest());
   const std::string mine = owers_of(options.layout);
   if (theirs == mine) return "";
-  if (theirs.empty()) return "the checkpoint has no errors of compressed gradients: feedback begins with none";
-  return "errors of compressed gradients in the checkpoint are left out, as they are of " + theirs +
-         (mine.empty() ? "; gradients are sent whole now"
-                       : ", and this run is " + mine + ": feedback begins with none");
+  if (theirs.empty()) return "the checkpoint has no error feedback of compressed gradients: feedback starts at zero";
+  return "error feedback in the checkpoint is ignored, because it was written with " + theirs +
+         (mine.empty() ? "; this run does not compress gradients"
+                       : ", and this run uses " + mine + ": feedback starts at zero");
 }
 
 std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {

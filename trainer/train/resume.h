@@ -1,5 +1,5 @@
-// Checkpoints of a training run: what each rank owns of the master weights and both moments, what it has not sent yet
-// of compressed gradients, and where the run is.
+// Checkpoints of a training run: each rank's part of the master weights and both moments, the pending error feedback of
+// compressed gradients, and the run's progress.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@ namespace lockstep::trainer {
 
 // All ranks call these together (trainer/checkpoint/save_checkpoint.h and checkpoint.h have the rules).
 void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step);
-// Whatever layout wrote it. Returns the steps that were done. Throws a usage Error if it is of another model.
+// Reads a checkpoint of any layout and returns the number of steps done. Throws a usage Error if the model differs.
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
 
-// A line where the run cannot go on with what compressed gradients still owe in the checkpoint, or with none: where
-// another layout or another compression wrote it. Else empty.
+// A line for the user if the run cannot use the checkpoint's error feedback, or finds none: if another layout or
+// another compression wrote it. Otherwise empty.
 std::string note_on_resume(const TrainOptions& options, const std::string& path);
 
-// TrainOptions::gemm of the run that wrote it, if that computed in this dtype: with it the run goes on with the same
-// bits. Empty if it does not say.
+// Returns TrainOptions::gemm of the run that wrote the checkpoint if that run computed in this dtype: the run then
+// continues with the same bits. Empty if it is not recorded.
 std::string gemm_of_checkpoint(const std::string& path, core::DType compute);
 
-// Weights from a file with Hugging Face's names (trainer/checkpoint/hugging_face_file.h); moments and steps begin at 0.
+// Reads weights from a file with Hugging Face's names (trainer/checkpoint/hugging_face_file.h); moments and the step
+// start at 0.
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file);
-// Writes such a file, by way of a checkpoint that is removed again if the run keeps none.
+// Writes such a file through a checkpoint, which is removed again if the run keeps none.
 void export_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step, const std::string& file);
 
 }  // namespace lockstep::trainer

@@ -16,7 +16,7 @@ std::int64_t drawn_word(std::span<const float> logits, double temperature, doubl
     left -= weight(logits[i]);
     if (left < 0) return static_cast<std::int64_t>(i);
   }
-  return largest - logits.begin();  // rounding
+  return largest - logits.begin();  // reached only through rounding
 }
 
 }  // namespace lockstep::trainer

@@ -6,7 +6,7 @@
 
 namespace lockstep::trainer {
 
-// An index drawn from softmax(logits / temperature) by a number in [0, 1); temperature 0: the first of the largest.
+// Returns an index drawn from softmax(logits / temperature) with a number in [0, 1); temperature 0: the first maximum.
 std::int64_t drawn_word(std::span<const float> logits, double temperature, double uniform);
 
 }  // namespace lockstep::trainer

@@ -22,8 +22,8 @@ void StepGraph::run(float gradient_scale, const std::function<void()>& interpret
   worker_.take_results();
 }
 
-// To capture may take memory from the device, which may wait for what runs there: no rank launches before all have
-// captured, as its collectives would wait for those that have not. What the last graph kept is at hand again only when
+// Capturing may allocate device memory, which may wait for running work. No rank launches before all have captured,
+// because its collectives would wait for ranks that have not. Memory of the previous graph is available again only once
 // the device is known to be done with it.
 void StepGraph::record(const std::function<void()>& interpret) {
   graph_.reset();

@@ -1,6 +1,6 @@
-// A training step as a graph of the device: its tasks are queued once, while the stream of kernels is captured, and
-// launched at once in every step. What changes from step to step (tokens, the learning rate, whether the step counts)
-// lies in memory that the graph reads.
+// A training step as a CUDA graph: its tasks are queued once while the stream of kernels is captured, and every step
+// launches the result. Values that change between steps (tokens, learning rate, whether the step counts) are read from
+// device memory.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ namespace lockstep::trainer {
 
 class StepGraph {
  public:
-  // The arguments outlive this. Work is queued (RankModel::lanes()), and no stage sends messages.
+  // The arguments must outlive this. Work must be queued (RankModel::lanes()), and no stage may send messages.
   StepGraph(TrainWorker& worker, RankModel& model);
 
-  // Runs a step as recorded, after TrainWorker::give(); returns when it is done. Records it first if it has not yet
-  // been, or with another gradient scale: `interpret` walks the worker's tasks. A graph keeps the memory that was at
-  // hand; `rehearse_rest` then takes what the other passes need, without collectives. All ranks together.
+  // Runs a step as recorded, after TrainWorker::give(); returns when it is done. The step is recorded first if it has
+  // not been, or if the gradient scale has changed: `interpret` walks the worker's tasks. A graph keeps the memory that
+  // it captured; `rehearse_rest` then allocates memory for the other passes, without collectives. All ranks call it
+  // together.
   void run(float gradient_scale, const std::function<void()>& interpret, const std::function<void()>& rehearse_rest);
 
  private:
@@ -31,9 +32,9 @@ class StepGraph {
   TrainWorker& worker_;
   RankModel& model_;
   core::Stream& stream_;
-  float gradient_scale_ = 0;  // that the graph has
+  float gradient_scale_ = 0;  // the graph's
   std::unique_ptr<core::Graph> graph_;
-  StepCollectives::SentBytes sent_bytes_ = {};  // in a step
+  StepCollectives::SentBytes sent_bytes_ = {};  // per step
 };
 
 }  // namespace lockstep::trainer

@@ -23,7 +23,8 @@
 namespace lockstep::trainer {
 namespace {
 
-// After one of the steps from first to step, which replicas that average make without each other.
+// True if something due every `every` steps falls into the steps from first to step, which averaging replicas run
+// independently.
 bool is_due(std::int64_t first, std::int64_t step, std::int64_t every, std::int64_t last) {
   return step == last || (every > 0 && step / every > (first - 1) / every);
 }
@@ -62,13 +63,14 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
 
-// Refuses algorithms that do not exist, or not for this number of ranks, before anything runs.
+// Refuses unknown algorithms, and ones that do not take this number of ranks, before anything runs.
 void check_algorithm(const TrainOptions& options) {
   if (options.algorithm == "auto") return;
-  // Among three ranks and more its sums differ from rank to rank in their last bits, and replicas would drift apart.
+  // With three or more ranks its sums differ between ranks in their last bits, and replicas would drift apart.
   if (options.algorithm.rfind("one_shot", 0) == 0) {
-    throw core::usage_error("--algo is one_shot, whose ranks sum in orders of their own; allowed: an algorithm that " +
-                            std::string("gives all ranks the same bits, such as ring or two_shot"));
+    throw core::usage_error(
+        "--algo one_shot sums in a different order on each rank; allowed: an algorithm that "
+        "gives all ranks the same bits, such as ring or two_shot");
   }
   const collectives::Operation smallest{.kind = collectives::Kind::all_reduce, .count = 1};
   if (options.layout.ranks() == 1) backends::plan_for(smallest, 2, options.algorithm);
@@ -77,7 +79,7 @@ void check_algorithm(const TrainOptions& options) {
   }
 }
 
-// Ranks take GPUs in turn, or share the chosen one.
+// Ranks are assigned to GPUs round-robin, or share the chosen GPU.
 std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
   std::vector<GpuRoom> rooms;
   const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
@@ -95,7 +97,7 @@ std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
   return rooms;
 }
 
-// Before the layout's own words, which name its fields.
+// Runs before the layout's own check, whose messages name layout fields instead of flags.
 void check_compression(const TrainOptions& options) {
   const workload::Layout& layout = options.layout;
   if (!layout.compression.given()) return;
@@ -103,7 +105,7 @@ void check_compression(const TrainOptions& options) {
   if (layout.gradient == core::DType::f32 && (all_reduces || sends_codes(layout.compression.way))) return;
   throw core::usage_error(
       "--compression is " + text_of(layout.compression) +
-      " together with --zero or a narrow --grad-dtype; allowed: with --grad-dtype f32, and --zero 0 "
+      " together with --zero or a 16-bit --grad-dtype; allowed: with --grad-dtype f32, and --zero 0 "
       "or --shard-ranks less than --dp; int8, int4, fp8 and sign with any --zero");
 }
 
@@ -114,21 +116,21 @@ void check_tiles(const TrainOptions& options) {
                           "mlp_tiles=1");
 }
 
-// Messages between stages go by the host.
+// Messages between stages go through the host, which a graph cannot do.
 void check_graph(const TrainOptions& options) {
   if (!options.graph) return;
-  if (!options.device.cuda) throw core::usage_error("--graph together with --device cpu; allowed: --device cuda");
+  if (!options.device.cuda) throw core::usage_error("--graph needs --device cuda, not cpu");
   if (options.layout.offload.any()) {
     throw core::usage_error("--graph together with --offload " + text_of(options.layout.offload) +
-                            ": copies have a stream of their own; allowed: --offload none");
+                            ": copies run in a stream of their own; allowed: --offload none");
   }
   if (options.layout.pp > 1) {
     throw core::usage_error("--graph together with --pp " + std::to_string(options.layout.pp) +
-                            ": stages exchange messages by the host; allowed: --pp 1");
+                            ": stages exchange messages through the host; allowed: --pp 1");
   }
 }
 
-// Of schedules that train on old weights.
+// Limits of schedules that train on old weights.
 void check_versions(const TrainOptions& options) {
   const schedules::Versions versions = versions_of(options.layout);
   if (versions == schedules::Versions::one) return;
@@ -140,14 +142,14 @@ void check_versions(const TrainOptions& options) {
   if (options.sync.replicas_step_alone()) refuse("--sync " + text_of(options.sync), "--sync allreduce");
   const bool saves = !options.checkpoint_folder.empty() || !options.resume.empty();
   if (versions == schedules::Versions::double_buffered && saves) {
-    refuse("--checkpoint or --resume", "neither, as a checkpoint has the newest weights alone");
+    refuse("--checkpoint or --resume", "neither, because a checkpoint has only the newest weights");
   }
   if (versions == schedules::Versions::in_flight && options.most_norm > 0) {
-    refuse("--clip " + fmt::format("{:g}", options.most_norm), "--clip 0, as no stage waits for the norm of all");
+    refuse("--clip " + fmt::format("{:g}", options.most_norm), "--clip 0, because no stage waits for the global norm");
   }
 }
 
-// A bucket is updated before all other gradients are made.
+// With this, a bucket is updated before all other gradients are complete.
 void check_update(const TrainOptions& options) {
   if (options.layout.update == workload::Update::step_end) return;
   const auto refuse = [](const std::string& with, const std::string& allowed) {
@@ -163,7 +165,7 @@ void check_update(const TrainOptions& options) {
   }
 }
 
-// Refuses options that need CPU threads or emulated links, which CUDA does not have.
+// Refuses options that need CPU threads or emulated links, which runs on CUDA do not have.
 void check_device(const TrainOptions& options) {
   check_graph(options);
   if (!options.device.cuda) return;
@@ -179,7 +181,7 @@ void check_device(const TrainOptions& options) {
   if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
 }
 
-// What replicas that step by themselves do not have.
+// Limits of replicas that step independently.
 void check_replicas(const TrainOptions& options) {
   const workload::Layout& layout = options.layout;
   const auto refuse = [&](const std::string& with, const std::string& allowed) {
@@ -195,7 +197,7 @@ void check_replicas(const TrainOptions& options) {
   if (options.device.cuda) refuse("--device cuda", "--device cpu");
   if (options.layout.compression.given()) refuse("--compression", "--compression none");
   if (!options.checkpoint_folder.empty() || !options.resume.empty() || !options.export_file.empty()) {
-    refuse("--checkpoint, --resume or --export", "none of these, as replicas have states of their own");
+    refuse("--checkpoint, --resume or --export", "none of these, because each replica has its own state");
   }
 }
 
@@ -208,14 +210,14 @@ void check_server_rank(const TrainOptions& options) {
   if (options.layout.pp > 1) refuse("--pp " + std::to_string(options.layout.pp), "--pp 1");
   if (options.sample_tokens > 0) refuse("--sample", "no --sample");
   if (!options.init_from.empty()) refuse("--init-from", "no --init-from");
-  if (options.validate_every > 0) refuse("--validate-every", "validation at the end alone");
+  if (options.validate_every > 0) refuse("--validate-every", "validation only at the end");
 }
 
 void check_sync(const TrainOptions& options) {
   if (!options.sync.replicas_step_alone()) {
     if (!options.straggler.given()) return;
     throw core::usage_error(
-        "--straggler without --sync; allowed: with replicas that step by themselves, such as --sync server:servers=" +
+        "--straggler without --sync; allowed: with replicas that step independently, such as --sync server:servers=" +
         std::to_string(options.layout.dp));
   }
   check_replicas(options);
@@ -240,7 +242,7 @@ TrainOptions checked(TrainOptions options) {
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
   if (cuts && options.tokenizer->size() > options.model.vocabulary) {
     throw core::usage_error("--tokenizer " + options.tokenizer->name() + " has " +
-                            std::to_string(options.tokenizer->size()) + " words, and the model's vocabulary is " +
+                            std::to_string(options.tokenizer->size()) + " words, but the model's vocabulary is " +
                             std::to_string(options.model.vocabulary) + "; allowed: a --vocabulary of at least as many");
   }
   const workload::OffloadPlaces on_host{.optimizer = options.layout.offload.optimizer};
@@ -259,7 +261,7 @@ TrainOptions checked(TrainOptions options) {
 
 namespace {
 
-// DiLoCo's: the weights that the last agreement gave, and the outer momentum.
+// With DiLoCo: the weights of the last agreement and the outer momentum.
 std::int64_t outer_bytes(const TrainOptions& options, const TrainStep& made, std::int32_t rank) {
   if (options.sync.way != SyncWay::diloco) return 0;
   std::int64_t elems = 0;
@@ -291,7 +293,7 @@ void check_budget(const TrainOptions& options, const TrainStep& made) {
   const std::int64_t needed = parallel::total_of(most_needed(options, made));
   if (needed <= options.device_memory) return;
   throw core::usage_error(options.model.name + " needs " + std::to_string(needed) +
-                          " bytes on a rank, and --device-memory is " + std::to_string(options.device_memory) +
+                          " bytes on a rank, but --device-memory is " + std::to_string(options.device_memory) +
                           "; allowed: more memory, a smaller microbatch, recomputation, more ranks with --zero, or "
                           "--offload");
 }
@@ -332,8 +334,8 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
 TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
   options = checked(std::move(options));
   if (options.sample_tokens > 0 && options.tokenizer->is_bytes() && !corpus.is_bytes()) {
-    throw core::usage_error("--sample together with tokens in " + corpus.name() +
-                            ", which nothing here turns into text; allowed: with the --tokenizer that made them");
+    throw core::usage_error("--sample cannot turn the tokens of " + corpus.name() +
+                            " into text; allowed: with the --tokenizer that made them");
   }
   if (options.sync.has_server_rank()) return train_async(options, corpus, observer);
   TrainResult result;

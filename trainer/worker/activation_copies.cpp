@@ -32,9 +32,9 @@ CopyPlaces places_of_copies(const schedules::RankStep& rank, const std::vector<s
     } else {
       place.offset = std::exchange(places.room_bytes, places.room_bytes + size);
     }
-    LOCKSTEP_CHECK(away.emplace(part, place).second, "a part that is not away");
+    LOCKSTEP_CHECK(away.emplace(part, place).second, "a part is copied off the device once");
   }
-  LOCKSTEP_CHECK(away.empty(), "all that is away comes back");
+  LOCKSTEP_CHECK(away.empty(), "everything copied off the device comes back");
   return places;
 }
 

@@ -1,4 +1,4 @@
-// A rank's OFFLOAD and LOAD tasks of activations (schedules/passes/offload.h) at work.
+// Runs a rank's OFFLOAD and LOAD tasks of activations (schedules/passes/offload.h).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace lockstep::trainer {
 
-// Where each of a rank's copies goes to and comes from, in the order of their lane. A place is free again when what it
-// had is back: the room has as many bytes as are away at once.
+// Slots in the offload buffer for each of a rank's copies, in lane order. A slot is free again once its contents are
+// back on the device, so the buffer has the size of the most bytes that are away at once.
 struct CopyPlaces {
-  std::vector<parallel::TensorsAway::Place> of_task;  // [task]; of no bytes but for copies
+  std::vector<parallel::TensorsAway::Place> of_task;  // [task]; empty for tasks that are not copies
   std::int64_t room_bytes = 0;
 };
-// `bytes`: of each task (workload::copied_bytes).
+// `bytes` of each task (workload::copied_bytes).
 CopyPlaces places_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes);
 
 class ActivationCopies {
@@ -26,7 +26,8 @@ class ActivationCopies {
   ActivationCopies(parallel::Memory& memory, const parallel::MakeStateRoom& make_room, CopyPlaces places)
       : places_(std::move(places)), away_(memory, make_room, places_.room_bytes) {}
 
-  // `kept`: of the task's part for its microbatch, the same list for both copies. By the thread that has lane copy.
+  // `kept`: the tensors of the task's part and microbatch, in the same order for both copies. Called by the thread of
+  // lane copy.
   void run(const schedules::Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept) {
     const parallel::TensorsAway::Place& place = places_.of_task[index];
     if (place.bytes == 0) return;

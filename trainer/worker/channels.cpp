@@ -16,7 +16,7 @@ ChannelMap::ChannelMap(std::span<const schedules::Step* const> steps, std::span<
         add(task.lane, step->groups[static_cast<std::size_t>(task.peer)]);
       }
     }
-    for (const schedules::Group& group : step->groups) {  // hops of a reduction that is one task
+    for (const schedules::Group& group : step->groups) {  // hops of a reduction that is a single task
       if (group.kind == GroupKind::near || group.kind == GroupKind::far) add(schedules::Lane::reduce, group);
     }
   }

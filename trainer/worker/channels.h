@@ -1,5 +1,5 @@
-// The channels that the collectives of a trainer's steps need: one for each list of ranks and each lane in which it
-// meets, so that lanes can run side by side.
+// The channels that the collectives of a trainer's steps need: one per list of ranks and lane, so that lanes can run
+// concurrently.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace lockstep::trainer {
 
 class ChannelMap {
  public:
-  // The channels of all collectives of these steps, and those of `peers`, in an order that is the same on every rank.
+  // Builds the channels for all collectives of these steps and for `peers`, in the same order on every rank.
   explicit ChannelMap(std::span<const schedules::Step* const> steps, std::span<const backends::Channel> peers = {});
 
   std::span<const backends::Channel> channels() const { return channels_; }
-  std::vector<int> queues() const;  // of channels: their lanes
+  std::vector<int> queues() const;  // the lane of each channel
   std::size_t of(schedules::Lane lane, const schedules::Group& group) const { return index_.at({lane, group.ranks}); }
-  // The channel of the peers that `rank` is one of.
+  // Index of the channel of peers that contains `rank`.
   std::size_t of_peers(std::int32_t rank) const { return of_peers_.at(rank); }
 
  private:

@@ -1,4 +1,4 @@
-// A rank's lanes on a device whose work is queued: each has a stream, and a context for kernels in it.
+// A rank's lanes on a device with queued work: each lane has a stream, and a context for kernels in it.
 #pragma once
 
 #include <array>
@@ -17,14 +17,15 @@ namespace lockstep::trainer {
 class LaneQueues {
  public:
   using MakeContext = std::function<std::shared_ptr<kernels::CudaContext>(core::Stream&)>;
-  // For a mesh that has queues. Lanes of collectives have the streams of their channels, which ChannelMap::queues() has
-  // given a lane each. Messages, if there are any, have two of their own, so that copies run beside kernels. No more
-  // than are used: a GPU has few connections (mesh_cuda.cpp). What is passed outlives this.
+  // For a mesh with queues. Lanes of collectives use the streams of their channels, to which ChannelMap::queues() has
+  // assigned a lane each. Messages, if there are any, have two streams of their own so that copies overlap with
+  // kernels. Only the streams in use are created: a GPU has few hardware connections (mesh_cuda.cpp). The arguments
+  // must outlive this.
   LaneQueues(backends::MeshRank& mesh, const ChannelMap& channels, bool has_messages, const MakeContext& make_context);
 
-  // The stream of a lane that has tasks.
+  // The stream of a lane with tasks.
   core::Stream& stream(schedules::Lane lane) const { return *streams_[index_of(lane)]; }
-  // For lanes that have kernels: compute, and those that reduce.
+  // Context of a lane with kernels: compute, and the lanes that reduce.
   kernels::Context where(schedules::Lane lane) const { return kernels::Context(*contexts_[index_of(lane)]); }
 
  private:

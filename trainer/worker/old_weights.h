@@ -22,14 +22,14 @@ class OldWeights {
       : versions_(versions_of(layout)),
         updates_a_step_(workload::updates_every_microbatch(layout) ? layout.microbatches : 1) {}
 
-  std::int64_t updates_a_step() const { return updates_a_step_; }  // of each stage
+  std::int64_t updates_a_step() const { return updates_a_step_; }  // per stage
 
   void begin_run(parallel::ParameterStore& store) const {
     if (versions_ != schedules::Versions::double_buffered) return;
     store.hold(kStepBefore);
-    store.copy_held();  // so that the first step holds as much as all others
+    store.copy_held();  // so that the first step holds as much memory as all others
   }
-  // Before a kernel of a microbatch. Without `trains`, for a forward alone, the newest are read.
+  // Called before a kernel of a microbatch. Without `trains`, in a forward-only pass, kernels read the newest weights.
   void before_kernel(parallel::ParameterStore& store, std::int32_t microbatch, bool trains) const {
     if (versions_ == schedules::Versions::one) return;
     if (!trains) return store.read_newest();
@@ -37,13 +37,13 @@ class OldWeights {
     if (!store.holds(microbatch)) store.hold(microbatch);
     store.read_as(microbatch);
   }
-  // Before the update at the end of a step.
+  // Called before the update at the end of a step.
   void before_update(parallel::ParameterStore& store) const {
     if (versions_ == schedules::Versions::double_buffered) store.hold(kStepBefore);
   }
 
  private:
-  static constexpr std::int32_t kStepBefore = 0;  // the one reader of a step
+  static constexpr std::int32_t kStepBefore = 0;  // the only reader of a step
 
   schedules::Versions versions_;
   std::int64_t updates_a_step_;

@@ -82,7 +82,7 @@ const RankStage* RankModel::find_stage(std::int32_t stage) const {
 RankStage& RankModel::stage(std::int32_t stage) {
   const auto found =
       std::find_if(stages_.begin(), stages_.end(), [&](const RankStage& has) { return has.stage == stage; });
-  LOCKSTEP_CHECK(found != stages_.end(), "a task of a stage that this rank has");
+  LOCKSTEP_CHECK(found != stages_.end(), "a task belongs to a stage of its rank");
   return *found;
 }
 

@@ -1,4 +1,4 @@
-// The part of a model in training that one rank has: its stages, each with its parameters, and how it reaches other
+// One rank's part of a model in training: its pipeline stages with their parameters, and its connections to other
 // ranks.
 #pragma once
 
@@ -24,25 +24,25 @@
 namespace lockstep::trainer {
 
 struct RankStage {
-  std::int32_t stage = 0;  // of the pipeline
+  std::int32_t stage = 0;  // pipeline stage
   const workload::StagePlan* plan = nullptr;
   std::unique_ptr<parallel::ParameterStore> store;
   std::unique_ptr<GptStage> model;
-  // [bucket] between the sum over shards and that over their replicas, which two lanes have.
+  // [bucket] between the reduction within a set of shards and the one over replicas, which run in two lanes.
   std::vector<parallel::ParameterStore::Landed> landed;
 };
 
-// What a rank's tensors may take, and where those are that are in files.
+// Memory limit of a rank's tensors, and the folder of those in files.
 struct RankMemory {
-  std::int64_t budget = 0;  // bytes; 0: what the device has
+  std::int64_t budget = 0;  // bytes; 0: the device's memory
   std::string offload_folder = {};
   std::chrono::milliseconds timeout{60'000};
 };
 
 class RankModel {
  public:
-  // The arguments outlive this. `shape.tensor` is this rank's; `place` is among the ranks of made.layout. Parameters
-  // are initialised from the seed. `lanes`: where the mesh has queues.
+  // The arguments must outlive this. `shape.tensor` is this rank's; `place` is its position among the ranks of
+  // made.layout. Parameters are initialised from the seed. `lanes`: if the mesh has queues.
   RankModel(const TrainStep& made, const workload::Coordinates& place, const GptShape& shape, std::int32_t rank,
             backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
             const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes = nullptr,
@@ -50,15 +50,15 @@ class RankModel {
 
   std::int32_t rank() const { return rank_; }
   const workload::Coordinates& place() const { return place_; }
-  const workload::Layout& layout() const { return layout_; }  // of the ranks that step together
+  const workload::Layout& layout() const { return layout_; }  // covers the ranks that step together
   const GptShape& shape() const { return shape_; }
   const kernels::Context& where() const { return where_; }
-  // For kernels of tasks that reduce: in their lane's stream, where there are streams.
+  // Context for kernels of tasks that reduce: in their lane's stream, if there are streams.
   kernels::Context where(schedules::Lane lane) const { return lanes_ == nullptr ? where_ : lanes_->where(lane); }
   const LaneQueues* lanes() const { return lanes_; }
   backends::MeshRank& mesh() { return mesh_; }
   parallel::Memory& memory() { return memory_; }
-  // Where tensors of such a kind wait; not for those that stay on the device.
+  // Allocates offloaded tensors in host memory or files; only for kinds that leave the device.
   parallel::MakeStateRoom rooms(workload::Offload place) const;
   const std::vector<workload::StagePlan>& plans() const { return plans_; }  // of all stages
   StepCollectives& collectives() { return collectives_; }
@@ -67,7 +67,7 @@ class RankModel {
   RankStage& stage(std::int32_t stage);
   const RankStage* find_stage(std::int32_t stage) const;
 
-  // The bucket that unit `part` of a gather names (workload/buckets.h).
+  // The bucket of unit `part` of a gather (workload/buckets.h).
   std::int32_t bucket_of_unit(std::int32_t stage, std::int32_t unit);
 
  private:

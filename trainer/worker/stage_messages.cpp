@@ -14,7 +14,7 @@ StageMessages::~StageMessages() {
   try {
     for (void* memory : pinned_) device_.release_pinned(memory);
   } catch (const core::Error&) {
-    // The device failed before; what it holds goes with the process.
+    // The device has failed before; its memory is freed with the process.
   }
 }
 

@@ -1,6 +1,6 @@
-// Messages between pipeline stages. Memory of the host travels as it lies; that of another device by way of a copy on
-// the host, so that any transport will do. Where work is queued the copies are, too, in the streams of the messages'
-// lanes, beside the kernels: the host looks now and then whether they are done, and waits for none.
+// Messages between pipeline stages. Host memory is sent directly; other devices' memory is staged through a copy on the
+// host, so that any transport will do. If work is queued, the copies are queued too, in the streams of the messages'
+// lanes, and overlap with kernels: the host polls their completion and never waits.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,23 @@ namespace lockstep::trainer {
 
 class StageMessages {
  public:
-  // The arguments outlive this. `lanes`: where work is queued.
+  // The arguments must outlive this. `lanes`: if work is queued.
   StageMessages(transports::Transport& messages, core::Device& device, const LaneQueues* lanes);
   ~StageMessages();
   StageMessages(const StageMessages&) = delete;
   StageMessages& operator=(const StageMessages&) = delete;
 
-  // `task` is number `index` of its rank. The memory stays as it is until ended(). Where work is queued, its lane's
-  // stream has waited for what makes it, or used it before.
+  // `task` is number `index` of its rank. The memory must not change until ended() returns true. If work is queued, the
+  // lane's stream must already wait for the kernels that produce or last used the memory.
   void send(std::uint32_t index, const schedules::Task& task, const kernels::In& what);
   void receive(std::uint32_t index, const schedules::Task& task, const kernels::Out& where);
-  // Makes progress. After true the message is forgotten; what was received is there for what its lane's stream is
-  // waited for from now on.
+  // Makes progress. Once it returns true the message is forgotten; received data is available to work that waits for
+  // the lane's stream from then on.
   bool ended(std::uint32_t index);
   void settle();  // returns when all copies are done
 
  private:
-  // A copy on the host: page-locked where copies are queued.
+  // A staging buffer on the host: page-locked if copies are queued.
   struct Staged {
     void* memory = nullptr;
     std::size_t size_bytes = 0;
@@ -44,9 +44,9 @@ class StageMessages {
   struct Message {
     bool is_send = false;
     schedules::Task task = {};
-    void* on_device = nullptr;  // where it arrives
+    void* on_device = nullptr;  // destination of a received message
     Staged staged = {};
-    std::vector<std::byte> on_host = {};  // where nothing is queued
+    std::vector<std::byte> on_host = {};  // if nothing is queued
     bool posted = false;
     transports::Request request = {};
   };
@@ -59,11 +59,11 @@ class StageMessages {
   core::Device& device_;
   const LaneQueues* const lanes_;
   std::map<std::uint32_t, Message> under_way_;
-  // Until settle(): copies to the device may be queued, and so a step needs as many as the one before, whatever is done
-  // when. To page-lock more may wait for the device (RankTrainer::rehearse).
+  // Buffers in use until settle(), because copies to the device may still be queued. Every step therefore needs the
+  // same number, regardless of timing. Page-locking more could wait for the device (RankTrainer::rehearse).
   std::vector<Staged> used_;
   std::multimap<std::size_t, Staged> spare_;
-  std::vector<void*> pinned_;  // all that there is
+  std::vector<void*> pinned_;  // all page-locked buffers
 };
 
 }  // namespace lockstep::trainer

@@ -27,12 +27,12 @@ Kind kind_of(Comm comm) {
     case Comm::shift:
       return Kind::all_to_all_v;
     default:
-      LOCKSTEP_CHECK(comm == Comm::all_to_all, "a collective");
+      LOCKSTEP_CHECK(comm == Comm::all_to_all, "the task is a collective");
       return Kind::all_to_all;
   }
 }
 
-// The user's algorithm where the collective has it ("tree" is no algorithm of all-gathers).
+// Returns the user's algorithm if the collective has it (all-gathers, e.g., have no "tree"), otherwise "auto".
 std::string algorithm_for(Kind kind, int ranks, const std::string& wanted) {
   if (kind == Kind::all_reduce) return wanted;
   const std::string name = wanted.substr(0, wanted.find(':'));
@@ -53,7 +53,7 @@ StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& cha
       weight_pool_(1),
       weight_lane_(weight_pool_) {
   kernels::choose_gemms_by_rule(
-      lane_);  // PowerSGD's products: each rank makes them for itself, and all have one result
+      lane_);  // PowerSGD's products: every rank computes them itself and gets the same result
 }
 
 StepCollectives::Sends StepCollectives::sends(const schedules::Task& task, const schedules::Group& group,
@@ -110,7 +110,7 @@ std::size_t StepCollectives::channel_of(const schedules::Step& step, const sched
   const auto found = std::find_if(step.groups.begin(), step.groups.end(), [&](const schedules::Group& group) {
     return group.kind == kind && std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
   });
-  LOCKSTEP_CHECK(found != step.groups.end(), "a group of the kind that a collective needs");
+  LOCKSTEP_CHECK(found != step.groups.end(), "the step has a group of the kind that a collective needs");
   return channels_.of(task.lane, *found);
 }
 
@@ -124,7 +124,7 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   const Sends sent = sends(task, group, output.dtype);
   const bool typed = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter || sent == Sends::weight_codes;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(output.dtype));
-  // Elements a block (collectives/collective.h).
+  // elements per block (collectives/collective.h)
   std::int64_t count = task.comm == Comm::all_gather ? input.elems : output.elems;
   if (task.comm == Comm::all_to_all) count /= ranks;
   const std::int64_t payload = std::max(input.elems, output.elems) * elem_bytes;
@@ -145,10 +145,10 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   count_sent(sent, task, group, count, payload);
 }
 
-// Messages of sizes by pair, most of them none: an all-to-all of such blocks.
+// Sends a different size to each peer, mostly none: an all-to-all of such blocks.
 void StepCollectives::shift(const schedules::Step& step, const schedules::Task& task, const schedules::Group& group,
                             const kernels::In& input, const kernels::Out& output, const Matrix& bytes_of_pairs) {
-  LOCKSTEP_CHECK(bytes_of_pairs != nullptr, "a shift knows what it moves");
+  LOCKSTEP_CHECK(bytes_of_pairs != nullptr, "a shift has its bytes by pair of ranks");
   const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs, kAnyBucket};
   collectives::Collective& collective = *prepared(step, task, group, key).collective;
   if (use_ == CollectiveUse::make) return;

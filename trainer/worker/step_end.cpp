@@ -17,7 +17,7 @@ namespace {
 using parallel::MemoryKind;
 using schedules::GroupKind;
 
-// The factor and the norm, behind the schedules.
+// the factor and the norm, after the schedules
 constexpr std::int64_t kTaken = 2;
 static_assert(kernels::kAdamWSchedule + kTaken == workload::step_numbers(1), "as is predicted");
 
@@ -121,7 +121,7 @@ void StepEnd::begin_step() {
                             given_.as<float>());
 }
 
-// torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
+// The same formula as torch.nn.utils.clip_grad_norm_ (kernels::ClipFactor).
 void StepEnd::update() {
   if (has_square_) {
     kernels::ClipFactor clip{.shards = 1, .most = std::numeric_limits<float>::max(), .grad_scale = gradient_scale()};

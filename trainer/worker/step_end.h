@@ -1,6 +1,6 @@
-// The end of a rank's step, when all gradients are there: sums over further groups, their norm, the update. Whether a
-// step counts, and by what its gradients are multiplied, is decided where they are: the host waits for nothing, and is
-// told in the end.
+// The end of a rank's step, when all gradients are complete: sums over further groups, their norm, the update. Whether
+// a step counts, and the factor of its gradients, are decided on the device: the host does not wait and reads the
+// results at the end.
 #pragma once
 
 #include <cstdint>
@@ -16,81 +16,81 @@
 
 namespace lockstep::trainer {
 
-// How a step ends; the same on all ranks.
+// Rules of the update at the end of a step, the same on all ranks.
 struct UpdateRules {
   parallel::AdamWOptions adamw;
   std::int64_t step = 1;   // from 1
-  float most_norm = 0;     // gradients are scaled down to this norm; 0: never
-  float loss_scale = 1;    // that gradients are multiplied by
-  bool rehearses = false;  // what gradients are means nothing: weights stay as they are
+  float most_norm = 0;     // gradients are clipped to this norm; 0: never
+  float loss_scale = 1;    // factor of the loss, and so of the gradients
+  bool rehearses = false;  // gradients are meaningless: weights do not change
 };
 
 class StepEnd {
  public:
   explicit StepEnd(RankModel& model) : model_(model), updates_(model.versions().updates_a_step()) {}
 
-  // The values that begin_step() copies: the rate and what follows from the step's number. The rest of the rules are
-  // constants of the work that is queued then. Nothing of a step before is queued any more.
+  // Sets the values that begin_step() copies: the learning rate and the numbers that depend on the step. The other
+  // rules are constants of the work queued after this. No work of an earlier step may still be queued.
   void give(const UpdateRules& rules);
   void begin_step();
 
-  // A sum over a group of gradients that lie in several parameters: packed, to be all-reduced in place, and put back.
-  // Kernels run in `where`, as the sum does.
+  // A group's sum of gradients that lie in several parameters: packs them for an in-place all-reduce and puts the
+  // result back. Kernels run in `where`, as does the sum.
   kernels::InOut pack(schedules::GroupKind kind, const kernels::Context& where);
   void unpack(schedules::GroupKind kind, const kernels::Context& where);
 
-  // The sum of squares of what this rank alone counts, to be summed over all ranks in place: one f64.
+  // Sum of squares over the elements that only this rank counts, to be all-reduced in place: one f64.
   kernels::InOut own_square(const kernels::Context& where);
 
-  // After that sum, in the order of kernels: takes the norm of all gradients, without the loss scale, and changes the
-  // weights. In a step without the sum nothing is clipped or skipped.
+  // After that sum, in the order of kernels: computes the norm of all gradients, without the loss scale, and updates
+  // the weights. A step without the sum neither clips nor skips.
   void update();
-  // One bucket, in a step that updates each behind its gradients.
+  // Updates one bucket, in a step that updates each bucket after its reduction.
   void update_bucket(RankStage& stage, std::int32_t bucket);
-  // In a step that updates a stage with each microbatch's gradients: with those of this one, counted from 0.
+  // Updates a stage with the gradients of one microbatch, counted from 0, in a step that updates after each.
   void update(RankStage& stage, std::int32_t microbatch);
-  // Where updates are delayed, update() takes what the first of these has made of the step before, if there was one.
-  void delayed_update();  // in any thread, beside the step
-  void settle();          // between steps: the last step's update, so that none is delayed
-  void end_step();        // the norm is on its way to the host
-  void take_results();    // when what was queued is done
+  // With delayed updates, update() applies the results that delayed_update() has computed from the previous step.
+  void delayed_update();  // in any thread, concurrently with the step
+  void settle();          // between steps: makes the last step's update, so that none is pending
+  void end_step();        // starts the copy of the norm to the host
+  void take_results();    // after queued work is done
   double norm() const { return norm_; }
   bool skipped() const { return skipped_; }  // gradients were not finite: nothing was changed
 
  private:
   void take_delayed();
   float gradient_scale() const { return rules_.rehearses ? 0 : 1 / rules_.loss_scale; }
-  // The gradients that a group sums. A parameter of several stages of this rank is summed here first.
+  // The gradients that a group sums. A parameter that several stages of this rank have is first summed here.
   struct Shared {
     std::vector<kernels::InOut> pieces;
-    bool same = false;  // all pieces are one gradient
+    bool same = false;  // all pieces are the same gradient
   };
   Shared shared_of(schedules::GroupKind kind);
 
-  // Places of numbers_.
+  // Index in numbers_.
   static std::int64_t schedule_place(std::int64_t update) { return update * kernels::kAdamWSchedule; }
   std::int64_t factor_place() const { return schedule_place(updates_); }
   parallel::ParameterStore::UpdateOnDevice numbers_of(std::int64_t update) const;
 
   RankModel& model_;
-  const std::int64_t updates_;  // of a stage in a step
+  const std::int64_t updates_;  // per stage and step
   UpdateRules rules_;
   parallel::Tensor packed_;
-  parallel::Tensor squares_;  // f64: the sum, then what each stage adds
+  parallel::Tensor squares_;  // f64: the sum, then the summands of each stage
   bool has_square_ = false;   // in this step
   parallel::Tensor numbers_;  // f32: kernels::AdamW's schedule of each update, the factor of gradients, their norm
   core::PinnedMemory given_;  // the schedules, and the factor in a step without a norm
-  core::PinnedMemory taken_;  // the factor, the norm
+  core::PinnedMemory taken_;  // the factor and the norm
   double norm_ = 0;
   bool skipped_ = false;
-  // An update that is delayed.
+  // A delayed update.
   struct Delayed {
     parallel::AdamWOptions adamw;
     std::int64_t step = 0;
     float factor = 0;
   };
   std::optional<Delayed> delayed_;  // until it is made
-  bool has_delayed_ = false;        // it is made, and not taken
+  bool has_delayed_ = false;        // it is made but not applied yet
 };
 
 }  // namespace lockstep::trainer

@@ -50,7 +50,7 @@ void TaskOrder::begin_step(bool captured) {
   for (core::Stream* const other : others_) other->wait(times_.begin_of_step());
 }
 
-// A stream that several lanes share has the tasks of all before the end of the last.
+// A stream that several lanes share has finished all their tasks at the end of the last one.
 void TaskOrder::end_step() {
   if (lanes_ == nullptr) return;
   for (const LaneState& lane : state_) {
@@ -72,7 +72,7 @@ void TaskOrder::enter(std::uint32_t task) {
   times_.begin(task);
 }
 
-// A stream that has waited for a task has waited for those before it in its lane.
+// A stream that has waited for a task has also waited for all earlier tasks of that task's lane.
 void TaskOrder::wait_for(Lane lane, std::uint32_t earlier) {
   const Lane other = rank_.tasks[earlier].lane;
   if (&lanes_->stream(other) == &lanes_->stream(lane)) return;

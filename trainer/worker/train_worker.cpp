@@ -25,11 +25,11 @@ using schedules::Op;
 using schedules::Task;
 using transports::now_ns;
 
-// Between two looks of a thread that waits for another one of its rank.
+// polling interval of a thread that waits for another thread of its rank
 constexpr auto kNap = std::chrono::microseconds(30);
 
-// For each stage of a rank, the microbatches that go through it: none in a step whose kernels are left out, and of two
-// pipes each has its own.
+// For each stage of a rank, the microbatches that pass through it: none in a step without kernels; with two pipes, each
+// has its own.
 std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const schedules::RankStep& rank) {
   std::map<std::int32_t, std::set<std::int32_t>> microbatches;
   for (const Task& task : rank.tasks) {
@@ -48,8 +48,8 @@ std::vector<std::uint32_t> sends_before(const schedules::RankStep& rank) {
   return before;
 }
 
-// For a layer's kernel, its part of the stage; where weights or gradients move, their bucket, which a gather names by
-// its unit.
+// A layer's kernel: its part of the stage. A move of weights or gradients: their bucket, which a gather names by its
+// unit.
 std::string part_text(const Task& task, RankModel& model) {
   if (task.part < 0) return "";
   if (task.op == Op::unshard || task.op == Op::reshard || copies(task, Copied::parameters)) {
@@ -59,7 +59,7 @@ std::string part_text(const Task& task, RankModel& model) {
   return (of_bucket ? " bucket " : " part ") + std::to_string(task.part);
 }
 
-// For profilers, where the build has ranges: by operation, stage, microbatch and part or bucket.
+// Range names for profilers, if the build has them: operation, stage, microbatch, and part or bucket.
 std::vector<std::string> names_of(const schedules::RankStep& rank, RankModel& model) {
   std::vector<std::string> names(rank.tasks.size());
   if (!core::trace_ranges_built()) return names;
@@ -98,7 +98,7 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       names_(names_of(tasks_, model_)),
       spans_(tasks_.tasks.size()) {}
 
-// The last kernel of each stage and microbatch whose result another stage of this rank takes.
+// The last kernel of each stage and microbatch whose result another stage of this rank uses.
 std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::Step& step,
                                                               const schedules::RankStep& rank, const RankModel& model) {
   std::vector<HandOver> hand_overs(rank.tasks.size(), HandOver::none);
@@ -165,8 +165,8 @@ bool TrainWorker::begin(std::uint32_t task) {
   return true;
 }
 
-// Where work is queued, a few tasks make the rank's thread wait for other ranks all the same: a collective that is
-// made at its first use, and the end of a step. Nobody may then be owed a message, which only this thread can send.
+// Even with queued work a few tasks make the rank's thread wait for other ranks: a collective that is made on first
+// use, and the end of a step. No message may be pending then, because only this thread can send it.
 bool TrainWorker::has_to_wait(std::uint32_t task) const {
   if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   const Task& t = tasks_.tasks[task];
@@ -212,7 +212,7 @@ void TrainWorker::finish() {
   if (!captures_) take_results();
 }
 
-// The one place in a step where the host waits for the device.
+// This is the only point in a step where the host waits for the device.
 void TrainWorker::take_results() {
   model_.mesh().settle();
   messages_.settle();
@@ -307,7 +307,7 @@ void TrainWorker::gather(const Task& task) {
   std::move(gathering).done();
 }
 
-// Sums run beside the kernels of the rank's own thread.
+// Sums overlap with the kernels in the rank's own thread.
 void TrainWorker::reduce_gradients(const Task& task) {
   const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
   if (kind != GroupKind::tensor && kind != GroupKind::embedding) {
@@ -317,11 +317,11 @@ void TrainWorker::reduce_gradients(const Task& task) {
       auto reduction = stage.store->reduce(task.part);
       model_.collectives().run(step_, task, reduction.whole(), reduction.result());
       landed = std::move(reduction).landed();
-      if (replicas_of(model_.layout()) > 1) return;  // a task of the replicas ends it
+      if (replicas_of(model_.layout()) > 1) return;  // a task over the replicas ends it
     } else {
       model_.collectives().run(step_, task, landed.shard().in(), landed.shard().out());
     }
-    // Where gradients are offloaded, a task that copies them ends it.
+    // If gradients are offloaded, the task that copies them ends it.
     if (model_.layout().offload.gradients == workload::Offload::none) std::move(landed).add(model_.where(task.lane));
     return;
   }
@@ -332,7 +332,7 @@ void TrainWorker::reduce_gradients(const Task& task) {
   end_.unpack(kind, where);
 }
 
-// Memory stays with the stage until the message has left.
+// Memory stays with the stage until the message has been sent.
 void TrainWorker::send(const Task& task, std::uint32_t index) {
   GptStage& stage = *model_.stage(task.stage).model;
   const kernels::In what =

@@ -1,5 +1,5 @@
 // The trainer's StageWorker: runs one rank's tasks of a Step on real tensors. It knows no schedule and no algorithm:
-// the interpreter says what is next, the model what a piece does, the store where parameters lie.
+// the interpreter picks the next task, the model defines a part's computation, the store has the parameters.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace lockstep::trainer {
 
-// Tokens of one microbatch of this rank: host memory, [batch, length] each, that outlives the step.
+// Tokens of one microbatch of this rank: host memory, [batch, length] each, which must outlive the step.
 struct MicrobatchTokens {
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;
@@ -30,12 +30,13 @@ struct MicrobatchTokens {
 
 class TrainWorker final : public schedules::StageWorker {
  public:
-  // The arguments outlive this.
+  // The arguments must outlive this.
   TrainWorker(const schedules::Step& step, RankModel& model);
 
-  // Sets the data that the next step takes from the host. Before begin_step(), or before a graph of a step is launched.
+  // Sets the data that the next step takes from the host. Call it before begin_step(), or before launching a step's
+  // graph.
   void give(std::span<const MicrobatchTokens> microbatches, const UpdateRules& rules);
-  // Before run_rank(). `gradient_scale`: of each token's loss, the loss scale in it.
+  // Call it before run_rank(). `gradient_scale`: factor of each token's loss, including the loss scale.
   void begin_step(Mode mode, float gradient_scale);
 
   bool begin(std::uint32_t task) override;
@@ -44,28 +45,30 @@ class TrainWorker final : public schedules::StageWorker {
   void finish() override;
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
-  // Called in finish(), when all is done, with the stage that has the head and the first microbatch that went through
-  // it, before it forgets its microbatches; none: nothing is.
+  // Called in finish() after all work is done, with the stage that has the head and the first microbatch that passed
+  // through it, before its results are freed. Not called if there is none.
   using KeepResults = std::function<void(RankStage&, std::int32_t microbatch)>;
   void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
 
-  // While `captures`, from begin_step() to the end of run_rank() the stream of kernels is captured: the host waits for
-  // nothing, and run_rank() knows no times. After each launch of the graph come take_results() and spans().
+  // While `captures` is set, from begin_step() to the end of run_rank() the stream of kernels is captured: the host
+  // does not wait, and run_rank() has no times. After each launch of the graph call take_results() and spans().
   void capture(bool captures) { captures_ = captures; }
-  void graph_begins();  // before each launch
+  void graph_begins();  // call it before each launch
   void take_results();
   std::vector<schedules::TaskSpan> spans() const;
 
-  // Between steps: the update that the next step would have made beside it, where updates are delayed. All ranks call
-  // it.
+  // Call it between steps: makes the update that the next step would have overlapped, if updates are delayed. All ranks
+  // call it.
   void settle_update();
-  // The gathers that stand behind the optimizer, on their own.
+  // Runs the gathers that follow the optimizer on their own.
   void gather_weights();
 
   // ---- after run_rank()
-  // Activations that left the device and came back, so far; 0 without.
+  // Bytes of activations copied off the device and back so far; 0 without offloading.
   std::int64_t copied_bytes() const { return copies_ ? copies_->moved_bytes() : 0; }
-  std::int64_t away_bytes() const { return copies_ ? copies_->room_bytes() : 0; }  // at once, in whole blocks
+  std::int64_t away_bytes() const {
+    return copies_ ? copies_->room_bytes() : 0;
+  }                                              // most bytes away at once, in whole blocks
   double loss_sum() const { return loss_sum_; }  // over the tokens of this rank's microbatches; 0 without the head
   const StepEnd& end() const { return end_; }
   std::int64_t start_ns() const { return start_ns_; }
@@ -76,7 +79,7 @@ class TrainWorker final : public schedules::StageWorker {
     std::int64_t end_ns = 0;
   };
 
-  // Tensors that the next stage (or the one before) on the same rank takes from a kernel, without a message.
+  // Tensors that the next (or previous) stage on the same rank takes from a kernel without a message.
   enum class HandOver : std::uint8_t { none, activations, gradient };
   static std::vector<HandOver> hand_overs_of(const schedules::Step& step, const schedules::RankStep& rank,
                                              const RankModel& model);
@@ -99,18 +102,18 @@ class TrainWorker final : public schedules::StageWorker {
   RankModel& model_;
   StepEnd end_;
   StageMessages messages_;
-  const std::unique_ptr<ActivationCopies> copies_;  // where activations are offloaded
+  const std::unique_ptr<ActivationCopies> copies_;  // if activations are offloaded
   TaskOrder order_;
-  const std::vector<std::uint32_t> sends_before_;                // of each task: as issued
+  const std::vector<std::uint32_t> sends_before_;                // number of sends issued before each task
   std::uint32_t sends_ended_ = 0;                                // in this step
-  std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // of each stage
-  const std::vector<HandOver> handed_on_;                        // of each task
-  const std::vector<std::string> names_;                         // of each task, for profilers
+  std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // by stage
+  const std::vector<HandOver> handed_on_;                        // by task
+  const std::vector<std::string> names_;                         // by task, for profilers
   std::vector<Span> spans_;
   KeepResults keep_results_;
   Mode mode_ = Mode::train;  // of this step
   bool captures_ = false;
-  std::int64_t start_ns_ = 0;  // of the steady clock
+  std::int64_t start_ns_ = 0;  // steady clock
   double loss_sum_ = 0;
 };
 
