@@ -1,5 +1,5 @@
-# Backends are AUTO (use if found), ON (fail if missing) or OFF. A backend that is off is a source file that is not
-# compiled: its place is taken by a file that says why (collectives/libraries/*_absent.cpp, core/*_absent.cpp).
+# Backends are AUTO (used if found), ON (an error if missing) or OFF. The sources of a backend that is off are not
+# compiled: a file that gives the reason replaces them (collectives/libraries/*_absent.cpp, core/*_absent.cpp).
 set(LOCKSTEP_BACKEND_TABLE "" CACHE INTERNAL "")
 
 function(lockstep_backend_row name state why)
@@ -8,7 +8,8 @@ function(lockstep_backend_row name state why)
   set(LOCKSTEP_WHY_${name} "${why}" CACHE INTERNAL "")
 endfunction()
 
-# Decides one backend after its find_package ran: name, whether it was found, what was found or how to get it.
+# Decides one backend after its find_package() ran. Arguments: name, whether it was found, what was found or how to get
+# it.
 function(lockstep_decide_backend name found detail)
   if(LOCKSTEP_${name} STREQUAL "OFF")
     lockstep_backend_row(${name} OFF "switched off: -DLOCKSTEP_${name}=OFF")
@@ -29,7 +30,7 @@ foreach(name MPI CUDA NCCL ONEDNN)
   endif()
 endforeach()
 
-# MPI. Only its C interface is used. Debian can hold two MPIs at once; Open MPI is preferred by name.
+# MPI. Only its C interface is used. Debian can have two MPIs installed; Open MPI is preferred by name.
 if(NOT LOCKSTEP_MPI STREQUAL "OFF")
   enable_language(C)
   find_program(LOCKSTEP_MPICC NAMES mpicc.openmpi mpicc)
@@ -54,7 +55,7 @@ if(LOCKSTEP_HAVE_CUDA)
   enable_language(CUDA)
 endif()
 
-# NCCL needs CUDA, and to have all_to_all, gather and scatter.
+# NCCL needs CUDA, and must have all-to-all, gather and scatter.
 set(nccl_detail "nccl.h and libnccl.so (needs CUDA, NCCL_HOME is looked at)")
 if(NOT LOCKSTEP_NCCL STREQUAL "OFF" AND LOCKSTEP_HAVE_CUDA)
   find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
@@ -71,8 +72,8 @@ if(NOT LOCKSTEP_NCCL STREQUAL "OFF" AND LOCKSTEP_HAVE_CUDA)
 endif()
 lockstep_decide_backend(NCCL "${nccl_found}" "${nccl_detail}")
 
-# oneDNN for GEMM on the CPU, 2.6 (Debian's) or 3: -DCMAKE_PREFIX_PATH=FOLDER finds one that lies elsewhere. It must be
-# built on GCC's OpenMP, as Debian's is, which can be told to start no threads of its own.
+# oneDNN for GEMM on the CPU, version 2.6 (Debian's) or 3: -DCMAKE_PREFIX_PATH=FOLDER finds one that is installed
+# elsewhere. It must be built on GCC's OpenMP, as Debian's is, which can be prevented from starting its own threads.
 set(onednn_detail "libdnnl and libgomp (libdnnl-dev)")
 if(NOT LOCKSTEP_ONEDNN STREQUAL "OFF")
   find_path(LOCKSTEP_ONEDNN_INCLUDE dnnl.hpp)

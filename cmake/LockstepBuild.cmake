@@ -1,4 +1,4 @@
-# Compiler flags, and the three functions by which every folder declares what it builds.
+# Compiler flags, and the functions with which every folder declares what it builds.
 include(GNUInstallDirs)
 
 option(LOCKSTEP_WERROR "Treat warnings as errors (CI does)" OFF)
@@ -27,26 +27,26 @@ find_package(CLI11 REQUIRED)
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
-# Everything of ours links this. CMake 3.25 cannot ask nvcc for C++20, so the standard is passed as a flag.
+# All of our targets link this. CMake 3.25 cannot request C++20 from nvcc, so the standard is passed as a flag.
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE
   -std=c++20
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror>
-  # g++ 12 warns of an overlap in "text" + std::string that is not there (GCC bug 105651, mended in 13).
+  # g++ 12 falsely warns of an overlap in "text" + std::string (GCC bug 105651, fixed in 13).
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror=all-warnings>)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(lockstep_flags INTERFACE Threads::Threads)
-# g++ 12 sees uninitialised members in the standard library's own code when it instruments it: false.
+# g++ 12 falsely warns of uninitialised members in the standard library's own code when it instruments it.
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>>)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
-# g++ takes a source that is compiled with others for a header, whose unnamed namespaces would differ, and whose names are
-# in the way.
+# g++ treats a source that is compiled together with others as a header: it would warn of unnamed namespaces that differ
+# and of names that shadow each other.
 if(LOCKSTEP_UNITE)
   target_compile_options(lockstep_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow>)
@@ -54,9 +54,9 @@ endif()
 
 include(LockstepQuickBuild)
 
-# With LOCKSTEP_UNITE a target's sources are compiled several at a time, those that ci/source_groups.py puts together: most
-# of what each costs alone is headers. Preset dev compiles each source alone; CI's stage `alone` reads each alone, so that
-# each is seen to have its includes.
+# With LOCKSTEP_UNITE, a target's sources are compiled several at a time, in the groups that ci/source_groups.py makes:
+# most of the cost of each source is its headers. Preset dev compiles each source alone, and CI's stage `alone` parses
+# each alone, which checks that each includes what it uses.
 function(lockstep_unite_later name)
   if(LOCKSTEP_UNITE)
     cmake_language(EVAL CODE "cmake_language(DEFER CALL lockstep_unite ${name})")  # when it has all of its sources
@@ -64,8 +64,8 @@ function(lockstep_unite_later name)
 endfunction()
 function(lockstep_unite name)
   get_target_property(sources ${name} SOURCES)
-  list(FILTER sources EXCLUDE REGEX "^(/|\\$<)")  # ours, not those that the build writes or other targets have
-  # Alone in the library, so that a test may have another in its place.
+  list(FILTER sources EXCLUDE REGEX "^(/|\\$<)")  # neither generated ones nor objects
+  # These are compiled alone, so that a test can replace them when it links the library.
   list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$|(^|/)(cuda_call|cuda_context|gemm_cublaslt|attention_choice_cuda|tensor_map)\\.cpp$")
   if(NOT sources)
     return()
@@ -82,16 +82,16 @@ function(lockstep_unite name)
     set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${name}_${group})
   endforeach()
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # g++ lets a source grow by inlining as it likes up to 10,000 instructions, and by 40 % beyond. A group is up to ten sources:
-  # schedules took 10 % more instructions with the limit of one.
+  # g++ lets a source grow by inlining without limit up to 10,000 instructions, and by 40 % beyond. A group has up to
+  # ten sources: with the limit for a single source, schedules executed 10 % more instructions.
   if(NOT LOCKSTEP_QUICK_BUILD OR name IN_LIST lockstep_counted)
     target_compile_options(${name} PRIVATE
       $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:--param=large-unit-insns=100000>)
   endif()
 endfunction()
 
-# lockstep_folder(out ending folders ...): the sources of these folders that end so; .cpp leaves out
-# x_test.cpp, x_for_tests.cpp and x_absent.cpp.
+# lockstep_folder(out ending folders ...): the sources of these folders with this ending; .cpp leaves out x_test.cpp,
+# x_for_tests.cpp and x_absent.cpp.
 function(lockstep_folder out ending)
   list(TRANSFORM ARGN APPEND /*${ending} OUTPUT_VARIABLE patterns)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${patterns})
@@ -124,7 +124,7 @@ function(lockstep_test name)
     set(arg_TIMEOUT 300)
   endif()
   if(LOCKSTEP_SANITIZE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # what sanitizers cost, on a busy machine
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # sanitizers on a busy machine are this much slower
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS} GTest::gtest GTest::gtest_main)
@@ -132,11 +132,11 @@ function(lockstep_test name)
   lockstep_quick_test(${name})
   lockstep_unite_later(${name})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}")  # long ones begin first
-  if("gpu" IN_LIST arg_LABELS)  # such a program runs all of its tests or, without a GPU, none: ctest then says skipped
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}")  # longest first
+  if("gpu" IN_LIST arg_LABELS)  # without a GPU it runs no test; ctest then reports it as skipped
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "  SKIPPED ")
   endif()
-  # Targets that build the tests alone: all of them, those of a label, and those that CI runs under the address sanitizer.
+  # Targets that build only tests: all of them, those with a label, and those that CI runs under the address sanitizer.
   set(groups all ${arg_LABELS})
   if(NOT "${arg_LABELS}" MATCHES "slow|gpu")
     list(APPEND groups sanitized)
@@ -149,8 +149,8 @@ function(lockstep_test name)
   endforeach()
 endfunction()
 
-# lockstep_program(name SOURCES main.cpp ... LINKS targets ...): a binary that users run, in build/bin. The target
-# `programs` builds them all, and no test.
+# lockstep_program(name SOURCES main.cpp ... LINKS targets ...): a binary for users, in build/bin. The target `programs`
+# builds them all, but no tests.
 add_custom_target(programs)
 function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})

@@ -1,5 +1,5 @@
-# Writes OUTPUT, a C++ file with the git revision of SOURCE_DIR, at build time. A file that is right already is left
-# alone, so that nothing is compiled again. Run as: cmake -DSOURCE_DIR=... -DOUTPUT=... -P source_revision.cmake
+# Writes OUTPUT, a C++ file with the git revision of SOURCE_DIR, at build time. A file that is up to date is not
+# written, so that nothing is recompiled. Run as: cmake -DSOURCE_DIR=... -DOUTPUT=... -P source_revision.cmake
 set(revision unknown)
 set(dirty std::nullopt)
 find_program(git NAMES git)

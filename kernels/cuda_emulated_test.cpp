@@ -1,6 +1,6 @@
-// The CUDA kernels' own sources on an emulated grid: indices, tails, alignment, barriers and arithmetic, as far as they
-// can be known without a GPU. cuda_kernels_gpu_test runs them on one. Attention has a test like this of its own; of
-// GEMM it is what stands in for cuBLASLt.
+// Runs the CUDA kernels' own sources on an emulated grid: checks indices, tails, alignment, barriers and arithmetic, as
+// far as this is possible without a GPU. cuda_kernels_gpu_test runs them on a GPU. Attention has its own such test; for
+// GEMM this runs the kernels that replace cuBLASLt.
 #include <gtest/gtest.h>
 
 #include "core/device_cpu.h"
@@ -20,11 +20,11 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::int64_t kMostElems = 200000;  // of an operand, for a thread each
+constexpr std::int64_t kMostElems = 200000;  // limit per operand, because each element may need a thread
 
 class EmulatedCuda : public testing::TestWithParam<KernelFamily> {
  protected:
-  // Runs whose threads and blocks take turns in another order give the same bits.
+  // Runs in which threads and blocks are scheduled in another order must give the same bits.
   static void expect_good(const KernelCase& one) {
     const auto device = core::make_cpu_device();
     const auto stream = device->make_stream();
@@ -44,7 +44,7 @@ TEST_P(EmulatedCuda, CasesHold) {
   }
 }
 
-// The emulated device runs a kernel when it is launched, so that nobody can open the gate; cuda_kernels_gpu_test does.
+// The emulated device runs a kernel at its launch, so nothing can open the gate; cuda_kernels_gpu_test checks that.
 TEST(EmulatedGate, OpensItselfWhenNobodyDoes) {
   const auto device = core::make_cpu_device();
   const auto stream = device->make_stream();
@@ -58,9 +58,9 @@ TEST(EmulatedGate, OpensItselfWhenNobodyDoes) {
   }
 }
 
-// Ways through the kernels that only shapes take which are too large for the families' own cases.
+// Cases for code paths that only shapes take that are too large for the families' own cases.
 std::vector<KernelCase> large_cases() {
-  constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 224 KiB are 57344
+  constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 57344 fit in 224 KiB
   const std::map<std::string, std::int64_t> row_terms{{"y", kPastTheStash}, {"dx", kPastTheStash}};
   std::vector<KernelCase> cases{
       make_case(SoftmaxForward{.rows = 2, .columns = kPastTheStash}, {.shape = "past_the_stash", .terms = row_terms}),
@@ -88,7 +88,7 @@ std::vector<KernelCase> large_cases() {
                                 {.shape = shape, .draws = {{"rstd", {.kind = Draw::Kind::positive}}}, .terms = terms}));
     }
   }
-  // Contexts of no tokens among others: their FLOPs are not what is declared, so that no family's case has them.
+  // Contexts without tokens among others: their FLOPs differ from the declared ones, so no family's case has them.
   for (std::int64_t most_keys : {20, 700}) {
     const auto tokens = static_cast<double>(most_keys);
     const DecodeShape shape{.sequences = 3,
@@ -105,7 +105,7 @@ std::vector<KernelCase> large_cases() {
                                          {"table", {.kind = Draw::Kind::index, .below = most_keys}}},
                                .terms = {{"o", most_keys}, {"lse", most_keys}}}));
   }
-  // Rows of the table with one, some, and more than one segment of 32 tokens, and ids outside.
+  // Rows of the table with none, one, and more than one segment of 32 tokens, and ids outside the table.
   for (std::int64_t rows : {2, 9, 1000}) {
     cases.push_back(make_case(EmbeddingBackward{.tokens = 300, .length = 7, .rows = rows, .columns = 24, .first_id = 1},
                               {.shape = "rows" + std::to_string(rows),

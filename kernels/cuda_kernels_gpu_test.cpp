@@ -1,5 +1,5 @@
-// Needs a GPU: every test case of every family on CUDA. A parameter is a family, so that ci/gpu_steps_*.txt gives each
-// a process of its own: an error that a kernel leaves behind ends all that comes after it in its process.
+// Needs a GPU: runs every test case of every family on CUDA. The family is a test parameter, so that ci/gpu_steps_*.txt
+// runs each in its own process: an error that a kernel leaves behind fails everything after it in its process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TEST_P(CudaKernelsTest, RunsGiveTheSameBits) {
   for (const KernelCase& one : GetParam().test_cases()) EXPECT_EQ(determinism_errors(one, 3, {runner(), runner()}), "");
 }
 
-// Kernels that update an operand would update it again.
+// Kernels that update an operand are left out: a replay would update it again.
 TEST_P(CudaKernelsTest, AGraphGivesTheSameBits) {
   for (const KernelCase& one : GetParam().test_cases()) {
     const auto updates = [](const CaseOperand& operand) { return operand.access == Access::update; };

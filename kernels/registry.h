@@ -1,5 +1,5 @@
-// All families of kernels with their cases, in one explicit list: what tests run on every device and the benchmark
-// offers.
+// All families of kernels with their cases, in one explicit list: the cases that tests run on every device and that the
+// benchmark offers.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@ namespace lockstep::kernels {
 struct KernelFamily {
   const char* name;                          // "gemm", "attention", ...
   std::vector<KernelCase> (*test_cases)();   // small and odd shapes, all dtypes
-  std::vector<KernelCase> (*bench_cases)();  // the trainer's shapes, some of which fit in no cache
+  std::vector<KernelCase> (*bench_cases)();  // the trainer's shapes, and some that fit in no cache
 };
 
-// NAME_cases.cpp in the family's folder defines them.
+// Defined by NAME_cases.cpp in the family's folder.
 std::vector<KernelCase> gemm_test_cases(), gemm_bench_cases();
 std::vector<KernelCase> attention_test_cases(), attention_bench_cases();
 std::vector<KernelCase> attention_decode_test_cases(), attention_decode_bench_cases();

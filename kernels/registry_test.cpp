@@ -18,12 +18,12 @@ TEST(Registry, EachCaseHasAnotherName) {
   }
 }
 
-// Kernels without a row in the registry would be built, and nothing would test or time them.
+// Kernels without a row in the registry would be built, but neither tested nor timed.
 TEST(Registry, HasEveryFolderWithKernels) {
   std::set<std::string> registered;
   for (const KernelFamily& family : kKernelFamilies) registered.insert(family.name);
   std::set<std::string> folders;
-  std::istringstream names(LOCKSTEP_KERNEL_FOLDERS);  // by kernels/CMakeLists.txt: NAME of every NAME_cases.cpp
+  std::istringstream names(LOCKSTEP_KERNEL_FOLDERS);  // from kernels/CMakeLists.txt: NAME of every NAME_cases.cpp
   for (std::string name; names >> name;) folders.insert(name);
   EXPECT_EQ(registered, folders);
 }

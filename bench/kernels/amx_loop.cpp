@@ -1,4 +1,4 @@
-// The peak of AMX tiles. Highway 1.0.3 knows no AMX: intrinsics with a target attribute, behind a run-time check.
+// Peak rate of AMX tiles. Highway 1.0.3 has no AMX: intrinsics with a target attribute, behind a run-time check.
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -9,8 +9,8 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 18.
-// A constant in memory: g++ 12 thinks that loading it reads 8 bytes, and leaves out stores to the others.
+// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 18. A constant in memory: g++ 12
+// assumes that loading it reads only 8 bytes, and drops stores to the others.
 struct alignas(64) TileConfig {
   constexpr TileConfig() {
     for (int tile = 0; tile < 8; ++tile) {

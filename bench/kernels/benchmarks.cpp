@@ -12,12 +12,12 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-constexpr std::int64_t kMostSamples = 200;  // of a trial; a sample is then a batch of calls
+constexpr std::int64_t kMostSamples = 200;  // per trial; a sample is then a batch of calls
 
 void count(benchmark::State& state, const Bench& bench, const Instance& instance) {
   const double median_us = core::median(instance.outcome.trials.back().samples_us);
   const kernels::Cost& cost = instance.one->cost;
-  state.counters["median_us"] = median_us;  // of which the rest is made; Google Benchmark shows a mean
+  state.counters["median_us"] = median_us;  // the other results follow from it; Google Benchmark itself shows a mean
   state.counters["GB/s"] = cost.bytes / median_us / 1e3;
   state.counters["GFLOP/s"] = cost.flops / median_us / 1e3;
   const std::string unchecked = instance.outcome.checked ? "" : " unchecked";
@@ -76,13 +76,13 @@ void for_chosen(const Bench& bench, Do&& take) {
   }
 }
 
-// To fill the operands that cold calls go through; what a check takes is not known.
+// Seconds to fill the operands through which cold calls rotate; the time of a check is unknown.
 double seconds_to_prepare(const Instance& instance, double cold_bytes) {
   constexpr double kFilledBytesASecond = 2e9;
   return instance.setting.cache == Cache::cold ? cold_bytes / kFilledBytesASecond : 0;
 }
 
-// Google Benchmark spends about as much again on finding the number of iterations.
+// Google Benchmark needs about as much time again to find the number of iterations.
 double seconds_each(const Bench& bench, double seconds_left) {
   constexpr double kTimedShare = 0.4;
   constexpr double kLeast = 1e-3;

@@ -24,8 +24,8 @@ HWY_INLINE void put(VF32 value, float* to) {
   }
 }
 
-// Asks for lines from memory, where stores go past the caches: the hardware looks no further than a page, and with 4
-// KiB more ahead a copy of two cores moves half as much again (Sapphire Rapids).
+// Prefetches lines from memory if stores are non-temporal: the hardware prefetcher does not cross a page boundary, and
+// 4 KiB further ahead a copy on two cores is half again as fast (Sapphire Rapids).
 template <bool kPastCaches>
 HWY_INLINE void ask_ahead(const float* from) {
   constexpr std::int64_t kAheadFloats = 1024;
@@ -66,8 +66,8 @@ void triad(const float* a, const float* b, float* to, std::int64_t floats, bool 
   past_caches ? triad_by<true>(a, b, to, floats) : triad_by<false>(a, b, to, floats);
 }
 
-// Four places of the array at once, as a core asks for more lines of several streams than of one; eight sums, as an
-// addition takes four cycles and two can begin in each.
+// Reads at four positions of the array at once, because a core has more lines in flight for several streams than for
+// one; uses eight sums, because an addition takes four cycles and two can begin in each.
 float read(const float* a, std::int64_t floats) {
   constexpr std::size_t kPlaces = 4;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
@@ -86,7 +86,7 @@ float read(const float* a, std::int64_t floats) {
   return hn::GetLane(hn::SumOfLanes(F32(), sums[0]));
 }
 
-// Twelve sums: more than latency times units of any x86 core, and with two operands within 16 registers.
+// Twelve sums: more than latency times units of any x86 core, and with two operands they fit in 16 registers.
 double fma(std::int64_t rounds) {
   constexpr int kSums = 12;
   VF32 sums[kSums];
@@ -98,7 +98,9 @@ double fma(std::int64_t rounds) {
   }
   VF32 total = sums[0];
   for (int k = 1; k < kSums; ++k) total = hn::Add(total, sums[k]);
-  const bool as_expected = hn::GetLane(total) == 0.5F * kSums;  // 0.5 is the fixed point; and the work is used
+  const bool as_expected =
+      hn::GetLane(total) ==
+      0.5F * kSums;  // 0.5 is the fixed point; this also uses the result, so that the work is not optimized away
   return as_expected ? 2.0 * kSums * static_cast<double>(hn::Lanes(F32())) * static_cast<double>(rounds) : 0;
 }
 
@@ -116,7 +118,7 @@ HWY_EXPORT(read);
 HWY_EXPORT(fma);
 }  // namespace
 
-// Targets are bits, the better ones lower.
+// Targets are bits; better ones are lower.
 std::string instruction_set() {
   const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
   return hwy::TargetName(targets & -targets);

@@ -17,14 +17,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// At least; long against the start of a pool's threads, and short against the turns that other programs take.
+// Minimum time of a sample: long compared with starting a pool's threads, short compared with time slices of other
+// programs.
 constexpr double kSampleUs = 1000;
-// Ceilings take turns: who shares a core with us, and halves what it does, seldom stays for all turns.
+// Ceilings are measured in several rounds: another program that shares a core and halves its speed seldom stays for all
+// rounds.
 constexpr int kTurns = 4;
 constexpr int kSamplesATurn = 8;
-constexpr std::int64_t kGrainFloats = 128;  // of ceiling_loops.h
+constexpr std::int64_t kGrainFloats = 128;  // required by ceiling_loops.h
 
-// Where caches are not told: a common machine's.
+// Sizes of a common machine, for systems that do not report their caches.
 constexpr double kCommonL1 = 32 << 10;
 constexpr double kCommonL2 = 1 << 20;
 constexpr double kCommonL3 = 32 << 20;
@@ -39,7 +41,7 @@ double us_of(const std::function<void()>& work) {
   return std::chrono::duration<double, std::micro>(Clock::now() - before).count();
 }
 
-// Times of work(rounds), with the rounds that make a sample long enough.
+// Times work(rounds), with enough rounds for a sample of sufficient length.
 struct Timed {
   std::int64_t rounds;
   std::vector<double> samples_us;
@@ -51,7 +53,7 @@ Timed time_rounds(const std::function<void(std::int64_t rounds)>& work) {
   return timed;
 }
 
-// Three arrays, in which each thread has a slice of its own.
+// Three arrays, of which each thread has its own slice.
 class Arrays {
  public:
   explicit Arrays(double bytes) : floats_(static_cast<std::int64_t>(bytes / 4) / kGrainFloats * kGrainFloats) {
@@ -74,7 +76,7 @@ class Arrays {
 // A bandwidth's loop over a thread's slice.
 struct Stream {
   CeilingKind kind;
-  int arrays;  // that it passes over
+  int arrays;  // number of arrays that it reads or writes
   void (*pass)(const Arrays& arrays, std::int64_t begin, std::int64_t floats);
 };
 
@@ -87,7 +89,8 @@ void triad_pass(const Arrays& a, std::int64_t begin, std::int64_t floats) {
   triad_loop(a[0] + begin, a[1] + begin, a[2] + begin, floats, kPastCaches);
 }
 void read_pass(const Arrays& a, std::int64_t begin, std::int64_t floats) {
-  [[maybe_unused]] const volatile float sum = read_loop(a[0] + begin, floats);  // so that it is not left out
+  [[maybe_unused]] const volatile float sum =
+      read_loop(a[0] + begin, floats);  // volatile, so that the loop is not optimized away
 }
 
 constexpr std::array kStreams{
@@ -109,8 +112,8 @@ std::vector<Band> bands_of(int threads, Level level) {
   return bands;
 }
 
-// GB/s over operands that are `footprint` bytes in all. They are passed over again and again piece by piece, and a
-// sample is as many pieces as take kSampleUs.
+// GB/s over operands of `footprint` bytes in total. They are processed repeatedly in pieces; a sample has as many
+// pieces as take kSampleUs.
 void sample(kernels::ThreadPool& pool, const Arrays& arrays, double footprint, Band& band) {
   const Stream& stream = *band.stream;
   constexpr double kPieceBytes = 4 << 20;
@@ -134,7 +137,7 @@ void sample(kernels::ThreadPool& pool, const Arrays& arrays, double footprint, B
   for (double us : timed.samples_us) band.ceiling.samples.push_back(bytes / us / 1e3);
 }
 
-// The faster of a copy with and one without streaming stores counts.
+// Keeps the faster of a copy with and one without non-temporal stores.
 void add_faster(std::vector<Band> bands, Ceilings& all) {
   for (Band& band : bands) {
     const bool is_second =
@@ -220,7 +223,7 @@ double footprint_of(Level level, int threads, const core::Caches& caches) {
       return threads * bytes_of(caches.l1d_bytes, kCommonL1) / 2;
     case Level::l2:
       return threads * bytes_of(caches.l2_bytes, kCommonL2) / 2;
-    case Level::l3:  // past what the threads' second levels hold
+    case Level::l3:  // larger than the L2 caches of all threads
       return std::min(4 * threads * bytes_of(caches.l2_bytes, kCommonL2), bytes_of(caches.l3_bytes, kCommonL3) / 2);
     case Level::memory:
       break;
@@ -229,13 +232,13 @@ double footprint_of(Level level, int threads, const core::Caches& caches) {
 }
 
 double cold_bytes_of_gpu(std::size_t l2_bytes) {
-  constexpr double kLargest = 128 << 20;  // where it is not told: no GPU had a larger one in 2025 (B200: 126 MB)
+  constexpr double kLargest = 128 << 20;  // if unknown: no GPU had a larger L2 cache in 2025 (B200: 126 MB)
   return 2 * (l2_bytes == 0 ? kLargest : static_cast<double>(l2_bytes));
 }
 
 Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches) {
   Ceilings all;
-  // A read passes over one array of the whole footprint.
+  // A read passes over one array with the whole footprint.
   const Arrays arrays(footprint_of(Level::memory, pool.size(), caches));
   constexpr std::array kLevels{Level::l1, Level::l2, Level::l3, Level::memory};
   std::vector<Peak> peaks = peaks_of(pool.size());

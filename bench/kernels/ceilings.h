@@ -1,4 +1,4 @@
-// The machine's peaks, which kernels are compared with, measured in the same run.
+// The machine's peak rates, measured in the same run, with which kernels are compared.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace lockstep::kernel_bench {
 enum class Level : std::uint8_t { l1, l2, l3, memory };
 std::string name_of(Level level);
 
-// Copy: one array read, one written. Triad: two read, one written. Read: a sum. Fma: in registers.
+// Copy reads one array and writes one. Triad reads two and writes one. Read sums one. Fma works in registers.
 enum class CeilingKind : std::uint8_t { copy, read, triad, fma, gemm, launch };
 std::string name_of(CeilingKind kind);
 std::string unit_of(CeilingKind kind);  // "gbps", "gflops", "us"
@@ -24,23 +24,23 @@ struct Ceiling {
   CeilingKind kind;
   std::string device;
   int threads;
-  std::optional<Level> level;        // of bandwidths
-  std::optional<core::DType> dtype;  // of fma and gemm
+  std::optional<Level> level;        // of bandwidths only
+  std::optional<core::DType> dtype;  // of fma and gemm only
   std::vector<double> samples;       // in unit_of(kind)
-  double value() const;              // the best sample: what disturbs a machine only takes away from it
+  double value() const;              // the best sample: disturbances only slow a machine down
 };
 
 using Ceilings = std::vector<Ceiling>;
 
-// The cache in which operands of so many bytes stay from call to call. Each of the threads has its own first two
-// levels; a machine's last level is shared with others, so that half of it counts.
+// Returns the cache level in which operands of this size stay from call to call. Each thread has its own L1 and L2
+// cache; the L3 cache is shared with other programs, so only half of it counts.
 Level level_of(double footprint_bytes, int threads, const core::Caches& caches);
-// Bytes of all threads' operands that stand for a level: half of a cache; for memory twice the last level.
+// Bytes of all threads' operands with which a level is measured: half of a cache; for memory, twice the L3 cache.
 double footprint_of(Level level, int threads, const core::Caches& caches);
-// The same for memory and a GPU, whose last cache is its second: its size, as the device says, or 0.
+// The same for a GPU's memory: its last cache is the L2, of the size that the device reports, or 0 if unknown.
 double cold_bytes_of_gpu(std::size_t l2_bytes);
 
-// All ceilings of the CPU with this pool, about two seconds' work.
+// Measures all ceilings of the CPU with this pool, in about two seconds.
 Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches);
 
 }  // namespace lockstep::kernel_bench

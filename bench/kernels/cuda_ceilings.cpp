@@ -4,7 +4,7 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-constexpr std::size_t kCopyBytes = std::size_t{1} << 30;  // past the second-level cache of any GPU
+constexpr std::size_t kCopyBytes = std::size_t{1} << 30;  // larger than the L2 cache of any GPU
 constexpr std::int64_t kColumns = 8192;
 
 Ceiling copy_ceiling(Place& place, Arena& arena) {

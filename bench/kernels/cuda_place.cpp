@@ -9,7 +9,7 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-// Calls that are queued behind the gate before it is opened: no more than a stream takes without waiting for room.
+// Calls that are queued behind the gate before it opens: no more than a stream holds without blocking the host.
 constexpr std::int64_t kMostHeldCalls = 100;
 
 class CudaPlace final : public Place {
@@ -38,7 +38,7 @@ class CudaPlace final : public Place {
   }
 
  private:
-  // The device begins when the host is far ahead of it, so that its time is not that of the host's launches.
+  // The device begins when the host is far ahead of it, so that its time does not include the host's launches.
   double between_events(std::int64_t calls, const std::function<void()>& call) {
     if (uses_gate_) gate_.close();
     start_->record(*stream_);

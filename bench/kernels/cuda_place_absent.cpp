@@ -1,4 +1,4 @@
-// In place of cuda_place.cpp and cuda_ceilings.cpp in a build without CUDA.
+// Replaces cuda_place.cpp and cuda_ceilings.cpp in builds without CUDA.
 #include "bench/kernels/device_ceilings.h"
 #include "bench/kernels/place.h"
 #include "core/error.h"

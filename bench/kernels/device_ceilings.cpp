@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kSamples = 60;
 
-// The mean time of a call in each of the samples. The first call, which may choose or allocate, is not among them.
+// Returns the mean time of a call in each sample. The first call, which may choose an algorithm or allocate, is
+// excluded.
 std::vector<double> call_times_us(Place& place, Arena& arena, const kernels::KernelCase& one, std::int64_t calls) {
   OperandSets sets(arena, one, short_patterns(one, /*seed=*/1), 0);
   const auto call = [&] { one.run(sets.next(), place.context()); };

@@ -1,4 +1,4 @@
-// The command line of kernels_bench: our own flags; Google Benchmark's --benchmark_* are left to it.
+// The command line of kernels_bench. Google Benchmark's own --benchmark_* flags are passed on to it.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,28 @@
 
 namespace lockstep::kernel_bench {
 
-// Warm: the same operands call after call. Cold: other operands each call, past the last-level cache.
+// Warm: the same operands in each call. Cold: other operands in each call, beyond the last-level cache.
 enum class Cache : std::uint8_t { warm, cold };
 std::string name_of(Cache cache);
 
 struct BenchFlags : program::Invocation {
-  std::vector<int> threads;  // of the CPU's pool; 1 and all cores if not given
+  std::vector<int> threads;  // sizes of the CPU's thread pool; default: 1 and all cores
   std::vector<Cache> caches{Cache::warm, Cache::cold};
-  std::vector<int> copies{1};  // that run at the same time, on the CPU
-  // The model whose step's kernels are timed, in place of the list of all (kernels/registry.h); empty: that list.
+  std::vector<int> copies{1};  // copies that run at the same time, on the CPU
+  // Model whose step's kernels are timed instead of the list in kernels/registry.h; empty: that list.
   std::string model;
   std::vector<std::string> layouts{""};
   std::string device = "cpu";
-  std::string gemm;          // implementation of products on the CPU; empty: the fastest for each shape
-  std::string attention;     // kernels of attention on CUDA (attention_choice.h); empty: the default
-  int timeout_s = 60;        // of every wait for a GPU
-  double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
+  std::string gemm;          // implementation of GEMM on the CPU; empty: the fastest for each shape
+  std::string attention;     // attention kernels on CUDA (attention_choice.h); empty: the default
+  int timeout_s = 60;        // deadline of every wait for a GPU
+  double time_budget_s = 0;  // for the whole run; 0: no limit, each benchmark takes --benchmark_min_time
   bool check = true;
   bool ceilings = true;
-  bool serve = false;  // be a worker (bench/serve/orders.h) in place of timing and reporting
+  bool serve = false;  // run as a worker (bench/serve/orders.h) instead of timing and reporting
   std::uint64_t seed = 1;
 
-  std::vector<std::string> for_benchmark;  // the program's name, and what Google Benchmark is to read
+  std::vector<std::string> for_benchmark;  // the program's name, and the flags for Google Benchmark
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.

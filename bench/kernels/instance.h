@@ -1,4 +1,4 @@
-// One benchmark: a kernel's case run in one way; and what came of it.
+// One benchmark: a kernel's case run in one way, and its results.
 #pragma once
 
 #include <string>
@@ -9,18 +9,17 @@
 
 namespace lockstep::kernel_bench {
 
-// The times of one call of Google Benchmark. It calls with more and more iterations; the last calls are those it
-// reports.
+// Times of one call by Google Benchmark, which calls with more and more iterations and reports the last calls.
 struct Trial {
-  std::vector<double> samples_us;  // each the mean of a batch of calls
+  std::vector<double> samples_us;  // each is the mean of a batch of calls
   std::int64_t iterations = 0;
 };
 
 struct Outcome {
   std::vector<Trial> trials;
   std::vector<int> cores;
-  std::string implementation;  // which code of several ran; empty if there is but one
-  bool left_out = false;       // as the time budget was over
+  std::string implementation;  // which of several implementations ran; empty if there is only one
+  bool left_out = false;       // because the time budget was over
   bool checked = false;
   std::string status = "ok";  // or "wrong", "failed"
   std::string error;

@@ -12,7 +12,7 @@ Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns,
                        double cold_bytes, const std::string& gemm)
     : started_(setting.copies - 1) {
   failures_.resize(static_cast<std::size_t>(setting.copies - 1));
-  // `one` and `patterns` are used until the first call has ended, and the constructor waits for that.
+  // `one` and `patterns` are used only until the first call has ended; the constructor waits for that.
   const auto repeat = [&, setting, cold_bytes, gemm](const std::stop_token& stop, std::size_t copy) {
     bool has_started = false;
     try {
@@ -20,7 +20,7 @@ Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns,
           make_cpu_place(setting.threads, (static_cast<int>(copy) + 1) * setting.threads);
       if (!gemm.empty()) kernels::choose_gemms_by_rule(place->context(), gemm);
       const std::unique_ptr<core::Device> device =
-          core::make_cpu_device();  // a device counts what one thread allocates
+          core::make_cpu_device();  // its own device: a device tracks the allocations of one thread
       Arena arena(*device);
       OperandSets sets(arena, one, patterns, cold_bytes);
       const std::function<void(std::span<void* const>, const kernels::Context&)> run = one.run;

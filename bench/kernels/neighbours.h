@@ -1,4 +1,4 @@
-// Copies of a kernel that run beside the one that is timed, as other ranks do on the cores of one machine.
+// Copies of a kernel that run concurrently with the timed one, as other ranks do on the cores of one machine.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,13 @@ namespace lockstep::kernel_bench {
 
 class Neighbours {
  public:
-  // setting.copies - 1 of them, on the CPU, each with setting.threads cores and operands of its own; `cold_bytes` and
-  // `gemm` as the timed one has (WorkbenchOptions). They run again and again from here on until this goes. Throws what
-  // a first call throws.
+  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands; `cold_bytes` and
+  // `gemm` are those of the timed kernel (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
+  // copy's first call throws.
   Neighbours(const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting, double cold_bytes,
              const std::string& gemm);
 
-  // A copy has stopped, so that the timed one has run without it.
+  // True if a copy has stopped, so that the timed kernel has run without it.
   bool has_failed() const { return has_failed_; }
 
  private:

@@ -11,12 +11,12 @@ namespace lockstep::kernel_bench {
 namespace {
 
 constexpr std::size_t kAlignment = 128;
-// The least size of an arena: as much as is made of huge pages (core/device_cpu.h). Where small operands lie in
-// physically indexed caches is then the same in every process; on small pages processes of one build differed by up to
-// 19 %.
+// Minimum size of an arena: the size from which it is made of huge pages (core/device_cpu.h). Small operands then have
+// the same positions in physically indexed caches in every process; on small pages, processes of one build differed by
+// up to 19 %.
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
-// Between operands, so that they do not begin at the same place of a page: a load close behind a store to the same
-// place of another page waits for it on x86.
+// Distance between operands, so that they do not begin at the same offset in a page: on x86, a load shortly after a
+// store to the same offset of another page waits for it.
 constexpr std::size_t kGapBytes = 5 * kAlignment;
 
 std::size_t aligned(std::size_t bytes) {
@@ -36,7 +36,7 @@ void fill(core::Device& device, std::byte* to, std::size_t size_bytes, const std
   }
 }
 
-// Integers of [0, below), each as far on in this circle as belongs to the set.
+// Integers in [0, below), each rotated within this range by a distance that depends on the set.
 std::vector<std::byte> moved_on(const std::vector<std::byte>& pattern, std::int64_t below, std::size_t set) {
   std::vector<std::int32_t> ids(pattern.size() / sizeof(std::int32_t));
   std::memcpy(ids.data(), pattern.data(), pattern.size());

@@ -1,4 +1,4 @@
-// A case's operands in a device's memory, once or many times over, so that each call can meet operands that no cache
+// A case's operands in a device's memory, once or in many copies, so that each call can use operands that no cache
 // holds.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace lockstep::kernel_bench {
 
-// Memory that is kept from case to case, as getting a gigabyte from the system takes long.
+// Memory that is kept from case to case, because allocating a gigabyte takes long.
 class Arena {
  public:
   explicit Arena(core::Device& device) : device_(device) {}
@@ -31,28 +31,29 @@ class Arena {
 // The values that each operand's memory is filled with, over and over; in the operand's dtype.
 using Patterns = std::vector<std::vector<std::byte>>;  // [operand]
 
-// A case's inputs as its checks have them, each pattern as long as its operand.
+// Returns a case's inputs as its checks use them, each pattern as long as its operand.
 Patterns exact_patterns(const kernels::KernelCase& one, std::uint64_t seed);
-// For operands that would take long to draw: numbers of the same kinds, the same every 2^18 elements; inputs that
-// follow from others do not.
+// For operands that would take long to draw: numbers of the same kinds that repeat every 2^18 elements; inputs that
+// follow from others are not derived.
 Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed);
 
 class OperandSets {
  public:
-  // As many sets as touch `least_bytes` together, and one at least, all with the same content; uses the arena until it
-  // goes. But a table of which a set touches the rows that its integers name is there once, and the integers of each
-  // set name other rows: sets with tables of their own would fill the machine before the rows are past its caches.
+  // Makes as many sets as together touch `least_bytes`, at least one, all with the same content; uses the arena during
+  // its lifetime. Exception: if a set touches only those rows of a table that its integers name, there is one table,
+  // and the integers of each set name other rows: sets with their own tables would fill the machine before the touched
+  // rows exceed its caches.
   OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes);
 
   std::size_t number() const { return number_; }
-  // The operands for the next call, in the case's order. Neighbours in time are far apart in memory, so that nothing
-  // fetches a set ahead of its call.
+  // Returns the operands for the next call, in the case's order. Consecutive sets are far apart in memory, so that
+  // nothing is prefetched for the next call.
   std::span<void* const> next();
 
  private:
   struct Slot {
     std::size_t offset;      // in the shared part, or in a set
-    bool is_shared = false;  // among all sets
+    bool is_shared = false;  // by all sets
   };
   void place_operands(const kernels::KernelCase& one);
   void fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& one, const Patterns& patterns);
@@ -62,7 +63,7 @@ class OperandSets {
   std::size_t shared_bytes_ = 0;
   std::size_t set_bytes_ = 0;
   std::size_t number_ = 1;
-  std::size_t step_ = 1;  // from set to set; has no divisor in common with the number of sets
+  std::size_t step_ = 1;  // distance from set to set; has no divisor in common with the number of sets
   std::size_t present_ = 0;
   std::byte* memory_ = nullptr;
   std::vector<void*> pointers_;

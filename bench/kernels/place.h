@@ -1,4 +1,4 @@
-// Where kernels are timed: the CPU with a pool of bound threads, or a CUDA device, each with its own clock.
+// Where kernels are timed: on the CPU with a pool of pinned threads, or on a CUDA device, each with its own clock.
 #pragma once
 
 #include <chrono>
@@ -12,18 +12,18 @@
 
 namespace lockstep::kernel_bench {
 
-// To be used by one thread, which is the one that made it; the device outlives it.
+// For one thread at a time: the one that made it. The device must outlive it.
 class Place {
  public:
   virtual ~Place() = default;
   virtual const kernels::Context& context() const = 0;
-  virtual void wait() = 0;  // until all work is done
-  // The time of so many calls, one after the other.
+  virtual void wait() = 0;  // waits until all work is done
+  // Returns the time of this many calls, one after the other.
   virtual double us_of(std::int64_t calls, const std::function<void()>& call) = 0;
-  virtual std::vector<int> cores() = 0;  // on which each thread runs right now; none on a GPU
+  virtual std::vector<int> cores() = 0;  // cores that run the threads right now; empty on a GPU
 };
 
-// `first_core`: of the usable ones; the threads are bound to it and those behind it.
+// The threads are pinned to the usable core `first_core` and the ones after it.
 std::unique_ptr<Place> make_cpu_place(int threads, int first_core = 0);
 
 // `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed. `attention`: a

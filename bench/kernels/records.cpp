@@ -27,7 +27,7 @@ std::vector<core::OperandRecord> operand_records(const kernels::KernelCase& one)
   return records;
 }
 
-// The samples of the last `repetitions` trials, and the mean of their calls.
+// Adds the samples of the last `repetitions` trials, and the mean of their calls.
 void add_times(core::KernelRecord& record, const std::vector<Trial>& trials, std::size_t repetitions) {
   double total_us = 0;
   for (std::size_t t = trials.size() - std::min(repetitions, trials.size()); t < trials.size(); ++t) {
@@ -112,8 +112,8 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
 
 namespace {
 
-// Debian builds Google Benchmark without NDEBUG, and it warns of itself. Our times are taken by our own clock between
-// calls into it (docs/method.md), so that the warning is replaced by what is so.
+// Debian builds Google Benchmark without NDEBUG, and it warns about itself. Our times are taken by our own clock
+// between calls into it (docs/method.md), so this text replaces the warning.
 std::string without_library_warning(const std::string& context) {
   std::string kept;
   std::istringstream lines(context);
@@ -164,7 +164,7 @@ void Reporter::ReportRuns(const std::vector<Run>& runs) {
   for (const Run& run : runs) {
     if (!is_to_be_shown(run)) continue;
     named.push_back(run);
-    named.back().run_name.time_type.clear();  // "/manual_time" and "/min_time:..." say nothing here
+    named.back().run_name.time_type.clear();  // "/manual_time" and "/min_time:..." mean nothing here
     named.back().run_name.min_time.clear();
   }
   if (!named.empty()) shown_->ReportRuns(named);

@@ -12,19 +12,19 @@
 
 namespace lockstep::kernel_bench {
 
-std::vector<core::CudaDeviceInfo> bench_gpus(const Bench& bench);  // that it runs on: the first, or none
+std::vector<core::CudaDeviceInfo> bench_gpus(const Bench& bench);  // that it uses: the first one, or none
 core::RunRecord run_record(const Bench& bench);
 core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceiling);
-// The record of an instance, with the samples of its last `repetitions` trials put together.
+// Makes the record of an instance from the samples of its last `repetitions` trials.
 core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
                                  std::size_t repetitions);
 
-// ---- Google Benchmark's own table, JSON or CSV on the terminal, and word of each benchmark as soon as it has ended.
+// ---- Prints Google Benchmark's own table, JSON or CSV, and reports each benchmark as soon as it has ended.
 
-// Called once a benchmark, when all its repetitions are done. False: it is not to be shown.
+// Called once per benchmark, when all its repetitions are done. Returns whether its row is shown.
 using Ended = std::function<bool(const std::string& name, std::size_t repetitions)>;
 
-// Runs what is registered and --benchmark_filter chooses.
+// Runs the registered benchmarks that --benchmark_filter chooses.
 void run_benchmarks(Ended ended);
 
 }  // namespace lockstep::kernel_bench

@@ -16,7 +16,8 @@ const Ceiling* find(const Ceilings& ceilings, const Setting& setting, CeilingKin
   return found == ceilings.end() ? nullptr : &*found;
 }
 
-// The measured stream whose share of writes is nearest: none of a read's bytes, 1/3 of a triad's, 1/2 of a copy's.
+// Returns the measured stream with the nearest share of writes: none of a read's bytes, 1/3 of a triad's, 1/2 of a
+// copy's.
 CeilingKind stream_like(double written_share) {
   if (written_share < 1.0 / 6) return CeilingKind::read;
   return written_share < 5.0 / 12 ? CeilingKind::triad : CeilingKind::copy;
@@ -32,7 +33,7 @@ std::optional<double> memory_us(const Work& work, const Setting& setting, const 
   return work.bytes / ceiling->value() / 1e3;
 }
 
-// The fastest that this dtype, or f32 in its place, was seen to be.
+// Time at the peak rate measured for this dtype or, if there is none, for f32.
 std::optional<double> compute_us(const Work& work, const Setting& setting, const Ceilings& ceilings) {
   double gflops = 0;
   for (core::DType dtype : {work.dtype, core::DType::f32}) {

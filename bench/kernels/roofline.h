@@ -1,4 +1,5 @@
-// The least time that a kernel could take, by the ceilings of the machine: docs/metrics.md, "Share of the roofline".
+// The minimum time that a kernel could take, given the ceilings of the machine: docs/metrics.md, "Share of the
+// roofline".
 #pragma once
 
 #include <optional>
@@ -10,12 +11,12 @@
 
 namespace lockstep::kernel_bench {
 
-// A kernel's work, as far as ceilings are concerned.
+// A kernel's work, as far as the ceilings need it.
 struct Work {
   double flops = 0;
-  double bytes = 0;            // declared
+  double bytes = 0;            // declared bytes
   double footprint_bytes = 0;  // of all operands, once each, as far as they are touched
-  double written_share = 0;    // of the bytes that are read and written
+  double written_share = 0;    // share of the transferred bytes that is written
   core::DType dtype = core::DType::f32;
 };
 Work work_of(const kernels::KernelCase& one);
@@ -30,10 +31,10 @@ struct Setting {
   std::string device = "cpu";
   int threads = 1;
   Cache cache = Cache::warm;
-  int copies = 1;  // that run at the same time, each with so many threads; on the CPU
+  int copies = 1;  // copies that run at the same time, each with this many threads; on the CPU
 };
 
-// The ceiling that allows the least speed; nothing if none was measured for the setting.
+// Returns the ceiling that gives the longest time; nullopt if none was measured for the setting.
 std::optional<Bound> bound_of(const Work& work, const Setting& setting, const Ceilings& ceilings,
                               const core::Caches& caches);
 

@@ -51,7 +51,7 @@ std::optional<KernelCase> case_of_call(const workload::KernelCall& call, const w
 std::vector<KernelCase> cases_of_step(const workload::Model& model, const workload::Layout& layout) {
   std::vector<KernelCase> cases;
   std::set<std::string> names;
-  // Pricing a step asks for the price of each of its kernels.
+  // Pricing a step asks for the price of each of its kernels, which are collected here.
   const auto take = [&](const workload::KernelCall& call) -> std::int64_t {
     std::optional<KernelCase> one = case_of_call(call, model, layout);
     if (one && names.insert(one->name()).second) cases.push_back(std::move(*one));

@@ -1,4 +1,4 @@
-// The kernels of a training step as cases, at the step's shapes and in its dtypes.
+// The kernels of a training step as cases, with the step's shapes and dtypes.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,9 @@
 
 namespace lockstep::kernel_bench {
 
-// Each once, in the order of a step: those of the stages' layers, embedding and head, and the optimizer's. What other
-// frameworks launch and this library has no kernel for is left out. The model can be laid out so (misfit_of()).
+// Each kernel once, in the order of a step: those of the stages' layers, embedding and head, and the optimizer's. Work
+// that other frameworks launch but this library has no kernel for is left out. The layout must fit the model
+// (misfit_of()).
 std::vector<kernels::KernelCase> cases_of_step(const workload::Model& model, const workload::Layout& layout);
 
 }  // namespace lockstep::kernel_bench

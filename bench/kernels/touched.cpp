@@ -7,7 +7,7 @@
 namespace lockstep::kernel_bench {
 
 double most_touched_bytes(const kernels::KernelCase& one) {
-  std::vector<std::pair<double, int>> operands;  // size, how often it is passed over
+  std::vector<std::pair<double, int>> operands;  // size, number of passes over it
   int passes = 0;
   for (const kernels::CaseOperand& operand : one.operands) {
     operands.emplace_back(static_cast<double>(operand.bytes()), operand.access == kernels::Access::update ? 2 : 1);

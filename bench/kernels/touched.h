@@ -5,18 +5,18 @@
 
 namespace lockstep::kernel_bench {
 
-// Where a kernel declares less than its operands hold, it touches a part of the largest of them: the rows of a table
-// that tokens name, or a third of each row of a fused query-key-value activation. This many bytes of each operand at
-// most, so that their sum is what is declared.
+// If a kernel declares fewer bytes than its operands have, it touches only a part of the largest of them: the rows of a
+// table that tokens name, or a third of each row of a fused query-key-value activation. Returns the maximum number of
+// bytes touched per operand, such that their sum is the declared number.
 double most_touched_bytes(const kernels::KernelCase& one);
 
-// The bytes of all operands, once each, as far as they are touched.
+// Bytes of all operands, once each, as far as they are touched.
 double footprint_bytes(const kernels::KernelCase& one);
 
-// Whether an operand's elements are integers that name rows of another operand.
+// True if an operand's elements are integers that name rows of another operand.
 bool names_rows(const kernels::Draw& draw);
-// Whether integers of the case say which rows of its largest operand are touched, so that other integers lead to
-// others.
+// True if integers of the case determine which rows of its largest operand are touched, so that other integers touch
+// other rows.
 bool names_rows(const kernels::KernelCase& one);
 
 }  // namespace lockstep::kernel_bench

@@ -8,7 +8,7 @@ namespace lockstep::kernel_bench {
 
 bool is_checkable(const kernels::KernelCase& one) {
   constexpr double kMostFlops = 1e9;
-  constexpr std::int64_t kMostElems = 10'000'000;  // each is drawn, rounded, compared
+  constexpr std::int64_t kMostElems = 10'000'000;  // each is drawn, rounded and compared
   std::int64_t elems = 0;
   for (const kernels::CaseOperand& operand : one.operands) elems += operand.elems;
   return one.cost.flops <= kMostFlops && elems <= kMostElems;
@@ -30,7 +30,7 @@ void Workbench::prepare(Instance& instance) {
     return;
   }
   if (instance.setting.copies > 1) {
-    place_.reset();  // its pool binds this thread, and new threads may only run where the one may that starts them
+    place_.reset();  // its pool pins this thread, and a new thread may only run where the thread that starts it may
     neighbours_ =
         std::make_unique<Neighbours>(*instance.one, patterns_, instance.setting,
                                      instance.setting.cache == Cache::cold ? options_.cold_bytes : 0, options_.gemm);
@@ -45,7 +45,7 @@ void Workbench::prepare(Instance& instance) {
 void Workbench::enter_place(const Instance& instance) {
   const Setting& wanted = instance.setting;
   if (place_ && place_setting_.threads == wanted.threads && place_timing_ == instance.timing) return;
-  place_.reset();  // first, as a pool binds the thread that makes the next one
+  place_.reset();  // first, because a pool pins the thread that makes the next one
   place_ = wanted.device == "cpu" ? make_cpu_place(wanted.threads)
                                   : make_cuda_place(*device_, instance.timing, options_.attention);
   if (!options_.gemm.empty()) kernels::choose_gemms_by_rule(place_->context(), options_.gemm);
@@ -62,8 +62,8 @@ void Workbench::take_case(const kernels::KernelCase& one) {
     case_errors_ = kernels::result_errors(one, options_.seed, runner);
     while (!case_errors_.empty() && case_errors_.back() == '\n') case_errors_.pop_back();
   }
-  // Operands that nobody checks need not be drawn whole, which takes 0.2 s of a case with 16 MB; unless an input
-  // follows from others.
+  // Operands that are not checked need not be drawn completely, which takes 0.2 s for a case with 16 MB, unless an
+  // input follows from others.
   const bool exact = is_checkable(one) && (options_.check || one.derive);
   patterns_ = exact ? exact_patterns(one, options_.seed) : short_patterns(one, options_.seed);
   case_ = &one;

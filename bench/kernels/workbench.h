@@ -1,4 +1,4 @@
-// Runs instances one after the other, and keeps what the next one can use again: threads, memory, inputs, checks.
+// Runs instances one after the other and reuses threads, memory, inputs and checks.
 #pragma once
 
 #include <memory>
@@ -16,24 +16,25 @@ struct WorkbenchOptions {
   std::string device = "cpu";
   std::uint64_t seed = 1;
   bool check = true;
-  double cold_bytes = 0;  // of operands that cold calls rotate through
-  std::string gemm;       // BenchFlags::gemm
-  std::string attention;  // BenchFlags::attention
+  double cold_bytes = 0;  // size of the operands through which cold calls rotate
+  std::string gemm;       // as BenchFlags::gemm
+  std::string attention;  // as BenchFlags::attention
   std::chrono::seconds timeout{60};
 };
 
-// Whether a reference in f64 is done with in about a second.
+// Returns whether a reference in f64 takes at most about a second.
 bool is_checkable(const kernels::KernelCase& one);
 
 class Workbench {
  public:
   explicit Workbench(const WorkbenchOptions& options);
 
-  // Makes the instance ready: inputs, operands, and a check of the case's result if there was none yet. Calls it once.
+  // Makes the instance ready: inputs, operands, and a check of the case's result if it has not been checked yet. Calls
+  // it once.
   void prepare(Instance& instance);
-  // The mean time of so many calls of what was prepared.
+  // Returns the mean time of this many calls of the prepared instance.
   double us_of_call(std::int64_t calls);
-  void end(Instance& instance);  // notes on which cores and by which code it ran
+  void end(Instance& instance);  // records the cores and the implementation on which it ran
 
  private:
   void enter_place(const Instance& instance);

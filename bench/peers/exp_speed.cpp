@@ -1,24 +1,24 @@
-// Our exp of f32 vectors against libmvec's (glibc), in turn over one array in the first-level cache; AVX-512, one
-// thread. The vector's code is a header of ours, compiled for this machine. Prints
-// exp,name,calls,median_us,mean_us,min_us, a call being 4096 elements.
+// Compares our exp of f32 vectors with that of libmvec (glibc), alternating over one array in the L1 cache; AVX-512,
+// one thread. The vector code is a header of ours, compiled for this machine. Prints
+// exp,name,calls,median_us,mean_us,min_us, where a call processes 4096 elements.
 #include <immintrin.h>
 
 #include "bench/peers/peer_timing.h"
 #include "kernels/base/vector_math-inl.h"
 
-extern "C" __m512 _ZGVeN16v_expf(__m512);  // libmvec's, by the vector ABI's name
+extern "C" __m512 _ZGVeN16v_expf(__m512);  // libmvec's name by the vector ABI
 
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-static_assert(lockstep::kernels::HWY_NAMESPACE::kIsAvx512);  // what is compared is the code for this machine
+static_assert(lockstep::kernels::HWY_NAMESPACE::kIsAvx512);  // the comparison is valid only for this machine's code
 using lockstep::kernels::HWY_NAMESPACE::exp_f32;
 using lockstep::kernels::HWY_NAMESPACE::F32;
 
 constexpr std::size_t kElems = 4096;
 constexpr int kPassesACall = 16;
 
-// Functions of their own, as in a kernel: inlined into main(), which runs once, constants are not kept in registers.
+// Separate functions, as in a kernel: inlined into main(), which runs once, constants would not stay in registers.
 [[gnu::noinline]] void ours(const float* x, float* y) {
   const std::size_t lanes = hn::Lanes(F32());
   for (std::size_t i = 0; i < kElems; i += lanes) hn::Store(exp_f32(hn::Load(F32(), x + i)), F32(), y + i);
@@ -32,7 +32,7 @@ double us_of(void (*function)(const float*, float*), const float* x, float* y) {
   const auto before = std::chrono::steady_clock::now();
   for (int pass = 0; pass < kPassesACall; ++pass) {
     function(x, y);
-    asm volatile("" : : "r"(y) : "memory");  // every pass is done
+    asm volatile("" : : "r"(y) : "memory");  // forces every pass to be done
   }
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count() / kPassesACall;
 }

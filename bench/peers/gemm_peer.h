@@ -1,5 +1,5 @@
-// What GEMM peers share: shapes by the names of our cases, operands that rotate past the caches, timing.
-//   X_gemm COLD_BYTES MILLISECONDS NAME...       NAME as gemm_fwd/f32/N1024_C256_O768/cold
+// Code that GEMM peers share: shapes by the names of our cases, operands that rotate beyond the caches, timing.
+//   X_gemm COLD_BYTES MILLISECONDS NAME...       NAME is, for example, gemm_fwd/f32/N1024_C256_O768/cold
 // Prints label,name,calls,median_us,mean_us,min_us.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Product {
   std::size_t m = 0, n = 0, k = 0;
   bool transpose_a = false;  // a is [k, m]
   bool transpose_b = false;  // b is [n, k]
-  bool accumulate = false;   // c is f32 then
+  bool accumulate = false;   // c is then f32
 
   std::size_t a_bytes() const { return m * k * (bf16 ? 2 : 4); }
   std::size_t b_bytes() const { return k * n * (bf16 ? 2 : 4); }
@@ -55,8 +55,8 @@ inline Product parse_product(const std::string& name) {
   return product;
 }
 
-// Sets of operands that exceed `cold_bytes` together, in huge pages, filled with small numbers (0x3c3c is 0.01 in
-// both).
+// Sets of operands that together exceed `cold_bytes`, in huge pages, filled with small numbers (0x3c3c is about 0.01 as
+// bf16 and as the upper half of an f32).
 class OperandSets {
  public:
   OperandSets(const Product& product, std::size_t cold_bytes)
@@ -86,7 +86,7 @@ class OperandSets {
 
 using Multiply = std::function<void(const Operands&)>;
 
-// `prepare` makes a product ready to run, or gives nothing if the library has none of that dtype.
+// `prepare` makes a product ready to run, or returns nothing if the library does not support its dtype.
 inline int gemm_peer(int argc, char** argv, const char* label, const std::function<Multiply(const Product&)>& prepare) {
   if (argc < 4) {
     std::fprintf(stderr, "usage: %s COLD_BYTES MILLISECONDS NAME...\n", argv[0]);

@@ -1,5 +1,5 @@
-// Gloo's all-reduce of floats over TCP, timed: gloo_all_reduce ALGORITHM RANK RANKS FOLDER INTERFACE SIZES CALLS
-// One process a rank; they find each other by files in FOLDER, which must be empty. Gloo's algorithms work in place.
+// Times Gloo's all-reduce of floats over TCP: gloo_all_reduce ALGORITHM RANK RANKS FOLDER INTERFACE SIZES CALLS. One
+// process per rank; they find each other by files in FOLDER, which must be empty. Gloo's algorithms work in place.
 // Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
 #include <gloo/algorithm.h>
 #include <gloo/allreduce_bcube.h>
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
     }
     const Peer peer{[&] { barrier.run(); },
                     [&](int i) {
-                      // Not timed apart: a copy makes it out of place, as the others are.
+                      // Not timed separately: the copy makes it out of place, like the other peers.
                       std::memcpy(slots.output(i), slots.input(i), slots.elems() * sizeof(float));
                       calls_of_a_batch[static_cast<std::size_t>(i)]->run();
                     },

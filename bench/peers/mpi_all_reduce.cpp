@@ -1,5 +1,5 @@
-// MPI_Allreduce of floats, timed: mpi_all_reduce LABEL SIZES CALLS. Which algorithm runs is told to the MPI from
-// outside. Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
+// Times MPI_Allreduce of floats: mpi_all_reduce LABEL SIZES CALLS. The algorithm is chosen from outside, by the MPI
+// library's own settings. Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
 #include <mpi.h>
 
 #include "bench/peers/peer_timing.h"

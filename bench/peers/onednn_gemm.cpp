@@ -1,4 +1,4 @@
-// oneDNN's products in f32 and bf16 on plain row-major operands, as its matmul primitive.
+// Products of oneDNN's matmul primitive in f32 and bf16 on plain row-major operands.
 #include <dnnl.hpp>
 
 #include "bench/peers/gemm_peer.h"
@@ -19,7 +19,7 @@ memory::desc matrix(std::size_t rows, std::size_t columns, bool transposed, bool
           transposed ? memory::dims{1, r} : memory::dims{c, 1}};
 }
 
-// Only where the CPU has the instructions that oneDNN wants for it.
+// True only if the CPU has the instructions that oneDNN needs for bf16.
 bool multiplies_bf16(const dnnl::engine& engine) {
   const memory::desc square = matrix(32, 32, false, true);
   try {

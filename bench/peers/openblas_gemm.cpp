@@ -1,4 +1,4 @@
-// OpenBLAS' f32 products. Set OPENBLAS_CORETYPE, as version 0.3.21 does not know processors that are newer than it.
+// OpenBLAS' f32 products. Set OPENBLAS_CORETYPE: version 0.3.21 does not know newer processors.
 #include <cblas.h>
 
 #include "bench/peers/gemm_peer.h"

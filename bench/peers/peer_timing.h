@@ -1,6 +1,6 @@
-// How peers are timed: as the sweeps time Lockstep (bench/sweep/trial.h). A batch of calls that fits into 1 MiB, each
-// with buffers of its own that were written just before, runs between two barriers; every call is timed by itself, and
-// counts as long as on its slowest rank. Standard library only: peers are built by their own compilers.
+// Times peers like the sweeps time Lockstep (bench/sweep/trial.h). A batch of calls that fits into 1 MiB, each with its
+// own buffers that were written just before, runs between two barriers; every call is timed, and its time is that of
+// its slowest rank. Standard library only: peers are built by their own compilers.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@ inline std::vector<std::size_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-// The calls of a peer. `slowest` turns each rank's times into the slowest rank's, on every rank.
+// The calls of a peer. `slowest` replaces each rank's times by the slowest rank's, on every rank.
 struct Peer {
   std::function<void()> barrier;
   std::function<void(int slot)> call;
   std::function<void(std::vector<double>&)> slowest;
 };
 
-// Buffers of the calls of a batch; out of place.
+// Buffers of the calls of a batch; input and output are separate.
 class Slots {
  public:
   explicit Slots(std::size_t bytes) : elems_(std::max<std::size_t>(bytes / sizeof(float), 1)) {
@@ -50,7 +50,7 @@ class Slots {
       std::fill(input(i), input(i) + elems_, value);
     }
   }
-  // Elements of the outputs that are not `value`.
+  // Returns the number of output elements that differ from `value`.
   std::size_t count_wrong(int calls, float value) {
     std::size_t wrong = 0;
     for (int i = 0; i < calls; ++i) {
@@ -65,7 +65,7 @@ class Slots {
   std::vector<float> memory_;
 };
 
-// The time of each call, us. Ends the program if a result is wrong.
+// Returns the time of each call in us. Ends the program if a result is wrong.
 inline std::vector<double> time_calls(Slots& slots, const Peer& peer, int rank, int ranks, int calls, int warm_up) {
   using Clock = std::chrono::steady_clock;
   const float input = static_cast<float>(rank + 1);
@@ -93,14 +93,14 @@ inline std::vector<double> time_calls(Slots& slots, const Peer& peer, int rank, 
   return times;
 }
 
-// Fewer calls of what takes long.
+// Reduces the number of calls for large sizes.
 inline int calls_for(std::size_t bytes, int calls) {
   if (bytes >= std::size_t{16} << 20) return std::max(calls / 8, 3);
   if (bytes >= std::size_t{1} << 20) return std::max(calls / 2, 5);
   return calls;
 }
 
-// calls,median_us,mean_us,min_us
+// Prints calls,median_us,mean_us,min_us.
 inline void print_times(std::vector<double> times) {
   double sum = 0;
   for (double time : times) sum += time;
@@ -116,7 +116,7 @@ inline void print_row(const std::string& label, int ranks, std::size_t bytes, co
   print_times(times);
 }
 
-// A kernel's case in place of ranks and bytes.
+// Prints a row for a kernel's case: its name takes the place of ranks and bytes.
 inline void print_kernel_row(const std::string& label, const std::string& name, const std::vector<double>& times) {
   std::printf("%s,%s,", label.c_str(), name.c_str());
   print_times(times);

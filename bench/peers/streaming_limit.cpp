@@ -1,8 +1,8 @@
-// The fastest that plain loops move what a kernel moves: for each stream of a kernel an array of the same size, read,
-// written, or read and written in place, in steps that keep pace with each other, with next to no arithmetic.
+// The fastest that plain loops move the data of a kernel: one array for each of the kernel's streams, of the same size,
+// that is read, written, or read and written in place, all at the same relative speed, with almost no arithmetic.
 //   streaming_limit THREADS COLD_BYTES MILLISECONDS NAME=STREAM+STREAM... ...      STREAM: r|w|u and bytes, as r4096
-// Each call goes to the next of as many sets of arrays as exceed COLD_BYTES together (0: one set). Timed with plain and
-// with streaming stores, in turn; the faster counts. Prints name,calls,median_us,mean_us,min_us.
+// Each call uses the next of several sets of arrays that together exceed COLD_BYTES (0: one set). Calls alternate
+// between ordinary and streaming stores; the faster kind counts. Prints name,calls,median_us,mean_us,min_us.
 #include <immintrin.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ namespace {
 
 typedef float Vector __attribute__((vector_size(64)));  // a cache line
 constexpr std::size_t kLine = sizeof(Vector);
-constexpr std::size_t kLinesAStep = 32;  // of the largest stream
+constexpr std::size_t kLinesAStep = 32;  // lines of the largest stream per step
 
 enum class Kind : char { read = 'r', write = 'w', update = 'u' };
 
@@ -37,7 +37,7 @@ struct Loop {
   std::size_t set_bytes = 0;
 };
 
-// "adamw=r4096+u4096"
+// Parses "adamw=r4096+u4096".
 Loop parse_loop(const std::string& text) {
   Loop loop;
   const std::size_t equals = text.find('=');
@@ -51,7 +51,8 @@ Loop parse_loop(const std::string& text) {
   loop.steps = std::max<std::size_t>(largest / (kLinesAStep * kLine), 1);
   for (Stream& stream : loop.streams) {
     stream.lines_a_step = std::max<std::size_t>(stream.bytes / loop.steps / kLine, 1);
-    loop.set_bytes += (loop.steps * stream.lines_a_step + 5) * kLine;  // a gap, as arrays of equal alignment collide
+    loop.set_bytes += (loop.steps * stream.lines_a_step + 5) *
+                      kLine;  // a gap, because arrays with equal alignment collide in the caches
   }
   return loop;
 }
@@ -106,7 +107,8 @@ void bind_to_core(int core) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// Memory of all sets, in huge pages as ours, written once. Their number is odd, as every second call has other stores.
+// Memory of all sets, in huge pages like ours, written once. The number of sets is odd, because the kind of stores
+// alternates.
 class Sets {
  public:
   Sets(const Loop& loop, std::size_t cold_bytes)
@@ -132,7 +134,7 @@ struct Times {
   std::vector<double> past_caches_us;
 };
 
-// Calls in turn, until the time is over and there are five of each.
+// Calls alternate until the time is over and there are five of each kind.
 Times time_loop(const Loop& loop, const Sets& sets, int threads, double milliseconds) {
   using Clock = std::chrono::steady_clock;
   Times times;

@@ -1,7 +1,8 @@
-// The least time of a two-shot all-reduce on this machine, with the least traffic that there is when each rank has
-// buffers of its own: every element is read from p inputs, summed, and written to p outputs. Plain loops on
-// free-running threads: nothing waits within a call.        two_shot_limit RANKS THREADS SIZES CALLS Each size is timed
-// with plain stores and with stores past the caches; the faster counts. Prints
+// The minimum time of a two-shot all-reduce on this machine, with the least possible traffic if each rank has its own
+// buffers: every element is read from p inputs, summed, and written to p outputs. Plain loops on free-running threads:
+// nothing waits within a call.
+//   two_shot_limit RANKS THREADS SIZES CALLS
+// Each size is timed with ordinary and with non-temporal stores; the faster kind counts. Prints
 // label,ranks,bytes,calls,median_us,mean_us,min_us.
 #include <immintrin.h>
 
@@ -18,7 +19,7 @@ namespace {
 typedef float Vector __attribute__((vector_size(16)));
 constexpr std::size_t kLanes = sizeof(Vector) / sizeof(float);
 
-// A rank's buffers are pages of its own.
+// Each rank's buffers are on separate pages.
 struct Buffers {
   explicit Buffers(std::size_t vectors) : input(new Vector[vectors]), output(new Vector[vectors]) {}
   std::unique_ptr<Vector[]> input;

@@ -31,7 +31,7 @@ bool close(const CaseOperand& operand, double got, double wanted, double largest
   return std::fabs(got - wanted) <= allowed_error(operand, wanted, largest);
 }
 
-// The first few elements of an operand that are wrong.
+// Describes the first few wrong elements of an operand.
 std::string operand_errors(const CaseOperand& operand, const std::vector<double>& got,
                            const std::vector<double>& wanted) {
   constexpr int kMostShown = 3;
@@ -184,7 +184,8 @@ std::string cpu_errors(const KernelCase& one, std::uint64_t seed) {
   ThreadPool pool1(1);
   ThreadPool pool2(2);
   ThreadPool pool3(3);
-  for (ThreadPool* pool : {&pool2, &pool3}) pool->kept<Caches>() = Caches::of_bytes(100);  // outgrown by most operands
+  for (ThreadPool* pool : {&pool2, &pool3})
+    pool->kept<Caches>() = Caches::of_bytes(100);  // most operands are larger than this
   const std::array contexts{Context(pool1), Context(pool2), Context(pool3)};
   std::vector<CaseRunner> runners;
   for (const Context& context : contexts) runners.push_back({*device, context});

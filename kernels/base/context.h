@@ -1,4 +1,4 @@
-// Where a kernel runs: the one seam between callers, who are the same on every device, and the implementations.
+// Where a kernel runs: the seam between callers, which are the same on every device, and the implementations.
 #pragma once
 
 #include "core/error.h"
@@ -9,7 +9,7 @@ namespace lockstep::kernels {
 
 class CudaContext;  // cuda_context.h: a stream, cuBLASLt, and a workspace
 
-// Refers to either; owns nothing. To be used by one thread at a time.
+// Refers to a thread pool or a CUDA context; owns nothing. For one thread at a time.
 class Context {
  public:
   explicit Context(ThreadPool& pool) : pool_(&pool) {}
@@ -23,8 +23,8 @@ class Context {
   CudaContext* cuda_ = nullptr;
 };
 
-// Checks the arguments and runs the kernel they name: done when it returns on the CPU, queued on the stream on CUDA.
-// Throws a usage Error that names the argument that is wrong; on CUDA an Error with the call that failed.
+// Checks the arguments and runs the kernel they name: complete on return on the CPU, queued on the stream on CUDA.
+// Throws a usage Error that names the wrong argument; on CUDA, an Error with the call that failed.
 template <class Args>
 void run(const Args& args, const Context& where) {
   check(args);

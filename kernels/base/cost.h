@@ -1,4 +1,4 @@
-// The declared cost of a kernel, whatever machine runs it: the least that any implementation must do.
+// The declared cost of a kernel on any machine: the minimum work of any implementation.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace lockstep::kernels {
 
 // FLOPs: additions, subtractions, multiplications and divisions of floating point numbers, and one for each exp, log,
-// tanh and square root, as the reference does them (a fused multiply-add is two). Comparisons, conversions and integer
-// work are not counted.
+// tanh and square root, as the reference computes them (a fused multiply-add counts as two). Comparisons, conversions
+// and integer operations do not count.
 struct Cost {
   double flops = 0;
-  double bytes = 0;  // between memory and the caches, if nothing is in a cache at the start: each operand read, written
+  double bytes = 0;          // between memory and caches if all caches are cold: each operand read or written once
   std::string bytes_reason;  // why bytes differ from the operands' sizes; empty if they do not
 };
 
-// Reads plus writes of every operand, once each.
+// Returns reads plus writes of every operand, once each.
 template <class Args>
 double operand_bytes(const Args& args) {
   double bytes = 0;

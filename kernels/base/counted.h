@@ -1,5 +1,5 @@
-// A number that counts the floating point operations that made it. References run on it to show that declared FLOPs are
-// true; see cost.h for what counts.
+// A number that counts the floating point operations that made it. References run on it to show that the declared FLOPs
+// are correct; see cost.h for what counts.
 #pragma once
 
 #include <cmath>
@@ -35,7 +35,7 @@ class Counted {
   friend Counted round(Counted x) { return {std::nearbyint(x.value_), x.counter_}; }
 
  private:
-  // An operation on constants alone belongs to no counter and is free, as a compiler does it once.
+  // An operation on constants alone belongs to no counter and is free, because a compiler computes it once.
   static Counted made(double value, const Counted& a, const Counted& b) {
     std::int64_t* const counter = a.counter_ != nullptr ? a.counter_ : b.counter_;
     if (counter != nullptr) ++*counter;

@@ -1,5 +1,5 @@
-// Functions that are one instruction of the special function units. Results below 2^-126 are 0; infinities and NaN are
-// as they should be. CUDA's exp2f and division take several instructions more, to have subnormal results too.
+// Functions that are one instruction of the special function units. Results below 2^-126 become 0; infinities and NaN
+// are handled correctly. CUDA's exp2f and division take several more instructions to support subnormal results.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// Sums over rows, column by column, in two kernels: the blocks of a first one have written a part each; this is the
-// second, which adds the parts.
+// Second kernel of sums over rows, column by column: the blocks of a first kernel have each written a partial sum; this
+// one adds the partial sums.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace lockstep::kernels {
 
 struct ColumnParts {
-  const float* parts;  // [num_parts][stride], of which the first columns are added to outs[0], the next to outs[1]
+  const float* parts;  // [num_parts][stride]; the first columns are added to outs[0], the next to outs[1]
   std::int64_t num_parts;
   std::int64_t stride;
-  std::int64_t columns;  // of an out
+  std::int64_t columns;  // columns of one output
   float* outs[2];
 };
 
 inline constexpr int kPartsThreads = kMostWarps * kWarpLanes;
 
-// A block takes 32 columns of an out: each of its warps adds some of the parts, and the first warp adds the warps' sums
-// to what is there, in their order.
+// A block computes 32 columns of an output: each of its warps adds some of the parts, and the first warp adds the
+// warps' sums, in the warps' order, to the values already there.
 static __global__ void __launch_bounds__(kPartsThreads) add_column_parts_kernel(ColumnParts args) {
   wait_for_stream();
   __shared__ float of_warps[kMostWarps][kWarpLanes];

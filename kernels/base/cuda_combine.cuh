@@ -1,4 +1,4 @@
-// How elements are combined in CUDA kernels: as kernels/reduce/reduction.h says, for every dtype and operation.
+// Combines elements in CUDA kernels as kernels/reduce/reduction.h defines, for every dtype and operation.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep::kernels {
 
-// The type that sums are made in.
+// The type in which sums are computed.
 template <class T>
 using Wide = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ T narrowed(Wide<T> x) {
   }
 }
 
-// Integers wrap around in their unsigned type.
+// Integers wrap around, computed in their unsigned type.
 template <core::ReduceOp kOp, class W>
 __device__ __forceinline__ W combined(W a, W b) {
   if constexpr (kOp == core::ReduceOp::max) {
@@ -84,7 +84,7 @@ void with_combined_type(core::DType dtype, Visit&& visit) {
   }
 }
 
-// Calls visit(std::integral_constant<ReduceOp, op>); an average is a sum that is divided at its end.
+// Calls visit(std::integral_constant<ReduceOp, op>); an average is a sum that is divided at the end.
 template <class Visit>
 void with_op(core::ReduceOp op, Visit&& visit) {
   using core::ReduceOp;

@@ -28,8 +28,8 @@ struct CudaContext::State {
   core::Stream& stream;
   core::CudaPlace place;
   int num_multiprocessors;
-  std::vector<void*> workspaces = {};  // the last is in use
-  std::size_t workspace_bytes = 0;     // of the last
+  std::vector<void*> workspaces = {};  // the last one is in use
+  std::size_t workspace_bytes = 0;     // size of the last one
   std::map<std::type_index, std::shared_ptr<void>> kept = {};
 
   cudaStream_t native() const { return static_cast<cudaStream_t>(stream.native()); }
@@ -63,7 +63,7 @@ CudaContext::~CudaContext() {
   try {
     for (void* memory : state_->workspaces) state_->device.release(memory);
   } catch (const core::Error&) {
-    // The device failed before; what it holds goes with the process.
+    // The device failed before; its memory is freed with the process.
   }
 }
 

@@ -10,16 +10,16 @@
 
 namespace lockstep::kernels {
 
-// A stream in which a rank's kernels run in order, and device memory for partial results. To be used by one thread at a
-// time, whose current CUDA device is the context's, as it is in the thread that made the device. The device and the
-// stream outlive it.
+// A stream on which a rank's kernels run in order, and device memory for partial results. For one thread at a time,
+// whose current CUDA device must be the context's, as in the thread that made the device. The device and the stream
+// must outlive it.
 //
-// Graphs: once a kernel ran with the same arguments, running it again allocates nothing and waits for nothing, so that
-// it can be captured from the stream: run what is to be captured once, then capture it. A graph may be replayed as
-// long as the context lives, and only in its stream or where nothing else runs that uses the workspace.
+// Graphs: after a kernel has run with the same arguments, running it again neither allocates nor waits, so that it can
+// be captured from the stream: run the work once, then capture it. A graph may be replayed during the context's
+// lifetime, only on its stream or while nothing else uses the workspace.
 class CudaContext {
  public:
-  // `rank` is for the text of errors; -1 where there are no ranks.
+  // `rank` is for the text of errors; -1 if there are no ranks.
   CudaContext(core::Device& device, core::Stream& stream, int rank = -1);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
@@ -28,14 +28,14 @@ class CudaContext {
   core::Device& device() const;
   core::CudaPlace place() const;  // for core::check_cuda
   core::Stream& queue() const;
-  void* stream() const;  // the same, as cudaStream_t
+  void* stream() const;  // the same stream as cudaStream_t
   int num_multiprocessors() const;
-  // 256-byte aligned memory for the time of one run(): a kernel asks once, and its content is lost at the next call.
-  // Growing at least doubles it and keeps the old memory, which graphs may refer to, until the context goes; it throws
-  // Error(cuda) while the stream is captured.
+  // Returns 256-byte aligned memory for the duration of one run(): a kernel calls this once, and the content is lost at
+  // the next call. Growing at least doubles it and keeps the old memory until the context is destroyed, because graphs
+  // may refer to it. Throws Error(cuda) if it would have to grow while the stream is captured.
   void* workspace(std::size_t size_bytes);
-  // State that a kernel family keeps for the life of the context, such as GEMM's choice of algorithms: one object of
-  // each type, made by T(CudaContext&) on first use.
+  // State that a kernel family keeps for the lifetime of the context, such as GEMM's choice of algorithms: one object
+  // of each type, made by T(CudaContext&) on first use.
   template <class T>
   T& kept() {
     std::shared_ptr<void>& slot = kept_slot(typeid(T));
@@ -49,7 +49,7 @@ class CudaContext {
   std::unique_ptr<State> state_;
 };
 
-// Queues a copy between two places of the device's memory.
+// Queues a copy within the device's memory.
 void copy_on_device(CudaContext& cuda, void* to, const void* from, std::size_t size_bytes);
 
 }  // namespace lockstep::kernels

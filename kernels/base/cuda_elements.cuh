@@ -1,4 +1,5 @@
-// Elements of activations in CUDA kernels: their types, and packs of neighbours that are loaded and stored at once.
+// Elements of activations in CUDA kernels: their types, and packs of adjacent elements that are loaded and stored at
+// once.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -37,7 +38,7 @@ __device__ __forceinline__ float to_f32(__half x) {
   return __half2float(x);
 }
 
-// Rounded to nearest even.
+// Rounds to nearest, ties to even.
 template <class T>
 __device__ __forceinline__ T from_f32(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -51,7 +52,7 @@ __device__ __forceinline__ T from_f32(float x) {
   }
 }
 
-// The elements moved by one access.
+// The vector type that one access of this size moves.
 template <int kBytes>
 struct AccessOf;
 template <>
@@ -75,8 +76,8 @@ struct AccessOf<16> {
   using Type = uint4;
 };
 
-// kItems neighbours of an array, in the form in which they lie in memory. Their address is a multiple of their size, or
-// of 16 bytes if they are larger.
+// kItems adjacent elements of an array, in their memory layout. Their address must be a multiple of their size, or of
+// 16 bytes if they are larger.
 template <class T, int kItems>
 struct Pack {
   static constexpr int kBytes = kItems * static_cast<int>(sizeof(T));
@@ -100,8 +101,8 @@ struct Pack {
       reinterpret_cast<Access*>(to)[k] = reinterpret_cast<const Access*>(items)[k];
     }
   }
-  // The same for what is read or written once, and is too large to be found in a cache the next time: the first to make
-  // room for others (ld.global.cs, st.global.cs).
+  // The same for data that is read or written once and is too large to be found in a cache the next time: it is evicted
+  // first (ld.global.cs, st.global.cs).
   __device__ __forceinline__ static Pack load_once(const T* from) {
     Pack pack;
 #pragma unroll
@@ -128,8 +129,8 @@ struct Pack {
   }
 };
 
-// Calls use(first, load(first)) for first = begin, begin + stride, ... below end. A few loads go ahead of the first
-// use: bytes under way hide the latency of memory. The last few are checked one by one, all others together.
+// Calls use(first, load(first)) for first = begin, begin + stride, ... below end. A few loads are issued before the
+// first use: bytes in flight hide the latency of memory. The last few are checked one by one, all others together.
 template <int kAhead, class Index, class Load, class Use>
 __device__ __forceinline__ void for_packs(Index begin, std::type_identity_t<Index> stride,
                                           std::type_identity_t<Index> end, Load&& load, Use&& use) {
@@ -150,8 +151,8 @@ __device__ __forceinline__ void for_packs(Index begin, std::type_identity_t<Inde
   }
 }
 
-// Calls visit(std::integral_constant<int, items>) for the two numbers of elements a thread takes at once: those of an
-// access of 16 bytes of the widest type, or 1. See items_an_access().
+// Calls visit(std::integral_constant<int, items>) for the number of elements that a thread takes at once: as many of
+// the widest type as a 16-byte access holds, or 1. See items_an_access().
 template <int kWide, class Visit>
 void with_items(int items, Visit&& visit) {
   if (items == 1) return visit(std::integral_constant<int, 1>{});

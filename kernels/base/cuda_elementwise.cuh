@@ -1,4 +1,4 @@
-// Kernels whose outputs at i need inputs at i only.
+// Elementwise kernels: outputs at i depend only on inputs at i.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace lockstep::kernels {
 // An operation is a struct of pointers and numbers with
 //   template <int kItems> __device__ Loaded load(std::int64_t first) const         inputs first to first + kItems - 1
 //   template <int kItems> __device__ void store(std::int64_t first, const Loaded&) const
-// A thread loads all inputs of an element before it stores, so that outputs may be inputs.
+// A thread loads all inputs of an element before it stores, so outputs may be inputs.
 template <int kItems, int kAhead, class Operation>
 __global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(Operation operation, std::int64_t count) {
   wait_for_stream();
@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(Operation op
       if (first < whole) operation.template store<kItems>(first, loaded[k]);
     }
   }
-  if constexpr (kItems > 1) {  // the elements after the last pack, fewer than threads
+  if constexpr (kItems > 1) {  // the elements after the last pack, fewer than there are threads
     const std::int64_t last = whole + threadIdx.x;
     if (blockIdx.x == 0 && last < count) operation.template store<1>(last, operation.template load<1>(last));
   }
 }
 
-// `kWidest`: bytes of the widest element; `items` as items_an_access() says.
+// `kWidest`: bytes of the widest element; `items` comes from items_an_access().
 template <std::size_t kWidest, int kAhead = 2, class Operation>
 void run_elementwise(CudaContext& cuda, const char* name, const Operation& operation, std::int64_t count, int items) {
   with_items<static_cast<int>(kAccessBytes / kWidest)>(items, [&](auto constant) {

@@ -5,8 +5,8 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::int64_t kBlocksAMultiprocessor = 32;  // 8 blocks of 256 threads fit at a time: four rounds
-constexpr std::int64_t kPacksAThread = 4;            // of a row, where a block has a row
+constexpr std::int64_t kBlocksAMultiprocessor = 32;  // 8 blocks of 256 threads fit at a time: four waves
+constexpr std::int64_t kPacksAThread = 4;            // packs of a row per thread if a block has a row
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -33,7 +33,7 @@ std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors) {
 }
 
 std::int64_t part_blocks(std::int64_t tiles, int num_multiprocessors) {
-  constexpr std::int64_t kAtATime = 8;  // blocks of 256 threads on a multiprocessor
+  constexpr std::int64_t kAtATime = 8;  // blocks of 256 threads that a multiprocessor runs at a time
   return std::min(tiles, kAtATime * num_multiprocessors);
 }
 

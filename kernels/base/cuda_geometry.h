@@ -1,4 +1,4 @@
-// How work is laid out on a CUDA device: plain arithmetic, the same in every build and tested without a device.
+// Launch geometry of CUDA kernels: plain arithmetic, the same in every build and tested without a device.
 #pragma once
 
 #include <cstddef>
@@ -9,50 +9,53 @@ namespace lockstep::kernels {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr int kBlockThreads = 256;
-inline constexpr std::size_t kAccessBytes = 16;  // the widest that one thread loads or stores at once
+inline constexpr std::size_t kAccessBytes = 16;  // the widest load or store of one thread
 
-// Elements a thread takes at once: as many of the widest type as one access holds, or 1 if an operand or a row is not
-// aligned to that. `row_elems`: what each row of a matrix has; 0 where there are no rows.
+// Returns how many elements a thread takes at once: as many of the widest type as one access holds, or 1 if an operand
+// or a row is not aligned to that. `row_elems`: elements per row of a matrix; 0 without rows.
 int items_an_access(std::size_t widest_bytes, std::int64_t row_elems, std::initializer_list<const void*> operands);
 
-// Blocks for `tiles` of equal work that a block takes with the stride of the grid: enough to fill the device a few
-// times, as blocks end at different times, and no more.
+// Returns the number of blocks for `tiles` of equal work, which blocks take in a grid-stride loop: enough for a few
+// waves, because blocks end at different times, and no more.
 std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors);
 
-// Blocks that each make a part of a sum: as many as run at a time, as one block adds the parts.
+// Returns the number of blocks that each compute a partial sum: as many as run at a time, because one block adds the
+// partial sums.
 std::int64_t part_blocks(std::int64_t tiles, int num_multiprocessors);
 
-// Rows that are read, summed up and read again: a warp a row where a row fits its registers, else a block a row, which
-// keeps what it read in shared memory if that is large enough.
+// Rows that are read, summed up and read again: one warp per row if the row fits its registers, else one block per row,
+// which keeps the row in shared memory if that is large enough.
 inline constexpr std::int64_t kWarpRowElems = 1024;
-inline constexpr int kWarpItems = static_cast<int>(kWarpRowElems) / kWarpLanes;  // a lane
+inline constexpr int kWarpItems = static_cast<int>(kWarpRowElems) / kWarpLanes;  // per lane
 inline constexpr int kWarpsABlock = kBlockThreads / kWarpLanes;
-inline constexpr int kRowThreads = 512;  // the most of a block that has a row: two such fit, one reads, one writes
-inline constexpr int kRowBlocks = 2;     // on a multiprocessor at least, for __launch_bounds__
-inline constexpr std::size_t kStashBytes = std::size_t{224} << 10;  // of the 227 KiB that a block may have on Hopper
+inline constexpr int kRowThreads =
+    512;  // most threads of a block that computes a row: two blocks fit, so that one reads while the other writes
+inline constexpr int kRowBlocks = 2;  // least blocks per multiprocessor, for __launch_bounds__
+inline constexpr std::size_t kStashBytes = std::size_t{224} << 10;  // of the 227 KiB that a block may use on Hopper
 
 struct RowLayout {
   bool warp_a_row;
-  int threads;              // a block
-  std::int64_t blocks;      // which take rows with the stride of the grid
-  std::size_t stash_bytes;  // of dynamic shared memory; 0: rows are read from memory again
+  int threads;              // per block
+  std::int64_t blocks;      // they take rows in a grid-stride loop
+  std::size_t stash_bytes;  // dynamic shared memory; 0: rows are read from memory again
 };
 
-// Threads of a block that has a row of `packs`: so many that each has about `packs_a_thread`.
+// Returns the number of threads for a block whose row has `packs` packs: about `packs_a_thread` for each thread.
 int row_threads(std::int64_t packs, std::int64_t packs_a_thread);
 
-// For kernels that always take a block a row. `stash_bytes_an_elem`: what a block keeps of each element of its row.
+// For kernels that always use one block per row. `stash_bytes_an_elem`: bytes that a block keeps of each element of its
+// row.
 RowLayout block_row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
                            int num_multiprocessors);
 
 RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
                      int num_multiprocessors);
 
-// Sums over rows, column by column: each of `parts` groups of workers adds the rows part, part + parts, ... into one
-// partial sum in the workspace, and a second kernel adds these in their order.
+// Column sums over rows: each of `parts` groups of workers adds the rows part, part + parts, ... into one partial sum
+// in the workspace, and a second kernel adds these in order.
 std::int64_t column_sum_parts(std::int64_t rows, std::int64_t rows_at_once, int num_multiprocessors);
 
-// Offsets into a workspace, each piece aligned for any access.
+// Computes offsets into a workspace, each aligned for any access.
 class WorkspacePlan {
  public:
   std::size_t add(std::size_t size_bytes) {
@@ -67,10 +70,10 @@ class WorkspacePlan {
   std::size_t total_bytes_ = 0;
 };
 
-// Where embedding's backward keeps what in its workspace: offsets in bytes. `counts` and `cursors` are next to each
-// other, and are cleared together; they end where `begins` begins.
+// Workspace layout of embedding's backward: offsets in bytes. `counts` and `cursors` are adjacent and cleared together;
+// they end at `begins`.
 struct EmbeddingWorkspace {
-  std::size_t counts;          // [rows] i32, and so are the others up to segments
+  std::size_t counts;          // [rows] i32, like the others up to `segments`
   std::size_t cursors;         // [2]
   std::size_t begins;          // [rows]
   std::size_t first_segments;  // [rows]
@@ -81,7 +84,7 @@ struct EmbeddingWorkspace {
   std::size_t total_bytes;
 };
 
-// Rows of more than `segment` tokens have segments: at most this many together.
+// Only rows with more than `segment` tokens have segments; this is the upper bound of their total number.
 constexpr std::int64_t most_segments(std::int64_t tokens, std::int64_t segment) {
   return tokens / segment + tokens / (segment + 1);
 }

@@ -73,7 +73,8 @@ TEST(CudaGeometry, WorkspacePiecesAreAlignedAndApart) {
   EXPECT_EQ(plan.total_bytes(), 1024U);
 }
 
-// The worst is rows of segment + 1 tokens, with two segments each; here by all ways to deal tokens to two rows.
+// The worst case is rows of segment + 1 tokens, with two segments each; this test tries all ways to deal tokens to two
+// rows.
 TEST(CudaGeometry, SegmentsOfAnEmbeddingNeverNeedMoreThanTheirBound) {
   constexpr std::int64_t kSegment = 4;
   const auto segments_of = [](std::int64_t count) { return count > kSegment ? (count + kSegment - 1) / kSegment : 0; };

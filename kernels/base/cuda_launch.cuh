@@ -1,4 +1,4 @@
-// Launches with checked results.
+// Kernel launches with checked results.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,14 +15,14 @@ namespace lockstep::kernels {
 struct LaunchShape {
   std::int64_t blocks;
   int threads = kBlockThreads;
-  std::size_t shared_bytes = 0;  // dynamic
+  std::size_t shared_bytes = 0;  // dynamic shared memory
 };
 
 inline LaunchShape shape_of(const RowLayout& layout) {
   return {.blocks = layout.blocks, .threads = layout.threads, .shared_bytes = layout.stash_bytes};
 }
 
-inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be asked for
+inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be requested
 
 inline cudaStream_t stream_of(const CudaContext& cuda) {
   return static_cast<cudaStream_t>(cuda.stream());
@@ -50,7 +50,7 @@ void queue_launch(const CudaContext& cuda, const char* name, LaunchShape shape, 
   core::check_launch(cudaLaunchKernelEx(&config, kernel, args...), name, cuda.place(), cuda.queue());
 }
 
-// Queues kernel(args...) on the context's stream. `name` is what an error says: "gelu_fwd".
+// Queues kernel(args...) on the context's stream. `name` identifies it in errors: "gelu_fwd".
 template <class... Params>
 void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
             const std::type_identity_t<Params>&... args) {
@@ -58,17 +58,17 @@ void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (
 }
 
 // The same for a kernel that calls wait_for_stream() in all threads before it touches memory. With
-// LOCKSTEP_CUDA_EARLY=1 its blocks take places as soon as those of the kernel before have all begun (programmatic
-// dependent launch; CUDA Programming Guide, Programmatic Dependent Launch and Synchronization), so that its launch and
-// its beginning are hidden.
+// LOCKSTEP_CUDA_EARLY=1 its blocks may start once all blocks of the previous kernel have started (programmatic
+// dependent launch; CUDA Programming Guide, Programmatic Dependent Launch and Synchronization), which hides its launch
+// and start latency.
 template <class... Params>
 void launch_early(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
                   const std::type_identity_t<Params>&... args) {
   queue_launch(cuda, name, shape, core::launches_early(), kernel, args...);
 }
 
-// Until all that was queued before is done, and its stores are seen; at once where the kernel was not launched early.
-// First it lets the next kernel's blocks take places that are free, which then wait here.
+// Waits until all work queued before is done and its stores are visible; returns at once if the kernel was not launched
+// early. First it lets blocks of the next kernel start on free resources; these then wait here.
 __device__ __forceinline__ void wait_for_stream() {
   cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();

@@ -1,5 +1,5 @@
-// Sums and maxima over the threads of a warp or a block. Every thread gets the result, and the same bits each time: the
-// order of additions follows from the threads' numbers alone.
+// Sums and maxima over the threads of a warp or a block. Every thread gets the result, with the same bits each time:
+// the order of additions depends only on the threads' numbers.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace lockstep::kernels {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
-inline constexpr int kMostWarps = 32;  // of a block
+inline constexpr int kMostWarps = 32;  // most warps in a block
 
 __device__ __forceinline__ int lane_index() {
   return static_cast<int>(threadIdx.x) % kWarpLanes;
@@ -25,8 +25,8 @@ __device__ __forceinline__ float not_a_number() {
   return __int_as_float(0x7fffffff);
 }
 
-// The terms of a reduction: a value, the value that changes nothing, and how two become one. combine(a, b) must equal
-// combine(b, a) bit for bit, as partners in a butterfly take them in either order.
+// Definition of a reduction: a value, the identity, and how two values are combined. combine(a, b) must equal
+// combine(b, a) bit for bit, because partners in a butterfly combine in either order.
 struct Sum {
   float value = 0;
   __device__ __forceinline__ static Sum combine(Sum a, Sum b) { return {a.value + b.value}; }
@@ -54,25 +54,26 @@ struct Maximum {  // of numbers that are not NaN
   __device__ __forceinline__ Maximum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
 };
 
-// The maximum of numbers that come a few at a time, and the sum of their powers of e (Milakov, Gimelshein 2018,
-// arXiv:1805.02867, algorithm 3), each power_of(x, shift_of(maximum)): exp(x - maximum) but for a factor near 1 that
-// all powers of a row have, as the shift is rounded. NaN makes the sum NaN and not the maximum. Of no numbers or of
-// -infinity alone the sum is 0. Numbers are less than 2^127.
+// The maximum of numbers that arrive a few at a time, and the sum of their exponentials (Milakov, Gimelshein 2018,
+// arXiv:1805.02867, algorithm 3). Each exponential is power_of(x, shift_of(maximum)): exp(x - maximum) except for a
+// factor near 1 that all powers of a row share, because the shift is rounded. NaN makes the sum NaN, but not the
+// maximum. Without numbers, or with -infinity only, the sum is 0. Numbers must be less than 2^127.
 struct ExpSum {
   float maximum = -INFINITY;
   float sum = 0;
 
-  // In powers of two, rounded by itself.
+  // x in powers of two, rounded separately.
   __device__ __forceinline__ static float scaled(float x) { return __fmul_rn(kLog2E, x); }
-  // 0 while the maximum is -infinity, as -infinity less itself is NaN.
+  // Returns 0 while the maximum is -infinity, because -infinity minus itself is NaN.
   __device__ __forceinline__ static float shift_of(float maximum) {
     return maximum == -INFINITY ? 0.0F : scaled(maximum);
   }
-  // A multiply-add and a power. The product is not rounded by itself, so that an error of the shift is one factor.
+  // One multiply-add and one power. The product is not rounded separately, so that an error of the shift is a common
+  // factor.
   __device__ __forceinline__ static float power_of(float x, float shift) {
     return exp2_approx(fmaf(kLog2E, x, -shift));
   }
-  // The sum of exp(x - maximum), without that factor.
+  // Returns the sum of exp(x - maximum), without that factor.
   __device__ __forceinline__ float sum_of_exps() const {
     return sum == 0 ? 0.0F : sum / power_of(maximum, shift_of(maximum));
   }
@@ -81,7 +82,7 @@ struct ExpSum {
   __device__ __forceinline__ void add(const Pack<T, kItems>& x) {
     add_some(x, kItems);
   }
-  // The first `count` of a pack.
+  // Adds the first `count` elements of a pack.
   template <class T, int kItems>
   __device__ __forceinline__ void add_some(const Pack<T, kItems>& x, int count) {
     float top = maximum;
@@ -119,14 +120,15 @@ __device__ __forceinline__ V warp_reduce(V value) {
   return value;
 }
 
-// All threads of a block, which has whole warps, must call it; they wait for each other. What they wrote to shared or
-// global memory before is seen by all after it.
+// All threads of the block must call it, and the block must consist of whole warps; the threads wait for each other.
+// Their earlier writes to shared or global memory are visible to all threads afterwards.
 template <class V>
 __device__ __forceinline__ V block_reduce(V value) {
-  alignas(16) __shared__ unsigned char memory[kMostWarps * sizeof(V)];  // V has initial values; shared memory has none
+  alignas(16) __shared__ unsigned char
+      memory[kMostWarps * sizeof(V)];  // V has initial values, which shared memory must not have
   V* const of_warps = reinterpret_cast<V*>(memory);
   value = warp_reduce(value);
-  __syncthreads();  // the call before may still be read
+  __syncthreads();  // the previous call may still be reading
   if (lane_index() == 0) of_warps[warp_index()] = value;
   __syncthreads();
   const int warps = static_cast<int>(blockDim.x) / kWarpLanes;

@@ -9,11 +9,12 @@
 
 namespace lockstep::kernels {
 
-// Packs of a row that a lane holds in registers, where a warp has a row.
+// Number of packs of a row that a lane holds in registers if a warp has a row.
 template <int kItems>
 inline constexpr int kWarpPacks = kWarpItems / kItems;
 
-// Calls visit(k, first) for each pack of this lane: its number among the lane's, and its first element in the row.
+// Calls visit(k, first) for each pack of this lane: its number among the lane's packs, and its first element in the
+// row.
 template <int kItems, class Visit>
 __device__ __forceinline__ void for_lane_packs(std::int64_t columns, Visit&& visit) {
   const int packs = static_cast<int>(columns) / kItems;
@@ -24,14 +25,14 @@ __device__ __forceinline__ void for_lane_packs(std::int64_t columns, Visit&& vis
   }
 }
 
-// Calls use(first, load(first)) for each pack of this thread, where a block has a row, of less than 2^31 elements.
+// Calls use(first, load(first)) for each pack of this thread if a block has a row; rows have fewer than 2^31 elements.
 template <int kItems, int kAhead = 4, class Load, class Use>
 __device__ __forceinline__ void for_thread_packs(std::int64_t columns, Load&& load, Use&& use) {
   for_packs<kAhead>(static_cast<int>(threadIdx.x) * kItems, static_cast<int>(blockDim.x) * kItems,
                     static_cast<int>(columns), load, use);
 }
 
-// Rows of this warp, or of this block.
+// Calls visit(row) for the rows of this warp, or of this block.
 template <class Visit>
 __device__ __forceinline__ void for_warp_rows(std::int64_t rows, Visit&& visit) {
   const std::int64_t stride = std::int64_t{gridDim.x} * kWarpsABlock;
@@ -42,15 +43,16 @@ __device__ __forceinline__ void for_block_rows(std::int64_t rows, Visit&& visit)
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) visit(row);
 }
 
-// Dynamic shared memory of a block, as an array of T.
+// Returns the dynamic shared memory of a block as an array of T.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
   extern __shared__ uint4 dynamic_shared_memory[];
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
-// Where a block keeps what its threads read of a row, from element `first` of its shared memory on: each thread reads
-// back what it wrote itself, so that nobody waits. A block that has no stash reads the row from memory again.
+// Keeps the elements of a row that a block's threads have read, from element `first` of its shared memory on. Each
+// thread reads back only what it wrote itself, so no barrier is needed. A block without a stash reads the row from
+// memory again.
 template <class T, bool kStashed>
 class Stash {
  public:

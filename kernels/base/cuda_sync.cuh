@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels {
 
-// The kernels that see what is ordered: those of one device, or of any.
+// The scope of an ordering: kernels of one device, or of the whole system.
 enum class Reach : std::int32_t { device, system };
 
 template <class T>
@@ -24,7 +24,7 @@ __device__ __forceinline__ void store_relaxed(T* word, T value) {
   SystemWord<T>(*word).store(value, cuda::memory_order_relaxed);
 }
 
-// Behind a relaxed load: what was stored before the release that it saw is seen after this.
+// Follows a relaxed load: stores made before the release that the load saw are visible after this.
 __device__ __forceinline__ void acquire_fence(Reach reach) {
   if (reach == Reach::device) {
     cuda::atomic_thread_fence(cuda::memory_order_acquire, cuda::thread_scope_device);
@@ -32,8 +32,8 @@ __device__ __forceinline__ void acquire_fence(Reach reach) {
     cuda::atomic_thread_fence(cuda::memory_order_acquire, cuda::thread_scope_system);
   }
 }
-// One of the system waits until other devices and the host could see this thread's stores, one of the device until its
-// second-level cache has them.
+// A release at system scope waits until other devices and the host can see this thread's stores; one at device scope
+// until they are in the L2 cache.
 template <class T>
 __device__ __forceinline__ void store_release(T* word, T value, Reach reach) {
   if (reach == Reach::device) {
@@ -43,12 +43,12 @@ __device__ __forceinline__ void store_release(T* word, T value, Reach reach) {
   }
 }
 
-// Between looks at a word that has not come: leaves the multiprocessor to others for a moment.
+// Called between polls of a word that has not arrived: yields the multiprocessor to other warps for a moment.
 __device__ __forceinline__ void give_way() {
   __nanosleep(20);
 }
 
-// A clock that all kernels of a device share; its steps may be as coarse as a microsecond.
+// A clock that all kernels of a device share; its resolution may be as coarse as a microsecond.
 __device__ __forceinline__ std::uint64_t device_nanoseconds() {
   return cuda::ptx::get_sreg_globaltimer();
 }

@@ -10,7 +10,7 @@
 namespace lockstep::kernels {
 
 // Calls visit(T{}) with the type of an activation's element: float, BFloat16 or Float16. Other dtypes are a bug of
-// ours, as arguments have been checked.
+// ours, because arguments have been checked before.
 template <class Visit>
 void with_activation_type(core::DType dtype, Visit&& visit) {
   switch (dtype) {
@@ -25,7 +25,7 @@ void with_activation_type(core::DType dtype, Visit&& visit) {
   }
 }
 
-// The same of all floats up to f32.
+// The same for all floats up to f32.
 template <class Visit>
 void with_float_type(core::DType dtype, Visit&& visit) {
   switch (dtype) {

@@ -15,7 +15,7 @@ namespace {
 using Data = ReferenceData<double>;
 using Names = GradientCheck::Names;
 
-// In [-1, 1], from the index alone.
+// Numbers in [-1, 1] that depend only on index and seed.
 std::vector<double> direction(std::size_t elems, std::uint64_t seed) {
   std::vector<double> values(elems);
   for (std::size_t i = 0; i < elems; ++i) {
@@ -31,7 +31,7 @@ double dot(std::span<const double> a, std::span<const double> b) {
   return sum;
 }
 
-// The sum of outputs times their given gradients, of a forward whose input is moved along a direction.
+// Returns the sum of outputs times their given gradients, for a forward whose input is moved along a direction.
 double loss(const GradientCheck& check, const Data& inputs, Data& gradients, const std::string& moved,
             const std::vector<double>& along, double distance) {
   Data data = inputs;
@@ -43,7 +43,7 @@ double loss(const GradientCheck& check, const Data& inputs, Data& gradients, con
   return sum;
 }
 
-// The backward's operands, with those that it shares with the forward.
+// Returns the backward's operands, including those that it shares with the forward.
 Data backward_inputs(const GradientCheck& check, Data forward_results, std::uint64_t seed) {
   Data data = draw_inputs(check.backward, seed);
   std::vector<Names> shared = check.same;
@@ -60,7 +60,7 @@ Data backward_inputs(const GradientCheck& check, Data forward_results, std::uint
   return data;
 }
 
-// One input's line, or "".
+// Returns the finding about one input, or "".
 std::string input_errors(const GradientCheck& check, const Data& inputs, Data& before, Data& after, const Names& names,
                          std::uint64_t seed) {
   std::vector<double> gradient(after[names.backward].begin(), after[names.backward].end());
@@ -72,7 +72,7 @@ std::string input_errors(const GradientCheck& check, const Data& inputs, Data& b
   const double claimed = dot(gradient, along);
   double terms = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) terms += std::fabs(gradient[i] * along[i]);
-  if (std::fabs(measured - claimed) <= check.tolerance * terms) return "";  // NaN is not
+  if (std::fabs(measured - claimed) <= check.tolerance * terms) return "";  // false for NaN
   return fmt::format("{}: {} says {:.9g}, finite differences of {} say {:.9g}\n", check.backward.name(), names.backward,
                      claimed, names.forward, measured);
 }

@@ -1,4 +1,4 @@
-// store() and load() of kernel_case.h: between f64 and every dtype.
+// store() and load() of kernel_case.h: conversion between f64 and every dtype.
 #include <cstring>
 
 #include "core/narrow_float.h"

@@ -1,5 +1,5 @@
 // A kernel with a shape, a dtype and inputs: one object that is tested, timed, drawn on the roofline and, by its cost,
-// simulated. Made from a kernel's arguments, whose views have dtypes and lengths and no memory yet.
+// simulated. Made from a kernel's arguments, whose views have dtypes and lengths but no memory yet.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,30 @@
 
 namespace lockstep::kernels {
 
-// How an input's elements are drawn, each from (seed, operand, index) alone.
+// How an input's elements are drawn; each depends only on (seed, operand, index).
 struct Draw {
   enum class Kind : std::uint8_t {
     normal,    // mean 0, standard deviation `scale`
     positive,  // uniform in [scale / 2, scale)
     index,     // integers, uniform in [0, below)
-    given,     // `values`, over and over
+    given,     // `values`, repeated
     zero,
   };
   Kind kind = Kind::normal;
   double scale = 1;
-  std::int64_t below = 0;  // given: 0, or all values are integers of [0, below) that name rows, as those of index
-  std::vector<double> values = {};  // given alone
+  std::int64_t below = 0;  // for given: 0, or all values are integers in [0, below) that name rows, as for index
+  std::vector<double> values = {};  // for given only
 };
 
-// Properties of a case beyond its kernel's arguments.
+// Properties of a case that its kernel's arguments do not contain.
 struct CaseFacts {
   std::string shape;                       // "B8_T1024_C768"
-  core::DType dtype = core::DType::f32;    // of the activations, for the name
-  std::map<std::string, Draw> draws = {};  // of operands that are not normal with scale 1
-  // Length of the longest sum that an element of an output comes from; outputs not named: 1. See allowed_error().
+  core::DType dtype = core::DType::f32;    // dtype of the activations, for the name
+  std::map<std::string, Draw> draws = {};  // operands that are not normal with scale 1
+  // Length of the longest sum behind an element of an output; 1 for outputs not listed. See allowed_error().
   std::map<std::string, std::int64_t> terms = {};
-  // Outputs that are sums of products whose factors are computed and may be rounded to the dtype before, as tensor
-  // cores take them: the probabilities of attention.
+  // Outputs that are sums of products with computed factors that may be rounded to the dtype first, as tensor cores
+  // require: the probabilities of attention.
   std::set<std::string> rounded_factors = {};
   // Overwrites inputs that follow from others, such as a backward's mean and rstd.
   std::function<void(ReferenceData<double>&)> derive = {};
@@ -67,10 +67,10 @@ struct KernelCase {
   Cost cost;
   bool deterministic;
 
-  // Memory of operands, in their order, in the context's device.
+  // `memory` holds the operands, in their order, on the context's device.
   std::function<void(std::span<void* const> memory, const Context& where)> run;
-  // For kernels with several implementations (null otherwise): the one that computes it there, once it was run: "amx by
-  // rows".
+  // For kernels with several implementations (null otherwise): the one that is used there, known after the first run:
+  // "amx by rows".
   std::function<std::string(const Context& where)> implementation;
   std::function<void(ReferenceData<double>&)> derive;  // may be empty
   std::function<void(ReferenceData<double>&)> reference;
@@ -79,20 +79,21 @@ struct KernelCase {
   std::string name() const;  // "layernorm_fwd/bf16/B8_T1024_C768"
 };
 
-// Inputs in f64, rounded to the operands' dtypes, and derived; outputs zero.
+// Draws inputs in f64, rounded to the operands' dtypes and with derived inputs set; outputs are zero.
 ReferenceData<double> draw_inputs(const KernelCase& one, std::uint64_t seed);
 
-// Between f64 and an operand's memory on the host. Values are rounded to nearest even; integers are exact.
+// Converts between f64 and an operand's memory on the host. Values are rounded to nearest, ties to even; integers are
+// exact.
 void store(std::span<const double> values, core::DType dtype, void* memory);
 std::vector<double> load(core::DType dtype, const void* memory, std::int64_t elems);
 
-// How far a result may be from the reference `wanted`, where the largest element of the operand is `largest`: two
+// Returns how far a result may be from the reference `wanted`, if the largest element of the operand is `largest`: two
 // roundings to the operand's dtype, and sums of `terms` numbers in f32, whose error grows as the square root of their
 // length: lambda sqrt(n) u (Higham, Mary 2019, SIAM J. Sci. Comput. 41, theorem 2.4) with lambda = 8. Rounded factors
-// add one rounding of the largest element: errors of a sum's terms add up as the terms themselves do.
+// add one rounding of the largest element: errors of a sum's terms add up like the terms themselves.
 double allowed_error(const CaseOperand& operand, double wanted, double largest);
 
-// The case of a kernel whose views have dtypes and lengths (shaped(), operands.h).
+// Makes the case of a kernel whose views have dtypes and lengths (shaped(), operands.h).
 template <class Args>
 KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
   args.check_shape();
@@ -126,7 +127,7 @@ KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
   return made;
 }
 
-// The case of a kernel whose views need not be filled in: where a view may have several dtypes, it has the facts'.
+// Makes the case of a kernel whose views are not filled in: a view that may have several dtypes gets the facts'.
 template <class Args>
 KernelCase make_case(const Args& shape, CaseFacts facts) {
   const Args args = shaped(shape, facts.dtype);

@@ -1,4 +1,4 @@
-// Checks of the numbers among a kernel's arguments, beside those of its integers in operands.h.
+// Checks of floating point numbers among a kernel's arguments; operands.h has those of integers.
 #pragma once
 
 #include <string_view>

@@ -36,8 +36,8 @@ void check_one(std::string_view kernel, const Operand& operand) {
   }
 }
 
-// Whether all rows of each lie between rows of the other: b's offset within a's stride is past a's row and before the
-// next.
+// Returns whether all rows of each lie between rows of the other: b's offset within a's stride is past a's row and
+// before the next row.
 bool interleaved(const Operand& a, const Operand& b) {
   if (a.rows.stride == 0 || a.rows.stride != b.rows.stride || a.dtype != b.dtype) return false;
   const std::size_t stride_bytes = size_bytes(a.dtype, a.rows.stride);

@@ -1,18 +1,20 @@
-// The operands of a kernel, by its arguments, for checks, costs and test cases alike.
+// Enumerates a kernel's operands from its arguments, for checks, costs and test cases alike.
 //
 // A kernel is a struct of arguments, say GeluForward: integers, flags and views. It has
 //   std::string_view name() const       "gelu_fwd"
 //   void check_shape() const            throws a usage Error that names the integer that is wrong
 //   template <class Self, class Visit> static void visit_operands(Self& self, Visit&& visit)
-//                                       calls visit(name, view, elems, dtypes) for each operand that takes part, in a
-//                                       fixed order: the elements that it must have and the dtypes that it may have
+//                                       calls visit(name, view, elems, dtypes) for each operand that is used, in a
+//                                       fixed order, with the elements that it must have and the dtypes that it may
+//                                       have
 //   static constexpr std::array kInPlace{InPlace{"y", "x"}};   if operands may be the same memory
-//   Rows rows_of(std::string_view operand) const               if operands are strided, so that others fit between rows
+//   Rows rows_of(std::string_view operand) const               if operands are strided, so that others may lie between
+//   rows
 // and the free functions
 //   Cost cost_of(const GeluForward&)                 declared work
 //   void run_cpu(const GeluForward&, ThreadPool&)    takes checked arguments
 //   void run_cuda(const GeluForward&, CudaContext&)  likewise
-//   template <class S> void reference(const GeluForward&, ReferenceData<S>&)   the obvious loops, in x_reference.h
+//   template <class S> void reference(const GeluForward&, ReferenceData<S>&)   plain loops, in x_reference.h
 #pragma once
 
 #include <array>
@@ -39,8 +41,8 @@ struct Operand {
   Access access;
   const void* data;
   core::DType dtype;
-  std::int64_t elems;           // as given
-  std::int64_t expected_elems;  // as the shape says
+  std::int64_t elems;           // actual number of elements
+  std::int64_t expected_elems;  // number of elements required by the shape
   DTypes allowed;
   Rows rows = {};
 };
@@ -55,8 +57,8 @@ std::vector<Operand> operands_of(const Args& args) {
   return operands;
 }
 
-// The arguments with every view's length and dtype filled in, and no memory yet: the one dtype that an operand may
-// have, or `dtype` if there is a choice.
+// Returns the arguments with every view's length and dtype filled in, but no memory yet. A dtype is the only one that
+// the operand may have, or `dtype` if there is a choice.
 template <class Args>
 Args shaped(Args args, core::DType dtype) {
   Args::visit_operands(args, [&](std::string_view, auto& view, std::int64_t elems, const DTypes& allowed) {
@@ -67,8 +69,8 @@ Args shaped(Args args, core::DType dtype) {
 }
 
 // Throws a usage Error "KERNEL: OPERAND ..." if an operand is missing, has the wrong length or dtype, is not aligned to
-// its elements, or if one that is written overlaps another (a pair that `in_place` names
-// may be the same memory; rows of one between rows of another, of the same stride, do not overlap).
+// its elements, or if one that is written overlaps another. A pair that `in_place` names may be the same memory; rows
+// of one operand between rows of another with the same stride do not overlap.
 struct InPlace {
   std::string_view written;
   std::string_view read;
@@ -79,7 +81,7 @@ void check_operands(std::string_view kernel, const std::vector<Operand>& operand
 // Throws a usage Error "KERNEL: NAME is VALUE; allowed: at least LEAST".
 void check_at_least(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t least);
 
-// For a kernel that has them: static constexpr std::array<InPlace, n> kInPlace.
+// For a kernel with in-place operands: static constexpr std::array<InPlace, n> kInPlace.
 template <class Args>
 void check(const Args& args) {
   args.check_shape();

@@ -1,4 +1,4 @@
-// Refusals: every check of a kernel's arguments names the argument.
+// Checks that every refusal of a kernel's arguments names the argument.
 #include "kernels/base/operands.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Operands, WrongArgumentsAreNamed) {
   EXPECT_EQ(refusal([](auto& args) { args.y.data = memory.data() + 4; }), "gelu_fwd: x and y overlap");
 }
 
-// y's rows start `begin` elements after x's; both have four rows, the last ending with their 26 elements.
+// y's rows start `begin` elements after x's; both have four rows, and the last row ends with the operand's 26 elements.
 std::string refusal_of_rows(std::ptrdiff_t begin, Rows x_rows, Rows y_rows) {
   const auto at = [](std::ptrdiff_t first) { return memory.data() + 16 + first; };
   const std::vector<Operand> operands{{"x", Access::read, at(0), core::DType::f32, 26, 26, kF32, x_rows},

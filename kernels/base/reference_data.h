@@ -1,5 +1,5 @@
-// Operands of a reference: arrays of one scalar type S (double, or Counted), found by the operand's name. Integers
-// (token ids, int8 codes) are held as S too.
+// Operands of a reference: arrays of one scalar type S (double or Counted), looked up by the operand's name. Integers
+// (token ids, int8 codes) are stored as S too.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ class ReferenceData {
  public:
   void add(std::string name, std::vector<S> values) { arrays_.emplace_back(std::move(name), std::move(values)); }
 
-  // An operand that does not take part is empty.
+  // An operand that is not used is empty.
   std::span<S> operator[](std::string_view name) {
     for (auto& [known, values] : arrays_) {
       if (known == name) return values;

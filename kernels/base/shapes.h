@@ -13,8 +13,8 @@ namespace lockstep::kernels {
 inline constexpr std::array kActivationDTypes{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr std::array kBenchDTypes{core::DType::f32, core::DType::bf16};
 
-// Lengths around and far from the widths of vectors; primes among them. The longest, past the caches of a core, once a
-// kernel.
+// Lengths around and far from the widths of vectors, primes among them. The longest, beyond a core's caches, occurs
+// once per kernel.
 inline std::vector<std::int64_t> test_counts(core::DType dtype) {
   return {1, 3, 17, 64, 127, 1031, dtype == core::DType::f32 ? 1000003 : 100003};
 }
@@ -25,7 +25,7 @@ struct Tokens {
   std::int64_t length;
   std::int64_t channels;
   std::int64_t rows() const { return batch * length; }
-  // "B8_T128_C256"; `columns` in place of channels where a layer is wider.
+  // Returns "B8_T128_C256"; `columns` replaces the channels if a layer is wider.
   std::string name(std::int64_t columns = 0) const {
     return "B" + std::to_string(batch) + "_T" + std::to_string(length) + "_C" +
            std::to_string(columns == 0 ? channels : columns);

@@ -9,10 +9,10 @@
 
 namespace lockstep::kernels {
 
-// Turns, which only grow.
+// Counters of closings, which only grow.
 struct StreamGate::Words {
-  std::uint64_t opened = 0;         // by the host; the kernel looks at it
-  std::uint64_t lost_patience = 0;  // by the kernel
+  std::uint64_t opened = 0;         // written by the host, polled by the kernel
+  std::uint64_t lost_patience = 0;  // written by the kernel
 };
 
 namespace {
@@ -41,11 +41,11 @@ StreamGate::~StreamGate() {
     open();
     cuda_.device().release_pinned(words_);
   } catch (const core::Error&) {
-    // The device failed before; what it holds goes with the process.
+    // The device failed before; its memory is freed with the process.
   }
 }
 
-// Not by launch(), which may wait for what it has launched.
+// Does not use launch(), which may wait for what it has launched.
 void StreamGate::close() {
   ++turn_;
   cudaLaunchConfig_t config = {};

@@ -1,6 +1,6 @@
-// A gate in a CUDA stream: what is queued behind it begins when the host says so. With it, the time between two events
-// is the device's alone: without it a short kernel is over before the host has queued the next, and the events also
-// time the host's launches (nvbench's blocking kernel, docs/benchmarks.md there).
+// A gate in a CUDA stream: work queued behind it begins when the host opens it. The time between two events is then the
+// device's alone: without a gate, a short kernel ends before the host has queued the next one, so the events also time
+// the host's launches (nvbench's blocking kernel, see its docs/benchmarks.md).
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 namespace lockstep::kernels {
 
 // The device opens the gate by itself after `patience`, so that a host that waits for the device between close() and
-// open() is late and not stuck: launches wait when a stream holds about a thousand commands. The context outlives it,
-// and all that was queued is done before it goes.
+// open() is delayed but not deadlocked: launches block when a stream holds about a thousand commands. The context must
+// outlive it, and all queued work must be done before it is destroyed.
 class StreamGate {
  public:
   explicit StreamGate(const CudaContext& cuda, std::chrono::nanoseconds patience = std::chrono::milliseconds(500));
@@ -20,9 +20,9 @@ class StreamGate {
   StreamGate(const StreamGate&) = delete;
   StreamGate& operator=(const StreamGate&) = delete;
 
-  void close();  // queues it
+  void close();  // queues the gate
   void open();
-  // Whether the device has opened it by itself since it was last closed. Once what follows it is done.
+  // True if the device opened the gate by itself since it was last closed. Call when the work behind it is done.
   bool lost_patience() const;
 
  private:

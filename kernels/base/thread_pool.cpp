@@ -18,7 +18,7 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr std::align_val_t kAlignment{128};
-constexpr auto kDeadline = std::chrono::minutes(10);  // of one kernel; more is a bug of ours
+constexpr auto kDeadline = std::chrono::minutes(10);  // for one kernel; longer is a bug of ours
 
 struct Scratch {
   std::byte* memory = nullptr;
@@ -71,7 +71,7 @@ struct ThreadPool::State {
     }
   }
 
-  // A thread without work waits for it as long as it takes; the deadline is that of work itself.
+  // A thread without work waits indefinitely; the deadline applies to work itself.
   void await(core::Gate& gate, std::uint64_t target, bool forever) const {
     while (!gate.reached(target)) {
       core::Waiter waiter(policy, abort);
@@ -96,7 +96,7 @@ struct ThreadPool::State {
   std::uint64_t round = 0;
   std::mutex failure_mutex;
   std::exception_ptr failure;
-  std::vector<Scratch> scratch;  // [0]: shared; [thread + 1]
+  std::vector<Scratch> scratch;  // [0] is shared; [thread + 1]
   std::map<std::type_index, std::shared_ptr<void>> kept;
   std::optional<core::CoreBinding> caller_binding;
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// The threads on which one rank's CPU kernels run. The rank's own thread is thread 0 and works too, so that a pool of
-// one starts no thread.
+// The threads that run one rank's CPU kernels. The rank's own thread is thread 0 and works too, so a pool of one starts
+// no thread.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace lockstep::kernels {
 
-// To be used by one thread at a time, which is the one that made it.
+// For one thread at a time: the one that made it.
 class ThreadPool {
  public:
-  // `first_core`: thread t is bound to the usable core number first_core + t; -1: threads are left where the system
-  // puts them. The calling thread is bound while the pool lives.
+  // `first_core`: thread t is pinned to the usable core number first_core + t; -1: threads are not pinned. The calling
+  // thread is pinned during the pool's lifetime.
   explicit ThreadPool(int num_threads, int first_core = -1);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,7 +23,7 @@ class ThreadPool {
 
   int size() const;
 
-  // Calls work(thread) once on each thread, and returns when all have. What one throws is thrown here.
+  // Calls work(thread) once on each thread and returns when all have finished. Rethrows the first exception.
   template <class Work>
   void on_each_thread(Work&& work) {
     using Plain = std::remove_reference_t<Work>;
@@ -31,8 +31,8 @@ class ThreadPool {
         const_cast<void*>(static_cast<const void*>(&work)));
   }
 
-  // Calls work(begin, end) for ranges that together are [0, count), each thread one range whose ends are multiples of
-  // `grain` (but the last). Results must not depend on where ranges end: sums across elements belong into for_pieces.
+  // Calls work(begin, end) for ranges that together are [0, count), one range per thread; their ends are multiples of
+  // `grain`, except the last. Results must not depend on the ranges' ends: use for_pieces for sums across elements.
   template <class Work>
   void for_ranges(std::int64_t count, std::int64_t grain, Work&& work) {
     const std::int64_t grains = (count + grain - 1) / grain;
@@ -48,8 +48,8 @@ class ThreadPool {
     });
   }
 
-  // Calls work(piece, thread) for each piece of [0, num_pieces), thread t the pieces t, t + size(), ... A piece's
-  // result may not depend on the thread: then sums over pieces, taken in the pieces' order, are the same for any pool.
+  // Calls work(piece, thread) for each piece of [0, num_pieces); thread t gets the pieces t, t + size(), ... A piece's
+  // result must not depend on the thread: sums over pieces, added in the pieces' order, are then the same for any pool.
   template <class Work>
   void for_pieces(std::int64_t num_pieces, Work&& work) {
     if (size() == 1 || num_pieces <= 1) {
@@ -61,16 +61,17 @@ class ThreadPool {
     });
   }
 
-  // Memory of one thread for the time of a kernel, 128-byte aligned, of undefined content; it is kept for the next.
-  // To be called by that thread; `thread` -1 is memory that all threads may see, to be asked for outside of work.
+  // Memory of one thread for the duration of a kernel, 128-byte aligned, with undefined content; it is kept for the
+  // next kernel. Only that thread may call this. `thread` -1 is memory shared by all threads; request it outside of
+  // work.
   std::byte* scratch(int thread, std::size_t size_bytes);
   template <class T>
   std::span<T> scratch_of(int thread, std::size_t elems) {
     return {reinterpret_cast<T*>(scratch(thread, elems * sizeof(T))), elems};
   }
 
-  // The pool's one object of type T, made as T(size()) on first use and gone with the pool: what a kernel family learns
-  // about the machine and wants to keep, without a global. To be called outside of work.
+  // The pool's only object of type T, made as T(size()) on first use and destroyed with the pool: for facts about the
+  // machine that a kernel family keeps, without a global. Call it outside of work.
   template <class T>
   T& kept() {
     std::shared_ptr<void>& object = kept_object(typeid(T));

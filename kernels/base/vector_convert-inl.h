@@ -1,5 +1,5 @@
-// Arrays of one float into arrays of another, and writes past the caches, for sources that use Highway: included once a
-// target.
+// Converts arrays of one float type to another, and writes with non-temporal stores, for sources that use Highway:
+// included once per target.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_CONVERT_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_CONVERT_INL_H_
@@ -22,7 +22,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Pairs with elements in order, whatever T's own order of pairs.
+// Loads and stores pairs with elements in order, whatever T's own order of pairs is.
 template <class T>
 HWY_INLINE Pair load_ordered(const T* from) {
   return load_pair(from);
@@ -62,8 +62,8 @@ void convert_elems(const From* x, To* y, std::size_t count, float scale) {
   std::memcpy(y + i, to, (count - i) * sizeof(To));
 }
 
-// A copy whose stores go past the caches, but for the lines that it shares with what stands before and behind.
-// hwy::FlushStream() must follow before another thread reads.
+// Copies with non-temporal stores, except for the lines shared with adjacent data. hwy::FlushStream() must follow
+// before another thread reads.
 inline void stream_copy(const void* from, void* to, std::size_t size_bytes) {
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -83,8 +83,8 @@ inline void stream_copy(const void* from, void* to, std::size_t size_bytes) {
   std::memcpy(destination + end, source + end, size_bytes - end);
 }
 
-// Calls produce(begin, count, where to put them) for the elements of y, in blocks that go through a buffer in the first
-// cache if y is to be written past the caches. Blocks begin at multiples of `unit` elements.
+// Calls produce(begin, count, destination) for blocks of y's elements. If y is to be written with non-temporal stores,
+// blocks go through a buffer in the L1 cache. Blocks begin at multiples of `unit` elements.
 template <class T, class Produce>
 HWY_INLINE void produce_elems(T* y, std::size_t count, bool stream, std::size_t unit, const Produce& produce) {
   constexpr std::size_t kBufferElems = 4096 / sizeof(T);

@@ -1,7 +1,7 @@
-// Vectors of f32 from and to narrow floats by integer arithmetic, for sources that use Highway: included once a target.
-// Results are those of core/narrow_float.h: round to nearest even; overflow to infinity, or NaN where a format has
-// none; codes bit for bit, f32 bit for bit but for which NaN. cast_test.cpp compares all of them on each instruction
-// set.
+// Converts vectors of f32 from and to narrow floats by integer arithmetic, for sources that use Highway: included once
+// per target. Results are those of core/narrow_float.h: rounded to nearest, ties to even; overflow becomes infinity, or
+// NaN if the format has none. Codes have equal bits, and f32 too, except for the bits of NaN. cast_test.cpp compares
+// all codes on each instruction set.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_FP8_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_FP8_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_FP8_INL_H_
@@ -23,20 +23,20 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sign, exponent, mantissa from the top. `kInfinity`: the largest exponent holds infinity and NaNs; if not, its numbers
-// are finite and only the largest code is NaN.
+// A format with sign, exponent and mantissa from the top. `kInfinity`: the largest exponent holds infinity and NaNs;
+// otherwise its numbers are finite and only the largest code is NaN.
 template <int kExponent, int kMantissa, bool kInfinity>
 struct NarrowFormat {
   static constexpr int kMantissaBits = kMantissa;
-  static constexpr int kShift = 23 - kMantissa;  // from f32's mantissa
+  static constexpr int kShift = 23 - kMantissa;  // distance to f32's mantissa
   static constexpr int kSignShift = 31 - kExponent - kMantissa;
   static constexpr int kBias = (1 << (kExponent - 1)) - 1;
   static constexpr std::int32_t kMagnitude = (1 << (kExponent + kMantissa)) - 1;
-  // The first code that is no finite number, and the code of NaN.
+  // The smallest code above all finite numbers, and the code of NaN.
   static constexpr std::int32_t kOverflow = kInfinity ? kMagnitude - (1 << kMantissa) + 1 : kMagnitude;
   static constexpr std::int32_t kNan = kInfinity ? kOverflow | 1 << (kMantissa - 1) : kMagnitude;
   static constexpr bool kHasInfinity = kInfinity;
-  // As bits of f32: the smallest normal number, and the first number with the code kOverflow.
+  // In bits of f32: the smallest normal number, and the smallest number that gets the code kOverflow.
   static constexpr std::int32_t kSmallestNormal = (127 + 1 - kBias) << 23;
   static constexpr std::int32_t kRebias = (127 - kBias) << 23;
   static constexpr std::int32_t kOverflowBits = (kOverflow << kShift) + kRebias;
@@ -47,11 +47,11 @@ using FormatE5M2 = NarrowFormat<5, 2, true>;
 using I32 = hn::RebindToSigned<F32>;
 using VI32 = hn::Vec<I32>;
 
-// The codes of `value`, each in the low byte of its lane, anything above. Adding 2^(e + 23 - mantissa bits) to a number
-// of exponent e rounds it to the format's unit at e and leaves the number of units in the low bits of the sum; below
-// the smallest normal number the unit stays that of the smallest. The code is these units plus the exponent's distance
-// from the smallest, of which the smallest's part has been put into the low bits of what is added; it is even, so that
-// ties still go to even.
+// Returns the codes of `value`, each in the low byte of its lane; the bits above are undefined. Adding 2^(e + 23 -
+// mantissa bits) to a number with exponent e rounds it to the format's unit at e and leaves the number of units in the
+// low bits of the sum; below the smallest normal number the unit stays that of the smallest. The code is this number of
+// units plus the exponent's distance from the smallest exponent. The part of the smallest exponent is already in the
+// low bits of the added constant; it is even, so that ties still go to even.
 template <class Format>
 HWY_INLINE VI32 encode(VF32 value) {
   const I32 d;
@@ -72,7 +72,7 @@ HWY_INLINE VI32 encode(VF32 value) {
   return hn::OrAnd(code, hn::ShiftRight<Format::kSignShift>(bits), hn::Set(d, Format::kMagnitude + 1));
 }
 
-// The numbers of codes, each in the low bits of its lane with zeros above.
+// Returns the numbers for codes, each in the low bits of its lane with zeros above.
 template <class Format>
 HWY_INLINE VF32 decode(VI32 codes) {
   const I32 d;
@@ -80,7 +80,7 @@ HWY_INLINE VF32 decode(VI32 codes) {
   const VI32 magnitude = hn::And(codes, hn::Set(d, Format::kMagnitude));
   const VI32 sign = hn::ShiftLeft<Format::kSignShift>(hn::Xor(codes, magnitude));
   const VI32 normal = hn::Add(hn::ShiftLeft<Format::kShift>(magnitude), hn::Set(d, Format::kRebias));
-  // A subnormal is read as if it had the hidden bit, which is then taken away.
+  // A subnormal is read as if it had the hidden bit, which is then subtracted.
   const VI32 hidden = hn::Set(d, Format::kSmallestNormal);
   const VI32 with_hidden = hn::Or(hn::ShiftLeft<Format::kShift>(magnitude), hidden);
   const VF32 subnormal = hn::Sub(hn::BitCast(df, with_hidden), hn::BitCast(df, hidden));
@@ -106,9 +106,9 @@ HWY_INLINE void store_bytes(VI32 codes, std::uint8_t* to) {
   hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, codes)), d8, to);
 }
 
-// Pairs of vectors, elements in order. Where the processor converts Float16, codes go there first: e5m2 is the upper
-// half of f16, and e4m3 as bits of f16 is the number times 2^-8, but for NaN. Templates, as the scalar target has no
-// vectors of two: functions of Highway's are found by their arguments.
+// Pairs of vectors with elements in order. If the processor converts Float16, codes are converted to it first: e5m2 is
+// the upper half of f16, and e4m3 as bits of f16 is the number times 2^-8, except for NaN. These are templates because
+// the scalar target has no vectors of two: Highway's functions are found by argument-dependent lookup.
 template <class D>
 HWY_INLINE Pair pair_of_f16(D /*d16*/, hn::Vec<D> halves) {
   const hn::Half<D> half;
@@ -120,7 +120,7 @@ HWY_INLINE Pair load_by_f16(D d, const core::Float8E4M3* from) {
   const hn::Rebind<std::int8_t, D> d8;
   const auto codes = PromoteTo(d, LoadU(d8, reinterpret_cast<const std::int8_t*>(from)));
   const auto halves = And(ShiftLeft<7>(codes), Set(d, static_cast<std::int16_t>(0xbfff)));
-  // NaN, the largest code, alone carries into the top bit of the exponent, and with it has all of them.
+  // Only NaN, the largest code, carries into the top bit of the exponent and then has all exponent bits set.
   const Pair small = pair_of_f16(d, OrAnd(halves, Add(halves, Set(d, 0x80)), Set(d, 0x4000)));
   const VF32 up = hn::Set(F32(), 256.0F);
   return {hn::Mul(small.a, up), hn::Mul(small.b, up)};
@@ -153,7 +153,7 @@ HWY_INLINE void store_pair(Pair value, core::Float8E5M2* to) {
   store_bytes(encode<FormatE5M2>(value.b), &to[lanes_f32()].bits);
 }
 
-// As the templates of vector_io-inl.h, which cannot see the functions above.
+// Overloads of the templates in vector_io-inl.h, which cannot see the functions above.
 template <class Narrow>
 HWY_INLINE Pair load_pair_tail_fp8(const Narrow* from, std::size_t count) {
   HWY_ALIGN Narrow padded[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};

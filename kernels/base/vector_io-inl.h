@@ -1,12 +1,12 @@
-// Vectors of f32 from and to arrays of float, BFloat16 and Float16, for sources that use Highway: included once a
-// target. Rounding is to nearest even.
+// Loads and stores vectors of f32 from and to arrays of float, BFloat16 and Float16, for sources that use Highway:
+// included once per target. Rounds to nearest, ties to even.
 //
-// Loops go over pairs of vectors. Which element stands in which lane of a pair depends on T alone, so that all arrays
-// of one T agree: for BFloat16 the even elements are in `a` and the odd ones in `b`, as two of them in 32 bits are then
-// widened and narrowed by shifts and masks, with no movement across lanes; else `a` has the first elements. A pair
-// meets an array of float in element order by load_in_order and store_in_order.
+// Loops process pairs of vectors. The lane of an element in a pair depends on T alone, so all arrays of one T agree.
+// For BFloat16 the even elements are in `a` and the odd ones in `b`: two BFloat16 in 32 bits are then widened and
+// narrowed by shifts and masks, without movement across lanes. For other types `a` has the first elements.
+// load_in_order and store_in_order convert between a pair and an array of float in element order.
 //
-// Lanes past the end of an array are zero when loaded and are not stored.
+// Lanes past the end of an array are zero when loaded, and are not stored.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_IO_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_IO_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_IO_INL_H_
@@ -35,7 +35,7 @@ using HalfU16 = hn::Rebind<std::uint16_t, F32>;
 using HalfF16 = hn::Rebind<hwy::float16_t, F32>;
 using VF32 = hn::Vec<F32>;
 
-// Whether a masked load or store leaves alone what the mask leaves out (AVX-512). Else tails go through a copy.
+// True if masked loads and stores do not touch what the mask excludes (AVX-512). Otherwise tails go through a copy.
 constexpr bool kMaskedTails = HWY_MEM_OPS_MIGHT_FAULT == 0 && HWY_TARGET != HWY_SCALAR;
 
 inline std::size_t lanes_f32() {
@@ -44,20 +44,21 @@ inline std::size_t lanes_f32() {
 
 constexpr std::size_t kLineBytes = 64;  // of the caches
 
-// Asks for what a loop that is at `at`, and takes `step_bytes` a step, reads or writes in a while, so that memory works
-// while the processor calculates; stores to lines that are in no cache wait for them one after another. No fault past
-// the end of an array. The distance was measured: from 1 to 4 KiB ahead, quantisation from memory goes from 0.78 to
-// 0.99 of what a loop without arithmetic does.
+// Prefetches what a loop that is at `at`, and advances by `step_bytes` per step, will soon read or write, so that
+// memory transfers overlap with arithmetic; stores to uncached lines wait for them one after another. Does not fault
+// past the end of an array. The distance was measured: 1 to 4 KiB ahead, quantisation from memory goes from 0.78 to
+// 0.99 of the speed of a loop without arithmetic.
 HWY_INLINE void prefetch_ahead(const void* at, std::size_t step_bytes) {
   constexpr std::size_t kAheadBytes = 4096;
   const auto* ahead = static_cast<const std::uint8_t*>(at) + kAheadBytes;
   for (std::size_t i = 0; i < step_bytes; i += kLineBytes) hwy::Prefetch(ahead + i);
 }
 
-// Whether the processor converts Float16. Highway's own code for others takes infinity for 65536.
+// True if the processor converts Float16. On other targets, Highway's own code returns 65536 for infinity.
 constexpr bool kConvertsFloat16 = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
 
-// Converts a Float16's bits in the lower half of each lane. The product moves the exponent's origin, and denormals too.
+// Converts a Float16's bits in the lower half of each lane. The product corrects the exponent's bias, also for
+// subnormals.
 HWY_INLINE VF32 float16_value(hn::Vec<U32> bits) {
   const F32 d;
   const U32 du;
@@ -69,17 +70,17 @@ HWY_INLINE VF32 float16_value(hn::Vec<U32> bits) {
   return hn::Or(hn::IfThenElse(is_special, special, finite), hn::BitCast(d, sign));
 }
 
-// The bits of the nearest Float16 in the lower half of each lane.
+// Returns the bits of the nearest Float16 in the lower half of each lane.
 HWY_INLINE hn::Vec<U32> float16_bits(VF32 value) {
   const F32 d;
   const U32 du;
   const auto all = hn::BitCast(du, value);
   const auto magnitude = hn::And(all, hn::Set(du, 0x7fffffff));
-  // Carries of the rounding go into the exponent, up to infinity's.
+  // Carries of the rounding go into the exponent, up to that of infinity.
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
   const auto rebased = hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfff))), hn::Set(du, 112u << 23));
   auto bits = hn::ShiftRight<13>(rebased);
-  // Below 2^-14 the sum with 1/2 rounds to multiples of 2^-24.
+  // Below 2^-14, adding 1/2 rounds to multiples of 2^-24.
   const VF32 shifted = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F));
   const auto denormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000));
   bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000)), denormal, bits);
@@ -88,7 +89,7 @@ HWY_INLINE hn::Vec<U32> float16_bits(VF32 value) {
   return hn::Or(bits, hn::And(hn::ShiftRight<16>(all), hn::Set(du, 0x8000)));
 }
 
-// One vector, elements in order.
+// Single vectors, elements in order.
 
 HWY_INLINE VF32 load(const float* from) {
   return hn::LoadU(F32(), from);
@@ -105,8 +106,9 @@ HWY_INLINE VF32 load(const core::Float16* from) {
   }
 }
 
-// The bits of a BFloat16 in the upper half of each lane, anything in the lower: of a number, infinity, or a NaN whose
-// lower half is 0, as of the processor's own and of what comes from BFloat16; and of any, see core::to_bfloat16.
+// Returns the bits of a BFloat16 in the upper half of each lane; the lower half is undefined. The first version takes
+// numbers, infinity, and NaNs whose lower half is 0, such as those that the processor or BFloat16 operands produce; the
+// second takes any value, see core::to_bfloat16.
 HWY_INLINE hn::Vec<U32> bfloat16_bits_of_number(VF32 value) {
   const U32 d;
   const auto bits = hn::BitCast(d, value);
@@ -134,7 +136,7 @@ HWY_INLINE void store(VF32 value, core::Float16* to) {
   }
 }
 
-// `count` below the number of lanes.
+// `count` is less than the number of lanes.
 HWY_INLINE VF32 load_tail(const float* from, std::size_t count) {
   if constexpr (kMaskedTails) return hn::MaskedLoad(hn::FirstN(F32(), count), F32(), from);
   HWY_ALIGN float padded[HWY_MAX_BYTES / sizeof(float)] = {};
@@ -164,7 +166,7 @@ HWY_INLINE void store_tail(VF32 value, T* to, std::size_t count) {
   }
 }
 
-// Pairs.
+// Pairs of vectors.
 
 struct Pair {
   VF32 a;
@@ -175,10 +177,10 @@ inline std::size_t pair_elems() {
   return 2 * hn::Lanes(F32());
 }
 
-// Whether `a` has the even elements. One lane has no two halves, and needs none.
+// True if `a` has the even elements. A vector of one lane has no halves and needs none.
 template <class T>
 concept EvenAndOdd = std::is_same_v<T, core::BFloat16> && HWY_TARGET != HWY_SCALAR;
-// Twice as many lanes as F32, of an EvenAndOdd T's bits.
+// Vector type for the bits of an EvenAndOdd T, with twice as many lanes as F32.
 template <EvenAndOdd T>
 using Halves = hn::Repartition<decltype(T::bits), F32>;
 template <class T>
@@ -222,7 +224,7 @@ HWY_INLINE void store_pair(Pair value, T* to) {
   hn::StoreU(bits_of_pair<T>(value), Halves<T>(), bits_at(to));
 }
 
-// Where all that is NaN has zeros in its lower half.
+// Stores a pair in which every NaN has a zero lower half.
 template <class T>
 HWY_INLINE void store_numbers(Pair value, T* to) {
   store_pair(value, to);
@@ -233,7 +235,7 @@ HWY_INLINE void store_numbers(Pair value, T* to) {
   hn::StoreU(bits, Halves<T>(), bits_at(to));
 }
 
-// Past the caches. `to` is aligned to a vector; hwy::FlushStream() must follow before another thread reads.
+// Non-temporal store. `to` is aligned to a vector; hwy::FlushStream() must follow before another thread reads.
 template <class T>
 HWY_INLINE void stream_pair(Pair value, T* to) {
   HWY_ALIGN T elems[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)];
@@ -253,7 +255,7 @@ HWY_INLINE void stream_pair(Pair value, T* to) {
   hn::Stream(bits_of_pair<T>(value), Halves<T>(), bits_at(to));
 }
 
-// `count` below pair_elems().
+// `count` is less than pair_elems().
 template <class T>
 HWY_INLINE Pair load_pair_tail(const T* from, std::size_t count) {
   HWY_ALIGN T padded[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
@@ -287,7 +289,7 @@ requires kMaskedTails HWY_INLINE void store_pair_tail(Pair value, T* to, std::si
   hn::BlendedStore(bits_of_pair<T>(value), hn::FirstN(Halves<T>(), count), Halves<T>(), bits_at(to));
 }
 
-// Between a pair of T and floats in element order.
+// Converts between a pair of T and floats in element order.
 template <class T>
 HWY_INLINE Pair load_in_order(const float* from) {
   if constexpr (EvenAndOdd<T>) {
@@ -307,7 +309,7 @@ HWY_INLINE void store_in_order(Pair value, float* to) {
   }
 }
 
-// `value`, with `other` in the lanes of elements from `count` on.
+// Returns `value`, with `other` in the lanes of elements from `count` on.
 template <class T>
 HWY_INLINE Pair first_elems(Pair value, std::size_t count, VF32 other) {
   const F32 d;
@@ -317,8 +319,8 @@ HWY_INLINE Pair first_elems(Pair value, std::size_t count, VF32 other) {
           hn::IfThenElse(hn::FirstN(d, count - in_a), value.b, other)};
 }
 
-// How a loop's body meets arrays: in whole pairs, or in the last `count` elements. `stream` as stream_pair, of what is
-// whole; or_else puts `other` into the lanes past the end.
+// How a loop's body accesses arrays: in whole pairs, or in the last `count` elements. `stream` is stream_pair for whole
+// pairs; or_else puts `other` into the lanes past the end.
 template <class T>
 struct WholePair {
   HWY_INLINE Pair load(const T* from) const { return load_pair(from); }

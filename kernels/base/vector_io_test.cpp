@@ -1,5 +1,5 @@
-// Pairs of vectors: that loads, stores and tails move every element and no other, and round as core/narrow_float.h, on
-// every instruction set that this machine has.
+// Pairs of vectors: checks that loads, stores and tails move every element and no other, and round as
+// core/narrow_float.h does, on every instruction set that this machine supports.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Floats in order from elements; `other` in the lanes past the end. `to` has room for whole pairs.
+// Converts elements to floats in order; `other` fills the lanes past the end. `to` has room for whole pairs.
 template <class T>
 void widen_elems(const T* from, float* to, std::size_t count, float other) {
   for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
@@ -39,26 +39,26 @@ void widen_elems(const T* from, float* to, std::size_t count, float other) {
   });
 }
 
-// Elements from floats in order, of which there are whole pairs.
+// Converts floats in order to elements; there are whole pairs of floats.
 template <class T>
 void narrow_elems(const float* from, T* to, std::size_t count) {
   for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR { part.store(load_in_order<T>(from + i), to + i); });
 }
 
-// Whole pairs past the caches.
+// Stores whole pairs with non-temporal stores.
 template <class T>
 void stream_elems(const float* from, T* to, std::size_t count) {
   for (std::size_t i = 0; i < count; i += pair_elems()) stream_pair(load_in_order<T>(from + i), to + i);
   hwy::FlushStream();
 }
 
-// Whole pairs of numbers.
+// Stores whole pairs of numbers.
 template <class T>
 void narrow_numbers_of(const float* from, T* to, std::size_t count) {
   for (std::size_t i = 0; i < count; i += pair_elems()) store_numbers(load_in_order<T>(from + i), to + i);
 }
 
-// There and back by single vectors.
+// Converts there and back by single vectors.
 template <class T>
 void copy_elems(const T* from, T* to, std::size_t count) {
   const std::size_t lanes = lanes_f32();
@@ -104,7 +104,7 @@ HWY_EXPORT(copy);
 constexpr std::size_t kMostElems = 128;  // a multiple of every target's pair
 constexpr auto kUntouched = std::byte{0x5A};
 
-// An array of elements, and what stands before and behind it. `misalign` in elements.
+// An array of elements, and the data before and behind it. `misalign` is in elements.
 class Elements {
  public:
   Elements(core::DType dtype, std::size_t misalign)
@@ -125,7 +125,7 @@ class Elements {
   std::vector<std::byte> bytes_;
 };
 
-// Of any bits, NaN and infinity among them; as doubles.
+// Floats with random bits, including NaN and infinity, as doubles.
 std::vector<double> any_floats(std::size_t count, std::uint64_t seed) {
   std::vector<double> values(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// A function of each element, for sources that use Highway: included once a target.
+// Applies a function to each element, for sources that use Highway: included once per target.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_
@@ -21,7 +21,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements before the first at which a vector's store is aligned, at most `count`; fewer than pair_elems().
+// Returns how many elements precede the first aligned vector store, at most `count`; fewer than pair_elems().
 template <class T>
 HWY_INLINE std::size_t elems_to_alignment(const T* at, std::size_t count) {
   const std::size_t vector_bytes = lanes_f32() * sizeof(float);
@@ -35,7 +35,7 @@ HWY_INLINE Pair applied(const Function& function, Pairs... in) {
   return {function(in.a...), function(in.b...)};
 }
 
-// Whether results that lie between two BFloat16 are rare and need not go to the even one, which is faster.
+// True if results halfway between two BFloat16 are rare and need not be rounded to even, which is faster.
 template <class Function>
 concept TiesAreRare = requires {
   requires Function::kTiesAreRare;
@@ -54,7 +54,7 @@ HWY_INLINE void put_pair(const Part& part, Pair value, T* to) {
   }
 }
 
-// y[i] = function(in[i] ...) for whole pairs from `begin`; returns where it stopped.
+// Sets y[i] = function(in[i] ...) for whole pairs from `begin`; returns where it stopped.
 template <bool kStream, class T, class Function, class... In>
 HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, std::size_t count, T* y,
                                  const In*... in) {
@@ -68,8 +68,8 @@ HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, st
   return i;
 }
 
-// y[i] = function(in[i] ...), where Function has HWY_INLINE VF32 operator()(VF32 ...) const. y may be one of `in`.
-// `stream`: past the caches.
+// Sets y[i] = function(in[i] ...), where Function has HWY_INLINE VF32 operator()(VF32 ...) const. y may be one of `in`.
+// `stream`: uses non-temporal stores.
 template <class T, class Function, class... In>
 void map_elems(const Function& function, bool stream, std::size_t count, T* y, const In*... in) {
   const auto part = [&](std::size_t begin, std::size_t elems) HWY_ATTR {

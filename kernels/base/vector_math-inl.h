@@ -1,5 +1,5 @@
-// Functions of f32 vectors, for sources that use Highway: included once a target. The stated errors, in units of the
-// last place of the exact result, are bounds that vector_math_test.cpp holds each target to, against f64.
+// Functions of f32 vectors, for sources that use Highway: included once per target. The stated errors, in units in the
+// last place of the exact result, are upper bounds that vector_math_test.cpp checks on each target, against f64.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_MATH_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_MATH_INL_H_
@@ -18,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr bool kIsAvx512 = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL;
 
-// x, or the bound where x is past it; NaN stays NaN. x86 gives the second operand where one is NaN.
+// Returns x, or the bound if x is below or above it; NaN stays NaN. x86 returns the second operand if one is NaN.
 HWY_INLINE VF32 at_least(float bound, VF32 x) {
   const VF32 low = hn::Set(F32(), bound);
   if constexpr (HWY_TARGET == HWY_SCALAR) return hn::IfThenElse(hn::Lt(x, low), low, x);
@@ -32,32 +32,33 @@ HWY_INLINE VF32 at_most(float bound, VF32 x) {
 
 // Operations that only AVX-512 has, as templates so that other targets need not know the instructions.
 
-// value * 2^power, down to denormals and up to infinity.
+// Returns value * 2^power, including subnormals and infinity.
 template <class V>
 HWY_INLINE V scale_avx512(V value, V power) {
   return V{_mm512_scalef_ps(value.raw, power.raw)};
 }
-// The same with power rounded down, and 0 where it is below `least`.
+// The same with power rounded down, and 0 if power is below `least`.
 template <class V>
 HWY_INLINE V scale_from_avx512(V least, V value, V power) {
-  const auto enough = hn::Not(hn::Lt(power, least));  // or NaN
+  const auto enough = hn::Not(hn::Lt(power, least));  // true for NaN, too
   return V{_mm512_maskz_scalef_ps(enough.raw, value.raw, power.raw)};
 }
-// value - floor(value); 0 of infinities.
+// Returns value - floor(value); 0 for infinities.
 template <class V>
 HWY_INLINE V fraction_avx512(V value) {
   constexpr int kDown = 1;
   return V{_mm512_reduce_ps(value.raw, kDown)};
 }
-// The value, or the bound with its sign where it is beyond; of NaN the bound.
+// Returns the value, or the bound with the value's sign if it is beyond; the bound for NaN.
 template <class V>
 HWY_INLINE V within_avx512(V value, V bound) {
   constexpr int kSmallerMagnitudeWithSignOfFirst = 2;
   return V{_mm512_range_ps(value.raw, bound.raw, kSmallerMagnitudeWithSignOfFirst)};
 }
 
-// x = k ln 2 + r with whole k and |r| <= ln 2 / 2 (Cody, Waite 1980, Software Manual for the Elementary Functions,
-// chapter 6). k is rounded by adding 1.5 * 2^23, which leaves k in the low bits of `shifted`, too. |x| below 2^21.
+// x = k ln 2 + r with integer k and |r| <= ln 2 / 2 (Cody, Waite 1980, Software Manual for the Elementary Functions,
+// chapter 6). k is rounded by adding 1.5 * 2^23, which also leaves k in the low bits of `shifted`. |x| must be below
+// 2^21.
 struct Reduced {
   VF32 shifted;
   VF32 k;
@@ -68,17 +69,17 @@ HWY_INLINE Reduced reduced_by_ln2(VF32 x) {
   const VF32 magic = hn::Set(d, 12582912.0F);
   const VF32 shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341F), magic);
   const VF32 k = hn::Sub(shifted, magic);
-  VF32 r = hn::NegMulAdd(k, hn::Set(d, 0.693145751953125F), x);  // of 16 bits, so that k times it is exact
+  VF32 r = hn::NegMulAdd(k, hn::Set(d, 0.693145751953125F), x);  // a constant of 16 bits, so that k times it is exact
   r = hn::NegMulAdd(k, hn::Set(d, 1.428606765330187e-06F), r);
   return {shifted, k, r};
 }
 
-// k of reduced_by_ln2 in the bits of an exponent.
+// Returns k of reduced_by_ln2 in the bits of an exponent.
 HWY_INLINE hn::Vec<hn::RebindToSigned<F32>> exponent_bits(VF32 shifted) {
   return hn::ShiftLeft<23>(hn::BitCast(hn::RebindToSigned<F32>(), shifted));
 }
 
-// e^r for |r| <= ln 2 / 2. The polynomial has the least largest error relative to e^r, 1.5 * 2^-24, among 1 + r p(r)
+// Returns e^r for |r| <= ln 2 / 2. The polynomial minimises the largest relative error, 1.5 * 2^-24, among 1 + r p(r)
 // with p of degree 4.
 HWY_INLINE VF32 exp_of_reduced_f32(VF32 r) {
   const F32 d;
@@ -89,7 +90,7 @@ HWY_INLINE VF32 exp_of_reduced_f32(VF32 r) {
   return hn::MulAdd(p, r, hn::Set(d, 1.0F));
 }
 
-// e^x for x from -1000 to 88, or NaN; see exp_f32.
+// Returns e^x for x from -1000 to 88, or NaN; see exp_f32.
 HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
@@ -104,15 +105,15 @@ HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
   }
 }
 
-// e^x for every x: far from 0, k is wrong but as large, so that 2^k is 0 or infinity, and r need only stay where e^r is
-// positive; k of NaN is NaN.
+// Returns e^x for every x: far from 0, k is inexact but large enough for 2^k to be 0 or infinity, and r need only stay
+// where e^r is positive; k of NaN is NaN.
 template <class V>
 HWY_INLINE V exp_avx512(V x) {
   const Reduced reduced = reduced_by_ln2(x);
   return scale_avx512(exp_of_reduced_f32(within_avx512(reduced.r, hn::Set(F32(), 0.36F))), reduced.k);
 }
 
-// e^x for x up to 88, -infinity, or NaN.
+// Returns e^x for x up to 88, -infinity, or NaN.
 HWY_INLINE VF32 exp_below_88_f32(VF32 x) {
   if constexpr (kIsAvx512) {
     return exp_avx512(x);
@@ -121,8 +122,8 @@ HWY_INLINE VF32 exp_below_88_f32(VF32 x) {
   }
 }
 
-// e^x within 2 ulp; 2.5 without fused multiply-add. Below -87.33 it is 0, or on AVX-512 the denormal number, within two
-// of them; above 88.72283 infinity; NaN stays NaN.
+// Returns e^x within 2 ulp (2.5 without fused multiply-add). Below -87.33 it returns 0 or, on AVX-512, the subnormal
+// number, within two units of it; above 88.72283 infinity; NaN stays NaN.
 HWY_INLINE VF32 exp_f32(VF32 x) {
   if constexpr (kIsAvx512) {
     return exp_avx512(x);
@@ -133,8 +134,8 @@ HWY_INLINE VF32 exp_f32(VF32 x) {
   }
 }
 
-// 1 / x for |x| from 2^-126 to 2^126. AVX-512: an estimate of 14 bits and a step of Newton's method, within 1 ulp, at a
-// quarter of a division's cost; else a division.
+// Returns 1 / x for |x| from 2^-126 to 2^126. AVX-512 uses an estimate of 14 bits and one step of Newton's method,
+// within 1 ulp, at a quarter of a division's cost; other targets divide.
 HWY_INLINE VF32 reciprocal_of_normal_f32(VF32 x) {
   const VF32 one = hn::Set(F32(), 1.0F);
   if constexpr (!kIsAvx512) return hn::Div(one, x);
@@ -142,7 +143,7 @@ HWY_INLINE VF32 reciprocal_of_normal_f32(VF32 x) {
   return hn::MulAdd(guess, hn::NegMulAdd(x, guess, one), guess);
 }
 
-// The same with a relative error up to 2^-14.
+// The same with a relative error of up to 2^-14.
 HWY_INLINE VF32 rough_reciprocal_of_normal_f32(VF32 x) {
   if constexpr (kIsAvx512) return hn::ApproximateReciprocal(x);
   return hn::Div(hn::Set(F32(), 1.0F), x);

@@ -1,4 +1,4 @@
-// Functions of vectors against f64, on every instruction set that this machine has, at floats of every exponent.
+// Compares vector functions with f64 on every instruction set that this machine supports, at floats of every exponent.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,12 +70,12 @@ HWY_EXPORT(all_weights_5);
 using All = void (*)(const float* x, float* y, std::size_t count);
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kLeast = 0x1p-126F;  // normal number
+constexpr float kLeast = 0x1p-126F;  // smallest normal number
 constexpr float kMost = std::numeric_limits<float>::max();
 
 struct Function {
   std::string name;
-  All all;  // of the instruction set that is chosen now
+  All all;  // on the instruction set that is chosen now
   double (*exact)(double);
 };
 Function exp_function() {
@@ -94,7 +94,8 @@ std::vector<float> evaluated(const Function& function, const std::vector<float>&
   return y;
 }
 
-// In units of the last place of `exact` as a float; of the least normal number's where it is below that.
+// Returns the error in units in the last place of `exact` as a float; below the smallest normal number, in units of
+// that number's last place.
 double ulps(float got, double exact) {
   constexpr double kEnough = 1e30;
   if (std::fabs(exact) >= 0x1p128 * (1 - 0x1p-25)) return std::isinf(got) ? 0 : kEnough;
@@ -103,7 +104,7 @@ double ulps(float got, double exact) {
   return std::fabs(static_cast<double>(got) - exact) / std::ldexp(1.0, exponent - 23);
 }
 
-// Every 1009th float (a prime) from `low` to `high`, of one sign, and both ends.
+// Returns every 1009th float (a prime) from `low` to `high`, which have the same sign, and both ends.
 std::vector<float> samples(float low, float high) {
   std::vector<float> x{low, high};
   const float sign = std::signbit(low) ? -1.0F : 1.0F;
@@ -113,7 +114,7 @@ std::vector<float> samples(float low, float high) {
   return x;
 }
 
-// A bound that vector_math-inl.h states, for x from low to high, both of one sign.
+// An error bound that vector_math-inl.h states, for x from low to high, which have the same sign.
 struct Claim {
   Function function;
   float low;
@@ -122,7 +123,7 @@ struct Claim {
 };
 
 std::vector<Claim> claims(const std::string& target) {
-  const double exp_ulps = target.starts_with("AVX") ? 2 : 2.5;  // fused multiply-add or none
+  const double exp_ulps = target.starts_with("AVX") ? 2 : 2.5;  // with or without fused multiply-add
   return {
       {exp_function(), 0.0F, 88.72283F, exp_ulps},
       {exp_function(), -87.33F, -0.0F, exp_ulps},
@@ -167,7 +168,7 @@ TEST(VectorMath, TheErrorOfAWrongFunctionIsSeen) {
   EXPECT_GT(largest_error(claim).ulps, 2);
 }
 
-// One result at every position of a vector, whole and in a tail.
+// Checks one result at every position of a vector, in whole vectors and in a tail.
 void expect_value(const Function& function, float x, float wanted, const std::string& target) {
   const std::vector<float> results = evaluated(function, std::vector<float>(37, x));
   for (float result : results) {
@@ -201,7 +202,7 @@ TEST(VectorMath, SpecialValuesAreAsStated) {
   });
 }
 
-// Below the normal numbers exp is either zero or within two denormal ones.
+// Below the normal numbers, exp is either zero or within two subnormal numbers of the exact value.
 TEST(VectorMath, ExpUnderflowsGradually) {
   on_each_target([](const std::string& target) {
     const std::vector<float> x = samples(-110.0F, -87.33F);

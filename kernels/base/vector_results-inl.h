@@ -1,9 +1,9 @@
-// Stores of a function's results, for sources that use Highway: included once a target.
+// Stores a function's results, for sources that use Highway: included once per target.
 //
-// Rounded to the nearest. A BFloat16 between two goes to the larger magnitude (the scalar target: to the even one): one
-// addition where store_numbers of vector_io-inl.h has four operations. It is for results that lie between two by chance
-// only, as those of exp. NaN stays NaN if its lower 16 bits are 0, as of every NaN that comes from BFloat16 operands or
-// from the processor.
+// Rounds to nearest. A tie between two BFloat16 goes to the larger magnitude (on the scalar target to the even one):
+// one addition instead of the four operations of store_numbers in vector_io-inl.h. Meant for results that are ties only
+// by chance, such as those of exp. NaN stays NaN if its lower 16 bits are 0, as in every NaN that BFloat16 operands or
+// the processor produce.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_
@@ -20,7 +20,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The bits of the nearest BFloat16 in the upper half of each lane, anything in the lower.
+// Returns the bits of the nearest BFloat16 in the upper half of each lane; the lower half is undefined.
 HWY_INLINE hn::Vec<U32> nearest_bfloat16_bits(VF32 value) {
   return hn::Add(hn::BitCast(U32(), value), hn::Set(U32(), 0x8000));
 }
@@ -30,7 +30,7 @@ HWY_INLINE auto nearest_bits_of_pair(Pair value) {
   return hn::OddEven(hn::BitCast(Halves<T>(), nearest_bfloat16_bits(value.b)), hn::BitCast(Halves<T>(), even));
 }
 
-// As part.store, and part.stream, of for_pairs.
+// Like part.store and part.stream of for_pairs.
 template <class T, class Part>
 HWY_INLINE void store_result(const Part& part, Pair value, T* to) {
   part.store(value, to);

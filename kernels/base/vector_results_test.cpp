@@ -1,4 +1,4 @@
-// Stores of results: nearest, halves to the larger magnitude, the same in whole pairs, streams and tails.
+// Stores of results: rounds to nearest, ties to the larger magnitude, the same in whole pairs, streams and tails.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -53,7 +53,7 @@ HWY_EXPORT(stored);
 HWY_EXPORT(streamed);
 
 using core::BFloat16;
-constexpr std::size_t kElems = 64;  // whole pairs of every target
+constexpr std::size_t kElems = 64;  // a multiple of every target's pair
 
 struct Results {
   alignas(64) BFloat16 elems[kElems];
@@ -69,7 +69,7 @@ Results results_of(const std::vector<float>& values, std::size_t count, bool str
   return results;
 }
 
-// By magnitude: half a unit is added, what is below a unit is cut.
+// Rounds by magnitude: adds half a unit and truncates below a unit.
 std::uint16_t wanted_bits(float value) {
   return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + 0x8000U) >> 16);
 }
@@ -80,7 +80,7 @@ std::vector<float> drawn_floats(std::uint64_t seed, bool with_halves) {
     const float value = std::bit_cast<float>(static_cast<std::uint32_t>(core::hash64(seed, i)));
     values[i] = std::isnan(value) ? 1.0F : value;
   }
-  values[0] = with_halves ? 1.0F + 0x1p-8F : 1.0F;  // halfway between two, the lower of which is even
+  values[0] = with_halves ? 1.0F + 0x1p-8F : 1.0F;  // a tie whose lower neighbour is even
   values[1] = -values[0];
   values[2] = std::numeric_limits<float>::infinity();
   values[3] = std::numeric_limits<float>::max();

@@ -1,7 +1,7 @@
-// Loops over the rows of a matrix, for sources that use Highway: included once a target.
+// Loops over the rows of a matrix, for sources that use Highway: included once per target.
 //
-// Short rows are taken several at a time: their sums are independent chains of additions, and one row's reduction
-// across lanes waits while another's arithmetic goes on.
+// Short rows are processed several at a time: their sums are independent chains of additions, and one row's reduction
+// across lanes overlaps with another's arithmetic.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
@@ -30,7 +30,7 @@ template <std::size_t kRows>
 using RowFloats = std::array<float, kRows>;
 
 // Calls body(row, std::integral_constant<std::size_t, kGroup or 1>) for groups of rows from `begin` to `end`: kGroup
-// where their floats together stay in the first-level cache. The results for a row must not depend on its group.
+// rows if their floats together fit in the L1 cache. The results for a row must not depend on its group.
 template <std::size_t kGroup = 4, class Body>
 HWY_INLINE void for_row_groups(std::size_t begin, std::size_t end, std::size_t columns, const Body& body) {
   constexpr std::size_t kMostColumns = 2048;
@@ -52,7 +52,7 @@ HWY_INLINE RowPairs<kRows> all_rows(float value) {
   return rows;
 }
 
-// Sums of each row's lanes.
+// Returns the sum of each row's lanes.
 template <std::size_t kRows>
 HWY_INLINE RowFloats<kRows> row_sums(const RowPairs<kRows>& rows) {
   RowFloats<kRows> sums;
@@ -70,8 +70,8 @@ HWY_INLINE RowFloats<kRows> row_maxima(const RowPairs<kRows>& rows) {
   return maxima;
 }
 
-// Asks for a pair of the rows that come next, in kernels whose operands are in no cache: rows are walked more than
-// once, and memory would rest meanwhile. May point past the array's end.
+// Prefetches a pair of the next rows, in kernels whose operands are in no cache: rows are walked more than once, and
+// the memory bus would idle meanwhile. The address may lie past the array's end.
 template <class T>
 HWY_INLINE void prefetch_pair(const T* at) {
   const std::size_t pair_bytes = pair_elems() * sizeof(T);
@@ -80,16 +80,16 @@ HWY_INLINE void prefetch_pair(const T* at) {
   }
 }
 
-// Asks for part of `kRows` rows that stand one behind another, as much as a step of a walk over their columns has,
-// which is at column c: by the end of the walk all has been asked for, in the order of addresses, which memory serves
-// faster than as many places at a time. May point past the array's end.
+// Prefetches the part of the next `kRows` consecutive rows that corresponds to one step of a walk over the columns, at
+// column c. By the end of the walk everything has been prefetched in the order of addresses, which memory serves faster
+// than several streams at a time. The address may lie past the array's end.
 template <std::size_t kRows, class T>
 HWY_INLINE void prefetch_rows(const T* rows, std::size_t c) {
   const T* const at = rows + kRows * c;
   for (std::size_t pair = 0; pair < kRows; ++pair) prefetch_pair(at + pair * pair_elems());
 }
 
-// Whether each row of a matrix begins where a vector's streaming store may.
+// Returns whether each row of a matrix begins at an address to which a vector's non-temporal store may write.
 template <class T>
 HWY_INLINE bool rows_are_aligned(const T* first, std::size_t columns) {
   const std::size_t vector_bytes = lanes_f32() * sizeof(float);

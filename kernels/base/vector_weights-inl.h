@@ -1,4 +1,4 @@
-// Weights of a softmax, for sources that use Highway: included once a target.
+// Weights of a softmax, for sources that use Highway: included once per target.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_WEIGHTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_WEIGHTS_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_WEIGHTS_INL_H_
@@ -13,8 +13,8 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 2^f for f from 0 to 1, exact at 0: the least largest relative error of a polynomial of this degree that begins
-// with 1.
+// Returns 2^f for f from 0 to 1, exact at 0: the polynomial with constant term 1 minimises the largest relative error
+// for its degree.
 template <int kDegree>
 HWY_INLINE VF32 exp2_of_fraction(VF32 f) {
   static_assert(kDegree >= 3 && kDegree <= 5);
@@ -31,15 +31,15 @@ HWY_INLINE VF32 exp2_of_fraction(VF32 f) {
   }
   return horner(p, 1.0F);
 }
-// The largest relative error of exp2_of_fraction, and of the roundings behind it.
+// Largest relative error of exp2_of_fraction, including the roundings after it.
 template <int kDegree>
 constexpr float kExp2Error = kDegree == 3   ? 8.6e-5F
                              : kDegree == 4 ? 3.1e-6F
                                             : 2.4e-7F;
 
-// 2^t for t below 128; 0 below -126, where floats become denormal: making one stops a core for 70 ns (Sapphire Rapids),
-// and rows with masked or very unlikely elements are full of them. NaN stays NaN, 2^0 is 1. From 128 on it is infinity
-// (AVX-512) or above 1e38.
+// Returns 2^t for t below 128, but 0 below -126, where floats become subnormal: producing one stalls a core for 70 ns
+// (Sapphire Rapids), and rows with masked or very unlikely elements are full of them. NaN stays NaN, 2^0 is 1. From 128
+// on it is infinity (AVX-512) or above 1e38.
 template <int kDegree = 5>
 HWY_INLINE VF32 exp2_f32(VF32 t) {
   if constexpr (kIsAvx512) {
@@ -48,8 +48,8 @@ HWY_INLINE VF32 exp2_f32(VF32 t) {
   } else {
     const F32 d;
     const hn::RebindToSigned<F32> di;
-    // Half less is rounded to the next below by adding 1.5 * 2^23, which leaves it in the low bits. The power is made
-    // as a float, so that NaN survives in p; its bits for -127 are those of 0.
+    // Subtracting 1/2 and adding 1.5 * 2^23 rounds down and leaves the integer in the low bits. The power is built as a
+    // float, so that NaN survives in p; its bits for -127 are those of 0.
     const VF32 magic = hn::Set(d, 12582912.0F);
     const VF32 bounded = at_most(127.0F, at_least(-126.99F, t));
     const VF32 shifted = hn::Add(hn::Sub(bounded, hn::Set(d, 0.5F)), magic);
@@ -59,8 +59,9 @@ HWY_INLINE VF32 exp2_f32(VF32 t) {
   }
 }
 
-// e^x, 0 below -87.33, NaN of NaN; above 88.7 as exp2_f32. Its relative error is at most kExp2Error<kDegree> and, as x
-// is multiplied and rounded, 9e-8 |x|: a difference of two floats is as far from what it stands for.
+// Returns e^x, but 0 below -87.33; NaN for NaN; above 88.7 as exp2_f32. Its relative error is at most
+// kExp2Error<kDegree> plus 9e-8 |x|, because x is multiplied and rounded: a difference of two floats is as inexact
+// itself.
 template <int kDegree = 5>
 HWY_INLINE VF32 weight_f32(VF32 x) {
   return exp2_f32<kDegree>(hn::Mul(x, hn::Set(F32(), 1.44269504088896341F)));

@@ -1,4 +1,4 @@
-// Operands of kernels: dense arrays in the memory of one device, and what a kernel does with them.
+// Operands of kernels: dense arrays in the memory of one device, and how a kernel accesses them.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace lockstep::kernels {
 
-// Views own nothing. A view of no elements is an operand that is left out, where the kernel allows it.
+// Views own nothing. A view without elements is an operand that is left out, if the kernel allows it.
 struct In {  // read
   const void* data = nullptr;
   core::DType dtype = core::DType::f32;
@@ -62,7 +62,7 @@ constexpr Access access_of(const InOut& /*view*/) {
   return Access::update;
 }
 
-// A set of dtypes, for what an operand may be.
+// A set of dtypes that an operand may have.
 class DTypes {
  public:
   constexpr DTypes(core::DType one) : DTypes({one}) {}  // NOLINT(google-explicit-constructor): a set of one
@@ -79,7 +79,7 @@ class DTypes {
   std::uint32_t bits_ = 0;
 };
 
-// The dtypes of activations and weights. Sums over them are taken in f32.
+// The dtypes of activations and weights. Sums over them are computed in f32.
 inline constexpr DTypes kActivations{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr DTypes kF32{core::DType::f32};
 inline constexpr DTypes kI32{core::DType::i32};

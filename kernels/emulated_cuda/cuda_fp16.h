@@ -1,4 +1,4 @@
-// In place of CUDA's header of this name; see cuda_runtime.h.
+// Replaces CUDA's header of this name; see cuda_runtime.h.
 #pragma once
 
 #include "core/narrow_float.h"

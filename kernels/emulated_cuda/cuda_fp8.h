@@ -1,4 +1,4 @@
-// In place of CUDA's header of this name; see cuda_runtime.h.
+// Replaces CUDA's header of this name; see cuda_runtime.h.
 #pragma once
 
 #include "core/narrow_float.h"
@@ -8,7 +8,7 @@ enum __nv_saturation_t { __NV_SATFINITE };
 enum __nv_fp8_interpretation_t { __NV_E4M3, __NV_E5M2 };
 using __nv_fp8_storage_t = std::uint8_t;
 
-// Values that are too large become the largest number.
+// Values that are too large saturate to the largest number.
 inline __nv_fp8_storage_t __nv_cvt_float_to_fp8(float x, __nv_saturation_t /*saturation*/,
                                                 __nv_fp8_interpretation_t kind) {
   const float largest = kind == __NV_E4M3 ? 448.0F : 57344.0F;

@@ -1,4 +1,5 @@
-// In place of CUDA's header of this name, for emulated_grid.h: what our kernels use of the language and the runtime.
+// Replaces CUDA's header of this name, for emulated_grid.h: the parts of the language and the runtime that our kernels
+// use.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,7 @@ struct alignas(16) uint4 {
 };
 struct dim3 {
   unsigned x, y, z;
-  // NOLINTNEXTLINE(google-explicit-constructor): as CUDA's
+  // NOLINTNEXTLINE(google-explicit-constructor): as in CUDA
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
@@ -49,7 +50,7 @@ extern thread_local dim3 gridDim;
 inline void __syncthreads() {
   lockstep::kernels::emulated::meet_block();
 }
-// Nobody may write the shared word before all have read it.
+// The shared word must not be written before all threads have read it.
 inline int __syncthreads_or(int mine) {
   static thread_local int any = 0;
   any |= mine;

@@ -1,4 +1,4 @@
-// What our kernels ask of CUDA's libraries where they run on an emulated grid: CudaContext, whose memory is the host's,
+// The parts of CUDA's libraries that our kernels need on an emulated grid: CudaContext, whose memory is the host's,
 // check_cuda, check_launch, and a cuBLASLt that leaves all products to our own kernels.
 #include <algorithm>
 #include <map>
@@ -58,12 +58,12 @@ void* CudaContext::stream() const {
   return nullptr;
 }
 
-// Few, so that threads and blocks take several turns each.
+// Few, so that threads and blocks take several rounds each.
 int CudaContext::num_multiprocessors() const {
   return 1;
 }
 
-// Its content differs at each call, so that code that relies on it shows.
+// The content differs at each call, so that code that relies on it fails.
 void* CudaContext::workspace(std::size_t size_bytes) {
   if (size_bytes > state_->workspace_bytes) {
     if (state_->workspace != nullptr) state_->device.release(state_->workspace);

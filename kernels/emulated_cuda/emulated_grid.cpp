@@ -31,10 +31,10 @@ namespace {
   throw core::Error(core::Failure::internal, "emulated grid: " + what);
 }
 
-constexpr unsigned kWaysAYield = 64;  // of a block's threads, to each other, until other blocks get the core
+constexpr unsigned kWaysAYield = 64;  // yields among a block's threads until other blocks get the core
 
-// Threads of the CPU that stay from launch to launch: to touch stacks and thread-local memory for the first time costs
-// more than a block's work. To be used by one thread.
+// CPU threads that are kept from launch to launch: touching stacks and thread-local memory for the first time costs
+// more than a block's work. For one thread at a time.
 class Crew {
  public:
   Crew() = default;
@@ -80,21 +80,21 @@ class Crew {
   std::condition_variable begins_;
   std::condition_variable ended_;
   std::uint64_t turn_ = 0;
-  unsigned wanted_ = 0;   // of this turn
-  unsigned working_ = 0;  // of them
+  unsigned wanted_ = 0;   // threads in this turn
+  unsigned working_ = 0;  // threads that have not finished it
   const std::function<void(unsigned)>* work_ = nullptr;
   bool over_ = false;
   std::vector<std::jthread> members_;
 };
 
-// For each thread of the CPU, which runs one block at a time.
+// State of each CPU thread, which runs one block at a time.
 struct Grid {
   Threads threads;
   core::Random random{1};
   bool together = false;  // blocks that it launches run on threads of their own
-  Crew crew;              // which are these
+  Crew crew;              // the threads that run them
   unsigned given_way = 0;
-  unsigned waited = 0;  // threads of the block, for the stream
+  unsigned waited = 0;  // threads of the block that have waited for the stream
 };
 
 Grid& the_grid() {
@@ -102,7 +102,7 @@ Grid& the_grid() {
   return grid;
 }
 
-// Others ran in between.
+// Other threads of the block ran in between.
 void take_turn() {
   threadIdx.x = static_cast<unsigned>(the_grid().threads.current());
 }

@@ -16,16 +16,16 @@ namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
-// A place to go on from. swapcontext would do, but asks the system to save the signal mask at each switch, which takes
-// most of a test's time; so the system makes a context once, and is left alone from then on.
+// A saved context. swapcontext would do, but makes a system call to save the signal mask at each switch, which takes
+// most of a test's time; so the system makes a context once, and setjmp and longjmp switch from then on.
 struct Place {
   ucontext_t context = {};
   jmp_buf jump = {};
   bool started = false;
 };
 
-// Leaves `from`, where somebody else may come back, for `to`. Not inlined: what a function's variables hold after
-// setjmp returns for the second time is not certain, and this one has none.
+// Switches from `from`, to which another switch may return, to `to`. Not inlined: local variables are indeterminate
+// after setjmp returns for the second time, and this function has none.
 [[gnu::noinline]] void go(Place& from, Place& to) {
   if (_setjmp(from.jump) != 0) return;
   if (to.started) _longjmp(to.jump, 1);
@@ -46,14 +46,14 @@ struct Thread {
 
 struct Warp {
   Meeting meeting;
-  std::array<Threads::WarpWords, 2> words = {};  // of two exchanges in turn
+  std::array<Threads::WarpWords, 2> words = {};  // two exchanges alternate
 };
 
 }  // namespace
 
 struct Threads::State {
   std::vector<Thread> threads;
-  std::unique_ptr<std::byte[]> stacks;  // not cleared: most of it is never touched
+  std::unique_ptr<std::byte[]> stacks;  // not initialised: most of it is never touched
   std::vector<Warp> warps;
   Meeting all;
   Place scheduler = {.started = true};
@@ -72,7 +72,7 @@ struct Threads::State {
   void meet(Meeting& meeting);
 };
 
-// makecontext passes ints only.
+// makecontext passes only ints.
 void Threads::State::enter(unsigned upper, unsigned lower) {
   const auto address = static_cast<std::uintptr_t>(std::uint64_t{upper} << 32 | lower);
   reinterpret_cast<State*>(address)->body_of_running();  // NOLINT(performance-no-int-to-ptr)
@@ -85,7 +85,7 @@ void Threads::State::body_of_running() {
     if (!error) error = std::current_exception();
   }
   --unfinished;
-  go(running().place, scheduler);  // for ever
+  go(running().place, scheduler);  // does not return
 }
 
 void Threads::State::start(int thread) {

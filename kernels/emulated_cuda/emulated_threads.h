@@ -1,6 +1,6 @@
-// Coroutines that stand for the threads of a CUDA block, with its barriers and exchanges; emulated_grid.h and
-// attention/emulated_block.h are made of them. A thread runs until it must wait for others; the next is drawn at
-// random, so that a missing barrier shows as a result that depends on the seed.
+// Coroutines that act as the threads of a CUDA block, with its barriers and exchanges; emulated_grid.h and
+// attention/emulated_block.h use them. A thread runs until it must wait for others; the next one is drawn at random, so
+// that a missing barrier shows up as a result that depends on the seed.
 #pragma once
 
 #include <array>
@@ -23,15 +23,15 @@ class Threads {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  // Runs body(t) as thread t, for t = 0 .. count - 1: whole warps, or fewer than one. Throws what a thread throws
-  // first, and core::Error if threads wait for each other for ever. Stacks are kept for the next call.
+  // Runs body(t) as thread t, for t = 0 .. count - 1: whole warps, or fewer threads than one. Rethrows the first
+  // exception of a thread, and throws core::Error if threads deadlock. Stacks are kept for the next call.
   void run(int count, core::Random& random, const std::function<void(int)>& body);
 
-  // For the body. The thread that runs it:
+  // For the body: the thread that is running.
   int current() const;
   void meet_block();
-  void give_way();  // any thread of the block may run on, also this one
-  // Waits for the thread's warp and returns what each of its lanes brought; valid until the next but one call.
+  void give_way();  // any thread of the block may run next, including this one
+  // Waits for the thread's warp and returns the words of each of its lanes; valid until the next call but one.
   const WarpWords& exchange(const Words& mine);
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// The sum that the last thread reads after all have written their number, with or without a barrier in between.
+// Returns the sum that the last thread reads after all have written their number, with or without a barrier in between.
 int sum_seen(std::uint64_t seed, bool with_barrier) {
   Threads threads;
   core::Random random(seed);

@@ -1,4 +1,4 @@
-// In place of the header of this name, which has PTX.
+// Replaces the header of this name, which contains PTX.
 #pragma once
 
 #include <cfloat>
