@@ -4,8 +4,7 @@
 // any order of the operands gives the same bits in the dtype itself; results are compared bit for bit, with no
 // tolerance and no reference reduction. The idea is nccl-tests' (verifiable/); how each case is kept exact:
 //
-//   sum, avg  floats: integers with sum of |x| <= 2^significand_bits; if there are too many ranks for that, the
-//   position
+//   sum, avg  floats: integers with sum of |x| <= 2^significand_bits; with too many ranks for that, the position
 //             decides which of them are zero. Integers: any bits for sum (wrap-around has no order); for avg the sum
 //             fits, so that int8 averages of 128 ranks and more (uint8: 256) are all zero and show little. avg has one
 //             sign per position, so that its quotient is far from cancellation.

@@ -17,7 +17,7 @@ namespace {
 
 using Flag = FlagOf<PlaceFlags>;
 
-// Whether NCCL's collectives are asked for is the transport's word.
+// --transport nccl, not --device, selects NCCL's collectives.
 backends::DeviceChoice device_of(const FlagValue& value) {
   constexpr std::string_view kOneGpu = "cuda:";
   if (value.text == "cpu") return {};

@@ -1,4 +1,5 @@
-// Where the ranks of a training program run: --device, --transport and --mpi-threads, the same in every program.
+// Devices and transport of a training program's ranks: --device, --transport and --mpi-threads, the same in every
+// program.
 #pragma once
 
 #include <chrono>
@@ -18,29 +19,29 @@ namespace lockstep::program {
 struct PlaceFlags {
   backends::DeviceChoice device;
   bool mpi = false;                                                       // --transport mpi
-  transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what MPI is asked for
+  transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // requested from MPI
 };
 
 void declare_place(CommandLine& line, const char* group);
-// Throws a usage Error for a value that does not exist or does not go with another.
+// Throws a usage Error for a value that does not exist or that conflicts with another.
 PlaceFlags read_place(const CommandLine& line);
-// Throws a usage Error if one of the flags is given: `allowed` says with what it could be.
+// Throws a usage Error if one of the flags is given: `allowed` names the combination that is possible.
 void refuse_place(const CommandLine& line, const std::string& why, const std::string& allowed);
-// Throws an Error that says why the device is not there.
+// Throws an Error that says why the device is not available.
 void check_device(const backends::DeviceChoice& device);
 
 // Calls body(world) and returns its exit status: once, with nullptr, or on each rank of mpirun, as the flags say.
 int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::milliseconds timeout,
                  const std::function<int(transports::MpiWorld*)>& body);
-// Whether this process prints and writes: rank 0 of mpirun does, and who is alone.
+// True if this process prints and writes files: rank 0 of mpirun, or the only process.
 bool tells(const transports::MpiWorld* mpi);
 Print print_of(const transports::MpiWorld* mpi);
 
-// The GPUs that ranks take: all share the chosen one, or they take all in turn.
+// GPUs that ranks use: the chosen one for all, or all GPUs in rotation.
 std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, int ranks);
 // "2 GPUs from cuda:0 on; each rank's collectives run in streams beside its kernels".
 std::string gpus_text(const backends::DeviceChoice& device, int ranks);
-// The transport and what it runs on, in a run's record.
+// Adds the transport and its devices to a run's record.
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run);
 
 }  // namespace lockstep::program

@@ -1,4 +1,4 @@
-// The energy that training steps draw on the devices of their ranks.
+// Energy that training steps draw on the devices of their ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace lockstep::program {
 
-// A meter for the GPUs of the ranks, or for this machine's CPUs; none for several hosts, as one rank reads it.
+// Opens a meter for the ranks' GPUs, or for this machine's CPUs; none for several hosts, as one rank reads it.
 core::OpenedEnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
 
-// Counts from begin_step(), or the end of the step before, to end_step(). A first step that was not begun loads and
-// chooses kernels, and is left out. One thread at a time. Counters move every few milliseconds, some GPUs' every 100:
-// short runs say little.
+// Counts from begin_step(), or the end of the previous step, to end_step(). A first step without begin_step() loads and
+// chooses kernels, and is left out. One thread at a time. Counters update every few milliseconds, some GPUs' every 100
+// ms: short runs say little.
 class StepEnergy {
  public:
   explicit StepEnergy(core::OpenedEnergyMeter opened) : opened_(std::move(opened)) {}
 
   void begin_step();
-  void end_step(std::int64_t steps = 1);  // so many, which end together
-  void end_pause();                       // of a validation, say: what was drawn since the last step is not of a step
+  void end_step(std::int64_t steps = 1);  // number of steps that end together
+  void end_pause();                       // of a validation, for example: energy since the last step belongs to no step
   std::optional<core::EnergyRecord> record(std::int64_t tokens_a_step) const;
-  std::string text(std::int64_t tokens_a_step) const;  // a line
+  std::string text(std::int64_t tokens_a_step) const;  // one line
 
  private:
   struct Mark {

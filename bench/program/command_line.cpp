@@ -14,7 +14,7 @@
 namespace lockstep::program {
 namespace {
 
-// The whole text as a number, or nothing.
+// Returns the whole text as a number, or nothing.
 template <typename T>
 std::optional<T> whole(std::string_view text) {
   T value{};

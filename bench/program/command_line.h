@@ -1,5 +1,5 @@
-// Flags of a program: declared by name, kept as text, read into numbers and lists, refused in one line that names flag,
-// value and what is allowed. CLI11 stays in the source.
+// Flags of a program: declared by name, kept as text, parsed into numbers and lists, refused in one line that names the
+// flag, its value and what is allowed. CLI11 is included by the source only.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct FlagValue {
   std::string names;
   std::string text;
 
-  // "-b,--minbytes 12Q: not a size; allowed: ..."
+  // Error with the text "-b,--minbytes 12Q: not a size; allowed: ..."
   core::Error refused(const std::string& what, const std::string& allowed) const;
-  // "-b,--minbytes 12Q: <text of another error>"
+  // Error with the text "-b,--minbytes 12Q: <text of another error>"
   core::Error refused(const core::Error& error) const;
 
-  // The value that a parser makes of the text; where it throws, the flag's name is put before its message.
+  // Value that a parser makes of the text; if it throws, the flag's name is put before its message.
   template <class Parse>
   auto parsed_by(const Parse& parse) const {
     try {
@@ -38,17 +38,17 @@ struct FlagValue {
   bool zero_or_one() const;
   std::int64_t size_bytes() const;
 
-  // The parts between commas, or what else stands between them; none of them empty.
+  // Splits at commas, or at another separator; no part may be empty.
   std::vector<FlagValue> list(char between = ',') const;
 };
 
-// The same as int; `max` has to fit.
+// As FlagValue::integer, for int; `max` has to fit.
 int integer(const FlagValue& value, std::int64_t min, std::int64_t max);
 std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max);
 std::vector<std::string> text_list(const FlagValue& value, char between = ',');
 std::string file_name(const FlagValue& value);  // not empty
 
-// Thrown where --help is given: no failure, but nothing else is to be done. exit_status_of() (bench/program/program.h)
+// Thrown if --help is given: not a failure, but nothing else is to be done. exit_status_of() (bench/program/program.h)
 // prints it.
 struct HelpRequested {
   std::string text;
@@ -60,14 +60,14 @@ class CommandLine {
   explicit CommandLine(const std::string& purpose);
   ~CommandLine();
 
-  // `default_text`: for the help; empty: none.
+  // `default_text`: shown by the help; empty: none.
   void add(const std::string& names, const std::string& default_text, const std::string& meaning, const char* group);
   void add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group);
 
-  // Throws a usage Error where there is a word that was not declared, and HelpRequested.
+  // Throws a usage Error if a word was not declared, and HelpRequested.
   void parse(int argc, const char* const* argv);
 
-  // Nothing where the flag was not given.
+  // Returns nothing if the flag was not given.
   std::optional<FlagValue> value(const std::string& names) const;
 
  private:
@@ -75,8 +75,7 @@ class CommandLine {
   std::unique_ptr<State> state_;
 };
 
-// A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws where it is
-// refused.
+// A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws if it is refused.
 template <typename Target>
 struct FlagOf {
   const char* names;
@@ -85,7 +84,7 @@ struct FlagOf {
   void (*read)(Target&, const FlagValue&);
 };
 
-// The record file of `flags.json_file` (Invocation).
+// The flag of the record file, for a `Flags` with json_file (Invocation).
 template <typename Flags>
 constexpr FlagOf<Flags> json_flag() {
   return {"--json", "", "file for records (docs/record_format.md)",

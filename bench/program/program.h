@@ -1,4 +1,4 @@
-// The frame around the work of each program: its command line, where its text and files go, its exit status.
+// The frame of each program: its command line, its output to text and files, its exit status.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace lockstep::program {
 
-// How a program was called; the base of its flags.
+// How a program was called; base of its flags.
 struct Invocation {
   std::string program;               // without its folder
   std::vector<std::string> command;  // as given, the program without its folder
@@ -20,18 +20,18 @@ struct Invocation {
 };
 
 using Print = std::function<void(const std::string& text)>;
-void to_stdout(const std::string& text);  // at once
+void to_stdout(const std::string& text);  // flushed at once
 
-// Whole or not at all.
+// Writes the file completely or not at all.
 void write_file(const std::string& path, const std::string& text);
 
-// Throws a usage Error where `path` is given and there are several rows (or "schedules", ...) that could be its.
+// Throws a usage Error if `path` is given and there are several rows (or "schedules", ...) to write to it.
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);
 
-// The exit status of `run`, or the failure's after one line on stderr. Prints the help if that was asked for.
+// Returns the exit status of `run`, or the failure's after one line on stderr. Prints the help if it was requested.
 int exit_status_of(const std::string& program, const std::function<int()>& run);
 
-// An emulated link in a run's record; a part without limit is not known.
+// An emulated link in a run's record; a part without limit is left out.
 core::LinkRecord link_record(const transports::LinkSpec& link);
 
 }  // namespace lockstep::program

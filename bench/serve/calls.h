@@ -1,5 +1,6 @@
-// The work that a worker times: calls of a case, one after the other. Two sources define it, and a program links one of
-// them: calls.cpp, or planted_calls.cpp, whose calls take longer by a known share, for tests of the regression gate.
+// Calls that a worker times: calls of a case, one after the other. Two sources define it, and a program links one of
+// them: calls.cpp, or planted_calls.cpp, whose calls take longer by a known percentage, for tests of the regression
+// gate.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace lockstep::serve {
 
-// The mean time of `calls` calls, in microseconds.
+// Mean time (us) of `calls` calls.
 double us_of_calls(std::int64_t calls, const std::function<void()>& call);
 
 }  // namespace lockstep::serve

@@ -77,8 +77,8 @@ bool Orders::read_more(std::chrono::milliseconds patience) {
   return true;
 }
 
-// Every time has as many characters: texts of other lengths would leave the heap in another state, and a count of the
-// next run's instructions would be one of how long malloc searches there.
+// Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
+// instruction count of the next run would include how long malloc searches there.
 void Orders::answer(std::span<const double> us_of_call) {
   say(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
 }
@@ -96,7 +96,7 @@ void Orders::say(const std::string& text) {
   }
 }
 
-// Not inlined and by this name: what counts instructions knows by it where a run begins and ends
+// Not inlined, with a fixed name: the instruction counter finds the start and end of a run by it
 // (ci/gate/deterministic.py).
 extern "C" [[gnu::noinline]] double lockstep_served_run(
     const std::function<double(std::size_t, std::int64_t)>* us_of_call, std::size_t case_index, std::int64_t calls) {

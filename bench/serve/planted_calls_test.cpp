@@ -18,7 +18,8 @@ void compute_for(std::chrono::microseconds time) {
   }
 }
 
-// The same call, with a delay as long as itself: whatever the machine does beside, that is no shorter than the call.
+// The same call, with a delay as long as itself: whatever else the machine does, the delay is not shorter than the
+// call.
 TEST(PlantedCalls, TakeLongerByThePercentage) {
   constexpr std::chrono::microseconds kCall{20};
   unsetenv(kVariable);
@@ -42,7 +43,7 @@ TEST(PlantedCalls, AreAsLongAsTheyWereWithoutAPercentage) {
   EXPECT_LT(PlantedDelay::Clock::now() - start, std::chrono::seconds(10));
 }
 
-// A delay is a share of each call's time; what one lasted too long, the next ones make up for.
+// A delay is a percentage of each call's time; excess of one delay is subtracted from the next ones.
 TEST(PlantedCalls, DelaysAddUpToTheShare) {
   PlantedDelay delay(10);
   constexpr int kCalls = 2000;

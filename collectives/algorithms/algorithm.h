@@ -12,12 +12,12 @@
 
 namespace lockstep::algorithms {
 
-// The arguments of a generator. `options` are the algorithm's own integers, complete (defaults filled in).
+// Arguments of a generator. `options` are the algorithm's own integers, complete (defaults filled in).
 struct Shape {
   int num_ranks;
   int root = 0;
   std::map<std::string, int, std::less<>> options;
-  int option(std::string_view name) const;  // a bug of ours if it is not declared
+  int option(std::string_view name) const;  // LOCKSTEP_CHECK fails if it is not declared
 };
 
 // One integer that a user may set: `--algo ring:lanes=4`.
@@ -27,7 +27,7 @@ struct Option {
   int min_value;
   int max_value;
   std::string_view meaning;
-  std::vector<int> also_tuned = {};  // beside the default: what bench/tune tries
+  std::vector<int> also_tuned = {};  // values beside the default that bench/tune tries
 };
 
 struct Algorithm {
@@ -36,7 +36,7 @@ struct Algorithm {
   std::string_view idea;    // one line
   std::string_view source;  // paper and section, or documentation
   std::vector<Option> options;
-  // Why these integers are impossible (and what would be possible); nothing if they are fine.
+  // Returns why these integers are impossible, and the possible ones; nothing if they are fine.
   std::optional<std::string> (*refuse)(const Shape&);
   plan::Plan (*make)(const Shape&);
 };
@@ -49,7 +49,8 @@ std::vector<const Algorithm*> algorithms_of(collectives::Kind kind);
 struct Choice {
   const Algorithm* algorithm;
   std::map<std::string, int, std::less<>> options;  // complete
-  std::string label() const;                        // "ring", "ring:lanes=4": only what differs from the defaults
+  // "ring", "ring:lanes=4": only options that differ from the defaults
+  std::string label() const;
 };
 
 // Parses "name" or "name:key=value:key=value". Throws a usage Error that lists what is allowed.
@@ -58,9 +59,9 @@ Choice parse_choice(collectives::Kind kind, std::string_view text);
 // "tree:radix=4", ...: the collective's algorithms with one option at one of its also_tuned values.
 std::vector<std::string> tuned_variants(collectives::Kind kind);
 
-// The plan of a choice. Throws a usage Error where the algorithm refuses these integers.
+// Plan of a choice. Throws a usage Error if the algorithm refuses these integers.
 plan::Plan make_plan(const Choice& choice, int num_ranks, int root);
-// Whether make_plan would refuse, and why.
+// Returns why make_plan would refuse; nothing if it would not.
 std::optional<std::string> refusal(const Choice& choice, int num_ranks, int root);
 
 }  // namespace lockstep::algorithms

@@ -1,11 +1,11 @@
 // All-to-all, block by block: every block goes straight to its destination.
 //
-// pairwise: p-1 steps; in step i each rank sends to rank+i and receives from rank-i, so nobody is addressed twice at
-// once. direct: the same sends, all started first; then the receives. One step if the machine can do them at once. The
-// sizes of blocks are not the plan's business, so all_to_all_v is the same plan.
+// pairwise: p-1 steps; in step i each rank sends to rank+i and receives from rank-i, so no rank receives from two at
+// once. direct: the same sends, all started first; then the receives. One step if the machine can do them at once. A
+// plan does not contain block sizes, so all_to_all_v is the same plan.
 //
 // Source: Thakur, Rabenseifner, Gropp 2005, section 4.6; MPICH, alltoall_intra_pairwise.c, alltoall_intra_scattered.c.
-// Steps: p-1; 1. Bytes a rank, S = p blocks: S (p-1)/p.
+// Steps: p-1; 1. Bytes per rank, S = p blocks: S (p-1)/p.
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/direct.h"
 

@@ -1,4 +1,4 @@
-// The binomial tree seen as nested ranges: vertex v has the vertices [v, v + size) below and including itself.
+// The binomial tree as nested ranges: the subtree of vertex v is [v, v + size).
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ inline int binomial_parent(int v) {
 inline int binomial_size(int v, int n) {
   return v == 0 ? n : std::min(lowest_bit(v), n - v);
 }
-// The most that a vertex other than the root has.
+// Largest subtree of a vertex other than the root.
 inline int largest_inner_size(int n) {
   int most = 0;
   for (int v = 1; v < n; ++v) most = std::max(most, binomial_size(v, n));

@@ -1,18 +1,18 @@
-// Bruck: any number of ranks in ceil(lg p) steps. Slot i of a rank's scratch is about the rank i places after it, so
-// all ranks do the same with different numbers, and nothing is special about powers of two.
+// Bruck: any number of ranks in ceil(lg p) steps. Slot i of a rank's scratch is for the rank i positions after it, so
+// all ranks do the same with different numbers, and powers of two are no special case.
 //
-//   all-gather, step with m = 1, 2, 4, ...: send slots 0..m-1 to rank r-m, get slots m..2m-1 from rank r+m
+//   all-gather, step with m = 1, 2, 4, ...: send slots 0..m-1 to rank r-m, receive slots m..2m-1 from rank r+m
 //
-//   5 ranks, what rank 0 has:   0  |  0 1  |  0 1 2 3  |  0 1 2 3 4     (the last step moves only p - m slots)
+//   5 ranks, blocks at rank 0:   0  |  0 1  |  0 1 2 3  |  0 1 2 3 4     (the last step moves only p - m slots)
 //
-// all_gather: this, then the slots are copied to their places.
-// reduce_scatter: the same backwards, adding where all-gather copies.
-// all_reduce: all inputs are gathered so (p S bytes of scratch: for small sizes), and each rank sums them in rank
+// all_gather: this, then the slots are copied to their places. reduce_scatter: the same backwards, adding where
+// all-gather copies. all_reduce: all inputs are gathered this way (p S bytes of scratch: for small sizes), and each
+// rank sums them in rank
 //   order, so that all get the same bits.
 //
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, Efficient algorithms for all-to-all communications in multiport
 //   message-passing systems, IEEE TPDS 8 (1997), section 4; MPICH, allgather_intra_brucks.c.
-// Steps: ceil(lg p). Bytes a rank: S (p-1)/p (all_gather, reduce_scatter: S = p blocks), S (p-1) (all_reduce).
+// Steps: ceil(lg p). Bytes per rank: S (p-1)/p (all_gather, reduce_scatter: S = p blocks), S (p-1) (all_reduce).
 #include <algorithm>
 
 #include "collectives/algorithms/algorithm.h"

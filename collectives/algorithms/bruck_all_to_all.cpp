@@ -1,15 +1,15 @@
 // Bruck's all-to-all: ceil(lg p) messages instead of p-1, for blocks so small that a message costs more than its bytes.
 //
-// A block that has i ranks to go travels in hops of powers of two, the bits of i, small ones first. In the step of bit
-// b a rank sends to rank+b all blocks it holds whose distance has that bit, packed next to each other.
+// A block that is to travel a distance of i ranks travels in hops of powers of two, the bits of i, small ones first. In
+// the step of bit b a rank sends to rank+b all blocks it holds whose distance has that bit, packed contiguously.
 //
 //   distance 5 = 101:   r --1--> r+1 --4--> r+5
 //
 // A block that arrives stays where it was received until its next bit is due, and is copied from there into that step's
-// message, or into output: one copy a hop and one at the end. Each step has its own room for arrivals.
+// message, or into output: one copy per hop and one at the end. Each step has its own scratch for arrivals.
 //
-// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8 (1997), section 3; MPICH, alltoall_intra_brucks.c.
-// Steps: ceil(lg p). Bytes a rank, S = p blocks: S/2 lg p for powers of two; else (S/p) times the number of bits set in
+// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8 (1997), section 3; MPICH, alltoall_intra_brucks.c. Steps:
+// ceil(lg p). Bytes per rank, S = p blocks: S/2 lg p for powers of two; else (S/p) times the number of bits set in
 //   1 .. p-1.
 #include <vector>
 
@@ -32,12 +32,12 @@ std::vector<int> distances_with(int bit, int num_ranks) {
 }
 
 struct Room {
-  int packed;    // the message being put together, of which there are two that take turns
+  int packed;    // the message that is being packed; two of them alternate
   int arrivals;  // of all steps, one after the other
 };
 
 void add_rank(PlanBuilder& builder, int p, int r, Room room, int half) {
-  std::vector<Slice> held;  // by distance that the block had to go at first
+  std::vector<Slice> held;  // by the block's initial distance
   for (int i = 0; i < p; ++i) held.push_back(plan::input(wrap(r + i, p)));
   int arrived = room.arrivals;
   int packed = room.packed;
@@ -61,7 +61,7 @@ void add_rank(PlanBuilder& builder, int p, int r, Room room, int half) {
 
 plan::Plan bruck_all_to_all(const Shape& shape) {
   const int p = shape.num_ranks;
-  const int half = p / 2;  // no step moves more: in 1 .. p-1 no bit is set more often
+  const int half = p / 2;  // no step moves more blocks: in 1 .. p-1 no bit is set more often
   int hops = 0;
   for (int bit = 1; bit < p; bit *= 2) hops += static_cast<int>(distances_with(bit, p).size());
   PlanBuilder builder(collectives::Kind::all_to_all, p, 0, 1);

@@ -6,8 +6,8 @@
 
 namespace lockstep::algorithms {
 
-// ---- generators by source file: pure functions of the shape. They may assume at least two ranks (make_plan does one
-// rank itself) and integers that their `refuse` accepts.
+// ---- generators by source file: pure functions of the shape. They may assume at least two ranks (make_plan handles
+// one rank) and integers that their `refuse` accepts.
 
 // ring.cpp
 plan::Plan ring_all_reduce(const Shape& shape);
@@ -106,7 +106,7 @@ Refusal as_many_servers(const Shape& shape) {
                      shape.num_ranks);
 }
 
-constexpr int kMostRanks = 1 << 20;  // a bound for options that count ranks
+constexpr int kMostRanks = 1 << 20;  // upper bound of options that count ranks
 constexpr int kMostChunks = 1 << 10;
 
 using OptionList = std::vector<Option>;
@@ -116,7 +116,7 @@ OptionList none() {
 OptionList chunks(int default_value) {
   return {{"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"}};
 }
-// Radix p and above is the flat tree: fewest messages in a row.
+// Radix p and above is the flat tree: the fewest sequential messages.
 OptionList tree_options() {
   return {{"radix", 2, 2, kMostRanks, "2: binomial", {4, 8}}, chunks(1).front()};
 }

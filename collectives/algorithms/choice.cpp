@@ -1,4 +1,4 @@
-// From what a user writes ("ring:lanes=4") to a plan.
+// From the user's text ("ring:lanes=4") to a plan.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -1,4 +1,4 @@
-// What is counted from the plans equals the closed forms of docs/metrics.md, for every algorithm of the catalogue.
+// Counts of the plans equal the closed forms of docs/metrics.md, for every algorithm of the catalogue.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using collectives::Kind;
 
-// Of p ranks and the S bytes of the whole vector.
+// A function of p ranks and the S bytes of the whole vector.
 using Form = std::function<std::int64_t(std::int64_t p, std::int64_t S)>;
 
 struct Row {
@@ -22,9 +22,9 @@ struct Row {
   const char* choice;
   Form steps;
   Form rounds;  // none: no closed form
-  Form sent;    // bytes, by the busiest rank
+  Form sent;    // bytes sent by the busiest rank
   const char* source;
-  bool folds = false;  // if p is no power of two, `steps` is the most that there can be
+  bool folds = false;  // if p is not a power of two, `steps` is an upper bound
 };
 
 int floor_lg(std::int64_t p) {
@@ -45,7 +45,7 @@ std::int64_t near_square_root(std::int64_t p) {
   return p / d;
 }
 
-// The most digits that are not 0 in base `radix`, of a number below p; how many numbers below p have only one.
+// The most non-zero digits in base `radix` of a number below p; the number of numbers below p with only one.
 int most_digits(std::int64_t p, int radix) {
   int most = 0;
   for (int v = 1; v < p; ++v) {
@@ -67,7 +67,7 @@ std::int64_t bits_below(std::int64_t p) {
   for (unsigned v = 1; v < static_cast<unsigned>(p); ++v) bits += std::popcount(v);
   return bits;
 }
-// What the host of a guest sends in an all-gather by recursive doubling, in blocks.
+// Blocks that the host of a guest sends in an all-gather by recursive doubling.
 std::int64_t folded_gather_blocks(std::int64_t p) {
   std::int64_t blocks = core(p) - 1 + p;
   for (std::int64_t bit = 1; bit < core(p); bit *= 2) blocks += std::min(bit, p - core(p));
@@ -222,7 +222,7 @@ std::vector<Row> all_rows() {
   return all;
 }
 
-// Blocks of three elements a chunk: every chunk has the same size, so that the forms are exact.
+// Blocks of three elements per chunk: every chunk has the same size, so that the forms are exact.
 collectives::Operation operation_for(const plan::Plan& plan) {
   collectives::Operation operation;
   operation.kind = plan.kind;
@@ -290,7 +290,7 @@ TEST(Counts, HierarchicalSendsLittleBetweenGroups) {
   }
 }
 
-// A message one way for each one the other way: two directions load a link's two halves alike.
+// One message each way: two directions load both halves of a link alike.
 TEST(Counts, TwoDirectionsUseBothHalvesOfALink) {
   const plan::Plan plan = make_plan(parse_choice(Kind::all_reduce, "ring:directions=2"), 6, 0);
   const std::int64_t S = operation_for(plan).count * 4;
@@ -308,8 +308,8 @@ TEST(Counts, DoubleTreeRootSendsHalf) {
   }
 }
 
-// Four lanes share a rank's port and take turns, so that a pipelined double tree needs few more rounds than the busiest
-// rank has messages to send: a fifth more, and filling the pipeline, which takes a message's way twice.
+// Four lanes share a rank's port, so that a pipelined double tree needs few more rounds than the busiest rank has
+// messages to send: a fifth more, plus filling the pipeline, which takes twice a message's path.
 TEST(Counts, DoubleTreeKeepsPortsBusy) {
   for (const int chunks : {8, 32}) {
     const Choice choice = parse_choice(Kind::all_reduce, "double_tree:chunks=" + std::to_string(chunks));

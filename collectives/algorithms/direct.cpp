@@ -1,10 +1,10 @@
-// Direct: every block goes straight from where it is to where it is wanted, all at once.
+// Direct: every block goes straight from its source to its destination, all at once.
 //
-// all_gather, reduce_scatter: one step with p-1 peers. gather, scatter: the root talks to everybody.
-// send_recv: each rank sends to the next around the ring, as nccl-tests' sendrecv does.
+// all_gather, reduce_scatter: one step with p-1 peers. gather, scatter: the root exchanges with all ranks. send_recv:
+// each rank sends to the next around the ring, as nccl-tests' sendrecv does.
 //
-// Source: the definitions (collective.h); Thakur, Rabenseifner, Gropp 2005, section 4 calls them linear.
-// Steps: 1 (all peers at once). Bytes a rank: S (p-1)/p, S = p blocks; at the root for gather and scatter; S for
+// Source: the definitions (collective.h); Thakur, Rabenseifner, Gropp 2005, section 4 calls them linear. Steps: 1 (all
+// peers at once). Bytes per rank: S (p-1)/p, S = p blocks; at the root for gather and scatter; S for
 //   send_recv.
 #include "collectives/algorithms/direct.h"
 
@@ -21,7 +21,7 @@ plan::Plan direct_all_gather(const Shape& shape) {
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(0)); });
     for_each_peer(r, p, [&](int peer) { builder.recv(r, peer, plan::output(peer)); });
-    builder.copy(r, plan::output(r), plan::input(0));  // last: in place it would wait for the readers of what was sent
+    builder.copy(r, plan::output(r), plan::input(0));  // last: in place it has to wait for the readers of sent blocks
   }
   return builder.finish("direct");
 }

@@ -1,5 +1,5 @@
-// Direct exchange: everybody talks to everybody (or to the root) at once. Peers are taken from rank+1 on, so that not
-// all start with the same one.
+// Direct exchange between all ranks (or with the root) at once. Peers are visited from rank+1 on, so that not all ranks
+// start with the same one.
 #pragma once
 
 #include "collectives/algorithms/numbers.h"

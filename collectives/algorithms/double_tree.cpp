@@ -1,6 +1,6 @@
 // Double binary tree: two binary trees over the same ranks, each for half of the data, such that a rank that is inner
 // in one is a leaf in the other. In one tree leaves only receive, so half of the machine's sending idles; in two
-// complementary trees every rank sends and receives what a ring's would, in lg p steps.
+// complementary trees every rank sends and receives as many bytes as in a ring, in lg p steps.
 //
 // First tree: ranks counted from 1 are an in-order binary tree; odd ones are leaves, the level of an even one is the
 // number of zeros at its end. Second tree: the same, shifted by one rank. 6 ranks (first: ranks 1, 3, 5 are inner;
@@ -12,8 +12,8 @@
 //      /   \       /               /   \       /           .
 //     0     2     4               1     3     5
 //
-// An inner rank of a tree has up to two children and sends up one half-vector, down two: with its leaf role in the
-// other tree (one up) it sends at most 2 S in an all-reduce. For broadcast and reduce the root stands above both trees,
+// An inner rank of a tree has up to two children and sends one half-vector up, two down: with its leaf role in the
+// other tree (one up) it sends at most 2 S in an all-reduce. For broadcast and reduce the root is above both trees,
 // which hold the other ranks.
 //
 // NCCL numbers its trees from 0 with the root on top, which for an odd number of ranks makes one rank inner in both.
@@ -21,7 +21,7 @@
 // Source: Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
 //   Computing 35 (2009), sections 2 and 3; "Massively scale your deep learning training with NCCL 2.4" (2019).
 // Steps: 2 floor(lg p) (all-reduce), 1 + floor(lg (p-1)) (broadcast, reduce), for each chunk, which follow each other.
-//   Bytes a rank: at most 2 S (all-reduce), S (broadcast, reduce).
+//   Bytes per rank: at most 2 S (all-reduce), S (broadcast, reduce).
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/tree.h"
 
@@ -31,7 +31,7 @@ using plan::PlanBuilder;
 
 namespace {
 
-// All ranks in a tree without a root of its own: which = 0 or 1.
+// All ranks in a tree without a separate root: which = 0 or 1.
 Tree whole_tree(int num_ranks, int which) {
   return make_tree(
       num_ranks, [&](int v) { return in_order_parent(v + 1, num_ranks) - 1; },

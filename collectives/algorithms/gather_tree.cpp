@@ -1,12 +1,13 @@
 // Gather and scatter along a binomial tree. With ranks counted from the root, the blocks of a subtree are neighbours,
-// so each edge carries one slice. Only at the root, whose blocks are in rank order, one may wrap around and go as two.
+// so each edge carries one slice. Only at the root, whose blocks are in rank order, a slice may wrap around and is sent
+// as two.
 //
 //   scatter, 8 ranks from root 0:   0 -> 4 (blocks 4..7), 2 (2, 3), 1 (1);   4 -> 6 (6, 7), 5;   2 -> 3;   6 -> 7
 //
 // Source: Thakur, Rabenseifner, Gropp 2005, section 4.2 (scatter within broadcast); MPICH, gather_intra_binomial.c,
 //   scatter_intra_binomial.c.
-// Steps: floor(lg p); ceil(lg p) rounds. Bytes a rank, S = p blocks: S (p-1)/p at the root of scatter, (S/p) times its
-// subtree elsewhere.
+// Steps: floor(lg p); ceil(lg p) rounds. Bytes per rank, S = p blocks: S (p-1)/p at the root of scatter, (S/p) times
+// its subtree elsewhere.
 #include <vector>
 
 #include "collectives/algorithms/algorithm.h"
@@ -21,13 +22,13 @@ using plan::Slice;
 
 namespace {
 
-// Where the blocks of the tree's vertices are on different ranks.
+// Slices of the tree's vertices in the buffers of each rank.
 class Subtrees {
  public:
   Subtrees(int num_ranks, int root) : n_(num_ranks), root_(root) {}
   int rank_of(int v) const { return (root_ + v) % n_; }
-  // The slices of child's subtree in the buffer of its parent, which has them in `buffer` if it is the root. An inner
-  // vertex v keeps block v + i in scratch slot i.
+  // Slices of child's subtree in its parent's memory: in `buffer` if the parent is the root. An inner vertex v keeps
+  // block v + i in scratch slot i.
   std::vector<Slice> at_parent(int child, Buffer buffer) const {
     const int count = binomial_size(child, n_);
     const int parent = binomial_parent(child);

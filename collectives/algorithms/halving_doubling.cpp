@@ -1,8 +1,8 @@
 // Rabenseifner's all-reduce: reduce-scatter by recursive halving, all-gather by recursive doubling. As few bytes as a
 // ring, in 2 lg p steps.
 //
-// In halving step k a rank exchanges with the one that differs in bit k: of the range that both still work on, it gives
-// away one half and sums the other. The biggest exchange is with the nearest rank. Doubling undoes the steps backwards.
+// In halving step k a rank exchanges with the one that differs in bit k: of the range that both still work on, it sends
+// one half and sums the other. The biggest exchange is with the nearest rank. Doubling undoes the steps backwards.
 //
 //   4 ranks, 4 chunks:   start        step 0 (bit 0)     step 1 (bit 1)
 //              rank 0    0 1 2 3      0 1                0
@@ -12,7 +12,7 @@
 //
 // Source: Rabenseifner, Optimization of collective reduction operations, ICCS 2004, section 4; MPICH,
 //   allreduce_intra_reduce_scatter_allgather.c.
-// Steps: 2 lg p, plus 2 if p is no power of two (folding.h). Bytes a rank: 2 S (q-1)/q, plus S at the ranks with a
+// Steps: 2 lg p, plus 2 if p is not a power of two (folding.h). Bytes per rank: 2 S (q-1)/q, plus S at the ranks with a
 //   guest, q the largest power of two.
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/folding.h"
@@ -24,7 +24,7 @@ using plan::PlanBuilder;
 
 namespace {
 
-// The two halves of the range that core rank v works on before the step of `bit`: the one that it keeps, the other.
+// Halves of the range that core rank v works on before the step of `bit`: the one that it keeps, and the other.
 struct Halves {
   int kept;
   int given;

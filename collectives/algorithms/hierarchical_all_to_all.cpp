@@ -1,13 +1,14 @@
-// Two-level all-to-all: between hosts, few big messages instead of many small ones. m groups of g ranks,
-// rank = group * g + place:
-//   1. between groups: to the rank of equal place in each other group go all g blocks for that group, in one message;
-//   2. inside the group: what arrived for place l, m blocks, is packed and goes to l in one message.
+// Two-level all-to-all: between hosts, few big messages instead of many small ones. m groups of g ranks, rank = group *
+// g + position:
+//   1. between groups: the rank at the same position in each other group gets all g blocks for its group, in one
+//   message;
+//   2. inside the group: the m blocks that arrived for position l are packed and sent to l in one message.
 //
 //   2 groups of 2, rank 0's blocks 0 1 | 2 3:   (2 3) go to rank 2, which keeps block 2 and passes 3 on to rank 3
 //
 // Source: Traff, Rougier, MPI collectives and datatypes for hierarchical all-to-all communication, EuroMPI 2014. Inside
 //   first, it is NCCL's PXN ("Doubling all2all performance with NCCL 2.12", 2022).
-// Steps: 2 (all peers of a level at once); messages a rank: (m-1) + (g-1). Bytes a rank, S = p blocks: S (m-1)/m
+// Steps: 2 (all peers of a level at once); messages per rank: (m-1) + (g-1). Bytes per rank, S = p blocks: S (m-1)/m
 //   between groups and S (g-1)/g inside.
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/direct.h"
@@ -64,7 +65,8 @@ class TwoLevel {
   }
 
  private:
-  // After the first exchange: what the rank of the same place in group `from` sent for place `to` of this group.
+  // After the first exchange: the block from the rank of the same position in group `from` for position `to` of this
+  // group.
   Slice block(int group, int from, int to) const {
     return from == group ? plan::input(group * g_ + to) : plan::scratch(arrived_ + from * g_ + to);
   }

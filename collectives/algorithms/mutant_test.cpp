@@ -1,5 +1,5 @@
-// No algorithm with a mistake in it passes the checker: every plan with one wrong chunk, peer, operation, count or
-// order, if any timing was found in which its result is wrong, is rejected.
+// The checker rejects every mutant of an algorithm, a plan with one wrong chunk, peer, operation, count or order, for
+// which some timing gives a wrong result.
 #include <gtest/gtest.h>
 
 #include "collectives/algorithms/every_choice.h"
@@ -8,7 +8,7 @@
 namespace lockstep::algorithms {
 namespace {
 
-// Mutants are as many as the steps times the ranks: the default number of pipelined chunks would only repeat the same.
+// The number of mutants is the steps times the ranks: the default number of pipelined chunks would only repeat them.
 bool has_few_steps(const Choice& choice) {
   const auto chunks = choice.options.find("chunks");
   const auto lanes = choice.options.find("lanes");

@@ -1,4 +1,4 @@
-// The few integer functions that the generators share.
+// Integer functions that the generators share.
 #pragma once
 
 #include <bit>
@@ -31,7 +31,7 @@ inline int lowest_bit(int x) {
   return x & -x;
 }
 
-// The option "group"; where it is 0, num_ranks over its largest divisor that is no greater than its square root.
+// Value of the option "group"; if it is 0, num_ranks over its largest divisor that is no greater than its square root.
 int group_size(const Shape& shape);
 std::optional<std::string> refuse_non_divisor(const Shape& shape, std::string_view option);
 

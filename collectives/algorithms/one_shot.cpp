@@ -1,13 +1,12 @@
-// One-shot and two-shot all-reduce: no forwarding, everybody reads what it needs from its owner.
+// One-shot and two-shot all-reduce: no forwarding, every rank reads the data that it needs from its owner.
 //
-// One-shot: each rank reads every other rank's whole vector and sums by itself. One step, but (p-1) S bytes a rank:
+// One-shot: each rank reads every other rank's whole vector and sums by itself. One step, but (p-1) S bytes per rank:
 // right for a few ranks and small sizes. Each rank sums in its own order, so for data whose sum is not exact the last
-// bits may differ between ranks.
-// Two-shot: rank c reads piece c of all and sums it (reduce-scatter), then everybody reads the finished pieces
-// (all-gather). Two steps, and no more bytes than a ring; all ranks get the same bits.
+// bits may differ between ranks. Two-shot: rank c reads piece c of all ranks and sums it (reduce-scatter), then all
+// ranks read the finished pieces (all-gather). Two steps, and no more bytes than a ring; all ranks get the same bits.
 //
-// Source: vLLM csrc/custom_all_reduce.cuh, cross_device_reduce_1stage and _2stage.
-// Steps: 1 and 2 (all peers at once). Bytes a rank: (p-1) S and 2 S (p-1)/p.
+// Source: vLLM csrc/custom_all_reduce.cuh, cross_device_reduce_1stage and _2stage. Steps: 1 and 2 (all peers at once).
+// Bytes per rank: (p-1) S and 2 S (p-1)/p.
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/direct.h"
 

@@ -2,22 +2,22 @@
 // peers first (when messages are still small), and with bounded buffers.
 //
 // The block of rank b reaches rank b + o along a binomial tree over the offsets o: from offset o with its lowest bit
-// cleared to o. All ranks' trees are this one, shifted. So for each offset o > 0 a rank gets one block, from
-// rank - lowest_bit(o), and may aggregate blocks of different trees that go the same way. Let P be the power of two
-// that is p or next above it, A the number of blocks that a message may have, and D = P / A:
-//   1. offsets 0, D, 2D, ...: lg A steps, far ones first, with 1, 2, ..., A/2 blocks a message;
-//   2. from each of those A offsets, the D-1 offsets up to the next: one by one, depth first, A blocks a message.
+// cleared to o. All ranks' trees are this one, shifted. So for each offset o > 0 a rank receives one block, from rank -
+// lowest_bit(o), and may aggregate blocks of different trees that go the same way. Let P be the power of two that is p
+// or next above it, A the largest number of blocks per message, and D = P / A:
+//   1. offsets 0, D, 2D, ...: lg A steps, far ones first, with 1, 2, ..., A/2 blocks per message;
+//   2. from each of those A offsets, the D-1 offsets up to the next: one by one, depth first, A blocks per message.
 //
 //   p = 8, A = 2, D = 4:   0 -> 4 | 0,4 -> 1,5 | 0,4 -> 2,6 | 2,6 -> 3,7
 //          A = 4, D = 2:   0 -> 4 | 0,4 -> 2,6 | 0,2,4,6 -> 1,3,5,7
 //
 // Depth first, so that an offset's blocks are needed only until its subtree is done: A (1 + lg D) slots of buffer,
-// whatever p is. Blocks of a message lie next to each other in the buffer. reduce_scatter is all_gather read backwards,
+// whatever p is. The blocks of a message are contiguous in the buffer. reduce_scatter is all_gather read backwards,
 // adding where the other copies: partial sums flow from offset o to o with its lowest bit cleared.
 //
 // Source: Jeaugey, PAT: a new algorithm for all-gather and reduce-scatter operations at scale, arXiv:2506.20252 (2025).
-// Steps: lg A + min(D, p) - 1: ceil(lg p) with the most aggregation, p-1 messages with A = 1. Bytes a rank: S (p-1)/p,
-//   S = p blocks.
+// Steps: lg A + min(D, p) - 1: ceil(lg p) with the most aggregation, p-1 messages with A = 1. Bytes per rank:
+//   S (p-1)/p, S = p blocks.
 #include "collectives/algorithms/pat.h"
 
 #include <algorithm>
@@ -36,10 +36,10 @@ PatTrees::PatTrees(int num_ranks, int aggregation) : num_ranks_(num_ranks) {
   const int most = std::max(1, ceil_power_of_two(num_ranks) / 2);
   const int trees = aggregation == 0 ? most : std::min(most, floor_power_of_two(aggregation));
   spacing_ = ceil_power_of_two(num_ranks) / trees;
-  std::vector<int> order{0};  // offsets / spacing, as they lie in the buffer
-  int front = 0;              // the slot of order[0]; put right at the end
+  std::vector<int> order{0};  // offsets / spacing, in buffer order
+  int front = 0;              // the slot of order[0]; corrected at the end
   for (int half = trees / 2; half >= 1; half /= 2) {
-    // The largest is always at the back, and it alone may have no partner: so what is sent is contiguous.
+    // The largest is always at the back, and it alone may have no partner: so the slots to send are contiguous.
     const bool all = (order.back() + half) * spacing_ < num_ranks;
     const int size = static_cast<int>(order.size());
     const int count = all ? size : size - 1;
@@ -63,9 +63,9 @@ int PatTrees::count_at(int inner) const {
 
 namespace {
 
-constexpr int kRoot = 0;  // the inner offset of the trees' tops
+constexpr int kRoot = 0;  // inner offset of the trees' roots
 
-// Where a rank keeps the blocks of one inner offset: regions of one slot for each tree, by the offset's lowest bit.
+// Region in which a rank keeps the blocks of one inner offset: one slot per tree, chosen by the offset's lowest bit.
 int region_index(int inner) {
   return inner == kRoot ? 0 : 1 + log2_of_power(lowest_bit(inner));
 }
@@ -97,7 +97,7 @@ void gather_rank(PlanBuilder& builder, const PatTrees& trees, int p, int r, int 
   }
 }
 
-// The partial sums of one rank. Each begins as the rank's own input, which is copied only if a message needs it packed.
+// Partial sums of one rank. Each begins as the rank's own input, which is copied only if a message needs it packed.
 class PartialSums {
  public:
   PartialSums(PlanBuilder& builder, const PatTrees& trees, int num_ranks, int rank, int slots)

@@ -1,4 +1,4 @@
-// The shape of PAT's trees (pat.cpp explains them): which offsets lie where in the buffer, and the steps of phase 1.
+// Shape of PAT's trees (pat.cpp explains them): the offset in each buffer slot, and the steps of phase 1.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@ namespace lockstep::algorithms {
 
 class PatTrees {
  public:
-  // At most `aggregation` blocks a message (rounded down to a power of two); 0: as many as there can be.
+  // At most `aggregation` blocks per message (rounded down to a power of two); 0: no limit.
   PatTrees(int num_ranks, int aggregation);
 
-  // Phase 1: `count` slots from `from` on, sent `distance` ranks on, arrive in slots from `to` on.
+  // Phase 1: `count` slots from `from` on are sent `distance` ranks further, and arrive in slots from `to` on.
   struct Level {
     int distance;
     int from;
@@ -27,11 +27,12 @@ class PatTrees {
   // The slot of offset 0.
   int top_slot() const { return levels_.empty() ? 0 : levels_.front().from; }
 
-  // Phase 2: inner offsets 1 .. inner_end() - 1; how many trees reach one: those of slots 0 .. count_at() - 1.
+  // Phase 2: inner offsets are 1 .. inner_end() - 1; count_at() is the number of trees that reach one: those of slots 0
+  // .. count_at() - 1.
   int inner_end() const { return std::min(spacing_, num_ranks_); }
   int count_at(int inner) const;
 
-  // A slot a tree for the tops, and for each power of two that can be an inner offset's lowest bit.
+  // One slot per tree for the roots, and for each power of two that can be an inner offset's lowest bit.
   int num_slots() const { return num_trees() * (1 + log2_of_power(ceil_power_of_two(inner_end()))); }
 
  private:

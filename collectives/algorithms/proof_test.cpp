@@ -8,7 +8,7 @@
 namespace lockstep::algorithms {
 namespace {
 
-// Each of them with one message at a time in a channel, and with peers reading each other's memory in place.
+// Proves each with one message at a time per channel, and with peers reading each other's memory in place.
 void prove(const Choice& choice, int num_ranks, int& proved) {
   if (refusal(choice, num_ranks, 0)) return;
   for (const int root : roots_to_try(choice.algorithm->kind, num_ranks)) {
@@ -56,8 +56,7 @@ TEST(Proof, EveryPlanComesBackFromItsText) {
   }
 }
 
-// In place, peers reading in place: what does not work by nature is run by executors from a copy. docs/metrics.md says
-// which these are.
+// In place, with peers reading in place, these cannot work; executors run them from a copy. docs/metrics.md lists them.
 bool overwrites_what_peers_read(const Choice& choice, int num_ranks) {
   const std::string name = title(choice);
   if (name == "all_reduce recursive_doubling") return num_ranks == 2;

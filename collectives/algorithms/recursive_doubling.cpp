@@ -1,14 +1,14 @@
 // Recursive doubling all-reduce: in step k each rank exchanges its whole partial sum with the rank whose number differs
-// in bit k; after lg p steps all have everything. Fewest steps, most bytes: for small sizes.
+// in bit k; after lg p steps all ranks have the result. Fewest steps, most bytes: for small sizes.
 //
 //   step 0:  0<->1  2<->3  4<->5  6<->7      step 1:  0<->2  1<->3 ...      step 2:  0<->4  1<->5 ...
 //
-// A partial sum is never made in the slot that is being sent: two scratch slots take turns, the last sum goes to
+// A partial sum is never written to the slot that is being sent: two scratch slots alternate, the last sum goes to
 // output. So ranks that read each other's memory in place need not wait for each other before they write.
 //
 // Source: MPICH, allreduce_intra_recursive_doubling.c; Thakur, Rabenseifner, Gropp, Optimization of collective
 //   communication operations in MPICH (2005), section 4.5.
-// Steps: lg p; floor(lg p) + 2 if p is no power of two (folding.h). Bytes a rank: S lg p; S (floor(lg p) + 1).
+// Steps: lg p; floor(lg p) + 2 if p is not a power of two (folding.h). Bytes per rank: S lg p; S (floor(lg p) + 1).
 #include <algorithm>
 
 #include "collectives/algorithms/algorithm.h"
@@ -21,7 +21,7 @@ using plan::Slice;
 
 namespace {
 
-// Where the partial sum of one rank is, and where the next one goes: the last of `sums` into output.
+// Slots of one rank's partial sum and of the next one: the last of `sums` goes to output.
 class Accumulator {
  public:
   explicit Accumulator(int sums) : left_(sums) {}

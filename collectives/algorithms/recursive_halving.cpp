@@ -4,12 +4,13 @@
 //   all-gather, 4 ranks:   0 1 2 3  ->  01 01 23 23  ->  0123 0123 0123 0123
 //   reduce-scatter: the same read backwards; the first and biggest exchange is with the farthest rank
 //
-// Blocks stay in rank order, so each exchange is one contiguous slice. If p is no power of two, a core rank with a
+// Blocks stay in rank order, so each exchange is one contiguous slice. If p is not a power of two, a core rank with a
 // guest works for two blocks (folding.h).
 //
 // Source: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH (2005), sections
 //   4.1 and 4.3; MPICH, reduce_scatter_block_intra_recursive_halving.c. hypercube: nccl-tests, hypercube.cu.
-// Steps: lg p; floor(lg p) + 2 if p is no power of two. Bytes a rank (S = p blocks): S (p-1)/p; with folding guests
+// Steps: lg p; floor(lg p) + 2 if p is not a power of two. Bytes per rank (S = p blocks): S (p-1)/p; with folding
+// guests
 //   send S (reduce-scatter), or their hosts send S more (all-gather).
 #include <algorithm>
 
@@ -25,13 +26,13 @@ using plan::Slice;
 
 namespace {
 
-// The blocks of `count` core ranks from core rank `first` on.
+// Blocks of `count` core ranks from core rank `first` on.
 Slice blocks_of(const Folding& folding, Buffer buffer, int first, int count) {
   const int begin = folding.first_block(first);
   return {buffer, begin, folding.first_block(first + count) - begin};
 }
 
-// The aligned range of `width` core ranks in which v is.
+// Start of the aligned range of `width` core ranks that contains v.
 int range_of(int v, int width) {
   return v / width * width;
 }
@@ -59,8 +60,8 @@ plan::Plan doubling(Kind kind, int num_ranks, const char* name) {
   return builder.finish(name);
 }
 
-// The blocks that core rank v sums first, and keeps in scratch from slot 0 on: all blocks if it has a guest, else half
-// of them.
+// Blocks that core rank v sums first, and keeps in scratch from slot 0 on: all blocks if it has a guest, else half of
+// them.
 Slice kept_first(const Folding& folding, int v) {
   if (folding.has_guest(v) || folding.core() == 1) return blocks_of(folding, Buffer::input, 0, folding.core());
   const int half = folding.core() / 2;

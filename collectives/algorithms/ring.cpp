@@ -9,7 +9,7 @@
 //
 // Source: Patarasuk, Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel Distrib.
 //   Comput. 69 (2009), sections 3 and 4.
-// Steps: p-1 (reduce-scatter, all-gather), 2(p-1) (all-reduce). Bytes a rank: S (p-1)/p, 2 S (p-1)/p: the least
+// Steps: p-1 (reduce-scatter, all-gather), 2(p-1) (all-reduce). Bytes per rank: S (p-1)/p, 2 S (p-1)/p: the least
 //   possible.
 #include "collectives/algorithms/ring.h"
 
@@ -102,7 +102,7 @@ plan::Plan ring_all_reduce(const Shape& shape) {
   return builder.finish("ring");
 }
 
-// A rank keeps no vector of partial sums: two slots a lane take turns, one being sent while the other is made.
+// A rank keeps no vector of partial sums: two slots per lane alternate, one being sent while the other is computed.
 plan::Plan ring_reduce_scatter(const Shape& shape) {
   const FlatRing flat(shape);
   const int last = shape.num_ranks - 2;

@@ -1,5 +1,5 @@
-// The ring as a building block: ranks in a circle, each piece travels once around it. Used by everything that has a
-// ring in it: ring, hierarchical, ring_2d, scatter_allgather, reduce_scatter_gather.
+// The ring as a building block: ranks in a circle, each piece travels once around it. Used by ring, hierarchical,
+// ring_2d, scatter_allgather and reduce_scatter_gather.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace lockstep::algorithms {
 
-// Data go from ranks[i] to ranks[i + direction].
+// Data flows from ranks[i] to ranks[i + direction].
 struct Ring {
   std::vector<int> ranks;
   int direction = 1;  // 1 or -1
@@ -23,24 +23,24 @@ struct Pieces {
   plan::Slice in(plan::Buffer buffer, int i) const { return {buffer, first + i * stride, width}; }
 };
 
-// Where the rank at a position keeps the partial sum that it makes in a step (0 .. n-2).
+// Slot in which the rank at a position keeps the partial sum of a step (0 .. n-2).
 using Place = std::function<plan::Slice(int position, int step)>;
-// Whether the rank at a position is to receive a piece.
+// True if the rank at a position is to receive a piece.
 using Needs = std::function<bool(int position, int piece)>;
 // The block that the rank at a position sends first.
 using Own = std::function<plan::Slice(int position)>;
 
-// After n-1 steps position i has the sum of everybody's piece i of `from`, in place(i, n-2).
+// After n-1 steps position i has the sum of all ranks' piece i of `from`, in place(i, n-2).
 void ring_reduce_scatter(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, plan::Buffer from,
                          const Place& place, int lane);
-// The place of a partial sum if a rank has room for all pieces in its output.
+// Place of partial sums in the rank's output, which has room for all pieces.
 Place in_output(const Ring& ring, const Pieces& pieces);
 
-// After n-1 steps each position has everybody's piece in its output; own(i) is not put there.
+// After n-1 steps each position has all ranks' pieces in its output; own(i) is not put there.
 void ring_all_gather(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, const Own& own, int lane,
                      const Needs& needs = nullptr);
 
-// Both: reduces the pieces of `from` into everybody's output.
+// Both: reduces the pieces of `from` into all ranks' outputs.
 void ring_all_reduce(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, plan::Buffer from, int lane);
 
 }  // namespace lockstep::algorithms

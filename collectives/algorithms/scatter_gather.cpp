@@ -1,7 +1,7 @@
-// Large broadcast and reduce with all ranks' links: the vector is cut into p pieces, and every rank works on one.
+// Large broadcast and reduce over all ranks' links: the vector is cut into p pieces, and every rank works on one.
 //
 // scatter_allgather (broadcast): binomial scatter of the pieces from the root, then a ring all-gather, in which no rank
-//   is sent what it had to pass on in the scatter.
+//   receives pieces that it had to pass on in the scatter.
 // reduce_scatter_gather (reduce): ring reduce-scatter, then binomial gather to the root: the same backwards.
 //
 // Ranks are counted from the root; piece v belongs to the v-th. Source: van de Geijn's algorithm as in Thakur,

@@ -1,5 +1,5 @@
 // Parameter servers as an all-reduce: S of the ranks each sum a part of the vector. Each rank pushes part s to server
-// s, which adds what comes to its own, and pulls the sum from there.
+// s, which adds incoming parts to its own, and pulls the sum from there.
 //
 //   4 ranks, 2 servers (ranks 0 and 2; parts 0 and 1):
 //
@@ -7,9 +7,9 @@
 //     pull   0 -> 1, 2, 3              2 -> 0, 1, 3
 //
 // Servers are spread evenly over the ranks, so that hosts share the load: colocated with workers. With last=1 they are
-// the last ranks, such as those of hosts of their own: dedicated servers, whose own vectors are part of the sum, as the
-// definition of an all-reduce has it, and which give zeros. With S = p it is two_shot. With S = 1 on rank 0 it is
-// `root`, the sum of PyTorch's DataParallel: everything goes through the port of one rank.
+// the last ranks, as on hosts of their own: dedicated servers. An all-reduce sums every rank's vector, so these ranks
+// contribute zeros. With S = p it is two_shot. With S = 1 on rank 0 it is `root`, the sum of PyTorch's DataParallel:
+// everything goes through the port of one rank.
 //
 // Source: Li et al. 2014, Scaling distributed machine learning with the parameter server, OSDI; Jiang et al. 2020, A
 //   unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU clusters (BytePS), OSDI,
@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kNone = -1;
 
-// [rank] the part that it serves, or kNone.
+// [rank] the part that it sums, or kNone.
 std::vector<int> parts_of_ranks(int num_ranks, int num_servers, bool last) {
   std::vector<int> parts(at(num_ranks), kNone);
   for (int s = 0; s < num_servers; ++s) {

@@ -1,4 +1,4 @@
-// Properties of single algorithms that neither content nor counts show.
+// Properties of single algorithms that neither contents nor counts show.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ const plan::Lane& lane_of(const plan::Plan& plan, int rank, int lane) {
   return plan.ranks[static_cast<std::size_t>(rank)].lanes[static_cast<std::size_t>(lane)];
 }
 
-// The peers from whom a rank gets something to sum in a lane: its children.
+// Children of a rank in a lane: the peers from which it receives data to sum.
 std::set<int> children_in(const plan::Plan& plan, int rank, int lane) {
   std::set<int> children;
   if (plan.ranks[static_cast<std::size_t>(rank)].lanes.size() <= static_cast<std::size_t>(lane)) return children;
@@ -67,7 +67,7 @@ TEST(InOrderTree, LeavesAreOddAndDepthIsLogarithmic) {
   }
 }
 
-// A (1 + lg D) slots, the point of PAT: for bounded aggregation the buffer grows with lg p only.
+// A (1 + lg D) slots, the advantage of PAT: for bounded aggregation the buffer grows with lg p only.
 TEST(Pat, BufferIsLogarithmic) {
   for (const Kind kind : {Kind::reduce_scatter, Kind::all_gather}) {
     for (const int aggregation : {2, 4, 8}) {
@@ -80,7 +80,7 @@ TEST(Pat, BufferIsLogarithmic) {
   }
 }
 
-// The trees' tops lie in distinct slots, every offset is somewhere, and the only one that can be beyond p is the last.
+// The trees' roots use distinct slots, every offset has a slot, and only the last offset can be beyond p.
 TEST(Pat, TreesCoverEveryOffsetOnce) {
   for (int p = 2; p <= 200; ++p) {
     for (const int aggregation : {0, 1, 2, 4, 16}) {
@@ -97,7 +97,7 @@ TEST(Pat, TreesCoverEveryOffsetOnce) {
   }
 }
 
-// The farthest peer is spoken to first and with the smallest message.
+// The first message goes to the farthest peer and is the smallest.
 TEST(Pat, FarPeersComeFirst) {
   const plan::Plan plan = make_plan(parse_choice(Kind::all_gather, "pat"), 64, 0);
   int last_distance = 64;
@@ -137,7 +137,7 @@ plan::Plan unnamed(const char* choice, int num_ranks) {
   return plan;
 }
 
-// With one server everything goes through rank 0, with as many as ranks each sums a piece.
+// With one server everything goes through rank 0; with as many servers as ranks, each rank sums a piece.
 TEST(Server, IsRootAndTwoShotAtItsEnds) {
   for (int p = 2; p <= 17; ++p) {
     EXPECT_EQ(unnamed("server:servers=1", p), unnamed("root", p)) << p;
@@ -152,7 +152,7 @@ TEST(Server, RefusesMoreServersThanRanks) {
   EXPECT_NE(why->find("possible: 1 to 4"), std::string::npos) << *why;
 }
 
-// Hosts of neighbouring ranks have as many servers each; or the last ranks are servers.
+// Hosts of neighbouring ranks have equal numbers of servers; or the last ranks are servers.
 TEST(Server, SpreadsItsServersOrTakesTheLastRanks) {
   for (const bool last : {false, true}) {
     const std::string choice = "server:servers=4:last=" + std::to_string(last ? 1 : 0);

@@ -1,10 +1,10 @@
-// One tree: all-reduce as reduce up and broadcast down; broadcast; reduce. Every shape is only another parent function:
+// One tree: all-reduce as reduce up and broadcast down; broadcast; reduce. Shapes differ only in the parent function:
 //
-//   chain        0 - 1 - 2 - ... - p-1                pipelined: S bytes a rank, p-1 hops
+//   chain        0 - 1 - 2 - ... - p-1                pipelined: S bytes per rank, p-1 hops
 //   binary_tree  children of v: 2v+1, 2v+2            pipelined: lg p hops, inner ranks send 2 S (broadcast)
 //   tree         k-nomial: the parent of v is v with its lowest digit in base k that is not 0 set to 0;
 //   binomial     k = 2
-//   direct       a star: the root talks to everybody itself
+//   direct       a star: the root exchanges with each rank itself
 //
 //   binomial, 8 ranks:   0 -> 4, 2, 1;   4 -> 6, 5;   2 -> 3;   6 -> 7
 //

@@ -75,13 +75,13 @@ void tree_broadcast(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, i
 
 namespace {
 
-// A partial sum, and the step of its rank that made it (-1: it is the rank's own input).
+// A partial sum, and the step of its rank that produced it (-1: it is the rank's own input).
 struct Sum {
   Slice slice;
   int step = -1;
 };
 
-// Adds the children's sums to the rank's own input, in `into`.
+// Adds the children's sums to the rank's own input, into `into`.
 Sum add_children(PlanBuilder& builder, const Tree& tree, int rank, Slice own, Slice into, int lane) {
   Sum sum{own};
   for (const int child : tree.children[at(rank)]) {
@@ -113,8 +113,9 @@ void tree_reduce(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, int 
   }
 }
 
-// Two lanes, so that sums go on upwards while results come down. What comes down into a chunk of output overwrites the
-// partial sum that went up from there: `after` states the order, though the data's way around implies it.
+// Two lanes, so that sums keep moving up while results come down. A result that is written to a chunk of output
+// overwrites the partial sum that was sent up from there: `after` states the order, though the data dependences imply
+// it.
 void tree_all_reduce(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, int lane) {
   const int down = lane + 1;
   for (int r = 0; r < size_of(tree); ++r) {

@@ -1,4 +1,4 @@
-// Trees as a building block: how ranks hang together, and how data are reduced up and broadcast down a tree, chunk by
+// Trees as a building block: how ranks are connected, and how data is reduced up and broadcast down a tree, chunk by
 // chunk, so that all levels work at once. Chain, star, binary, k-nomial and double trees differ in the parent only.
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace lockstep::algorithms {
 
-// By rank.
+// Parent and children of each rank.
 struct Tree {
   int root;
   std::vector<int> parent;                 // -1 at the root
   std::vector<std::vector<int>> children;  // in the order of their vertices: in a k-nomial tree small subtrees first
 };
 
-// A tree of vertices 0..n-1. parent_of is -1 at the root; rank_of places the vertices.
+// A tree of vertices 0..n-1. parent_of is -1 at the root; rank_of maps vertices to ranks.
 using VertexMap = std::function<int(int vertex)>;
 Tree make_tree(int num_vertices, const VertexMap& parent_of, const VertexMap& rank_of);
 // Vertex 0 is `root`, vertex 1 the rank after it, and so on around.
@@ -36,11 +36,11 @@ struct ChunkRange {
   int count;
 };
 
-// Root's input to everybody's output.
+// From the root's input to all ranks' outputs.
 void tree_broadcast(plan::PlanBuilder& builder, const Tree& tree, ChunkRange chunks, int lane);
-// Everybody's input to the root's output; inner ranks keep partial sums in two scratch slots that take turns.
+// From all ranks' inputs to the root's output; inner ranks keep partial sums in two scratch slots that alternate.
 void tree_reduce(plan::PlanBuilder& builder, const Tree& tree, ChunkRange chunks, int lane);
-// Everybody's input to everybody's output: up in `lane`, down in lane + 1.
+// From all ranks' inputs to all ranks' outputs: up in `lane`, down in lane + 1.
 void tree_all_reduce(plan::PlanBuilder& builder, const Tree& tree, ChunkRange chunks, int lane);
 
 }  // namespace lockstep::algorithms

@@ -1,5 +1,5 @@
-// Two-level all-reduce: ranks in groups; reduce-scatter inside each group, all-reduce between the groups' ranks of
-// equal place, all-gather inside. All three are rings.
+// Two-level all-reduce: ranks in groups; reduce-scatter inside each group, all-reduce between ranks of equal position
+// in their groups, all-gather inside. All three are rings.
 //
 //   2 groups of 3:   (0 1 2) (3 4 5)     reduce-scatter: 0, 3 hold third 0; 1, 4 third 1; 2, 5 third 2
 //                     | | |   | | |
@@ -11,7 +11,8 @@
 //
 // Source: "Massively scale your deep learning training with NCCL 2.4" (2019), 2D ring; Ying et al., Image
 //   classification at supercomputer scale (2018), 2-D gradient summation on a torus; Horovod's hierarchical all-reduce.
-// Steps: 2 (g-1) + 2 (m-1), m = p/g. Bytes a rank: 2 S (g-1)/g inside and 2 (S/g) (m-1)/m between: in all 2 S (p-1)/p.
+// Steps: 2 (g-1) + 2 (m-1), m = p/g. Bytes per rank: 2 S (g-1)/g inside and 2 (S/g) (m-1)/m between: in all
+//   2 S (p-1)/p.
 #include <fmt/format.h>
 
 #include "collectives/algorithms/algorithm.h"
@@ -25,12 +26,12 @@ using plan::PlanBuilder;
 
 namespace {
 
-// How ranks are split: `size` places in a group, `count` groups.
+// How ranks are split: `size` positions per group, `count` groups.
 struct Groups {
   int size;
   int count;
-  int group_stride;  // between the same place of two groups
-  int place_stride;  // between two places of a group
+  int group_stride;  // between the same position of two groups
+  int place_stride;  // between two positions of a group
   int rank(int group, int place) const { return group * group_stride + place * place_stride; }
 };
 
@@ -71,7 +72,7 @@ int largest_divisor_to_square_root(int n) {
   return best;
 }
 
-// The option's value; 0 stands for the divisor that makes the two levels most alike.
+// The option's value; 0 is replaced by the divisor that makes the two levels most alike.
 int divisor_option(const Shape& shape, std::string_view name) {
   const int value = shape.option(name);
   return value != 0 ? value : shape.num_ranks / largest_divisor_to_square_root(shape.num_ranks);

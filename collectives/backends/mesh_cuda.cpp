@@ -2,10 +2,9 @@
 //
 // Such a kernel waits for those of other ranks, so all blocks that wait for each other must be able to run at the same
 // time: each rank on a device, and each of its streams that has collectives, is counted with multiprocessors of its
-// own.
-// Kernels that compute may be enqueued before, and occupy these multiprocessors for a while. They wait for no other
-// kernel, so they end; and as the work enqueued behind them is finite (the host enqueues no further than the end of the
-// step), a block that waits for a multiprocessor gets one.
+// own. Kernels that compute may be enqueued before, and occupy these multiprocessors for a while. They wait for no
+// other kernel, so they end; and as the work enqueued behind them is finite (the host enqueues no further than the end
+// of the step), a block that waits for a multiprocessor gets one.
 #include <algorithm>
 #include <optional>
 #include <string>

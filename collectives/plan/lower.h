@@ -4,8 +4,7 @@
 // rank's memory). This gives for every read the instruction that wrote the cell last, and for every write the
 // instructions that may still read it. The program gets only these waits: sends, channels and `after` edges are gone.
 //   fusion    runs of steps of a lane that build up one destination become one pass over several sources
-//   push      the sender of data that it has just produced also stores it at the receiver: one pass, several
-//   destinations
+//   push      a sender stores data that it has just produced at the receiver: one pass, several destinations
 //   segments  every pass is cut into pieces, so that a reader can follow its writer closely
 #pragma once
 

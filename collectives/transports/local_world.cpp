@@ -17,7 +17,7 @@ std::size_t control_bytes(int num_ranks) {
   return (std::size_t{1} << 16) + a_rank * static_cast<std::size_t>(num_ranks);
 }
 
-// Ranks with little memory, as those of a group within a mesh, have it in small pages.
+// Ranks with little memory, such as those of a group within a mesh, use small pages.
 std::size_t round_up_to_page(std::size_t size_bytes, const LocalOptions& options) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t page = options.memory_bytes_per_rank < kHugePage ? 4096 : kHugePage;
@@ -94,12 +94,12 @@ void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
   core::run_ranks(
       options_.sharing, options_.num_ranks, *abort_,
       [&](int rank) {
-        std::optional<core::CoreBinding> binding;  // rank 0's thread is the caller's, and goes back to where it was
+        std::optional<core::CoreBinding> binding;  // rank 0 runs on the caller's thread, whose binding is restored
         if (options_.bind && options_.num_ranks <= num_cores_) binding.emplace(rank);
         LocalWorld world(*this, rank);
         body(world);
       },
-      options_.deadline + std::chrono::seconds(1));  // those who wait for work of a GPU have the same deadline
+      options_.deadline + std::chrono::seconds(1));  // waits for GPU work have the same deadline
 }
 
 LocalWorld::LocalWorld(LocalGroup& group, int rank)
@@ -123,7 +123,7 @@ std::byte* LocalWorld::scratch(int half, std::size_t size_bytes) {
   return scratch.data;
 }
 
-// Follows who waits for whom from `peer` on: a rank that waits for nobody is the one that does not answer.
+// Follows the chain of waiting ranks from `peer` on: a rank that waits for no other is the one that does not answer.
 void LocalWorld::time_out(int peer, const std::string& doing) {
   const auto& among = group_.options().among;
   const int first = number_of(peer);
@@ -131,7 +131,7 @@ void LocalWorld::time_out(int peer, const std::string& doing) {
                      std::to_string(policy_.deadline.count()) + " ms for rank " + std::to_string(first) + " (" + doing +
                      ")";
   int last = first;
-  constexpr int kMostHops = 32;  // who waits in a circle is named so often
+  constexpr int kMostHops = 32;  // bounds the length of the text if ranks wait in a circle
   for (int hops = 0; hops < std::max(num_ranks(), among ? kMostHops : 0); ++hops) {
     const int next = among ? among->waits_for(last) : group_.waits_for(last);
     if (next < 0) {
@@ -162,14 +162,14 @@ void LocalWorld::wait(int peer, core::Gate& gate, std::uint64_t target, const st
   blocked_on.store(-1, std::memory_order_relaxed);
 }
 
-// Two phases, so that nobody overwrites what another rank has yet to read.
+// Two phases, so that no rank overwrites data that another has yet to read.
 void LocalWorld::meet(std::span<const std::byte> mine, std::span<std::byte> all) {
   const auto wait_for_all = [&](std::uint64_t target) {
     for (int peer = 0; peer < num_ranks(); ++peer) wait(peer, group_.board(peer).coordination, target, "at a barrier");
   };
   RankBoard& board = group_.board(rank_);
   std::copy(mine.begin(), mine.end(), board.gathered);
-  const std::size_t turn = meetings_ / 2 % 2;  // nobody is in the next but one before all have left this one
+  const std::size_t turn = meetings_ / 2 % 2;  // no rank is in the next but one before all have left this one
   board.paced.came_ns[turn] = now_ns();
   board.coordination.open(++meetings_);
   wait_for_all(meetings_);
@@ -181,8 +181,8 @@ void LocalWorld::meet(std::span<const std::byte> mine, std::span<std::byte> all)
   if (!mine.empty()) wait_for_all(meetings_);
 }
 
-// On emulated links, where a call's time begins when its last rank enters: all go on at the same time, late enough for
-// those who have slept to be awake.
+// On emulated links, where a call's time begins when its last rank enters: all ranks go on at the same time, late
+// enough for sleeping ranks to be awake.
 void LocalWorld::start_together(std::size_t turn) {
   constexpr std::int64_t kWakeUpNs = 200'000;
   std::int64_t last_came_ns = 0;

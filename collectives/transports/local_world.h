@@ -1,7 +1,7 @@
-// Ranks on this machine that see each other's memory: threads of one process, or processes over a shared mapping.
+// Ranks on this machine that share memory: threads of one process, or processes over a shared mapping.
 //
-//   LocalGroup   made once, before the ranks start: the mapping, the gates, the abort flag
-//   LocalWorld   one rank's end of it: the World seam, its memory, and what executors of shared memory need
+//   LocalGroup   made once, before the ranks start: the mapping, the counters, the abort flag
+//   LocalWorld   one rank's end of it: implements World, and has the memory and waits that shared-memory executors need
 #pragma once
 
 #include <cstdint>
@@ -20,64 +20,65 @@
 
 namespace lockstep::transports {
 
-// State that a group shares with other groups of the same ranks, when it is one among several; threads only.
+// State that a group shares with other groups of the same ranks, if there are several; threads only.
 struct AmongGroups {
-  std::vector<std::int32_t> numbers;  // of the members among all ranks, by which people know them
-  int num_threads = 1;                // of all ranks together: whether waits may spin
+  std::vector<std::int32_t> numbers;  // of the members among all ranks, for error messages
+  int num_threads = 1;                // of all ranks together: decides whether waits may spin
   core::AbortFlag* abort = nullptr;
   LinkTable* links = nullptr;  // ports by number; nullptr without emulated links
-  // For whom the rank of this number waits, in whichever group; -1: for nobody. For error messages.
+  // The number of the rank that this rank waits for, in whichever group; -1: none. For error messages.
   std::function<int(int number)> waits_for;
 };
 
 struct LocalOptions {
   int num_ranks = 1;
   core::Sharing sharing = core::Sharing::threads;
-  std::size_t memory_bytes_per_rank = std::size_t{64} << 20;  // address space; pages are taken when touched
+  std::size_t memory_bytes_per_rank = std::size_t{64} << 20;  // address space; pages are committed when touched
   std::chrono::milliseconds deadline{60'000};                 // of every wait
-  bool bind = true;                                           // to cores, where each rank can have its own
-  std::optional<LinkSpec> link = {};                          // emulated, or none
-  std::optional<AmongGroups> among = {};                      // in place of `link` and an abort flag of its own
+  bool bind = true;                                           // binds ranks to cores, if each can have its own
+  std::optional<LinkSpec> link = {};                          // emulated link, if set
+  std::optional<AmongGroups> among = {};                      // in place of `link` and of an abort flag of its own
 };
 
-// How far a rank is: in which call, and how many instructions of a lane it has done there. Both are in the low half of
-// the number, as a futex compares only that: a sleeper must see that a gate has moved, also from one call to the next.
+// A rank's progress: the call that it is in, and the number of instructions of a lane that it has done in it. Both are
+// in the low half of the number, as a futex compares only that: a sleeper must notice every change, also from one call
+// to the next.
 inline constexpr int kInstructionBits = 20;
 constexpr std::uint64_t progress(std::uint64_t call, std::uint64_t instructions) {
   return call << kInstructionBits | instructions;
 }
 
-// Where a rank's buffers lie in one call; written by the rank before it opens its gates, read by peers.
+// Addresses of a rank's buffers in one call; written by the rank before it signals, read by peers.
 struct alignas(64) CallBases {
   std::byte* base[3];  // [plan::Buffer]
 };
 
-// With emulated links: one rank's part of the call that is under way (executors/paced_call.h).
+// With emulated links: one rank's part of the current call (executors/paced_call.h).
 struct PacedRank {
   core::Gate entered;  // calls
   std::int64_t entered_ns = 0;
   const std::int64_t* costs_ns = nullptr;  // of the rank's instructions
-  std::int64_t leaves_ns = 0;              // the stated time
-  std::int64_t woken_ns = 0;               // and when it did; 0: it had not to wait
-  std::int64_t came_ns[2] = {0, 0};        // to even and odd barriers
+  std::int64_t leaves_ns = 0;              // computed time at which it leaves
+  std::int64_t woken_ns = 0;               // when it woke up; 0: it did not have to wait
+  std::int64_t came_ns[2] = {0, 0};        // arrival at even and odd barriers
   std::atomic<std::uint64_t> calls_done{0};
 };
 
-// The same of all ranks together.
+// The same for all ranks together.
 struct PacedCalls {
-  std::atomic<std::uint64_t> done{0};  // calls that ranks have done, added up
-  core::Gate played;                   // calls whose ranks know when they leave
+  std::atomic<std::uint64_t> done{0};  // calls that ranks have done, summed
+  core::Gate played;                   // calls whose leaving times are computed
 };
 
-// One rank's part of the memory that all see.
+// One rank's part of the memory that all ranks share.
 struct RankBoard {
   static constexpr int kMaxLanes = 16;
-  // Executors: progress(), a lane each. Lane 0 also says which call the rank has entered.
+  // For executors: progress(), one per lane. Lane 0 also holds the call that the rank has entered.
   core::Gate lanes[kMaxLanes];
   CallBases calls[2];  // [call % 2]
   PacedRank paced;
-  core::Gate coordination;          // barriers and gathers done
-  std::atomic<int> blocked_on{-1};  // the rank that this one has been waiting for for a while; for error messages
+  core::Gate coordination;          // number of barriers and gathers done
+  std::atomic<int> blocked_on{-1};  // the rank that this one has waited for for some time; for error messages
   std::byte gathered[1024];
 };
 
@@ -96,17 +97,18 @@ class LocalGroup {
   core::Arena arena_of(int rank) const;
   LinkTable* links() { return links_; }  // nullptr without emulated links
   PacedCalls& paced_calls() { return *paced_calls_; }
-  int number_of(int rank) const;  // see World: also of its port
+  int number_of(int rank) const;  // see World; also the number of its port
   core::WaitPolicy wait_policy() const;
-  // The number of the rank for which that of number `number` waits in this group; -1: for none.
+  // Number of the rank that rank `number` waits for in this group; -1: none.
   int waits_for(int number) const;
 
-  // An object that all ranks need alike is made once: by the first rank that asks for number `number`; the others of
-  // this process wait for it. (Forked ranks have a process each, and make it each.)
+  // Makes an object that all ranks share once: by the first rank that asks for number `number`; the others of this
+  // process wait for it. (Forked ranks each have a process, and make it each.)
   using Shared = std::shared_ptr<const void>;
   Shared make_once(std::uint64_t number, const std::function<Shared()>& make);
 
-  // Memory that all ranks see, until the group ends: of the rank's part, or among threads as much as there is.
+  // Allocates memory that all ranks can access, until the group ends: from the rank's part, or among threads as much as
+  // the machine has.
   std::byte* allocate(core::Arena& of_rank, std::size_t size_bytes);
 
  private:
@@ -123,7 +125,7 @@ class LocalGroup {
     int takers = 0;
   };
   std::mutex made_mutex_;
-  std::map<std::uint64_t, Made> made_;  // until every rank has taken its share
+  std::map<std::uint64_t, Made> made_;  // kept until every rank has fetched it
   std::mutex grown_mutex_;
   std::vector<std::unique_ptr<core::SharedRegion>> grown_;
 };
@@ -144,18 +146,18 @@ class LocalWorld final : public World {
 
   LocalGroup& group() { return group_; }
   const core::WaitPolicy& wait_policy() const { return policy_; }
-  // As LocalGroup::make_once; the ranks ask for the same things in the same order.
+  // As LocalGroup::make_once; ranks make their calls in the same order.
   template <class T>
   std::shared_ptr<const T> make_once(const std::function<std::shared_ptr<const T>()>& make) {
     return std::static_pointer_cast<const T>(group_.make_once(++things_, make));
   }
   core::Arena& arena() { return arena_; }
 
-  // Working memory of the executors of this rank, at least so large: one for all even calls and one for all odd ones
-  // (`half` 1), as calls follow each other, but peers may still read what the call before has left. What lay in a
-  // smaller one is lost.
+  // Scratch memory of this rank's executors of at least this size: one area for even calls and one for odd ones (`half`
+  // 1), as calls follow each other, but peers may still read the data of the previous call. The content of a smaller
+  // area is lost.
   std::byte* scratch(int half, std::size_t size_bytes);
-  // Whether lane `lane` of `peer` has opened its gate so far. What was seen once is not looked at again.
+  // True if lane `lane` of `peer` has reached `target`. A value that was read once is not read again.
   bool reached(int peer, int lane, std::uint64_t target) {
     const int gate = peer * RankBoard::kMaxLanes + lane;
     std::uint64_t& seen = seen_[static_cast<std::size_t>(gate)];
@@ -163,14 +165,14 @@ class LocalWorld final : public World {
     seen = group_.board(peer).lanes[lane].value.load(std::memory_order_acquire);
     return seen >= target;
   }
-  // Waits for a gate of a peer, at most until the deadline: then throws Error(timeout), which names the rank that all
-  // others wait for in the end. `doing` says what was waited for.
+  // Waits for a peer's counter, at most until the deadline: then throws Error(timeout), which names the rank at the end
+  // of the chain of waits. `doing` describes the wait.
   void wait(int peer, core::Gate& gate, std::uint64_t target, const std::string& doing);
-  // One round of a wait that looks at several gates itself; see core::Waiter::pause.
+  // One round of a wait that polls several counters itself; see core::Waiter::pause.
   void pause(core::Waiter& waiter, int peer, core::Gate& gate, std::uint64_t target, std::chrono::nanoseconds longest,
              const std::string& doing);
-  void has_waited() { group_.board(rank_).blocked_on.store(-1, std::memory_order_relaxed); }  // after pauses
-  // The number of the next call of an executor; equal on all ranks, as they make the same calls in the same order.
+  void has_waited() { group_.board(rank_).blocked_on.store(-1, std::memory_order_relaxed); }  // call it after pauses
+  // Number of the next call of an executor; equal on all ranks, as they make the same calls in the same order.
   std::uint64_t next_call() { return ++calls_; }
 
  private:

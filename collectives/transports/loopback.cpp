@@ -30,7 +30,7 @@ struct Incoming {
   Flag done;
 };
 
-// One (from, to, channel): sends and receives that have not met yet. At most one of the queues holds anything.
+// One (from, to, channel): sends and receives that are not matched yet. At most one of the queues holds entries.
 struct Channel {
   std::deque<Outgoing> sends;
   std::deque<Incoming> receives;
@@ -42,7 +42,7 @@ void meet(Channel& channel) {
     const Incoming& in = channel.receives.front();
     LOCKSTEP_CHECK(out.bytes.size() == in.bytes.size(), "a send and its receive differ in size");
     if (!out.bytes.empty()) std::memcpy(in.bytes.data(), out.bytes.data(), out.bytes.size());
-    // Release: whoever sees the flag sees the bytes (and, for the sender, that they were read).
+    // Release: a thread that sees the flag also sees the bytes (and, for the sender, that they were read).
     out.done->store(true, std::memory_order_release);
     in.done->store(true, std::memory_order_release);
     channel.sends.pop_front();
@@ -50,7 +50,7 @@ void meet(Channel& channel) {
   }
 }
 
-// Copies the oldest messages, as many as the mailbox holds.
+// Copies the oldest messages, up to the mailbox's capacity.
 void fill_mailbox(Channel& channel, int capacity) {
   const std::size_t held = std::min(channel.sends.size(), static_cast<std::size_t>(capacity));
   for (std::size_t i = 0; i < held; ++i) {
@@ -63,11 +63,11 @@ void fill_mailbox(Channel& channel, int capacity) {
   }
 }
 
-// The messages that were sent to one rank.
+// Messages that were sent to one rank.
 struct Inbox {
   std::mutex mutex;
-  core::Gate sent;                                  // messages; opened under the mutex
-  std::uint64_t seen = 0;                           // by the rank, when it last looked
+  core::Gate sent;                                  // counts messages; updated under the mutex
+  std::uint64_t seen = 0;                           // value of `sent` when the rank last looked
   std::map<std::pair<int, int>, Channel> channels;  // by (from, channel)
 };
 
@@ -87,12 +87,12 @@ struct LoopbackWorld::State {
   const core::AbortFlag* flag;
   std::vector<Inbox> inboxes;
   std::atomic<bool> aborted{false};
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::string reason;
   int arrived = 0;
   std::vector<bool> present;  // [rank]
   std::vector<std::byte> gathered;
-  std::atomic<std::int64_t> meetings{0};  // of all ranks, in barrier() and all_gather()
+  std::atomic<std::int64_t> meetings{0};  // count of barrier() and all_gather() by all ranks
 
   int num_ranks() const { return static_cast<int>(inboxes.size()); }
 
@@ -103,7 +103,7 @@ struct LoopbackWorld::State {
     throw core::Error(core::Failure::rank_lost, reason);
   }
 
-  // Leaves `mine` in this rank's place of `gathered` and waits until all ranks did so.
+  // Puts `mine` into this rank's place of `gathered` and waits until all ranks have done so.
   void wait_for_all(int rank, std::span<const std::byte> mine) {
     const std::int64_t meeting = meetings.load(std::memory_order_acquire);
     {
@@ -202,7 +202,7 @@ class Loopback final : public Transport {
       const std::scoped_lock lock(state_->mutex);
       std::copy(state_->gathered.begin(), state_->gathered.end(), all.begin());
     }
-    state_->wait_for_all(rank_, mine);  // nobody overwrites what another has still to read
+    state_->wait_for_all(rank_, mine);  // no rank overwrites data that another has yet to read
   }
 
  private:

@@ -1,4 +1,4 @@
-// Takes the place of mpi_world.cpp and its neighbours where MPI is not built.
+// Takes the place of mpi_world.cpp and its neighbours in builds without MPI.
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 
@@ -17,7 +17,7 @@ MpiWorld::MpiWorld(int* /*argc*/, char*** /*argv*/, std::chrono::nanoseconds /*t
   throw core::Error(core::Failure::not_built, mpi_absence());
 }
 
-// None of these can be reached, as there is no world.
+// None of these can be reached, as no world can be made.
 MpiWorld::~MpiWorld() = default;
 const MpiPlacement& MpiWorld::placement() const {
   static const MpiPlacement none;

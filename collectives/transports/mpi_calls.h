@@ -1,5 +1,5 @@
-// Helpers that our sources on MPI share: error codes into Errors, and the Transport on a communicator. Included by
-// sources only, as it shows mpi.h.
+// Helpers that our MPI sources share: conversion of error codes into Errors, and the Transport on a communicator.
+// Included by sources only, as it includes mpi.h.
 #pragma once
 
 #include <mpi.h>
@@ -20,15 +20,15 @@ inline std::string mpi_error_text(int code) {
   return text;
 }
 
-// `what` names the call, and where it applies the rank, the peer and the bytes; it is only called when there is an
-// error.
+// `what` returns the name of the call and, where they apply, the rank, the peer and the bytes; it is only called if
+// there is an error.
 template <typename What>
 void check_mpi(int code, const What& what) {
   if (code == MPI_SUCCESS) return;
   throw core::Error(core::Failure::rank_lost, what() + ": " + mpi_error_text(code));
 }
 
-// Owns the communicator, which has no messages but those of the transport.
+// Owns the communicator, which carries only this transport's messages.
 std::unique_ptr<Transport> make_mpi_transport(MPI_Comm comm, const MpiPlacement& placement,
                                               std::chrono::nanoseconds timeout, const MpiTransportOptions& options);
 

@@ -6,7 +6,7 @@
 namespace lockstep::transports {
 namespace {
 
-// Between two calls. A look costs about a microsecond: a fiftieth of a core.
+// Pause between two calls. A call takes about a microsecond: a fiftieth of a core.
 constexpr auto kNap = std::chrono::microseconds(50);
 
 }  // namespace
@@ -26,7 +26,7 @@ MpiProgress::~MpiProgress() {
 void MpiProgress::began() {
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   if (under_way_.fetch_add(1, std::memory_order_relaxed) > 0) return;
-  const std::scoped_lock lock(mutex_);  // it has looked before, or sleeps and is woken
+  const std::scoped_lock lock(mutex_);  // the thread has checked before, or sleeps and is woken
   changed_.notify_one();
 }
 

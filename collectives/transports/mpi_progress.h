@@ -1,5 +1,5 @@
-// Keeps messages of MPI going while the thread that started them computes. MPI moves the bytes of large messages, and
-// answers to them, only within calls: a thread calls it from time to time as long as messages are under way.
+// Makes MPI progress while the thread that started messages computes. MPI moves the bytes of large messages, and
+// answers their handshakes, only within calls: a thread calls it periodically as long as messages are in flight.
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,14 @@ namespace lockstep::transports {
 
 class MpiProgress {
  public:
-  // `call` is any call of MPI's that does not wait; none is made any more once `abort`, if any, is raised. The thread
+  // `call` is any MPI call that does not block; it is not called again once `abort`, if any, is raised. The thread
   // begins with the first message.
   MpiProgress(std::function<void()> call, const core::AbortFlag* abort);
   ~MpiProgress();
   MpiProgress(const MpiProgress&) = delete;
   MpiProgress& operator=(const MpiProgress&) = delete;
 
-  // A message, by the thread that has it.
+  // Called by the thread that owns the message.
   void began();
   void ended() { under_way_.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -33,7 +33,7 @@ class MpiProgress {
   const core::AbortFlag* const abort_;
   std::atomic<int> under_way_{0};
   std::atomic<bool> stopped_{false};
-  std::mutex mutex_;  // of who sleeps until there is a message
+  std::mutex mutex_;  // for sleeping until there is a message
   std::condition_variable changed_;
   std::thread thread_;
 };

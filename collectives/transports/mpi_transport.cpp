@@ -20,14 +20,15 @@
 namespace lockstep::transports {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 30;  // what an MPI count of larger units stands for
+constexpr std::size_t kPieceBytes = std::size_t{1} << 30;  // bytes that one element of a large MPI count covers
 
 std::string describe(const char* call, int rank, int peer, std::size_t bytes) {
   return std::string(call) + ": rank " + std::to_string(rank) + ", peer " + std::to_string(peer) + ", " +
          std::to_string(bytes) + " bytes";
 }
 
-// A count and a type that name `bytes` bytes: MPI's counts are int, so that above 2 GiB a type of many bytes is made.
+// A count and a datatype that describe `bytes` bytes: MPI's counts are int, so above 2 GiB a type of many bytes is
+// made.
 class Extent {
  public:
   explicit Extent(std::size_t bytes) {
@@ -47,7 +48,7 @@ class Extent {
     count_ = 1;
   }
   ~Extent() {
-    if (type_ != MPI_BYTE) MPI_Type_free(&type_);  // messages under way keep it alive (MPI 3.1, 4.1.9)
+    if (type_ != MPI_BYTE) MPI_Type_free(&type_);  // messages in flight keep it alive (MPI 3.1, 4.1.9)
   }
   Extent(const Extent&) = delete;
   Extent& operator=(const Extent&) = delete;
@@ -60,8 +61,8 @@ class Extent {
   MPI_Datatype type_ = MPI_BYTE;
 };
 
-// Sleeps of a thread that waits for a message: a quarter of the time that it has waited, so that it sees the message
-// late by a quarter at most, with few looks.
+// Sleeps of a thread that waits for a message: a quarter of the time that it has waited, so that it notices the message
+// at most a quarter late, with few polls.
 class Naps {
  public:
   void restart() { since_ = {}; }
@@ -96,7 +97,7 @@ class MpiTransport final : public Transport {
 
   ~MpiTransport() override {
     progress_.reset();
-    // With an exception on its way other ranks may never come here, and freeing waits for them.
+    // If an exception is unwinding, other ranks may never come here, and freeing waits for them.
     if (std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
   }
   MpiTransport(const MpiTransport&) = delete;
@@ -138,7 +139,7 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  // A lost rank shows as an error of a call, or mpirun ends us. MPI polls; with enough cores that is the fastest.
+  // A lost rank causes an error of a call, or mpirun ends us. MPI polls; with enough cores that is the fastest.
   void idle() override {
     if (options_.abort != nullptr && options_.abort->raised()) options_.abort->throw_raised();
     if (options_.naps) {
@@ -165,8 +166,8 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  // A look for a message that does not exist lets MPI do what is due, and takes nothing from anyone. An error is the
-  // thread's to tell that asks for its message.
+  // Probing for a message that does not exist lets MPI make progress, and receives nothing. The thread that waits for a
+  // message reports its errors.
   void look() const {
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, largest_channel_, comm_, &found, MPI_STATUS_IGNORE);

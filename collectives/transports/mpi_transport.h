@@ -1,4 +1,4 @@
-// The world of an MPI run, and the Transport over its point-to-point messages. Where MPI is not built, mpi_absent.cpp
+// The world of an MPI run, and the Transport over its point-to-point messages. In builds without MPI, mpi_absent.cpp
 // takes the place of mpi_world.cpp, and MpiWorld says so.
 #pragma once
 
@@ -18,47 +18,48 @@ namespace lockstep::transports {
 
 class Watchdog;
 
-// Which threads of a rank may call MPI: main's alone (MPI_THREAD_FUNNELED), or any at any time (MPI_THREAD_MULTIPLE),
-// for which every call takes locks.
+// Threads of a rank that may call MPI: only main's (MPI_THREAD_FUNNELED), or any at any time (MPI_THREAD_MULTIPLE), for
+// which every call takes locks.
 enum class MpiThreads : std::uint8_t { funneled, multiple };
 inline std::string_view name_of(MpiThreads threads) {
   return threads == MpiThreads::multiple ? "MPI_THREAD_MULTIPLE" : "MPI_THREAD_FUNNELED";
 }
 
-// The ranks and their hosts. The same on every rank but for `rank`.
+// Ranks and their hosts. The same on every rank, except for `rank`.
 struct MpiPlacement {
   int rank = 0;
   int num_ranks = 1;
   int num_hosts = 1;
   int most_ranks_of_a_host = 1;
-  int cores_a_rank = 1;  // of the cores that a rank is bound to, its share: the least of all ranks, and at least 1
-  bool oversubscribed = false;  // somewhere more ranks share cores than there are cores
+  int cores_a_rank = 1;  // this rank's share of the cores that it is bound to: the least of all ranks, and at least 1
+  bool oversubscribed = false;  // on some host, ranks outnumber the cores that they share
 };
 
-// The properties of a transport.
+// Properties of a transport.
 struct MpiTransportOptions {
-  std::vector<std::int32_t> members = {};  // ranks of the world, ascending, this one among them; none: all
+  std::vector<std::int32_t> members = {};  // ranks of the world, ascending, including this one; empty: all
   const core::AbortFlag* abort = nullptr;  // idle() throws its Error
-  // idle() sleeps, longer from call to call: where threads that compute need the core.
+  // idle() sleeps, longer from call to call: for ranks whose computing threads need the core.
   bool naps = false;
-  // Messages go on while the caller's thread computes: a thread of the transport's own sees to it, from the first
-  // message on. Needs MpiThreads::multiple.
+  // Messages progress while the caller's thread computes: a thread of the transport makes them, from the first message
+  // on. Needs MpiThreads::multiple.
   bool progresses = false;
 };
 
-// MPI from its start to its end: one a process, made by main's thread.
+// MPI from its start to its end: one per process, made by main's thread.
 class MpiWorld {
  public:
-  // The timeout is that of barrier() and all_gather(), and of the last meeting before MPI is ended. `threads` is what
-  // MPI is asked for.
+  // The timeout is that of barrier() and all_gather(), and of the last barrier before MPI is finalized. `threads` is
+  // the level requested from MPI.
   MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads = MpiThreads::funneled);
-  ~MpiWorld();  // when an exception passes: abort() in place of a meeting that the others might never come to
+  ~MpiWorld();  // during an exception: abort() in place of a barrier that others might never reach
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
 
   const MpiPlacement& placement() const;
   std::string library_version() const;  // "Open MPI 4.1.4"
-  MpiThreads threads() const;           // what holds: multiple only if it was asked for and all ranks' MPI provides it
+  // level in effect: multiple only if it was requested and all ranks' MPI provides it
+  MpiThreads threads() const;
 
   // A rank's end of a communicator of its own, for one thread at a time. Members make theirs in the same order, in
   // main's thread. Must not outlive the world.
@@ -66,7 +67,7 @@ class MpiWorld {
 
   void* native_communicator() const;  // MPI_Comm*: the world's own duplicate, for MPI's collectives
 
-  // Ends all ranks when a blocking call of MPI's takes longer than the timeout.
+  // Ends all ranks if a blocking MPI call takes longer than the timeout.
   Watchdog& watchdog();
 
   // Prints one line and ends all ranks with the failure's exit status. May be called from any thread.
@@ -78,14 +79,14 @@ class MpiWorld {
   std::unique_ptr<State> state_;
 };
 
-// Whether MPI is built in; if not, why.
+// True if MPI is built in; mpi_absence() says why not.
 bool mpi_is_built();
 std::string mpi_absence();
-// Whether this process is one of an mpirun's or a resource manager's, by the variables that these set.
+// True if mpirun or a resource manager started this process, by the variables that they set.
 bool started_by_mpi();
 
-// main() of an MPI program: makes the world, runs the body, returns its status. An exception that leaves the body ends
-// all ranks by abort(), so that none waits for this one.
+// main() of an MPI program: makes the world, runs the body, returns its status. An exception from the body ends all
+// ranks by abort(), so that none waits for this one.
 int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
                     MpiThreads threads = MpiThreads::funneled);
 

@@ -14,17 +14,17 @@
 namespace lockstep::transports {
 namespace {
 
-// How many ranks of this host may use a core, for the most used one of each rank's; and how many cores a rank has.
+// The most ranks of this host that may use one of this rank's cores; and this rank's number of cores.
 struct CoreShare {
   int cores = 1;
-  int ranks = 1;  // that share them
+  int ranks = 1;  // ranks that share them
 };
 
 CoreShare find_core_share(MPI_Comm host) {
   CoreShare share;
   cpu_set_t mine;
   CPU_ZERO(&mine);
-  if (sched_getaffinity(0, sizeof mine, &mine) != 0) {  // more cores than the set has room for: surely enough
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) {  // more cores than the set has room for: certainly enough
     share.cores = CPU_SETSIZE;
     return share;
   }
@@ -37,7 +37,7 @@ CoreShare find_core_share(MPI_Comm host) {
   return share;
 }
 
-// Hosts are told apart by who can share memory, and numbered by their lowest rank.
+// Hosts are distinguished by which ranks can share memory, and numbered by their lowest rank.
 MpiPlacement find_placement(MPI_Comm world) {
   MpiPlacement placement;
   MPI_Comm_rank(world, &placement.rank);
@@ -62,14 +62,14 @@ MpiPlacement find_placement(MPI_Comm world) {
   return placement;
 }
 
-// The level that holds for all: a rank that may not cannot answer threads of one that may.
+// The level that holds for all: a rank without MPI_THREAD_MULTIPLE cannot serve threads of one that has it.
 MpiThreads threads_of_all(MPI_Comm world, int mine) {
   int least = mine;
   MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, world);  // levels grow (MPI 3.1, 12.4.3)
   return least >= MPI_THREAD_MULTIPLE ? MpiThreads::multiple : MpiThreads::funneled;
 }
 
-// A communicator of the members alone, that only they take part in making.
+// A communicator of the members only, which only they take part in creating.
 MPI_Comm comm_of(MPI_Comm world, const std::vector<std::int32_t>& members) {
   MPI_Comm comm = MPI_COMM_NULL;
   if (members.empty()) {
@@ -96,7 +96,7 @@ struct MpiWorld::State {
   MpiPlacement placement;
   std::chrono::nanoseconds timeout{};
   MpiThreads threads = MpiThreads::funneled;
-  std::unique_ptr<Watchdog> watchdog;  // its thread begins with the first use
+  std::unique_ptr<Watchdog> watchdog;  // its thread begins at first use
 };
 
 bool mpi_is_built() {

@@ -60,7 +60,7 @@ BusyTimes::Interval BusyTimes::next_free(std::int64_t earliest_ns) const {
   const Interval* const end = busy_.data() + count_;
   const Interval* next =
       std::partition_point(busy_.data(), end, [&](const Interval& busy) { return busy.end_ns <= free.begin_ns; });
-  // Busy intervals do not touch each other: behind this one there is a gap.
+  // Busy intervals never touch: after this one there is a gap.
   if (next != end && next->begin_ns <= free.begin_ns) free.begin_ns = next++->end_ns;
   if (next != end) free.end_ns = next->begin_ns;
   return free;
@@ -87,7 +87,7 @@ void BusyTimes::occupy(const Interval& taken) {
     ++count_;
     return;
   }
-  // Full: the oldest goes, which may be the new one itself.
+  // Full: the oldest is dropped, which may be the new one itself.
   if (next == busy_.data()) {
     forgotten_until_ns_ = end_ns;
     return;
@@ -108,7 +108,7 @@ std::int64_t LinkTable::book(int from, int to, std::int64_t size_bytes, std::int
     const BusyTimes::Interval b = in.next_free(time_ns);
     time_ns = std::max(a.begin_ns, b.begin_ns);
     const std::int64_t piece_ns = std::min(left_ns, std::min(a.end_ns, b.end_ns) - time_ns);
-    if (piece_ns <= 0) continue;  // one is free again only when the other is no more
+    if (piece_ns <= 0) continue;  // one side is free again only when the other is not
     out.occupy({time_ns, time_ns + piece_ns});
     in.occupy({time_ns, time_ns + piece_ns});
     time_ns += piece_ns;
@@ -130,8 +130,7 @@ std::int64_t thread_time_ns() {
 
 namespace {
 
-// Ends some 10 us late, and not by the 50 us more by which the timers of a thread may be put off unless it says
-// otherwise.
+// Ends some 10 us late; the default timer slack of a thread would add 50 us.
 void sleep_ns(std::int64_t span_ns) {
   constexpr unsigned long kSlackNs = 1000;
   prctl(PR_SET_TIMERSLACK, kSlackNs, 0, 0, 0);
@@ -141,7 +140,7 @@ void sleep_ns(std::int64_t span_ns) {
 }  // namespace
 
 void wait_until_ns(std::int64_t time_ns) {
-  constexpr std::int64_t kWakeUpNs = 80'000;  // a sleep may end so much late
+  constexpr std::int64_t kWakeUpNs = 80'000;  // a sleep may end this much late
   for (std::int64_t left = time_ns - now_ns(); left > 0; left = time_ns - now_ns()) {
     if (left > kWakeUpNs) {
       sleep_ns(left - kWakeUpNs);

@@ -1,14 +1,14 @@
-// Emulated links: a message between local ranks takes as long as a stated link would take.
+// Emulated links: a message between local ranks takes as long as on a link of specified speed.
 //
 // Each rank has one full-duplex port. A message occupies the sender's outgoing and the receiver's incoming side for
-// bytes / bandwidth, both at once and for itself alone, and arrives one latency after it has left. It takes the
-// earliest time from the moment on at which it was ready, in several pieces where others are in between, as packets
-// would; also time before messages that were booked earlier. So a port is a calendar, not a queue. (In a queue, a
-// message that waits for one busy side keeps its other side idle for everybody who is booked later; and gaps a little
-// shorter than a message, as ranks come at slightly different times, would be lost for good.)
+// bytes / bandwidth, both at once and exclusively, and arrives one latency after it has left. It takes the earliest
+// free time from the moment at which it was ready, in several pieces if others are in between, as packets would; also
+// time before messages that were booked earlier. So a port is a calendar, not a queue. (In a queue, a message that
+// waits for one busy side keeps its other side idle for all that are booked later; and gaps a little shorter than a
+// message, as ranks arrive at slightly different times, would be lost.)
 //
-// All of this is in stated times, which nobody has to be awake for. Whoever books sees to it that the wall clock
-// follows.
+// All of this is in computed times, for which no thread has to be awake. The caller that books makes the wall clock
+// follow.
 #pragma once
 
 #include <array>
@@ -23,18 +23,18 @@ namespace lockstep::transports {
 
 struct LinkSpec {
   double latency_us = 0;
-  double gbps = 0;  // 1e9 bytes a second, each way (10 Gbit/s are 1.25); 0: without limit
+  double gbps = 0;  // 1e9 bytes/s, each way (10 Gbit/s are 1.25); 0: no limit
 };
 
-// "latency_us=10,gbps=1". Throws a usage Error that says what is allowed.
+// Parses "latency_us=10,gbps=1". Throws a usage Error that says what is allowed.
 LinkSpec parse_link(std::string_view text);
 
-// How long a message occupies a link, and how long after it has left it arrives.
+// Time for which a message occupies a link, and time from its leaving to its arrival.
 std::int64_t occupied_ns(const LinkSpec& link, std::int64_t size_bytes);
 std::int64_t latency_ns(const LinkSpec& link);
 
-// When one side of a port is busy: its last kMost busy intervals, in order and with gaps between them. What lay before
-// the oldest one is forgotten, and counts as busy: a port may lose an old gap, but never carries two messages at once.
+// Busy times of one side of a port: its last kMost busy intervals, in order and with gaps between them. Time before the
+// oldest one is forgotten, and counts as busy: a port may lose an old gap, but never carries two messages at once.
 class BusyTimes {
  public:
   static constexpr std::size_t kMost = 256;
@@ -42,9 +42,9 @@ class BusyTimes {
   struct Interval {
     std::int64_t begin_ns, end_ns;
   };
-  // The first time that is free, of `earliest_ns` and later.
+  // The first free interval at `earliest_ns` or later.
   Interval next_free(std::int64_t earliest_ns) const;
-  // An interval that is free.
+  // The interval must be free.
   void occupy(const Interval& taken);
 
  private:
@@ -53,7 +53,7 @@ class BusyTimes {
   std::array<Interval, kMost> busy_;
 };
 
-// The ports. Lies in shared memory; any thread may book at any time.
+// The ports. Placed in shared memory; any thread may book at any time.
 class LinkTable {
  public:
   struct alignas(128) Port {
@@ -62,7 +62,7 @@ class LinkTable {
   };
   LinkTable(LinkSpec spec, Port* ports) : spec_(spec), ports_(ports) {}
 
-  // Books a message that is ready at `ready_ns`; returns when it arrives.
+  // Books a message that is ready at `ready_ns`; returns its arrival time.
   std::int64_t book(int from, int to, std::int64_t size_bytes, std::int64_t ready_ns);
 
  private:
@@ -74,10 +74,10 @@ class LinkTable {
 std::int64_t now_ns();
 // Processor time of the calling thread.
 std::int64_t thread_time_ns();
-// Returns at the stated time: sleeps far from it, yields near it.
+// Returns at the given time: sleeps far from it, yields near it.
 void wait_until_ns(std::int64_t time_ns);
-// The same, asleep to the end, and some 10 us late: for threads whose core others have work for. A yield would come
-// back at the end of their time slice, milliseconds late.
+// The same, asleep to the end, and some 10 us late: for threads whose core others need. A yield would return at the end
+// of their time slice, milliseconds late.
 void sleep_until_ns(std::int64_t time_ns);
 
 }  // namespace lockstep::transports

@@ -52,8 +52,8 @@ TEST(LinkTable, AMessageBookedLateFillsTheGapThatWasFreeWhenItWasReady) {
 
 TEST(LinkTable, AGapMustBeFreeOnBothSides) {
   Ports ports(4);
-  ports.book(0, 3, 100, 100);  // 0's way out is busy from 100 to 200
-  ports.book(3, 1, 100, 0);    // 1's way in from 0 to 100
+  ports.book(0, 3, 100, 100);  // rank 0's outgoing side is busy from 100 to 200
+  ports.book(3, 1, 100, 0);    // rank 1's incoming side from 0 to 100
   ports.book(2, 1, 100, 250);  // and from 250 to 350
   EXPECT_EQ(ports.book(0, 1, 60, 0), 360) << "from 200 to 250 and from 350 on";
   EXPECT_EQ(ports.book(0, 1, 50, 0), 410);
@@ -81,7 +81,7 @@ TEST(LinkTable, BandwidthIsKeptInAnyOrderOfBooking) {
   }
 }
 
-// Ranks come at slightly different times: gaps are no longer than a message, and not lost.
+// Ranks arrive at slightly different times: gaps are no longer than a message, and are used.
 TEST(LinkTable, GapsShorterThanAMessageAreUsed) {
   constexpr int kRanks = 4;
   constexpr int kRounds = 32;
@@ -116,7 +116,7 @@ void expect_bandwidth_kept(std::vector<Booked> booked, int Booked::*side, int po
   }
 }
 
-// Also when a port has more busy intervals than it remembers.
+// Holds also if a port has more busy intervals than it remembers.
 TEST(LinkTable, ThePortsBandwidthIsNeverExceeded) {
   constexpr int kRanks = 4;
   for (unsigned seed = 1; seed <= 30; ++seed) {

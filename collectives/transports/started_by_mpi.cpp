@@ -6,7 +6,8 @@
 namespace lockstep::transports {
 
 bool started_by_mpi() {
-  // Open MPI's and PRRTE's; MPICH's, Intel's and MVAPICH's (PMI); anything that speaks PMIx, such as srun --mpi=pmix.
+  // Variables of Open MPI and PRRTE; of MPICH, Intel MPI and MVAPICH (PMI); of anything that speaks PMIx, such as srun
+  // --mpi=pmix.
   for (const char* name : std::array{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
     if (std::getenv(name) != nullptr) return true;
   }

@@ -1,5 +1,5 @@
-// A deadline for calls that block and cannot be asked to stop: a thread that looks from time to time whether the call
-// that was under way at its last looks still is.
+// A deadline for calls that block and cannot be interrupted: a thread checks periodically whether the call that was
+// active at its last checks still is.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class Watchdog {
   Watchdog(std::chrono::nanoseconds timeout, std::function<void()> expired);
   ~Watchdog();
 
-  // Around each call, by the thread that makes it. They cost an addition.
+  // Call them around each watched call, on its thread. Each costs an addition.
   void enter() { calls_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { calls_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -1,4 +1,4 @@
-// The world of one rank: who it is, how many there are, and how they meet outside of what is measured.
+// The world of one rank: its number, the number of ranks, and how ranks meet outside of the measured part.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ class World {
   virtual std::string_view name() const = 0;  // "local", "mpi"
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // The number by which people know a rank of this world: where the world is a group among more ranks, its number
-  // there.
+  // Number of a rank of this world in messages: if the world is a group among more ranks, its number among all.
   virtual int number_of(int rank) const { return rank; }
 
-  // Both throw Error(timeout) at the world's deadline, and the abort's Error when a rank has failed or is lost.
+  // barrier() and all_gather() throw Error(timeout) at the world's deadline, and the abort's Error if a rank has failed
+  // or is lost.
   virtual void barrier() = 0;
-  // Throws the abort's Error if a rank has failed; for who waits for something else than the two above.
+  // Throws the abort's Error if a rank has failed; for waits other than the two above.
   virtual void check() {}
-  // all[r] is what rank r gave; all.size() == num_ranks * mine.size(), the same on every rank.
+  // all[r] is rank r's `mine`; all.size() == num_ranks * mine.size(), the same on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 };
 
-// [rank] -> the value that the rank gave.
+// Returns [rank] the value that the rank passed.
 template <class T>
 std::vector<T> all_gather_value(World& world, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>, "values travel as bytes");

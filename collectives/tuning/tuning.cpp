@@ -46,7 +46,7 @@ std::optional<std::string> measured_choice(const Table& table, const Query& quer
 
 std::string rule_of_thumb(const Query& query) {
   const bool shared_memory = query.transport == "local";
-  // Where a message's latency and its bytes cost the same: about 1 us at 8 GB/s, and 20 us at 1 Gbit/s and up.
+  // Size at which a message's latency and its bytes cost the same: about 1 us at 8 GB/s, and 20 us at 1 Gbit/s and up.
   const std::int64_t small = (shared_memory ? 8 : 16) << 10;
   const bool latency_bound = query.bytes <= small;
   switch (query.kind) {

@@ -1,4 +1,5 @@
-// Which algorithm `auto` means: a table that bench/tune has measured on this machine, or a rule of thumb without one.
+// The algorithm that `auto` chooses: from a table that bench/tune has measured on this machine, or by a rule of thumb
+// without one.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +37,18 @@ struct Query {
 // ranks; nothing if none was measured.
 std::optional<std::string> measured_choice(const Table& table, const Query& query);
 
-// Without measurements: what costs least by the alpha-beta forms of docs/metrics.md. Below the size at which the bytes
-// of a message cost as much as its latency the algorithm with the fewest steps, above it the one with the fewest bytes.
+// Without measurements: the cheapest algorithm by the alpha-beta forms of docs/metrics.md. Below the size at which the
+// bytes of a message cost as much as its latency, the algorithm with the fewest steps; above it, the one with the
+// fewest bytes.
 std::string rule_of_thumb(const Query& query);
 
 // A JSON file; written atomically. Errors name the file and what is wrong with it.
 Table load_table(const std::string& path);
 void save_table(const Table& table, const std::string& path);
-// Whether there is a file at the path.
+// True if there is a file at the path.
 bool has_table(const std::string& path);
 
-// LOCKSTEP_TUNING if set, else lockstep/tuning.json in XDG_CACHE_HOME or ~/.cache. To be called once, at the start.
+// LOCKSTEP_TUNING if set, else lockstep/tuning.json in XDG_CACHE_HOME or ~/.cache. Call it once, at the start.
 std::string default_table_path();
 
 }  // namespace lockstep::tuning
