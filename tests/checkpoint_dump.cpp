@@ -1,9 +1,9 @@
-// Writes and reads the trainer's files, for tests/test_checkpoint.py to hold against the formats.
+// Writes and reads the trainer's files, so that tests/test_checkpoint.py can compare them with the formats.
 //   checkpoint_dump write FOLDER     FOLDER/run: a checkpoint of a small GPT-2 by three ranks; FOLDER/model-DTYPE: its
 //                                    export. Element k of the t-th parameter is t + k / 1024, of its moments 1000 and
 //                                    2000 more.
-//   checkpoint_dump read FROM TO     reads a GPT-2 file and writes it anew, in f32
-//   checkpoint_dump check FILE       reads a safetensors file; says how many tensors it has
+//   checkpoint_dump read FROM TO     reads a GPT-2 file and writes it again, in f32
+//   checkpoint_dump check FILE       reads a safetensors file; prints its number of tensors
 #include <algorithm>
 #include <cstdio>
 #include <exception>

@@ -1,4 +1,4 @@
-"""Where the built programs are: LOCKSTEP_BIN, or the first build folder that has them."""
+"""Folder of the built programs: LOCKSTEP_BIN, or the first build folder that has them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_binaries() -> Path | None:
 
 
 def records_of(path: Path) -> list[dict]:
-    """All lines, each of which follows the schema and has no field beyond it."""
+    """All lines; each must follow the schema and have no other field."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for line in lines:
         assert problem_in(line, line["record"]) is None

@@ -1,9 +1,9 @@
-// Writes what the stages of GPT-2 and of Llama compute, for tests/test_gpt.py to hold against the same models in
-// PyTorch, in f64.
+// Writes results of the stages of GPT-2 and of Llama, so that tests/test_gpt.py can compare them with the same models
+// in PyTorch, in f64.
 //   gpt_dump FOLDER               a case is a folder in FOLDER with case.json (sizes, loss), tokens and targets of each
 //                                 microbatch, and weights/NAME.npy and gradients/NAME.npy
-//   gpt_dump MODEL FILE FOLDER    FOLDER/tokens.npy, and FOLDER/logits.npy of a model whose weights are in FILE, as
-//                                 Hugging Face has them
+//   gpt_dump MODEL FILE FOLDER    FOLDER/tokens.npy, and FOLDER/logits.npy of a model whose weights are in FILE, in
+//                                 Hugging Face's layout
 #include <cstdio>
 #include <exception>
 #include <filesystem>

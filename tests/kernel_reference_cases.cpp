@@ -99,7 +99,7 @@ std::vector<double> copy_of(std::span<const double> values) {
   return {values.begin(), values.end()};
 }
 
-// A backward's y is the softmax of what was drawn for it.
+// A backward's y is the softmax of random inputs.
 void add_softmax(Cases& cases) {
   const SoftmaxForward forward{.rows = 5, .columns = 19};
   const std::map<std::string, double> arguments{{"rows", number(forward.rows)}, {"columns", number(forward.columns)}};

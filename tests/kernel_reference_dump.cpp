@@ -1,6 +1,6 @@
-// Writes what references of kernels compute from random inputs, for tests/test_gradients.py to hold against PyTorch's
-// automatic differentiation: kernel_reference_dump FOLDER. A case is a folder in FOLDER with case.json (kernel, its
-// arguments, operands) and, for each operand, before/NAME.npy and after/NAME.npy in f64.
+// Writes results of kernels' references for random inputs, so that tests/test_gradients.py can compare them with
+// PyTorch's automatic differentiation: kernel_reference_dump FOLDER. A case is a folder in FOLDER with case.json
+// (kernel, its arguments, operands) and, for each operand, before/NAME.npy and after/NAME.npy in f64.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -26,8 +26,8 @@ void write_all(const fs::path& folder, const ReferenceData<double>& data) {
   for (const auto& [name, values] : data.arrays()) lockstep::tests::write_npy(folder / (name + ".npy"), values);
 }
 
-// Inputs that follow from others are taken as they are, not rounded to the operand's dtype, so that both sides compute
-// from the same numbers.
+// Inputs that are computed from others are not rounded to the operand's dtype, so that both sides compute from the same
+// numbers.
 ReferenceData<double> exact_inputs(const KernelCase& one) {
   ReferenceData<double> data = lockstep::kernels::draw_inputs(one, /*seed=*/7);
   if (one.derive) one.derive(data);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What becomes of an MPI run one of whose ranks fails: it ends in time, non-zero, with a line that says why, and no
-process stays behind. Called by ctest: mpi_failures.py CASE PROGRAM MPIRUN [ARGUMENTS OF MPIRUN...]"""
+"""An MPI run with a rank that fails ends in time, non-zero, with a line that says why, and leaves no process behind.
+Called by ctest: mpi_failures.py CASE PROGRAM MPIRUN [ARGUMENTS OF MPIRUN...]"""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import time
 
 RANKS = 4
 DEADLINE_S = 3.0  # kDeadline of mpi_ranks.cpp
-GRACE_S = 15.0  # for mpirun to clear up, on a busy machine
+GRACE_S = 15.0  # for mpirun to clean up, on a busy machine
 
 
 def start(mpirun: list[str], program: str, mode: str) -> subprocess.Popen:

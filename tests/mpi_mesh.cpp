@@ -1,12 +1,12 @@
 // One rank of a mesh under mpirun: mpi_mesh MODE [FILE]
-//   exact     collectives of every channel of a grid, in turn with messages, are exact
-//   funneled  the same where one thread alone may call MPI
-//   beside    collectives of several channels at once, each in a thread, beside messages, are exact
-//   silent    rank 1 does not come to its column's collective: the rank that waits for it ends all at its deadline
-//   waits     so does one that waits in a thread of its own, while the rank's waits for a message
-//   throws    a thread of rank 1 fails within the collectives of others: all end, and it is named
+//   exact     collectives of every channel of a grid, alternating with messages, are exact
+//   funneled  the same if only one thread may call MPI
+//   beside    collectives of several channels at once, each in a thread, concurrent with messages, are exact
+//   silent    rank 1 does not enter its column's collective: the rank that waits for it ends all at its deadline
+//   waits     a rank that waits in another thread does so too, while its main thread waits for a message
+//   throws    a thread of rank 1 fails during the collectives of others: all end, and the error names rank 1
 //   moves     a message arrives while its sender calls nothing of the mesh; FILE: a name for the receiver's answer
-// Ends with 0 if all is right.
+// Exits with 0 if all is right.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -64,7 +64,7 @@ int exact(MpiWorld& mpi) {
   return 0;
 }
 
-// Runs work in a thread beside others; a failure ends all ranks.
+// Runs work in a thread of its own; a failure ends all ranks.
 std::jthread start_beside(MeshRank& mesh, const std::function<void()>& work) {
   return std::jthread([&mesh, work] {
     try {
@@ -108,7 +108,7 @@ int beside(MpiWorld& mpi) {
   return 0;
 }
 
-// Under 4 ranks: rank 3 is the other one of rank 1's column.
+// With 4 ranks, rank 3 is the other member of rank 1's column.
 int silent(MpiWorld& mpi) {
   const auto channels = backends::grid_channels(mpi.placement().num_ranks);
   backends::run_mesh(options_for(mpi, kDeadline), channels, [&](MeshRank& mesh) {
@@ -155,7 +155,7 @@ int throws(MpiWorld& mpi) {
   return 1;
 }
 
-// MPI moves a large message in several steps to which sender and receiver both answer.
+// MPI moves a large message in several steps that need calls by both sender and receiver.
 int moves(MpiWorld& mpi, const std::filesystem::path& answer) {
   if (mpi.placement().rank == 0) std::filesystem::remove(answer);
   backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), {}, [&](MeshRank& mesh) {

@@ -2,10 +2,10 @@
 //   exact     every catalogue algorithm by the message executor, and MPI's own collectives, are exact
 //   big       a message above 2 GiB arrives
 //   throw     rank 1 throws an Error while the others run collectives
-//   silent    rank 1 does not come to a plan's collective: the others end it at their deadline
+//   silent    rank 1 does not enter a plan's collective: the others end it at their deadline
 //   silent_library  the same for a collective of MPI's
 //   loop      collectives without end, for a test that kills or stops a rank; prints its process
-// Ends with 0 if all is right.
+// Exits with 0 if all is right.
 #include <unistd.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-"""Reads a sweep's output the way scripts read nccl-tests': by the shape of its lines, knowing nothing of Lockstep."""
+"""Reads a sweep's output as scripts read nccl-tests': by the shape of its lines, without knowledge of Lockstep."""
 
 from __future__ import annotations
 

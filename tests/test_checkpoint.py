@@ -1,7 +1,7 @@
-"""The trainer's files against their formats: a reader of safetensors of a few lines, Hugging Face's own where it is
-installed, the manifest as docs say it, and GPT-2's names and layouts as transformers has them.
+"""The trainer's files against their formats: a safetensors reader of a few lines, Hugging Face's own if it is
+installed, the manifest as the docs define it, and GPT-2's names and layouts as in transformers.
 
-tests/checkpoint_dump writes the files, and reads those that are written here.
+tests/checkpoint_dump writes the files, and reads files that are written here.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def ours() -> dict[str, tuple[int, ...]]:
 
 
 def known(name: str, shift: int = 0) -> np.ndarray:
-    """What the program fills a parameter with."""
+    """Values that the program writes into a parameter."""
     shape = ours()[name]
     first = list(ours()).index(name) + shift
     return (first + np.arange(np.prod(shape)) / 1024).astype(np.float32).reshape(shape)
 
 
 def theirs(name: str) -> np.ndarray:
-    """As Hugging Face's file has it: Conv1D's matrices are [inputs, outputs]."""
+    """The layout of Hugging Face's file: Conv1D's matrices are [inputs, outputs]."""
     is_conv1d = ".c_" in name and name.endswith(".weight")
     return known(name).T if is_conv1d else known(name)
 
@@ -87,7 +87,7 @@ def read_safetensors(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def write_safetensors(path: Path, arrays: Arrays, dtype: str = "F32") -> None:
-    """Written as plainly as the format allows: no alignment, no metadata, order turned round."""
+    """Written as plainly as the format allows: no alignment, no metadata, reverse order."""
     header, data = {}, b""
     for name, array in reversed(arrays.items()):
         raw = encoded(array, dtype)

@@ -1,6 +1,6 @@
 """The loss and every gradient of GPT-2 and of Llama against the same models in PyTorch, in f64.
 
-tests/gpt_dump runs our stages on random values of all parameters and writes what went in and what came out.
+tests/gpt_dump runs our stages on random values of all parameters and writes inputs and results.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ F = torch.nn.functional
 
 Tensors = dict[str, "torch.Tensor"]
 
-# Of the largest element of a gradient. f32: (n - 1) u of the longest sum, which is over the 192 inner columns of the
-# MLP, u = 2**-24. Narrow dtypes round each activation and its gradient, some 20 times one after the other, by u at most:
-# 2**-9 and 2**-12.
+# Allowed errors relative to the largest element of a gradient. f32: (n - 1) u of the longest sum, which is over the 192
+# inner columns of the MLP, u = 2**-24. Narrow dtypes round each activation and its gradient, some 20 times in sequence,
+# by u at most: 2**-9 and 2**-12.
 LLAMAS = ["llama", "llama_neighbours", "llama_spread"]
 ALLOWED = {
     "f32": 191 * 2.0**-24,
@@ -108,7 +108,7 @@ def frequencies(theta: float, half: int) -> "torch.Tensor":
 
 
 def slowed(plain: "torch.Tensor", factor: float, low: float, high: float, positions: int) -> "torch.Tensor":
-    """Llama 3.1's, as transformers' modeling_rope_utils.py has it: by wavelengths."""
+    """Llama 3.1's scaling, as in transformers' modeling_rope_utils.py: by wavelengths."""
     wavelengths = 2 * torch.pi / plain
     smooth = (positions / wavelengths - low) / (high - low)
     between = (1 - smooth) * plain / factor + smooth * plain
@@ -117,7 +117,7 @@ def slowed(plain: "torch.Tensor", factor: float, low: float, high: float, positi
 
 
 def rotated(x: "torch.Tensor", turns: "torch.Tensor", neighbours: bool) -> "torch.Tensor":
-    """[batch, heads, length, columns] as complex numbers, turned by their positions."""
+    """[batch, heads, length, columns] as complex numbers, rotated by their positions."""
     half = x.shape[-1] // 2
     angles = torch.outer(torch.arange(x.shape[-2]).double(), turns)
     turn = torch.polar(torch.ones_like(angles), angles)
@@ -130,7 +130,7 @@ def rotated(x: "torch.Tensor", turns: "torch.Tensor", neighbours: bool) -> "torc
 def grouped_attention(
     x: "torch.Tensor", projections: list["torch.Tensor"], heads: int, kv_heads: int, turns: "torch.Tensor", neighbours: bool
 ) -> "torch.Tensor":
-    """Head h of the queries reads head h // (heads // kv_heads) of keys and values."""
+    """Query head h reads key and value head h // (heads // kv_heads)."""
     batch, length, _ = x.shape
     wq, wk, wv, wo = projections
     q, k, v = ((x @ w.T).reshape(batch, length, n, -1).transpose(1, 2) for w, n in ((wq, heads), (wk, kv_heads), (wv, kv_heads)))
@@ -145,7 +145,7 @@ def grouped_attention(
 
 
 def llama_loss_of(case: Case, w: Tensors) -> "torch.Tensor":
-    """Llama: RMSNorm, rotary positions, grouped queries, SwiGLU, a head of its own, no biases."""
+    """Llama: RMSNorm, rotary positions, grouped queries, SwiGLU, an untied head, no biases."""
     x = F.embedding(case.tokens, w["wte.weight"])
     for layer in range(case.layers):
         h = f"h.{layer}."
@@ -236,7 +236,7 @@ LLAMA_TEXT = ",".join(f"{name}={value}" for name, value in LLAMA.items()) + (
 
 
 def random_llama(tied: bool) -> Tensors:
-    """By the names of LlamaForCausalLM, in f32."""
+    """With the names of LlamaForCausalLM, in f32."""
     size = LLAMA
     q, kv = size["heads"] * size["head_size"], size["kv_heads"] * size["head_size"]
     shapes = {"model.embed_tokens.weight": (size["vocabulary"], size["hidden"]), "model.norm.weight": (size["hidden"],)}
@@ -288,7 +288,7 @@ def test_logits_of_hugging_faces_llama_are_pytorchs(programs: Programs, tmp_path
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(text).to_bytes(8, "little") + text + data)
     dump = programs.folder.parent / "tests" / "gpt_dump"
-    scaling = "" if factor == 1 else f",rope_factor={factor},rope_original_positions=8"  # a pair lies between
+    scaling = "" if factor == 1 else f",rope_factor={factor},rope_original_positions=8"  # one pair is between
     model = LLAMA_TEXT + f",tied_embeddings={'yes' if tied else 'no'}" + scaling
     subprocess.run([str(dump), model, str(file), str(tmp_path)], check=True, timeout=60)
     tokens = array(tmp_path / "tokens.npy").long().reshape(-1, LENGTH)

@@ -1,5 +1,5 @@
-"""Every command of the GPU script against the programs that are built, without a GPU: flags that were renamed, cases that
-no filter chooses any more and files that are not there must not first be seen on a machine that is lent by the minute."""
+"""Every command of the GPU script against the programs that are built, without a GPU: renamed flags,
+filters that match no case and missing files must be found before a GPU machine is in use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GpuStep:
 
 
 def steps_of(file: str, text: str) -> list[GpuStep]:
-    """A command may begin with settings and with a tool; the program is the first word in a folder of ours."""
+    """A command may begin with settings and with a tool; the program is the first word in one of our folders."""
     found = []
     for line in text.splitlines():
         if line.startswith("#") or not line.strip():
@@ -86,7 +86,7 @@ TEST_DEADLINE_S = int(re.search(r"kGpuTestDeadline\{(\d+)\}", (ROOT / "core/gpu_
 
 
 def deadline_problem(step: GpuStep) -> str | None:
-    """Who waits gives up and says for what before the script kills the step: twice, and something is left to end."""
+    """A program times out and names the peer before the script kills the step: the limit allows two timeouts."""
     if step.words[0].startswith("{S}"):
         return None
     deadline_s = TEST_DEADLINE_S
@@ -114,7 +114,7 @@ def test_a_step_that_would_be_killed_first_is_seen(row, problem):
 
 
 def test_tests_on_gpus_have_no_deadlines_of_their_own():
-    """But those that see one pass, which are shorter."""
+    """Except those that expect one to pass, which are shorter."""
     files = [file for file in ROOT.glob("[a-z]*/**/*_gpu_test.cpp") if "build" not in file.parts]
     assert len(files) >= 5
     for file in files:
@@ -131,7 +131,7 @@ def test_what_compute_sanitizer_repeats_is_a_test_of_one_rank():
 
 
 def test_every_family_of_kernels_has_a_step_and_a_process():
-    """The names are those that the registry gives to the test's parameters."""
+    """Names are those that the registry gives to the test's parameters."""
     text = (ROOT / "kernels/registry.h").read_text(encoding="utf-8")
     families = set(re.findall(r'KernelFamily\{"(\w+)"', text))
     chosen = [filter_of(step, "--gtest_filter") for step in steps() if step.file == LISTS[0] and step.name.startswith("test-")]
@@ -144,7 +144,7 @@ def filter_of(step: GpuStep, flag: str) -> str | None:
 
 @pytest.mark.parametrize("step", [step for step in steps_in("{B}/bin/kernels_bench")], ids=str)
 def test_each_alternative_of_a_filter_of_kernels_chooses_some(programs, step):
-    """Kernels and shapes are the same on both devices, so that the CPU's list will do."""
+    """Kernels and shapes are the same on both devices, so the CPU's list is sufficient."""
     chosen = filter_of(step, "--benchmark_filter")
     before, alternatives, after = re.fullmatch(r"(.*?)\((.*)\)(.*)|.*", chosen).groups(default="")
     before = before or (chosen if not alternatives else "")

@@ -1,7 +1,7 @@
 """Our references against PyTorch's automatic differentiation in f64: an independent check of every gradient.
 
-tests/kernel_reference_dump writes cases (inputs, what our reference made of them); here a function for each kernel
-computes the same with PyTorch. References are what kernels are tested against (kernels/*/x_test.cpp).
+tests/kernel_reference_dump writes cases (inputs and our reference's results); here a function for each kernel computes
+the same with PyTorch. Kernels are tested against these references (kernels/*/x_test.cpp).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from conftest import Programs
 torch = pytest.importorskip("torch", reason="PyTorch is missing: ci/install.sh test (python3-torch)")
 F = torch.nn.functional
 
-RELATIVE = 1e-11  # of the largest element of an operand; sums of a few hundred numbers in f64
+RELATIVE = 1e-11  # relative to the largest element of an operand; sums of a few hundred numbers in f64
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Case:
     kernel: str
     arguments: dict[str, float]
     before: dict[str, "torch.Tensor"]
-    after: dict[str, "torch.Tensor"]  # what our reference wrote
+    after: dict[str, "torch.Tensor"]  # results of our reference
 
     def integer(self, name: str) -> int:
         return int(self.arguments[name])
 
     def matrix(self, name: str, *shape: str) -> "torch.Tensor":
-        """An input in its shape, to be differentiated by."""
+        """An input in its shape, with gradient."""
         return self.before[name].reshape([self.integer(s) for s in shape]).clone().requires_grad_()
 
     def ids(self, name: str) -> "torch.Tensor":
@@ -81,7 +81,7 @@ def swiglu_bwd(case: Case) -> Results:
 
 
 def rotate(case: Case, x: "torch.Tensor") -> "torch.Tensor":
-    """As complex numbers."""
+    """Pairs of columns as complex numbers."""
     rows, heads, columns = (case.integer(n) for n in ("rows", "heads", "head_columns"))
     half = columns // 2
     positions = case.arguments["first_position"] + torch.arange(rows) % case.integer("length")
@@ -100,7 +100,7 @@ def rotary_fwd(case: Case) -> Results:
 
 
 def rotary_bwd(case: Case) -> Results:
-    """The gradient of what is turned, from the gradient of the turned one."""
+    """Gradient of the input of the rotation, from the gradient of its result."""
     x = torch.zeros_like(case.before["x"], requires_grad=True)
     return {"y": gradients(rotate(case, x), case.before["x"], x)[0]}
 
@@ -119,7 +119,7 @@ def gemm_fwd(case: Case) -> Results:
 
 
 def gemm_dgrad(case: Case) -> Results:
-    """Through a GELU if there was one: x = gelu(pre)."""
+    """Also through a GELU if there is one: x = gelu(pre)."""
     w = case.matrix("w", "outputs", "inputs")
     through_gelu = "pre" in case.before
     entering = case.matrix("pre", "rows", "inputs") if through_gelu else torch.zeros(
@@ -130,7 +130,7 @@ def gemm_dgrad(case: Case) -> Results:
 
 
 def gemm_wgrad(case: Case) -> Results:
-    """Added to what is there."""
+    """Result plus the existing content."""
     x = case.matrix("x", "rows", "inputs")
     w = torch.zeros(case.integer("outputs"), case.integer("inputs"), dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(case.integer("outputs"), dtype=torch.float64, requires_grad=True)
@@ -150,7 +150,7 @@ def normalise(case: Case, x: "torch.Tensor", gamma: "torch.Tensor", beta: "torch
 
 
 def norm_fwd(case: Case) -> Results:
-    """The sum with a residual is stored in f32, and its norm taken as stored."""
+    """The sum with a residual is stored in f32, and its norm computed from the stored values."""
     results = {}
     x = case.matrix("x", "rows", "columns").detach()
     if "residual" in case.before:
@@ -163,7 +163,7 @@ def norm_fwd(case: Case) -> Results:
 
 
 def norm_bwd(case: Case) -> Results:
-    """Parameters' gradients are added to what is there; dsum reaches x past the norm."""
+    """Parameters' gradients are added to the existing ones; dsum reaches x past the norm."""
     x, gamma = case.matrix("x", "rows", "columns"), case.matrix("gamma", "columns")
     beta = torch.zeros_like(gamma, requires_grad=True) if "dbeta" in case.before else None
     inputs = [x, gamma] if beta is None else [x, gamma, beta]
@@ -189,8 +189,8 @@ def residual_add(case: Case) -> Results:
 
 
 def heads_of(case: Case, flat: "torch.Tensor", length: str) -> "torch.Tensor":
-    """[batch, heads, length, head_columns] out of an array whose rows are a stride apart; a head of keys or values is
-    there as often as heads of queries share it."""
+    """[batch, heads, length, head_columns] from an array whose rows are a stride apart; a head of keys or values is
+    repeated for every query head that shares it."""
     of_keys = "key_" if length == "keys" else ""
     batch, tokens, heads, columns = (case.integer(n) for n in ("batch", length, of_keys + "heads", "head_columns"))
     stride = case.integer(of_keys + "stride")
@@ -228,7 +228,7 @@ def attention_bwd(case: Case) -> Results:
 
 
 def embed(case: Case, table: "torch.Tensor", positions: "torch.Tensor | None") -> "torch.Tensor":
-    """Ids below the shard's first get a row of zeros."""
+    """Ids outside of the shard get a row of zeros."""
     whole = torch.cat([torch.zeros(case.integer("first_id"), table.shape[1], dtype=table.dtype), table])
     y = F.embedding(case.ids("ids"), whole)
     if positions is None:
@@ -242,7 +242,7 @@ def embedding_fwd(case: Case) -> Results:
 
 
 def embedding_bwd(case: Case) -> Results:
-    """Added to what is there."""
+    """Result plus the existing content."""
     tables = [torch.zeros(case.integer("rows"), case.integer("columns"), dtype=torch.float64, requires_grad=True)]
     names = ["dtable"]
     if "dpositions" in case.before:
@@ -335,7 +335,7 @@ def cases(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 
 def differences(case: Case, results: Results) -> list[str]:
-    """What our reference wrote and PyTorch has otherwise, or not at all."""
+    """Results of our reference that differ from PyTorch's or are missing there."""
     found = []
     for name, ours in case.after.items():
         if name not in results:

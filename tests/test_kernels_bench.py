@@ -1,4 +1,4 @@
-"""kernels_bench as a user runs it: stopped, out of time, listing, with words that it does not know."""
+"""kernels_bench as a user runs it: stopped, out of time, listing, with unknown words."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_time_budget_ends_in_time_and_says_what_it_left_out(bench: str, tmp_pa
     chosen = len(run(*words, "--benchmark_list_tests").stdout.splitlines())
     before = time.monotonic()
     done = run(*words, "--time-budget", "1", "--json", str(tmp_path / "r.jsonl"))
-    assert time.monotonic() - before < 20  # the last benchmark and its check may take long beside other programs
+    assert time.monotonic() - before < 20  # the last benchmark and its check may take long next to other programs
     assert done.returncode == 0
     left_out = int(done.stderr.split("was over before ")[1].split()[0])
     assert left_out + len(records_of(tmp_path / "r.jsonl")[1:]) == chosen
@@ -82,7 +82,7 @@ def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_beside_copies(bench:
     _, *kernels = records_of(path)
     assert all(one["status"] == "ok" and one["checked"] for one in kernels)
     shapes = {(one["kernel"], one["shape"]) for one in kernels}
-    # Rows of a microbatch, and what one of two tensor ranks has of the columns.
+    # Rows of a microbatch, and the columns that one of two tensor ranks has.
     assert {("gemm_bias_gelu_fwd", "N32_C32_O128"), ("gemm_bias_gelu_fwd", "N32_C32_O64"),
             ("cross_entropy", "R32_V256"), ("cross_entropy_stats", "R32_V128_shard0of2")} <= shapes
     assert len(kernels) == 2 * len(shapes), "each once, alone and with a copy beside it"

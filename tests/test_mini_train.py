@@ -1,4 +1,4 @@
-"""mini_train as a user runs it: layouts, checkpoints, files for others, refusals, ranks under mpirun that die."""
+"""mini_train as a user runs it: layouts, checkpoints, exports, refusals, ranks under mpirun that die."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mini_train(programs: Programs, *words: str) -> subprocess.CompletedProcess[s
 
 
 def losses_of(done: subprocess.CompletedProcess[str]) -> list[float]:
-    """Of the steps, then of the validation at the end."""
+    """Losses of the steps, then of the validation at the end."""
     steps = [line for line in done.stdout.splitlines() if line.startswith("step ")]
     ending = next(line for line in done.stdout.splitlines() if line.startswith("# validation loss"))
     return [float(line.split("loss")[1].split()[0]) for line in steps] + [float(ending.split()[3])]
@@ -53,7 +53,7 @@ def test_a_killed_run_leaves_the_record_of_its_steps(programs: Programs, tmp_pat
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and (not path.exists() or b'"loss"' not in path.read_bytes()):
             time.sleep(0.05)
-        time.sleep(3)  # written anew once a second
+        time.sleep(3)  # rewritten once per second
         running.kill()
     assert not (tmp_path / "t.jsonl").exists()
     run, training = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -71,7 +71,7 @@ def test_layouts_print_the_losses_of_one_rank(programs: Programs, layout: tuple[
 
 
 def gemm_of(folder: Path, programs: Programs, *words: str) -> dict:
-    """What the record says about products of matrices; the heading must say the same."""
+    """The record's fields on matrix products; the heading must agree with them."""
     done = mini_train(programs, *words, "--json", str(folder / "run.jsonl"))
     gemm = json.loads((folder / "run.jsonl").read_text().splitlines()[-1])["gemm"]
     assert f"# matrix products: {gemm['implementation']}" in done.stdout
@@ -101,7 +101,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_gives_files_to_others(programs: P
     assert len(rest) == 3 and "# sample" in done.stdout
     assert rest[-1] < whole[0]
     header = json.loads(exported.read_bytes()[8:8 + int.from_bytes(exported.read_bytes()[:8], "little")])
-    assert header["h.0.attn.c_attn.weight"]["shape"] == [32, 96]  # Hugging Face's: [inputs, outputs]
+    assert header["h.0.attn.c_attn.weight"]["shape"] == [32, 96]  # Hugging Face's layout: [inputs, outputs]
     assert not (tmp_path / "gpt.safetensors.checkpoint").exists()
     again = losses_of(mini_train(programs, "--init-from", str(exported), "--steps", "1"))
     assert again[0] < whole[0] - 0.1
@@ -221,7 +221,7 @@ def _mpi_programs(programs: Programs) -> Programs:
     ("--dp", "2", "--pp", "2", "--layers", "4", "--microbatches", "4", "--length", "64", "--schedule", "dualpipe"),
 ])
 def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: str, layout: tuple[str, ...]) -> None:
-    words = (*layout, "--batch", "1", "--gemm", "packed")  # a probe could find another in each run
+    words = (*layout, "--batch", "1", "--gemm", "packed")  # a probe could choose differently in each run
     command = [*MPIRUN, "-n", "4", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", "--mpi-threads", threads,
                *SMALL, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -58,7 +58,7 @@ def test_codes_send_less_and_say_so(programs: Programs, tmp_path: Path) -> None:
     sent = {name: one["sent_bytes"] for name, one in told.items()}
     assert all(one["sent_bytes"] == one["formula_bytes"] and one["wrong"] == 0 for one in told.values())
     assert sent["bf16"] == sent["none"] / 2
-    # A byte, and a scale for 256 (fp8: 128); blocks of shares are not all full.
+    # One byte per value, and a scale for 256 of them (fp8: 128); blocks of shares are not all full.
     assert 65 / 256 <= sent["int8"] / sent["none"] < 0.26 and 66 / 256 <= sent["fp8"] / sent["none"] < 0.27
     assert 33 / 256 <= sent["int4"] / sent["none"] < 0.14 and 9 / 256 <= sent["sign"] / sent["none"] < 0.04
     assert sent["topk:density=0.01"] / sent["none"] == pytest.approx(0.02, rel=0.1)  # a value and an index

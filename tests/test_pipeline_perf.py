@@ -1,4 +1,4 @@
-"""pipeline_perf and overlap_perf as a user runs them: tables, records, files that come back, refusals, lists that hang."""
+"""pipeline_perf and overlap_perf as a user runs them: tables, records, exports and imports, refusals, deadlocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pipeline(programs: Programs, *words: str) -> subprocess.CompletedProcess[str
 
 
 def rows_of(text: str) -> dict[str, dict[str, str]]:
-    """By the name of the schedule: the cells of its row by the names of their columns."""
+    """{schedule: {column: cell}}."""
     names = next(line for line in text.splitlines() if line.startswith("#schedule")).split()[1:]
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {name: dict(zip(names, cells)) for name, *cells in rows}
@@ -32,7 +32,7 @@ def test_every_schedule_meets_its_closed_form(programs: Programs) -> None:
     rows = rows_of(done.stdout)
     listed = {line.split()[0] for line in pipeline(programs, "--list").stdout.splitlines()}
     assert set(rows) == listed and {"1f1b", "zb_search", "dualpipe"} <= set(rows)
-    # (m + p - 1)(f + b), and no difference; with 1F1B's memory ZB-H1 is the best there is, m (f + b) + (p - 1)(f + i - w)
+    # (m + p - 1)(f + b) without deviation; with 1F1B's memory ZB-H1 is optimal, m (f + b) + (p - 1)(f + i - w)
     expected = {"makespan": "33.000", "own_span": "33.000", "bound": "27.000", "closed": "33.000", "diff": "0.000"}
     assert expected.items() <= rows["1f1b"].items()
     assert rows["zb_h1"]["own_span"] == rows["zb_h1"]["bound"] == "27.000" and rows["zb_v"]["bound"] == "N/A"
@@ -158,7 +158,7 @@ def test_with_real_kernels_the_share_is_what_stages_keep(programs: Programs, tmp
                     "--hidden", "32", "--length", "16", "--layers", "1", "--json", str(tmp_path / "r.jsonl"))
     assert done.returncode == 0, done.stderr
     _, line = records_of(tmp_path / "r.jsonl")
-    kept = 16 * 32 * 4  # bytes a token: f32; of 16 h elements until W, and 16 + 4 a bytes of sums only until I
+    kept = 16 * 32 * 4  # bytes per token: f32; of 16 h elements until W, and 16 + 4 a bytes of sums only until I
     assert line["w_memory"] == pytest.approx(kept / (kept + 16 + 4 * 4))
 
 
@@ -177,7 +177,7 @@ def test_emulated_runs_say_so_and_have_the_simulation_beside_them(programs: Prog
     assert run["basis"] == "emulated" and [line["schedule"] for line in lines] == ["1f1b", "zb_v"]
     for line in lines:
         assert len(line["samples_ms"]) == 3 and line["late_us"] >= 0
-        # Kernels take what is stated, on any machine; how much more it took is not for a test to judge.
+        # Kernels take the time that is set, on any machine; a test must not judge how much more it took.
         assert min(line["samples_ms"]) >= line["simulated_ms"] - 1e-3
         assert sum(len(tasks) for tasks in line["timeline"]["ranks"]) > 4 * 6 * 2
 
@@ -256,7 +256,7 @@ def test_lists_that_hang_over_narrow_channels_are_told(programs: Programs, tmp_p
     cells = rows_of(done.stdout)["interleaved"]
     assert channels(cells) == ["hang", "hang", "1"]
     assert "# interleaved hangs over batched channels: rank 0 at 4SEND_B0 to rank 3; rank 1 at" in done.stdout
-    # Two ranks that send first and then receive: right in itself, stuck where a send waits for its receive.
+    # Two ranks that send first and then receive: right in itself, a deadlock if a send waits for its receive.
     csv = tmp_path / "s.csv"
     csv.write_text("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
                    encoding="utf-8")
@@ -280,7 +280,7 @@ def test_buckets_meet_the_recurrence_and_zero_sends_what_it_should(programs: Pro
             assert line["makespan_ms"] == pytest.approx(line["closed_form_ms"]["cost"], abs=1e-5)
         else:
             assert line["closed_form_ms"] is None
-    # Fewer and larger buckets cost less latency; one for all hides next to nothing.
+    # Fewer and larger buckets cost less latency; a single one hides almost nothing.
     small, middle, large = lines[:3]
     assert small["overlap"]["communication_alone_ms"] > large["overlap"]["communication_alone_ms"]
     assert middle["overlap"]["efficiency"] > large["overlap"]["efficiency"]

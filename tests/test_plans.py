@@ -34,7 +34,7 @@ def records(file: Path, kind: str = "row") -> list[dict]:
     return [line for line in lines if line["record"] == kind]
 
 
-# A hypercube has a power of two of ranks.
+# A hypercube needs a power of two of ranks.
 @pytest.mark.parametrize(("program", "ranks"), [(program, ranks) for program in ALL_PROGRAMS for ranks in ("3", "4")
                                                 if (program, ranks) != ("hypercube_perf", "3")])
 def test_a_printed_plan_of_every_algorithm_comes_back_and_gives_the_same(programs: Programs, tmp_path: Path,
@@ -114,7 +114,8 @@ def test_plans_are_drawn(programs: Programs) -> None:
     assert both.startswith("plan all_reduce ring ranks=3 ") and both.endswith("\n".join("# " + d for d in drawing) + "\n")
 
 
-# Both send three chunks before they receive any: more than a channel of one message holds, and no executor minds.
+# Both ranks send three chunks before they receive any: more than a channel of one message holds, and every executor can
+# run it.
 EAGER = """
 plan all_reduce eager ranks=2 root=0 chunks=6 scratch=0   # comments are free
 rank 0 lane 0

@@ -1,4 +1,4 @@
-"""seqpar_bench as a user runs it: rows that are one rank's, bytes of the lists, emulated links, records, refusals."""
+"""seqpar_bench as a user runs it: rows that equal one rank's, bytes of the lists, emulated links, records, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks as workers (bench/serve/orders.h): what they say, what they answer, and that they end with their orders."""
+"""Benchmarks as workers (bench/serve/orders.h): their cases, their answers, and that they end with their orders."""
 import json
 import subprocess
 
@@ -53,7 +53,7 @@ def test_answers_are_of_one_length(programs):
 
 
 def test_only_the_planted_program_reads_the_planted_percentage(programs, monkeypatch):
-    """Unless all do, in a build for the gate's self-test (LOCKSTEP_PLANT)."""
+    """Except in a build for the gate's self-test (LOCKSTEP_PLANT), where all do."""
     cache = programs.folder.parent / "CMakeCache.txt"
     if cache.is_file() and "LOCKSTEP_PLANT:BOOL=ON" in cache.read_text():
         pytest.skip("a build with LOCKSTEP_PLANT=ON")

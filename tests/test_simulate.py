@@ -1,4 +1,4 @@
-"""simulate, from its command line to its records: predictions that hang together, searches, calibration, refusals."""
+"""simulate, from its command line to its records: consistent predictions, searches, calibration, refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_prediction_adds_up(programs, tmp_path):
     assert one["tokens_per_s"] == pytest.approx(tokens / one["step_ms"] * 1e3)
     peak_tflops = one["model_tflops_a_gpu"] / one["mfu"]
     assert peak_tflops == pytest.approx(312)
-    # Its memory over time comes as high as its memory by kind says, but for buffers, which do not show in a timeline.
+    # The peak of its memory over time equals its memory by kind, except for buffers, which a timeline does not show.
     most = 0.0
     for rank in one["memory"]["of_rank"]:
         for at in sorted({point[0] for points in rank.values() for point in points}):
@@ -46,7 +46,7 @@ def test_a_prediction_adds_up(programs, tmp_path):
 
 def test_a_pipeline_of_stages_alike_has_the_bubble_of_1f1b(programs, tmp_path):
     out = tmp_path / "alike.jsonl"
-    model = "gpt3-1.3b,vocabulary=128"  # embedding and head are next to nothing
+    model = "gpt3-1.3b,vocabulary=128"  # embedding and head are negligible
     done = programs.run("simulate", "--model", model, "--layout", "pp=4,batch=16", "--json", str(out))
     assert done.returncode == 0, done.stderr
     assert records_of(out)[0]["bubbles"]["of_ideal"] == pytest.approx(3 / 16, rel=0.02)
@@ -96,7 +96,7 @@ def test_plan_shows_the_best_first_and_says_why(programs, tmp_path):
     assert steps == sorted(steps)
     assert all(record["ranks"] == 16 and record["fits"] for record in best)
     assert "cannot be among the best" in done.stdout
-    assert done.stdout.count(" ms, ") >= 3  # why: the two parts that differ most
+    assert done.stdout.count(" ms, ") >= 3  # the reason: the two parts that differ most
 
 
 def test_plan_says_what_the_smallest_layout_needs(programs):
@@ -117,7 +117,7 @@ def test_sweeps_of_nccl_calibrate_a_machine(programs, tmp_path):
     done = programs.run("simulate", "--calibrate", str(sweep), "--machine", "dgx-a100", "--output", str(out))
     assert done.returncode == 0, done.stderr
     made = json.loads(out.read_text())
-    # 60 GB/s of payload are 105 of bus bandwidth, of 300 a port.
+    # 60 GB/s of payload are 105 GB/s of bus bandwidth, and a port has 300 GB/s.
     assert made["levels"][0]["collective_efficiency"] == pytest.approx(0.36, rel=0.1)
     assert "fitted to 6 rows of NCCL's collectives" in made["sources"][-1]
     assert programs.run("simulate", *SMALL[:2], "--machine", str(out), "--layout", "tp=8,batch=4").returncode == 0
@@ -127,7 +127,7 @@ def test_sweeps_of_nccl_calibrate_a_machine(programs, tmp_path):
 
 
 def test_a_machine_of_our_own_file(programs, tmp_path):
-    """What --calibrate writes and what --machine reads are one format: a built-in description, changed by hand."""
+    """--calibrate writes the format that --machine reads: a built-in description, changed by hand."""
     source = conftest.ROOT / "simulator" / "machine" / "machines" / "dgx-a100.json"
     half = tmp_path / "half.json"
     text = source.read_text()

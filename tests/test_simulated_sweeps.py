@@ -1,4 +1,4 @@
-"""The *_perf programs on machines that are not there: --transport simulated."""
+"""The *_perf programs on described machines: --transport simulated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_algorithm_of_every_collective_is_simulated_and_says_so(programs: 
         ("simulated", "simulated", "simulated", None)}
     assert {row["ranks"] for row in rows} == {8, 16}
     for row in rows:
-        assert row["time_us"] >= 3, row  # a kernel's start at least
+        assert row["time_us"] >= 3, row  # at least one kernel launch
 
 
 def test_a_sweep_repeats_exactly(programs: Programs) -> None:

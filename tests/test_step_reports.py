@@ -1,4 +1,4 @@
-"""What pipeline_perf, overlap_perf and simulate write is what the report reads, draws and says."""
+"""The report reads, draws and describes the records of pipeline_perf, overlap_perf and simulate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of simulate that make a study: what they find, their records, their refusals, and the report of them."""
+"""The commands of simulate that make a study: their results, records, refusals and report."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_memory_is_table_one_of_zero(programs, tmp_path):
 
 
 def test_the_largest_model_is_that_of_zeros_table_two(programs, tmp_path):
-    """arXiv:1910.02054, table 2, one GPU of 32 GB a model-parallel rank: 64 ranks hold 2, 7.6, 14.4 and 128 billion."""
+    """arXiv:1910.02054, table 2, one GPU of 32 GB per model-parallel rank: 64 ranks hold 2 to 128 billion."""
     points = points_of(programs, tmp_path / "m.jsonl", "memory", "--ranks", "64", "--parameters", "1e9")
     found = {one["series"]: one["values"]["largest_parameters"] * 32 / one["values"]["capacity_gb"] for one in points}
     assert found == {name: pytest.approx(billions * 1e9, abs=0.05e9) for name, billions in
@@ -86,7 +86,7 @@ def test_recomputation_trades_memory_for_time(programs, tmp_path):
     for name in ("step_ms", "memory_gb"):
         values = [one["values"][name] for one in (none, selective, full)]
         assert values == sorted(values, reverse=name == "memory_gb")
-    # Inputs kept every 48 layers: one layer's worth of inputs, and 48 layers made again at once.
+    # Inputs kept every 48 layers: one layer's worth of inputs, and 48 layers recomputed at once.
     last = points["full, 48 layers at a time"]
     assert not last["best"] and last["values"]["activations_gb"] < full["values"]["activations_gb"]
 
@@ -107,7 +107,7 @@ def test_tensor_ranks_belong_inside_a_node(programs, tmp_path):
     assert len(points) == 6
     assert points[0]["best"] and points[0]["series"].startswith("tp-")
     assert points[-1]["values"]["slower_percent"] > 50 and "exposed_tensor" in points[-1]["note"]
-    # The layout's text gives the same step to the program that predicts one layout.
+    # The layout's text gives the same step in the program that predicts one layout.
     done = programs.run("simulate", *SMALL, "--layout", points[-1]["layout"])
     assert f"{points[-1]['values']['step_ms']:.2f}" in done.stdout
 

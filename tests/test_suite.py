@@ -12,12 +12,12 @@ from conftest import ROOT, Programs
 
 USAGE = 6
 
-# The report's pages and the programs that they are made from.
+# The report's pages and the programs whose records they need.
 SUBJECTS = {"all_reduce_perf", "kernels_bench", "ddp_overlap_bench", "zero_bench", "tp_linear_bench", "pipeline_perf",
             "overlap_perf", "simulate", "mini_train", "scaling"}
 
 
-# A line for each page, as short as they come.
+# A line for each page, as short as possible.
 STEP = "--model nano --layers 4 --length 16 --batch 1 --steps 2 --warmup 1 --dp 2"
 TRAINED = "--layers 2 --hidden 32 --heads 2 --length 16 --batch 2"
 SMALL = f"""

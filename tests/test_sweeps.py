@@ -106,7 +106,7 @@ def test_emulated_links_are_labelled_and_slow(programs: Programs, tmp_path: Path
     assert result.returncode == 0, result.stderr
     assert "EMULATED" in result.stdout
     (row,) = nccl_output.rows(result.stdout)
-    assert row.out_of_place.time_us > 300 + (1 << 20) / 1e3  # the stated link cannot be beaten
+    assert row.out_of_place.time_us > 300 + (1 << 20) / 1e3  # the emulated link cannot be beaten
     assert {json.loads(line)["basis"] for line in target.read_text().splitlines()} == {"emulated"}
 
 

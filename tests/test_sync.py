@@ -1,4 +1,4 @@
-"""mini_train --sync as a user runs it: losses, records, what is said of stragglers, refusals, ranks under mpirun."""
+"""mini_train --sync as a user runs it: losses, records, lines about stragglers, refusals, ranks under mpirun."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_straggler_is_emulated_and_predicted(programs: Programs, tmp_path: Pat
     one = training_of(programs, tmp_path / "1.jsonl", *words)
     assert one["basis"] == "emulated" and one["ranks"] == 3
     assert 10 <= one["sync"]["predicted_ms"] <= 20 and one["sync"]["missed_most"] <= 3
-    # Sleeps are no shorter; but a server that the machine keeps waiting may start its clock late in the first step.
+    # Sleeps are no shorter; but a server that gets no core may start its clock late in the first step.
     assert sum(step["ms"] for step in one["steps"]) >= 3 * one["sync"]["predicted_ms"]
 
 

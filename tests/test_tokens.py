@@ -1,4 +1,4 @@
-"""mini_train on tokens: byte pairs as Hugging Face's tokenizers makes them, files of tokens as llm.c has them, and data
+"""mini_train on tokens: byte pairs equal to those of Hugging Face's tokenizers, token files in llm.c's format, and data
 that is mapped and not read at the start."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_a_file_of_tokens_trains_as_its_text_does(programs: Programs, text: Path
     assert "counting tokens" in of_file
 
 
-# The same global batches, of which two ranks have a half each.
+# The same global batches; each of two ranks has one half.
 def test_ranks_and_a_resumed_run_draw_the_same_tokens(programs: Programs, text: Path, tmp_path: Path) -> None:
     run = [*SMALL, "--data", str(tokenized(programs, text, "gpt2.json"))]
     one = losses_of(mini_train(programs, *run, "--steps", "8", "--microbatches", "2"))

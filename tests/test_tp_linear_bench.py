@@ -27,7 +27,7 @@ def rows_run(programs: Programs, *words: str) -> list[list[str]]:
 
 
 def transfers(layer: str, sequence_parallel: bool) -> int:
-    """Forward and backward, of b s h (t-1)/t elements a rank each: an all-reduce is two."""
+    """Bytes per rank, forward and backward: b s h (t-1)/t elements each; an all-reduce counts twice."""
     again = 1 if sequence_parallel and layer in ("column", "mlp", "attention") else 0
     return {"column": 2, "row": 2, "embedding": 2, "mlp": 4, "attention": 4}[layer] + again
 
@@ -51,7 +51,7 @@ def test_tiles_have_the_bits_of_one_where_sums_have_their_order(programs: Progra
     shares_of_rows = rows_run(programs, "--tp", "4", "--tiles", "4", "--sequence-parallel", "1", "--block", "embedding")
     assert {row[TILES] for row in of_two} == {"1", "4"} == {row[TILES] for row in shares_of_rows}
     assert all(row[UNLIKE] == "0" for row in of_two + shares_of_rows)
-    # A weight's gradient is a sum over rows in the order of tiles: it alone may have other bits, in each of four passes.
+    # A weight's gradient is a sum over rows in the order of tiles: only it may have other bits, in each of four passes.
     (_, tiles) = rows_run(programs, "--tp", "2", "--tiles", "4", "--sequence-parallel", "1", "--block", "row")
     assert 0 < int(tiles[UNLIKE]) <= 4 * (4 * HIDDEN * HIDDEN + 2 * HIDDEN)
 
@@ -82,7 +82,7 @@ def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
         for first, direction in ((TILES + 1, "forward"), (TILES + 8, "backward")):
             medians = [one.time(direction, way).stats.median for way in ("kernels", "communication", "serial", "async")]
             assert [f"{us / 1e3:.3f}" for us in medians] == row[first + 1:first + 5]
-            for way in ("serial", "async"):  # the parts of a way are its time
+            for way in ("serial", "async"):  # the parts of a way add up to its time
                 time = one.time(direction, way)
                 assert sum(time.parts_us.values()) == pytest.approx(time.samples_us[0])
     assert all(one.time("forward", "kernels").parts_us["products"] == 0

@@ -1,4 +1,4 @@
-"""What mini_train and scaling write: records that hang together, refusals in one line, and pages of them."""
+"""What mini_train and scaling write: consistent records, refusals in one line, and their pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_training_record_adds_up(training) -> None:
     assert [at for at, _ in line["validation"]["curve"]] == [5, 10, 12]
     assert line["validation"]["loss"] == line["validation"]["curve"][-1][1]
     assert line["validation"]["bigram"] < line["validation"]["unigram"]
-    # Ranks begin a little apart: each's parts are the time from the first start to the last end.
+    # Ranks begin at slightly different times: each one's parts add up to the time from the first start to the last end.
     assert sum(line["parts_ms"].values()) == pytest.approx(end_of(line["timeline"]))
     kinds = dict(line["memory_bytes"])
     assert kinds.pop("total") == sum(kinds.values())
@@ -75,11 +75,11 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
         within = [measured["stats"]["min"] * (1 - 1e-9), measured["stats"]["max"] * (1 + 1e-9)]
         assert within[0] <= sum(measured["parts_ms"].values()) <= within[1]
         assert line["sequences_a_step"] == 4 * (line["ranks"] if line["mode"] == "weak" else 1)
-        # One rank has nobody to slow it down.
+        # A single rank has no other rank to slow it down.
         if line["ranks"] == 1:
             assert line["slowdowns"] == [] and times["isolated"]["step_ms"] == times["contended"]["step_ms"]
         beside |= {slow["beside"] for slow in line["slowdowns"]}
-    # On a busy machine the ranks of a line may have run one after the other; not those of all lines.
+    # On a busy machine the ranks of one line may have run one after the other; not those of all lines.
     assert "kernels of other ranks" in beside
     assert load([str(path)]).scalings[1].layout.text == "dp=2,zero=3"
 
@@ -156,7 +156,7 @@ def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(progra
     assert told["error"] == pytest.approx(told["step_ms"] / told["measured_step_ms"] - 1)
     before, after = done.stdout.index("# predicted with calibrated:"), done.stdout.index("# predicted and measured")
     assert before < done.stdout.index("step      1") < after < done.stdout.index("# largest gap: ")
-    # simulate says the same through its own door.
+    # simulate prints the same.
     simulated = written(programs, tmp_path / "s.jsonl", "simulate", "--model", TINY, "--layout", LAYOUT, "--machine", str(calibrated))
     assert simulated[1]["step_ms"] == pytest.approx(told["step_ms"])
 

@@ -1,4 +1,4 @@
-// A step through both doors, mini_train's and simulate's: the same texts make the same tasks, edges and bytes.
+// One step planned by mini_train and by simulate: the same texts make the same tasks, edges and bytes.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -18,7 +18,7 @@ using schedules::Comm;
 using schedules::Step;
 using schedules::Task;
 
-// Every kind of parallelism, sharding, recomputation and schedule that the trainer has, each pair of them somewhere.
+// Every kind of parallelism, sharding, recomputation and schedule that the trainer has; each pair of them occurs.
 const std::vector<std::string>& layouts() {
   static const std::vector<std::string> kLayouts = {
       "dp=1",
@@ -47,7 +47,7 @@ std::string text_of(const Task& task) {
          (task.comm != Comm::none ? std::to_string(task.amount) + " bytes" : "");
 }
 
-// Kernels have prices through one door only.
+// Only the simulator prices kernels.
 void expect_equal(const Step& a, const Step& b) {
   ASSERT_EQ(a.num_ranks(), b.num_ranks());
   ASSERT_EQ(a.groups.size(), b.groups.size());
@@ -74,14 +74,14 @@ TEST(TwoDoors, MakeTheSameStep) {
 
     const schedules::Schedule schedule = schedule_of(layout);
     workload::Pricing pricing = pricing_of(model, layout, schedule, machine, simulator::Detail::pieces);
-    pricing.simplify = {};  // what the simulator leaves together
+    pricing.simplify = {};  // no merging of tasks in the simulator
     const auto works = works_of(model, layout, schedule, pricing);
     expect_equal(trained.step,
                  unfolded(build_step(model, layout, schedule, plans_of(model, layout, schedule), works), layout));
   }
 }
 
-// Kernels in a row as one piece take as long as one by one.
+// A sequence of kernels as one piece takes as long as one by one.
 TEST(TwoDoors, WhatTheSimulatorLeavesTogetherTakesAsLong) {
   const workload::Model model = workload::parse_model("nano,sequence=32");
   const simulator::Machine machine = simulator::load_machine("dgx-a100");
