@@ -15,6 +15,7 @@ A field that is not required, may not be null and has no default is left out of 
 """
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -148,7 +149,8 @@ def cpp_files(form: Format) -> dict[str, str]:
 
 # The page
 
-BAR = "\\|"  # between the cells of a table, "|" is the end of one
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, width=120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def is_stats(schema: Schema) -> bool:
@@ -185,13 +187,12 @@ def page_member(form: Format, name: str, schema: Schema) -> str:
 
 
 def page_rows(form: Format, schema: Schema, prefix: str = "") -> Iterator[str]:
-    """A row a field; an object's own fields that have something to say follow it."""
+    """A list item for each field; an object's own fields that have a description follow it."""
     for name, one in schema["properties"].items():
         one = form.resolved(one)
         told = one.get("description", "")
         if not prefix or told and not is_stats(one):
-            cells = (prefix + name, page_type(form, one), told)
-            yield f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+            yield wrapped(f"- **{prefix}{name}** ({page_type(form, one)})" + (f": {told}" if told else ""), indent="  ")
         inner = form.resolved(one["items"]) if "items" in one else one
         if "properties" in inner and not is_stats(inner):
             yield from page_rows(form, inner, f"{prefix}{name}{'[]' if 'items' in one else ''}.")
@@ -199,18 +200,18 @@ def page_rows(form: Format, schema: Schema, prefix: str = "") -> Iterator[str]:
 
 def page(form: Format) -> str:
     parts = ["# Record format\n", "<!-- Made by core/record_format.py from record.schema.json: edit that. -->\n",
-             form.schema["description"] + "\n"]
+             wrapped(form.schema["description"]) + "\n"]
     for kind in (*form.kinds, "stats"):
         schema = form.schema["$defs"][kind]
         parts.append(f"## {kind}: {schema['description']}")
-        parts += [schema["x-intro"] + "\n"] if "x-intro" in schema else []
-        parts += ["| field | type | meaning |", "| --- | --- | --- |", *page_rows(form, schema), ""]
-    parts.append(form.schema["$comment"])
+        parts += [wrapped(schema["x-intro"]) + "\n"] if "x-intro" in schema else []
+        parts += [*page_rows(form, schema), ""]
+    parts.append(wrapped(form.schema["$comment"]))
     return "\n".join(parts) + "\n"
 
 
 def write(path: Path, text: str) -> None:
-    """Only what is new, so that nothing is compiled again for nothing."""
+    """Leaves a file alone that has this text already, so that nothing is compiled again."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 

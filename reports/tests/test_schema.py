@@ -105,7 +105,7 @@ def test_a_new_field_is_one_line_of_the_schema():
     files = record_format.cpp_files(form)
     assert "  std::optional<std::int64_t> retries = {};" in files["record_types.h"]
     assert '  json["retries"] = r.retries;' in files["record_types.cpp"]
-    assert "| retries | null \\| int | messages sent again |" in record_format.page(form)
+    assert "- **retries** (null | int): messages sent again" in record_format.page(form)
 
 
 def test_what_python_alone_writes_has_no_struct():
