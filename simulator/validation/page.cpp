@@ -38,18 +38,34 @@ std::string percent(double share) {
   return fmt::format("{:+.1f} %", 100 * share);
 }
 
+constexpr std::size_t kPageColumns = 120;
+
+// Lines of a case's layout below its title, broken behind a comma where a line of the page would become too long.
+std::string layout_lines(const ValidationCase& of) {
+  std::string text = of.title + "\n";
+  std::string_view rest = of.layout;
+  while (!rest.empty()) {
+    std::size_t end = rest.size();
+    if (end > kPageColumns - 2) end = rest.rfind(',', kPageColumns - 3) + 1;
+    text += fmt::format("  {}\n", rest.substr(0, end));
+    rest.remove_prefix(end);
+  }
+  return text;
+}
+
 std::string table_of(std::string_view name, std::span<const Validated> all) {
-  std::string text = "| case | layout | published | predicted | error |\n| --- | --- | --- | --- | --- |\n";
-  bool any = false;
+  std::string rows;
+  std::string layouts;
   for (const Validated& each : all) {
     if (each.of.table != name) continue;
-    any = true;
-    text += fmt::format("| {} | `{}` | {} | {} | {} |\n", each.of.title, each.of.layout,
-                        number(each.of.published, each.of.measure), number(each.predicted, each.of.measure),
+    rows += fmt::format("| {} | {} | {} | {} |\n", each.of.title, number(each.of.published, each.of.measure),
+                        number(each.predicted, each.of.measure),
                         each.of.fitted ? "fitted (" + percent(each.error()) + ")" : percent(each.error()));
+    layouts += layout_lines(each.of);
   }
-  if (!any) throw core::usage_error("validation: no cases of table '" + std::string(name) + "'");
-  return text;
+  if (rows.empty()) throw core::usage_error("validation: no cases of table '" + std::string(name) + "'");
+  return "| case | published | predicted | error |\n| --- | --- | --- | --- |\n" + rows + "\nTheir layouts:\n```\n" +
+         layouts + "```\n";
 }
 
 std::string score_row(std::string_view name, std::span<const Validated> all) {
