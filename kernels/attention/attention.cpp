@@ -59,13 +59,13 @@ void AttentionShape::check(std::string_view kernel) const {
   }
 }
 
-// A pair: q . k and its scale, - max, exp, + of the sum, weight * v. A query: / of o, log, +.
+// FLOPs per pair: q . k and its scale, - max, exp, + of the sum, weight * v. Per query: / of o, log, +.
 Cost cost_of(const AttentionForward& args) {
   const auto columns = static_cast<double>(args.shape.head_columns);
   return cost_of_attention(args, 4 * columns + 4, columns + 2);
 }
 
-// A pair: q . k and its scale, - lse, exp; v . d_o, - delta, * weight, * scale; dv, dk, dq. A query: o . d_o.
+// FLOPs per pair: q . k and its scale, - lse, exp; v . d_o, - delta, * weight, * scale; dv, dk, dq. Per query: o . d_o.
 Cost cost_of(const AttentionBackward& args) {
   const auto columns = static_cast<double>(args.shape.head_columns);
   return cost_of_attention(args, 10 * columns + 6, 2 * columns);
@@ -121,7 +121,7 @@ void run_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head, 
   });
 }
 
-// The same on the pool's unit of tiles, which each piece has to itself.
+// The same with the thread's unit of tiles, which each piece uses exclusively.
 template <class Memory, class Args>
 void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head) {
   const MakeTileMultiplier make = pool.kept<TileUnit>().make;
@@ -133,8 +133,8 @@ void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_
 
 }  // namespace
 
-// A piece is a head of keys, or some of its queries' tiles if there are few heads: every n-th, as later ones see more
-// keys.
+// A piece is a head of keys or, if there are few heads, every n-th of its tiles of queries, because later tiles see
+// more keys.
 void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   const AttentionShape& shape = args.shape;
   const std::int64_t heads = shape.batch * shape.key_heads();
@@ -145,7 +145,7 @@ void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   run_pieces<ForwardMemory>(args, pool, pieces_a_head, run_forward_piece);
 }
 
-// A piece is a head of keys: dq gathers over key tiles, dk and dv over query tiles and heads, all in one order.
+// A piece is a head of keys: dq sums over key tiles, dk and dv over query tiles and heads, all in a fixed order.
 void run_cpu(const AttentionBackward& args, ThreadPool& pool) {
   if (is_tiled(args, pool)) return run_tiled_pieces<TiledBackwardMemory>(args, pool, 1);
   run_pieces<BackwardMemory>(args, pool, 1, run_backward_piece);

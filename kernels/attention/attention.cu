@@ -12,12 +12,12 @@
 
 namespace lockstep::kernels {
 
-// attention_launch.cuh
+// Defined in attention_launch.cuh.
 template <class T>
 void run_attention(const AttentionForward& args, CudaContext& cuda);
 template <class T>
 void run_attention(const AttentionBackward& args, CudaContext& cuda);
-// attention_hopper.cu
+// Defined in attention_hopper.cu.
 void run_hopper_attention(const AttentionForward& args, CudaContext& cuda);
 void run_hopper_attention(const AttentionBackward& args, CudaContext& cuda);
 
@@ -30,7 +30,7 @@ void check_at_most(std::string_view kernel, std::string_view name, std::int64_t 
 }
 
 void check_limits(std::string_view kernel, const AttentionShape& s) {
-  constexpr std::int64_t kMostLength = std::int64_t{1} << 30;  // rows and columns of tiles are int
+  constexpr std::int64_t kMostLength = std::int64_t{1} << 30;  // rows and columns of tiles are ints
   constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
   check_at_most(kernel, "head_columns", s.head_columns, kMostHeadColumns);
   check_at_most(kernel, "queries", s.queries, kMostLength);

@@ -1,20 +1,20 @@
 // Multi-head attention in tiles with a running maximum and sum, so that no length x length matrix is stored: Dao, Fu,
 // Ermon, Rudra, Re 2022, arXiv:2205.14135, algorithms 1 and 4; Dao 2023, arXiv:2307.08691, section 3.1.
 //   o[i] = sum over j of softmax_j(scale q[i] . k[j]) v[j],  lse[i] = log sum over j of exp(scale q[i] . k[j])
-// Causal: j <= i + (keys - queries), so that the last query sees all keys. The log-sum-exp lets blocks of keys be
-// merged later (ring attention). Sums in f32. Deterministic.
+// Causal: j <= i + (keys - queries), so that the last query sees all keys. The log-sum-exp allows blocks of keys to be
+// merged later (ring attention). Sums are computed in f32. Deterministic.
 //
-// NaN and infinity: a query that sees a score of NaN or +inf has a row of NaN; a score of -inf has the weight 0, and a
-// query that sees no other has the lse -inf and a row of NaN. What a query does not see does not touch its scores, but
-// a NaN or infinity in a key or value may reach the o and dq of queries up to a tile before it (0 * NaN).
+// NaN and infinity: a query that sees a score of NaN or +inf gets a row of NaN; a score of -inf has weight 0, and a
+// query that sees only such scores gets lse -inf and a row of NaN. Keys that a query does not see never affect its
+// scores, but a NaN or infinity in such a key or value may reach o and dq of queries up to a tile before it (0 * NaN).
 //
-// Queries are [batch, length, heads, head_columns], keys and values [batch, length, kv_heads, head_columns], a row (all
-// heads of one token) every `qkv_stride` elements: as long as the row if packed alone, that of queries, keys and values
-// together inside of a fused QKV activation.
+// Queries are [batch, length, heads, head_columns], keys and values [batch, length, kv_heads, head_columns]. A row (all
+// heads of one token) begins every `qkv_stride` elements: this is the length of the row if it is packed, and that of
+// queries, keys and values together in a fused QKV activation.
 //
 // Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245): with fewer heads of keys than of queries, query head
 // h reads key head h / (heads / kv_heads). Nothing is repeated in memory; gradients of keys and values are summed over
-// the group's queries where they are made.
+// the group's queries as they are computed.
 #pragma once
 
 #include <array>
@@ -35,13 +35,13 @@ class CudaContext;
 struct AttentionShape {
   std::int64_t batch;
   std::int64_t heads;
-  std::int64_t queries;  // a sequence
-  std::int64_t keys;     // a sequence; at least queries if causal
+  std::int64_t queries;  // per sequence
+  std::int64_t keys;     // per sequence; at least `queries` if causal
   std::int64_t head_columns;
   bool causal = true;
   float scale = 0;              // 0: 1 / sqrt(head_columns)
   std::int64_t qkv_stride = 0;  // row stride of q, k, v and their gradients; 0: their rows are packed
-  std::int64_t kv_heads = 0;    // divides heads; 0: as many
+  std::int64_t kv_heads = 0;    // divides heads; 0: equal to heads
 
   std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   std::int64_t group() const { return heads / key_heads(); }  // query heads that share a key head
@@ -49,16 +49,16 @@ struct AttentionShape {
   std::int64_t stride() const { return qkv_stride == 0 ? row() : qkv_stride; }
   std::int64_t key_row() const { return key_heads() * head_columns; }
   std::int64_t key_stride() const { return qkv_stride == 0 ? key_row() : qkv_stride; }
-  // Pairs of a query and a key that it sees, in one sequence and head.
+  // Number of pairs of a query and a key that it sees, in one sequence and head.
   std::int64_t pairs() const {
     return causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
   }
-  // Elements from the first to the last of queries and their gradient, and of keys, values and theirs.
+  // Elements from the first to the last of queries and their gradient, and the same for keys and values.
   std::int64_t extent() const { return (batch * queries - 1) * stride() + row(); }
   std::int64_t key_extent() const { return (batch * keys - 1) * key_stride() + key_row(); }
   // For q, k, v and their gradients; the other operands are packed.
   Rows rows_of(std::string_view operand) const;
-  float factor() const;                       // the scale that holds
+  float factor() const;                       // the effective scale
   void check(std::string_view kernel) const;  // throws a usage Error
 };
 
@@ -85,11 +85,11 @@ struct AttentionForward {
   }
 };
 
-// Gradients are written. With a stride, the elements between rows are left alone, and dq, dk and dv may be interleaved:
-// that they start within one stride of each other is no overlap.
+// Gradients are overwritten. With a stride, the elements between rows are not touched, and dq, dk and dv may be
+// interleaved: starting within one stride of each other does not count as overlap.
 struct AttentionBackward {
   AttentionShape shape;
-  In q = {}, k = {}, v = {};      // the forward's
+  In q = {}, k = {}, v = {};      // the forward's inputs
   In o = {};                      // [batch, queries, heads, head_columns], packed
   In lse = {};                    // [batch, heads, queries] f32
   In d_o = {};                    // as o
@@ -122,7 +122,7 @@ void run_cpu(const AttentionBackward& args, ThreadPool& pool);
 void run_cuda(const AttentionForward& args, CudaContext& cuda);
 void run_cuda(const AttentionBackward& args, CudaContext& cuda);
 
-// On CUDA the kernels that compute it (attention_choice.h): "mma". Empty on the CPU.
+// On CUDA, the kernels that compute it (attention_choice.h): "mma". Empty on the CPU.
 std::string implementation_of(const AttentionForward& args, const Context& where);
 std::string implementation_of(const AttentionBackward& args, const Context& where);
 

@@ -8,12 +8,12 @@
 namespace lockstep::kernels {
 namespace {
 
-// The compiler does not know which memory tile instructions read and write.
+// Orders memory accesses: the compiler does not know which memory tile instructions read and write.
 inline void order_memory() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Compilers take a tile's number as a literal only.
+// Compilers accept only a literal as a tile's number.
 class AmxTiles {
  public:
   template <int kTile>
@@ -43,7 +43,7 @@ class AmxTiles {
     if constexpr (kTile == 2) _tile_zero(2);
     if constexpr (kTile == 3) _tile_zero(3);
   }
-  // One of the four tiles of sums, which rows and columns choose.
+  // One of the four tiles of sums, chosen by rows and columns.
   template <int kC, int kA, int kB>
   LOCKSTEP_TILES void multiply() {
     static_assert(kC == 2 * (kA - 4) + kB - 6);

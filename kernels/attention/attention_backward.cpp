@@ -15,7 +15,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Everything of a head of keys that tile pairs read.
+// Packs all data of a head of keys that tile pairs read.
 template <class T>
 void pack_keys(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory) {
   const AttentionShape& shape = args.shape;
@@ -25,7 +25,7 @@ void pack_keys(const AttentionBackward& args, const AttentionPiece& piece, const
   pack_rows<T>(key_rows(args.v.as<T>(), shape, piece), shape.keys, columns, memory.v, row);
 }
 
-// Everything of a head of queries.
+// Packs all data of a head of queries.
 template <class T>
 void pack_queries(const AttentionBackward& args, const QueryHead& of, const BackwardMemory& memory) {
   const AttentionShape& shape = args.shape;
@@ -48,7 +48,7 @@ void pack_queries(const AttentionBackward& args, const QueryHead& of, const Back
   }
 }
 
-// Scores to weights, and gradients of weights to gradients of scores; 0 where a query does not see a key.
+// Turns scores into weights, and gradients of weights into gradients of scores; 0 if a query does not see a key.
 void weigh_tile(const BackwardMemory& memory, const TilePair& pair, std::size_t first_query) {
   const F32 d;
   for (std::size_t column = 0; column < static_cast<std::size_t>(pair.num_queries); column += lanes_f32()) {
@@ -74,12 +74,12 @@ void weigh_tile(const BackwardMemory& memory, const TilePair& pair, std::size_t 
   }
 }
 
-// The row of dk and dv from which a key tile's gradients are gathered.
+// Returns the row of dk and dv at which a key tile's gradients begin.
 std::size_t gathered_row(const AttentionShape& shape, std::int64_t tile) {
   return shape.group() == 1 ? 0 : static_cast<std::size_t>(tile) * kTileRow;
 }
 
-// Adds what a tile pair gives to dk and dv of the key tile and to dq.
+// Adds a tile pair's contribution to dk and dv of the key tile and to dq.
 void add_pair(const AttentionShape& shape, const BackwardMemory& memory, const TilePair& pair, std::size_t first_key,
               std::size_t gathered, std::size_t first_query) {
   const auto columns = static_cast<std::size_t>(shape.head_columns);
@@ -102,7 +102,7 @@ void add_pair(const AttentionShape& shape, const BackwardMemory& memory, const T
                  head_width, QueryPart{pair});
 }
 
-// The gradients of a key tile, to which heads of queries add one after the other.
+// Computes the gradients of a key tile, to which heads of queries add one after the other.
 template <class T>
 void key_tile(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory,
               std::int64_t tile, std::int64_t query_head) {

@@ -1,10 +1,10 @@
-// The backward of one block, without atomics: the gradient of a tile of queries is summed up by one block over the keys
-// that they see, those of a tile of keys and values by another over the queries that see them. Both compute the
-// probabilities p = exp(score - lse) again; with delta = sum over columns of o d_o, the gradient of the scores is
-// p (d_o . v - delta). Dao 2023, section 3.1, has one pass over keys that adds to dq by atomics: 5 products a tile
-// where these have 3 and 4, and a result that depends on the order. In a fixed order it would need a dq in f32 of each
-// block of keys (at length 1024, with 8 blocks of 128 keys of a causal head, 9 times the bytes of dq, written and
-// read), or blocks that wait for each other's turn.
+// Backward of one block, without atomics: one block sums the gradient of a tile of queries over the keys that they see,
+// another the gradients of a tile of keys and values over the queries that see them. Both recompute the probabilities p
+// = exp(score - lse); with delta = sum over columns of o d_o, the gradient of the scores is p (d_o . v - delta). Dao
+// 2023, section 3.1, makes one pass over keys that adds to dq by atomics: 5 products per tile instead of 3 and 4 here,
+// but a result that depends on the order. A fixed order would need a dq in f32 for each block of keys (at length 1024,
+// with 8 blocks of 128 keys of a causal head, 9 times the bytes of dq, written and read), or blocks that wait for each
+// other.
 #pragma once
 
 #include "kernels/attention/attention_forward.cuh"
@@ -13,9 +13,9 @@
 // NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
 
-// Two numbers of a query, adjacent in memory so that one copy brings both.
+// Two numbers per query, adjacent in memory so that one copy loads both.
 struct alignas(8) QueryNumbers {
-  float lse;    // in units of log 2
+  float lse;    // times log2 e
   float delta;  // sum over columns of o d_o
 };
 
@@ -31,10 +31,10 @@ struct BackwardOperands {
   T* dq;
   T* dk;
   T* dv;
-  QueryNumbers* numbers;  // as lse
+  QueryNumbers* numbers;  // indexed like lse
 };
 
-// `numbers`: memory for those of each query.
+// `numbers`: memory for the numbers of each query.
 template <class T>
 BackwardOperands<T> operands_for(const AttentionBackward& args, QueryNumbers* numbers) {
   return {geometry_of<T>(args.shape, {args.q.data, args.k.data, args.v.data, args.o.data, args.d_o.data, args.dq.data,
@@ -51,7 +51,7 @@ BackwardOperands<T> operands_for(const AttentionBackward& args, QueryNumbers* nu
           numbers};
 }
 
-// Neighbours of a row of o or d_o that a lane takes at once, and the lanes that have a row: a power of two.
+// Adjacent elements of a row of o or d_o that a lane takes at once, and the number of lanes per row: a power of two.
 template <class T, bool kWide>
 struct alignas(kWide ? 16 : sizeof(T)) RowPiece {
   static constexpr int kElems = kWide ? 16 / static_cast<int>(sizeof(T)) : 1;
@@ -70,7 +70,7 @@ std::int64_t numbers_blocks(const AttentionGeometry& g, std::int64_t num_rows) {
   return (num_rows + rows - 1) / rows;
 }
 
-// A lane's part of the sum of o d_o over a row.
+// Returns a lane's part of the sum of o d_o over a row.
 template <bool kWide, class Lane, class T>
 __device__ float dot_of_row(const T* o, const T* d_o, int columns, int first, int lanes) {
   using Piece = RowPiece<T, kWide>;
@@ -85,7 +85,7 @@ __device__ float dot_of_row(const T* o, const T* d_o, int columns, int first, in
   return sum;
 }
 
-// The numbers of some queries: rows (batch, query, head) of o and d_o, in their order.
+// Computes the numbers of some queries: rows (batch, query, head) of o and d_o, in order.
 template <class Lane, class T>
 __device__ void attention_numbers_block(Lane& lane, const BackwardOperands<T>& operands, int num_rows,
                                         std::int64_t block) {
@@ -110,14 +110,14 @@ __device__ void attention_numbers_block(Lane& lane, const BackwardOperands<T>& o
   operands.numbers[at] = {kLog2E * operands.lse[at], sum};
 }
 
-// Bytes of shared memory: two tiles of the block's rows, two of each stage, and the numbers of streamed queries.
+// Bytes of shared memory: two tiles of the block's rows, two per stage, and the numbers of streamed queries.
 template <class Tiles>
 constexpr std::size_t backward_shared_bytes() {
   return sizeof(typename Tiles::Element) * Tiles::kStride * 2 * (Tiles::kRows + Tiles::kStages * Tiles::kStreamed) +
          sizeof(QueryNumbers) * Tiles::kStages * Tiles::kStreamed;
 }
 
-// dq.
+// Computes dq.
 template <class Tiles, class Lane>
 __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typename Tiles::Value>& operands,
                                         std::int64_t block) {
@@ -159,7 +159,7 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
     copy_tile<Tiles, Tiles::kStreamed>(lane, to + kStreamedElems, values, tile * Tiles::kStreamed, g);
   };
   const auto compute = [&](int tile, int stage) {
-    // Nothing to do for a warp none of whose queries sees these keys.
+    // A warp has nothing to do if none of its queries sees these keys.
     if (tile * Tiles::kStreamed > g.last_key(first_query + warp_row + Tiles::kWarpRows - 1)) return;
     const Element* const k_tile = streamed + stage * 2 * kStreamedElems;
     typename Tiles::Sums scores = {};
@@ -180,8 +180,8 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
                     [&](int /*m*/, int /*half*/) { return g.scale; });
 }
 
-// Where sums are weights of keys (rows) and queries (columns), puts 0 where a query or a key is none, or the query
-// does not see the key.
+// For sums that are weights of keys (rows) and queries (columns): sets those to 0 whose query or key does not exist, or
+// whose query does not see the key.
 template <class Tiles, class Lane>
 __device__ void mask_queries(Lane& lane, typename Tiles::Sums& weights, int first_key, int first_query,
                              const AttentionGeometry& g) {
@@ -206,14 +206,14 @@ __device__ void mask_queries(Lane& lane, typename Tiles::Sums& weights, int firs
   }
 }
 
-// dk and dv, summed over the heads of queries that share the keys, one head after another. Rows of the sums are keys
-// here, columns are queries.
+// Computes dk and dv, summed over the heads of queries that share the keys, one head after another. Rows of the sums
+// are keys here, columns are queries.
 template <class Tiles, class Lane>
 __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename Tiles::Value>& operands,
                                      std::int64_t block) {
   using Element = typename Tiles::Element;
   const AttentionGeometry& g = operands.geometry;
-  // The first keys are seen by the most queries: they start first.
+  // The first keys are seen by most queries: they start first.
   const BlockPlace place = block_place(block, g.kv_heads, tiles_of(g.keys, Tiles::kRows), Tiles::kSlices);
   const int first_key = place.tile * Tiles::kRows;
 
@@ -246,7 +246,7 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
   };
   const auto compute = [&](int tile, int stage) {
     const int first_query = tile * Tiles::kStreamed;
-    // Nothing to do for a warp none of whose keys is seen by these queries.
+    // A warp has nothing to do if none of its keys is seen by these queries.
     if (first_key + warp_row > g.last_key(first_query + Tiles::kStreamed - 1)) return;
     const Element* const q_tile = streamed + stage * 2 * kStreamedElems;
     const Element* const d_o_tile = q_tile + kStreamedElems;
@@ -270,7 +270,7 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
     queries = query_rows(operands.q, g, of_queries);
     d_os = packed_rows(operands.d_o, g, of_queries);
     numbers = row_numbers(operands.numbers, g, of_queries);
-    if (h > 0) lane.sync();  // all are done with the tiles of the head before
+    if (h > 0) lane.sync();  // all threads have finished with the previous head's tiles
     stream_tiles<Tiles::kStages>(lane, g.first_query(first_key) / Tiles::kStreamed,
                                  tiles_of(g.queries, Tiles::kStreamed), copy, compute);
   }
@@ -280,8 +280,8 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
                     [](int /*m*/, int /*half*/) { return 1.0F; });
 }
 
-// The blocks of both gradients in one grid, so that those of one fill what those of the other leave of the device. Keys
-// come first: they have four products a tile, queries have three.
+// The blocks of both gradients are in one grid, so that one kind fills the part of the device that the other leaves
+// idle. Keys come first: they need four products per tile, queries three.
 template <class Kernels>
 std::int64_t keys_blocks_of(const AttentionShape& s) {
   return key_blocks_of(s, Kernels::Keys::kRows) * Kernels::Keys::kSlices;

@@ -26,7 +26,7 @@ std::int64_t packed_elems(const AttentionShape& shape) {
   return shape.batch * shape.queries * shape.row();
 }
 
-// o and lse of the backward are those that the forward gives.
+// Sets o and lse of the backward to the results of the forward.
 std::function<void(ReferenceData<double>&)> forward_results(const AttentionShape& shape) {
   return [shape](ReferenceData<double>& data) {
     ReferenceData<double> forward;
@@ -42,7 +42,7 @@ std::function<void(ReferenceData<double>&)> forward_results(const AttentionShape
   };
 }
 
-// Terms of a sum over keys, or over the queries of a group, of weights that are sums over columns.
+// Terms of a sum over keys, or over the queries of a group, of weights that are themselves sums over columns.
 std::int64_t terms_of(const AttentionShape& shape) {
   return shape.keys + shape.head_columns;
 }

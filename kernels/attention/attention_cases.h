@@ -1,5 +1,5 @@
-// Attention's cases by shape, for its own tests; what the registry lists is causal and not, strided and packed, as many
-// queries as keys and fewer.
+// Attention's cases by shape, for its own tests. The registry lists cases that are causal and not, strided and packed,
+// with as many queries as keys and fewer.
 #pragma once
 
 #include <span>
@@ -9,12 +9,12 @@
 
 namespace lockstep::kernels {
 
-// The case of arguments whose views have dtypes and lengths.
+// Makes the test case for arguments whose views have dtypes and lengths.
 KernelCase case_of(const AttentionForward& args);
 KernelCase case_of(const AttentionBackward& args);
 
 std::span<const AttentionShape> attention_test_shapes();
-// Such as wgmma takes: tails of tiles, several tiles, strides, groups.
+// Shapes that wgmma takes: tails of tiles, several tiles, strides, groups.
 std::span<const AttentionShape> attention_wgmma_test_shapes();
 
 }  // namespace lockstep::kernels

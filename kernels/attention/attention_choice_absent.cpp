@@ -1,4 +1,4 @@
-// In place of attention_choice_cuda.cpp in a build without CUDA.
+// Replaces attention_choice_cuda.cpp in builds without CUDA.
 #include "core/error.h"
 #include "kernels/attention/attention_choice.h"
 #include "kernels/base/context.h"

@@ -9,7 +9,7 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr int kHopper = 90;  // code for 9.0a runs on no other
+constexpr int kHopper = 90;  // code for 9.0a runs on no other compute capability
 
 struct Choice {
   explicit Choice(CudaContext& cuda) {
@@ -25,7 +25,7 @@ struct Choice {
   bool wgmma = false;
 };
 
-// Whether each operand begins at a multiple of 16 bytes.
+// Returns whether each operand begins at a multiple of 16 bytes.
 template <class Args>
 bool are_whole_pieces(const Args& args) {
   bool are = true;

@@ -1,5 +1,5 @@
-// The CUDA kernels of attention, as they are, on an emulated block: their products lane by lane, their tiles, masks and
-// tails, by the checks that they must pass on a device. cuda_kernels_gpu_test runs them on one.
+// Runs the unchanged CUDA kernels of attention on an emulated block: products lane by lane, tiles, masks and tails,
+// with the checks that they must pass on a device. cuda_kernels_gpu_test runs them on a GPU.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -32,7 +32,7 @@ void run_grid(std::int64_t blocks, std::size_t shared_bytes, std::uint64_t seed,
   }
 }
 
-// What attention_launch.cuh launches.
+// Corresponds to the launches of attention_launch.cuh.
 template <class T>
 void run_emulated(const AttentionForward& args, bool small, std::uint64_t seed) {
   const ForwardOperands<T> operands = operands_for<T>(args);
@@ -61,8 +61,8 @@ void run_emulated(const AttentionBackward& args, bool small, std::uint64_t seed)
   });
 }
 
-// The case of a kernel, run by its emulation; each run takes another order of threads, and another time of copies. A
-// missing barrier would let one run give other bits than the next.
+// The case of a kernel, run by its emulation; each run has another order of threads and another timing of copies. With
+// a missing barrier, one run would give other bits than the next.
 template <class Args>
 KernelCase emulated_case(const Args& shape, core::DType dtype, bool small) {
   KernelCase one = case_of(shaped(shape, dtype));
@@ -101,14 +101,14 @@ void expect_cases(core::DType dtype) {
   for (const AttentionShape& shape : attention_test_shapes()) expect_right(shape, dtype, false);
 }
 
-// Each size of tiles, twice. bf16 and f16 differ in one instruction: each has one of the two tests.
+// Tests each tile size twice. bf16 and f16 differ in one instruction: each has one of the two tests.
 void expect_columns(core::DType dtype) {
   for (const std::int64_t columns : {24, 64, 128, 200}) {
     expect_right({.batch = 1, .heads = 2, .queries = 40, .keys = 129, .head_columns = columns}, dtype, true);
   }
 }
 
-// The largest product is the smallest score.
+// With a negative scale, the largest product is the smallest score.
 void expect_negative_scale(core::DType dtype) {
   expect_right({.batch = 1, .heads = 1, .queries = 66, .keys = 66, .head_columns = 48, .scale = -0.2F}, dtype, false);
 }

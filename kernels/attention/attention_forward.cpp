@@ -15,7 +15,8 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Scores to weights relative to the new maximum, column by column; sums and decreases of what was there before.
+// Turns scores into weights relative to the new maximum, column by column; updates sums and the factors for earlier
+// results.
 void weigh_tile(const ForwardMemory& memory, const TilePair& pair) {
   const F32 d;
   for (std::size_t column = 0; column < static_cast<std::size_t>(pair.num_queries); column += lanes_f32()) {
@@ -39,7 +40,7 @@ void weigh_tile(const ForwardMemory& memory, const TilePair& pair) {
   }
 }
 
-// Rows of o whose maximum rose.
+// Scales the rows of o whose maximum rose.
 void decrease_rows(const ForwardMemory& memory, std::int64_t num_queries, std::size_t row) {
   for (std::int64_t i = 0; i < num_queries; ++i) {
     if (memory.decrease[i] == 1) continue;
@@ -49,7 +50,7 @@ void decrease_rows(const ForwardMemory& memory, std::int64_t num_queries, std::s
   }
 }
 
-// A query tile against all keys that it sees.
+// Computes a query tile with all keys that it sees.
 template <class T>
 void query_tile(const AttentionForward& args, const QueryHead& of, const ForwardMemory& memory, std::int64_t tile) {
   const AttentionShape& shape = args.shape;

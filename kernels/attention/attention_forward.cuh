@@ -1,4 +1,4 @@
-// The forward of one block: a tile of queries meets all keys that it sees.
+// Forward of one block: a tile of queries is multiplied with all keys that it sees.
 #pragma once
 
 #include <cmath>
@@ -29,14 +29,13 @@ ForwardOperands<T> operands_for(const AttentionForward& args) {
           args.lse.as<float>()};
 }
 
-// Bytes of shared memory: the queries, and keys and values of each stage.
+// Bytes of shared memory: the queries, and the keys and values of each stage.
 template <class Tiles>
 constexpr std::size_t forward_shared_bytes() {
   return sizeof(typename Tiles::Element) * Tiles::kStride * (Tiles::kRows + 2 * Tiles::kStages * Tiles::kStreamed);
 }
 
-// The running maximum and sum of a lane's rows, in units of log 2: the maximum is the row's, the sum is the lane's
-// part.
+// Running maximum and sum of a lane's rows, in units of log 2: the maximum is the row's, the sum is the lane's part.
 template <class Tiles>
 struct RunningSoftmax {
   float maximum[Tiles::kBands][2];
@@ -50,8 +49,8 @@ struct RunningSoftmax {
     }
   }
 
-  // Takes scores in and turns them into exp2(factor score - maximum), a multiply-add and a power. `fade` is the factor
-  // for what was summed up under the maximum before. `factor` is not negative.
+  // Turns scores into exp2(factor score - maximum), with one multiply-add and one power each. `fade` is the factor for
+  // what was summed under the previous maximum. `factor` must not be negative.
   template <class Lane>
   __device__ void weigh(Lane& lane, typename Tiles::Sums& scores, float factor, float (&fade)[Tiles::kBands][2]) {
 #pragma unroll
@@ -66,7 +65,7 @@ struct RunningSoftmax {
         largest = fmaxf(largest, lane.from_partner(largest, 1));
         largest = fmaxf(largest, lane.from_partner(largest, 2));
         largest = fmaxf(maximum[m][half], factor * largest);
-        const float zero = largest == -INFINITY ? 0.0F : largest;  // scores of -infinity alone give a sum of 0
+        const float zero = largest == -INFINITY ? 0.0F : largest;  // if all scores are -infinity, the sum is 0
         fade[m][half] = Lane::exp2(maximum[m][half] - zero);
         maximum[m][half] = largest;
         float added = 0;
@@ -83,7 +82,7 @@ struct RunningSoftmax {
     }
   }
 
-  // Adds up the parts of the four lanes that share a row.
+  // Adds the parts of the four lanes that share a row.
   template <class Lane>
   __device__ void finish(Lane& lane) {
 #pragma unroll
@@ -97,7 +96,7 @@ struct RunningSoftmax {
   }
 };
 
-// Scales a result by the factors that weigh() gave.
+// Scales a result by the factors that weigh() returned.
 template <class Tiles>
 __device__ void fade_rows(typename Tiles::Result& result, const float (&fade)[Tiles::kBands][2]) {
 #pragma unroll
@@ -130,7 +129,7 @@ __device__ void store_forward(Lane& lane, RunningSoftmax<Tiles>& softmax, const 
   }
 }
 
-// Calls each(m, n, e, row, column) for a lane's sums, whose first row and column are given.
+// Calls each(m, n, e, row, column) for a lane's sums; `row` and `column` start at the given values.
 template <class Tiles, class Lane, class Each>
 __device__ void for_each_sum(Lane& lane, int first_row, int first_column, Each each) {
 #pragma unroll
@@ -145,8 +144,8 @@ __device__ void for_each_sum(Lane& lane, int first_row, int first_column, Each e
   }
 }
 
-// Where sums are scores of queries (rows) and keys (columns), puts `hidden` where a query does not see a key. Most
-// tiles lie below the diagonal, and are left alone.
+// For sums that are scores of queries (rows) and keys (columns): sets those to `hidden` whose query does not see the
+// key. Most tiles lie below the diagonal and need no mask.
 template <class Tiles, class Lane>
 __device__ void mask_keys(Lane& lane, typename Tiles::Sums& scores, int first_query, int first_key,
                           const AttentionGeometry& g, float hidden) {
@@ -200,7 +199,7 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
   const int warp_row = lane.warp() * Tiles::kWarpRows;
   copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, place), first_query, g);
 
-  if (g.scale < 0) negate_tile<Tiles, Tiles::kRows>(lane, q_tile);  // so that large products are large scores
+  if (g.scale < 0) negate_tile<Tiles, Tiles::kRows>(lane, q_tile);  // so that large products become large scores
   RunningSoftmax<Tiles> softmax;
   typename Tiles::Result result = {};
   const auto copy = [&](int tile, int stage) {
@@ -209,7 +208,7 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
     copy_tile<Tiles, Tiles::kStreamed>(lane, to + kStreamedElems, values, tile * Tiles::kStreamed, g);
   };
   const auto compute = [&](int tile, int stage) {
-    // Nothing to do for a warp none of whose queries sees these keys.
+    // A warp has nothing to do if none of its queries sees these keys.
     if (tile * Tiles::kStreamed > g.last_key(first_query + warp_row + Tiles::kWarpRows - 1)) return;
     const Element* const k_tile = streamed + stage * 2 * kStreamedElems;
     typename Tiles::Sums scores = {};

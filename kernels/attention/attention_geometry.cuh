@@ -1,6 +1,6 @@
-// Which rows, columns and tiles a block of an attention kernel works on: arithmetic that needs no device.
+// The rows, columns and tiles that a block of an attention kernel works on: arithmetic that needs no device.
 //
-// The kernels here are templates over Lane, what one thread can do on the device (attention_lane.cuh). The test
+// The kernels here are templates over Lane, the operations of one thread on the device (attention_lane.cuh). The test
 // compiles them for the CPU, with __device__ defined as nothing, and runs them on an emulated block (emulated_block.h).
 #pragma once
 
@@ -26,19 +26,19 @@ struct AttentionGeometry {
   int keys;
   int head_columns;
   bool causal;
-  bool wide;                // all operands may be read by 16 bytes and written by 2 elements
+  bool wide;                // all operands may be read by 16 bytes and written 2 elements at a time
   std::int64_t stride;      // of queries
   std::int64_t key_stride;  // of keys and values
   float scale;
 
   __device__ int group() const { return heads / kv_heads; }  // query heads that share a key head
 
-  // The last key that a query sees. Of queries past the end it is a key, too: their results are not stored.
+  // Returns the last key that a query sees. Queries past the end get a key, too: their results are not stored.
   __device__ int last_key(int query) const {
     const std::int64_t causal_last = std::int64_t{query} + keys - queries;
     return causal && causal_last < keys - 1 ? static_cast<int>(causal_last) : keys - 1;
   }
-  // The first query that sees a key.
+  // Returns the first query that sees a key.
   __device__ int first_query(int key) const {
     const int first = key - (keys - queries);
     return causal && first > 0 ? first : 0;
@@ -74,7 +74,7 @@ __device__ inline int tiles_of(int rows, int tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;
 }
 
-// The work of a block: a tile of rows of one head of one sequence, and a slice of the columns of what it sums up.
+// Work of a block: a tile of rows of one head of one sequence, and a slice of the columns that it sums.
 struct BlockPlace {
   std::int64_t batch;
   int head;
@@ -119,7 +119,7 @@ __device__ T* row_numbers(T* base, const AttentionGeometry& g, const BlockPlace&
   return base + (place.batch * g.heads + place.head) * g.queries;
 }
 
-// A lane's part of [16, 8 n] sums of a warp, as mma.m16n8k16 has them (PTX ISA, "Matrix fragments for mma.m16n8k16"):
+// A lane's part of a warp's [16, 8 n] sums, laid out as in mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"):
 // element e of block b is in row 8 (e / 2) + lane / 4 and column 8 b + 2 (lane % 4) + e % 2.
 __device__ inline int sum_row(int lane, int element) {
   return 8 * (element / 2) + lane / 4;

@@ -1,4 +1,4 @@
-// Attention by wgmma, compiled for compute capability 9.0a alone (kernels/CMakeLists.txt).
+// Attention by wgmma, compiled only for compute capability 9.0a (kernels/CMakeLists.txt).
 #include "kernels/attention/attention_hopper_backward.cuh"
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/attention/attention_launch.cuh"

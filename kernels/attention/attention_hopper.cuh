@@ -1,11 +1,11 @@
-// Attention for compute capability 9.0a: shared memory, its descriptors and barriers, of both passes. After Shah,
+// Attention for compute capability 9.0a: shared memory, its descriptors and barriers, for both passes. After Shah,
 // Bikshandi, Zhang, Thakkar, Ramani, Dao 2024, arXiv:2407.08608 (FlashAttention-3), sections 3.1 and 3.2: one warpgroup
-// brings tiles by the copy engine (TMA), two multiply them (wgmma).
+// loads tiles by the copy engine (TMA), two multiply them (wgmma).
 //
-// A tile is rows of one head in panels of 64 columns, [columns / 64][rows][64]: rows of 128 bytes, whose pieces of 16
-// bytes are swizzled by the row's number modulo 8, so that 8 rows of a column of pieces lie in different banks. A tile
-// begins at a multiple of 1024 bytes, where the pattern begins. (Plain bulk copies, without a tensor map, cannot
-// swizzle, and wgmma takes rows of 128 bytes in no other form.)
+// A tile holds rows of one head in panels of 64 columns, [columns / 64][rows][64]: rows of 128 bytes, whose 16-byte
+// pieces are swizzled by the row's number modulo 8, so that 8 rows of a column of pieces lie in different banks. A tile
+// begins at a multiple of 1024 bytes, where the pattern begins. (Plain bulk copies without a tensor map cannot swizzle,
+// and wgmma accepts rows of 128 bytes in no other form.)
 //
 // The kernels are templates over their lane: HopperLane on a device, EmulatedHopperLane on the CPU.
 #pragma once
@@ -15,13 +15,13 @@
 
 namespace lockstep::kernels {
 
-inline constexpr int kGroupWarps = 4;  // a warpgroup
-inline constexpr int kConsumers = 2;   // warpgroups
+inline constexpr int kGroupWarps = 4;  // per warpgroup
+inline constexpr int kConsumers = 2;   // number of warpgroups
 inline constexpr int kHopperThreads = 32 * kGroupWarps * (1 + kConsumers);
 inline constexpr int kPanelColumns = 64;
 inline constexpr int kPanelRowBytes = 128;
 
-// Registers of a thread. All have 168 at the launch, 65,536 / 384 in steps of 8.
+// Registers per thread. All threads have 168 at launch: 65,536 / 384, in steps of 8.
 inline constexpr int kProducerRegisters = 24;
 inline constexpr int kConsumerRegisters = 240;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kConsumers) * 168);
@@ -29,9 +29,9 @@ static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kCons
 template <int kRows, int kColumns>
 inline constexpr int kTileBytes = kRows* kColumns / kPanelColumns* kPanelRowBytes;
 
-// PTX ISA, "Matrix descriptor format" of wgmma: address, leading and stride byte offset in units of 16 bytes; swizzle
-// 1, of 128 bytes. Stride: from 8 rows of shared memory to the next 8. Leading: from a panel to the next, of matrices
-// whose depth is rows of shared memory.
+// PTX ISA, "Matrix descriptor format" of wgmma: address, leading and stride byte offset in units of 16 bytes; swizzle 1
+// means 128 bytes. Stride: from 8 rows of shared memory to the next 8. Leading: from one panel to the next, for
+// matrices whose depth is rows of shared memory.
 __device__ constexpr std::uint64_t descriptor(std::uint32_t address, int leading_bytes) {
   constexpr std::uint64_t kStride = 8 * kPanelRowBytes / 16;
   constexpr std::uint64_t kSwizzle128 = 1;
@@ -39,25 +39,25 @@ __device__ constexpr std::uint64_t descriptor(std::uint32_t address, int leading
          kStride << 32 | kSwizzle128 << 62;
 }
 
-// Part of a tile that a product takes.
+// The part of a tile that a product takes.
 template <int kRows>
 struct TileInShared {
   std::uint32_t address;
 
-  // Rows from `row`, a multiple of 8; columns `column` to `column` + 15 are the depth.
+  // Rows begin at `row`, a multiple of 8; columns `column` to `column` + 15 are the depth.
   __device__ std::uint64_t along_rows(int row, int column) const {
     const int offset = (column / kPanelColumns * kRows + row) * kPanelRowBytes + column % kPanelColumns * 2;
     return descriptor(address + static_cast<std::uint32_t>(offset), 16);
   }
-  // Rows `row` to `row` + 15 are the depth; columns from `column`, a multiple of 64.
+  // Rows `row` to `row` + 15 are the depth; columns begin at `column`, a multiple of 64.
   __device__ std::uint64_t across_rows(int row, int column) const {
     const int offset = (column / kPanelColumns * kRows + row) * kPanelRowBytes;
     return descriptor(address + static_cast<std::uint32_t>(offset), kRows * kPanelRowBytes);
   }
 };
 
-// Buffers that are filled and emptied in turn. The parity is that of the phase that the next fill ends; its emptying
-// ends the one before.
+// A ring of buffers. The parity is that of the phase that the next fill ends; emptying the buffer ends the phase
+// before.
 template <int kStages>
 struct Ring {
   int stage = 0;
@@ -81,7 +81,7 @@ struct RingBarriers {
   __device__ std::uint32_t empty(const Ring<kStages>& at) const {
     return address + 8 * static_cast<std::uint32_t>(kStages + at.stage);
   }
-  // A fill is so many arrivals and its bytes; a warp of a consumer arrives when it is done.
+  // A phase of filling needs this many arrivals and bytes; each warp of a consumer arrives when it has finished.
   template <class Lane>
   __device__ void begin(Lane& lane, int fills) const {
     for (Ring<kStages> at; at.parity == 0; at.next()) {
@@ -93,19 +93,19 @@ struct RingBarriers {
   __device__ void wait_full(Lane& lane, const Ring<kStages>& at) const {
     lane.wait(full(at), at.parity);
   }
-  // Of the producer, for the buffer that it fills next.
+  // The producer waits for the buffer that it fills next.
   template <class Lane>
   __device__ void wait_empty(Lane& lane, const Ring<kStages>& at) const {
     lane.wait(empty(at), at.parity ^ 1);
   }
-  // After a wait for the products that have read the buffer, which the whole warp has passed.
+  // Call after waiting for the products that have read the buffer, when the whole warp has passed that wait.
   template <class Lane>
   __device__ void release(Lane& lane, const Ring<kStages>& at) const {
     if (lane.lane() == 0) lane.arrive(empty(at));
   }
 };
 
-// Brings a tile of kRows rows, of one thread.
+// Loads a tile of kRows rows; called by one thread.
 template <int kRows, int kColumns, class Lane>
 __device__ void load_tile(Lane& lane, std::uint32_t to, const typename Lane::Map& map, std::uint32_t barrier, int head,
                           int row, std::int64_t batch) {
@@ -117,7 +117,7 @@ __device__ void load_tile(Lane& lane, std::uint32_t to, const typename Lane::Map
   }
 }
 
-// Sums of 16 rows of a warp as the first factor of a product: kBlocks / 2 fragments of mma.m16n8k16.
+// Converts sums of 16 rows of a warp to the first factor of a product: kBlocks / 2 fragments of mma.m16n8k16.
 template <class T, class Lane, int kBlocks>
 __device__ void round_factors(Lane& /*lane*/, const float (&sums)[kBlocks][4],
                               std::uint32_t (&factors)[kBlocks / 2][4]) {
@@ -130,7 +130,7 @@ __device__ void round_factors(Lane& /*lane*/, const float (&sums)[kBlocks][4],
   }
 }
 
-// Tensors of heads as the copy engine takes them.
+// Tensors of heads in the form that the copy engine takes.
 inline HeadTensor queries_tensor(const AttentionShape& s, const void* data, int box_rows) {
   return {data, s.head_columns, s.heads, s.queries, s.batch, 2 * s.stride(), box_rows};
 }

@@ -1,16 +1,17 @@
-// The backward of one block on compute capability 9.0a, in one pass: a block has 128 keys of a head, a consumer 64 of
-// them, and meets all queries that see them, 64 at a time: five products a pair of tiles, where attention_backward.cuh,
-// which computes the scores twice, has seven. Rows of the sums are keys, columns queries:
+// Backward of one block on compute capability 9.0a, in one pass: a block has 128 keys of a head, a consumer 64 of them,
+// and processes all queries that see them, 64 at a time, with five products per pair of tiles; attention_backward.cuh,
+// which computes the scores twice, has seven. Rows of the sums are keys, columns are queries:
 //   s = k q^T, dp = v d_o^T; p = exp2(s - lse); dv += p d_o; ds = p (dp - delta); dk += ds q
 // The gradients of the scores of both consumers go through shared memory, where the keys are the depth of dq += ds^T k.
-// A consumer multiplies 64 columns of dq: half of each tile of 128 columns, every other tile of 64; and adds them to dq
-// in f32 in memory.
+// A consumer multiplies 64 columns of dq (half of each tile of 128 columns, or every other tile of 64) and adds them to
+// dq in f32 in memory.
 //
-// Runs repeat bit for bit: blocks add to a tile of dq in a fixed order, the last keys that it sees first. Each panel of
-// a tile has a counter of blocks that have added; a block waits until its turn has come, adds (without reading: red),
-// and passes the turn while its next products run. Blocks of a head begin with the last keys, so that the blocks that
-// one waits for have begun before it (numbers are drawn from a counter); and, where attention is causal, with the
-// queries next to their keys: of blocks that begin together each comes to a tile when the one before has left it.
+// Runs repeat bit for bit: blocks add to a tile of dq in a fixed order, beginning with the last keys that it sees. Each
+// panel of a tile has a counter of the blocks that have added; a block waits for its turn, adds (by red, without
+// reading), and passes the turn on while its next products run. The blocks of a head begin with the last keys, so that
+// the blocks for which a block waits have begun before it (block numbers are drawn from a counter). If attention is
+// causal, blocks begin with the queries next to their keys: blocks that start together then reach a tile one after
+// another.
 #pragma once
 
 #include "kernels/attention/attention_backward.cuh"
@@ -20,7 +21,7 @@ namespace lockstep::kernels {
 
 inline constexpr int kNumberBytes = static_cast<int>(sizeof(QueryNumbers));
 
-// kRows: keys of a consumer.
+// kRows: number of keys per consumer.
 template <class T, int kColumnsOf>
 struct HopperBackwardTiles : TileSizes<kColumnsOf, 1, 64, 2> {
   using Sizes = TileSizes<kColumnsOf, 1, 64, 2>;
@@ -28,14 +29,14 @@ struct HopperBackwardTiles : TileSizes<kColumnsOf, 1, 64, 2> {
   static constexpr int kBlockRows = kConsumers * Sizes::kRows;
   static constexpr int kFactors = Sizes::kBlocks / 2;
   static constexpr int kPanels = kColumnsOf / kPanelColumns;
-  using Panel = float[kPanelColumns / 8][4];  // of dq
+  using Panel = float[kPanelColumns / 8][4];  // a panel of dq
 };
 
-// Memory of a call beside its operands.
+// Memory of a call besides its operands.
 struct HopperBackwardMemory {
   QueryNumbers* numbers;    // [batch, heads, queries]
   float* dq_sums;           // [batch, heads, tiles of queries, 64, columns]
-  std::uint32_t* counters;  // zeros: of blocks that have begun; [tiles][panels] of blocks that have added to dq
+  std::uint32_t* counters;  // zero on entry: blocks that have begun; [tiles][panels] blocks that have added to dq
 };
 
 template <class T, class Map>
@@ -50,7 +51,7 @@ struct HopperBackwardOperands {
   HopperBackwardMemory memory;
 };
 
-// map_of(tensor): a Map.
+// map_of(tensor) returns a Map.
 template <class Tiles, class Map, class MapOf>
 HopperBackwardOperands<typename Tiles::Value, Map> hopper_operands(const AttentionBackward& args,
                                                                    const HopperBackwardMemory& memory, MapOf map_of) {
@@ -66,7 +67,7 @@ HopperBackwardOperands<typename Tiles::Value, Map> hopper_operands(const Attenti
           memory};
 }
 
-// Sizes of the memory, in its order.
+// Sizes of the parts of this memory, in order.
 struct HopperBackwardSizes {
   std::int64_t numbers;
   std::int64_t dq_sums;
@@ -78,7 +79,7 @@ HopperBackwardSizes backward_sizes(const AttentionShape& s) {
   return {s.batch * s.heads * s.queries, tiles * Tiles::kStreamed * Tiles::kColumns, 1 + tiles * Tiles::kPanels};
 }
 
-// Tiles and numbers in shared memory, then the block's number and barriers.
+// Shared memory: tiles and numbers, then the block's number and barriers.
 template <class Tiles>
 struct HopperBackwardShared {
   static constexpr int kKeyBytes = kTileBytes<Tiles::kBlockRows, Tiles::kColumns>;
@@ -99,7 +100,7 @@ struct HopperBackwardShared {
   __device__ TileInShared<Tiles::kBlockRows> values() const { return {at(kKeyBytes)}; }
   __device__ TileInShared<Tiles::kStreamed> queries(int stage) const { return {at(kQueries + stage * kQueryBytes)}; }
   __device__ TileInShared<Tiles::kStreamed> d_os(int stage) const { return queries(Tiles::kStages + stage); }
-  // Gradients of scores, [keys][queries], of two tiles of queries in turn.
+  // Gradients of scores, [keys][queries]; two tiles of queries alternate.
   __device__ TileInShared<Tiles::kBlockRows> slopes(int tile) const { return {at(kSlopes + tile % 2 * kSlopeBytes)}; }
   __device__ std::uint32_t numbers(int stage, int query) const {
     return at(kNumbers + stage * kNumbersBytes + query * kNumberBytes);
@@ -109,12 +110,12 @@ struct HopperBackwardShared {
   __device__ std::uint32_t keys_full() const { return at(kBytes - 8); }
 };
 
-// The tiles of queries that a block meets, head after head of those that share its keys.
+// The tiles of queries that a block processes, for one head after another of those that share its keys.
 struct QueryTiles {
-  BlockPlace keys;  // its head is the keys'
-  int first;        // tile of each head
+  BlockPlace keys;  // its head is that of the keys
+  int first;        // first tile of each head
   int past;
-  int group;  // heads
+  int group;  // number of heads
   int head = 0;
   int tile = first;
 
@@ -133,7 +134,7 @@ __device__ QueryTiles query_tiles_of(const BlockPlace& keys, const AttentionGeom
           g.group()};
 }
 
-// How many blocks add to a tile of dq before the one of these keys does: those of later keys that the tile sees.
+// Returns how many blocks add to a tile of dq before the block of these keys: those of later keys that the tile sees.
 template <class Tiles>
 __device__ std::uint32_t adders_before(const QueryTiles& queries, const AttentionGeometry& g) {
   const int past = (queries.tile + 1) * Tiles::kStreamed;
@@ -141,7 +142,8 @@ __device__ std::uint32_t adders_before(const QueryTiles& queries, const Attentio
   return static_cast<std::uint32_t>(last_tile - queries.keys.tile);
 }
 
-// Of the producer's first warp. A tile of queries is full when its boxes and the numbers of all lanes are there.
+// Runs on the producer's first warp. A tile of queries is full when its boxes and the numbers of all lanes have
+// arrived.
 template <class Tiles, class Lane, class Operands>
 __device__ void load_backward(Lane& lane, const HopperBackwardShared<Tiles>& shared, const Operands& operands,
                               QueryTiles queries) {
@@ -202,7 +204,7 @@ __device__ void add_products(Lane& lane, typename Tiles::Result& result,
   lane.commit_products();
 }
 
-// A panel of dq; the depth is the block's keys.
+// A panel of dq; the block's keys are the depth of the product.
 template <class Tiles, class Lane>
 __device__ void multiply_slopes(Lane& lane, typename Tiles::Panel& dq, TileInShared<Tiles::kBlockRows> slopes,
                                 TileInShared<Tiles::kBlockRows> keys, int panel) {
@@ -227,7 +229,8 @@ __device__ void with_numbers(Lane& lane, std::uint32_t numbers, Each each) {
   }
 }
 
-// The words of factors, two neighbours of a row, to rows of shared memory as a copy would have put them there.
+// Stores factors (words of two adjacent elements of a row) to rows of shared memory, in the layout that a copy would
+// have produced.
 template <class Tiles, class Lane>
 __device__ void store_slopes(Lane& lane, const std::uint32_t (&slopes)[Tiles::kFactors][4], std::uint32_t tile,
                              int warp_row) {
@@ -243,7 +246,7 @@ __device__ void store_slopes(Lane& lane, const std::uint32_t (&slopes)[Tiles::kF
   }
 }
 
-// A panel of dq of a tile of queries, to its sums in memory.
+// Adds a panel of dq of a tile of queries to its sums in memory.
 template <class Tiles, class Lane>
 __device__ void add_to_dq(Lane& lane, const typename Tiles::Panel& sums, float* panel, bool is_first) {
 #pragma unroll
@@ -262,7 +265,7 @@ template <class Tiles, class Lane, class Operands>
 __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& shared, const Operands& operands,
                                  QueryTiles queries) {
   using T = typename Tiles::Value;
-  constexpr int kAllConsumers = 1;  // meetings
+  constexpr int kAllConsumers = 1;  // id of the named barrier
   constexpr int kOneConsumer = 2;
   constexpr int kGroupThreads = 32 * kGroupWarps;
   const AttentionGeometry& g = operands.geometry;
@@ -274,10 +277,10 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
   const auto barriers = shared.of_queries();
   typename Tiles::Result dk = {};
   typename Tiles::Result dv = {};
-  std::uint32_t* owed = nullptr;  // the counter of a panel of dq whose turn this consumer has not passed yet
+  std::uint32_t* owed = nullptr;  // counter of the panel of dq for which this consumer still has to pass the turn on
   const auto pass_turn = [&] {
     if (owed == nullptr) return;
-    lane.meet(kOneConsumer + consumer, kGroupThreads);  // all have added
+    lane.meet(kOneConsumer + consumer, kGroupThreads);  // all threads have added
     if (lane.thread() % kGroupThreads == 0) lane.pass_turn(owed);
     owed = nullptr;
   };
@@ -313,7 +316,7 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
     lane.publish_stores();
     add_products<Tiles>(lane, dk, slopes, shared.queries(at.stage));
 
-    // Both have stored their slopes, and are done with those of the tile before the last.
+    // Both consumers have stored their slopes and have finished with those of the tile before the last.
     lane.meet(kAllConsumers, kConsumers * kGroupThreads);
     if (Tiles::kPanels == 1 && turn % kConsumers != consumer) {
       lane.template wait_for_products<0>();
@@ -372,11 +375,11 @@ __device__ void hopper_backward_block(Lane& lane, const Operands& operands) {
   }
 }
 
-// dq from its sums: two columns of a row a thread, [batch, heads, tiles, 64, columns / 2].
+// Converts the sums to dq: two columns of a row per thread, [batch, heads, tiles, 64, columns / 2].
 template <class Tiles, class Lane, class T>
 __device__ void dq_from_sums(const AttentionGeometry& g, const float* sums, T* dq, std::int64_t pair) {
   constexpr int kPairs = Tiles::kColumns / 2;
-  const std::int64_t rows = std::int64_t{tiles_of(g.queries, Tiles::kStreamed)} * Tiles::kStreamed;  // of a head
+  const std::int64_t rows = std::int64_t{tiles_of(g.queries, Tiles::kStreamed)} * Tiles::kStreamed;  // rows of a head
   const std::int64_t row = pair / kPairs;
   const int query = static_cast<int>(row % rows);
   if (query >= g.queries) return;

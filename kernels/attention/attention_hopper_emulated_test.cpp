@@ -1,6 +1,6 @@
-// The Hopper kernels of attention, as they are, on the model of a Hopper block (emulated_hopper.h): descriptors,
-// swizzles, fragments, the protocol of barriers, masks and tails, by the checks that they must pass on a device; and
-// that the model sees what is done wrong. cuda_attention_gpu_test runs them on a device.
+// Runs the unchanged Hopper kernels of attention on a model of a Hopper block (emulated_hopper.h): descriptors,
+// swizzles, fragments, the barrier protocol, masks and tails, with the checks that they must pass on a device. Also
+// tests that the model detects mistakes. attention_wgmma_gpu_test runs them on a device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// The blocks of a grid, so many at a time.
+// Runs the blocks of a grid, this many at a time.
 template <class Lane, class Body>
 void run_grid(std::int64_t blocks, std::int64_t together, int shared_bytes, std::uint64_t seed, Body body) {
   emulated::Threads threads;
@@ -41,7 +41,7 @@ void run_grid(std::int64_t blocks, std::int64_t together, int shared_bytes, std:
 
 const auto as_it_is = [](const HeadTensor& tensor) { return tensor; };
 
-// What attention_hopper.cu launches.
+// Corresponds to the launches of attention_hopper.cu.
 template <class Lane, class T, int kColumns>
 void run_columns(const AttentionForward& args, std::uint64_t seed) {
   using Tiles = HopperForwardTiles<T, kColumns>;
@@ -50,7 +50,7 @@ void run_columns(const AttentionForward& args, std::uint64_t seed) {
                  [&](Lane& lane, std::int64_t block) { hopper_forward_block<Tiles>(lane, operands, block); });
 }
 
-// Blocks wait for each other: several at a time.
+// Blocks wait for each other, so several run at a time.
 template <class Lane, class T, int kColumns>
 void run_columns(const AttentionBackward& args, std::uint64_t seed) {
   using Tiles = HopperBackwardTiles<T, kColumns>;
@@ -80,7 +80,7 @@ void run_emulated(const Args& args, std::uint64_t seed) {
   run_columns<Lane, T, 128>(args, seed);
 }
 
-// The case of a kernel, run by its emulation; each run takes another order of threads, copies and products.
+// The case of a kernel, run by its emulation; each run has another order of threads, copies and products.
 template <class Lane, class Args>
 KernelCase emulated_case(const AttentionShape& shape, core::DType dtype, std::uint64_t first_seed) {
   const Args args = shaped(Args{.shape = shape}, dtype);
@@ -97,7 +97,7 @@ KernelCase emulated_case(const AttentionShape& shape, core::DType dtype, std::ui
   return one;
 }
 
-// What is wrong with the result, or what the model refused.
+// Returns what is wrong with the result, or what the model refused.
 template <class Lane, class Args>
 std::string errors_of(const AttentionShape& shape, core::DType dtype, bool same_bits = false,
                       std::uint64_t first_seed = 0) {
@@ -136,7 +136,7 @@ TEST(AttentionHopper, BackwardF16) {
   expect_right<AttentionBackward>(core::DType::f16);
 }
 
-// Lanes that do one thing wrong.
+// Lanes with one deliberate mistake each.
 struct ConsumersDoNotWait : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   void wait(std::uint32_t barrier, std::uint32_t parity) {
@@ -187,7 +187,7 @@ struct DoesNotWaitForProducts : EmulatedHopperLane {
   template <int kPending>
   void wait_for_products() {}
 };
-// A buffer is released, and sums are used, while a group of products goes on.
+// A buffer is released, and sums are used, while a group of products is still in flight.
 struct WaitsForOneGroupLess : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   template <int kPending>
@@ -217,7 +217,7 @@ struct BoxesLieBesideThePattern : EmulatedHopperLane {
     EmulatedHopperLane::load_box(to + 512, map, barrier, column, head, row, batch);
   }
 };
-// Products whose second descriptor is xored with kFlip.
+// The second descriptor of each product is xored with kFlip.
 template <std::uint64_t kFlip>
 struct WrongDescriptor : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
@@ -233,7 +233,7 @@ struct WrongDescriptor : EmulatedHopperLane {
 using WrongSwizzle = WrongDescriptor<std::uint64_t{3} << 62>;
 using WrongStride = WrongDescriptor<std::uint64_t{64 ^ 32} << 32>;
 using WrongRow = WrongDescriptor<8>;
-// The depth of values lies along rows, as that of keys.
+// The depth of values lies along rows, like that of keys.
 struct ValuesAreNotTransposed : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   using EmulatedHopperLane::multiply;
@@ -243,7 +243,7 @@ struct ValuesAreNotTransposed : EmulatedHopperLane {
   }
 };
 
-// A buffer is given back as soon as it is full.
+// A buffer is released as soon as it is full.
 struct ConsumersReleaseEarly : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   using Shared = HopperForwardShared<HopperForwardTiles<core::BFloat16, 64>>;
@@ -288,7 +288,7 @@ constexpr AttentionShape long_shape(const AttentionBackward& /*args*/) {
   return {1, 1, 330, 250, 64, false};
 }
 
-// In at least one of four orders.
+// The mistake must be detected in at least one of four orders.
 template <class Lane, class Args>
 void expect_seen(const std::string& what = "") {
   std::string errors;

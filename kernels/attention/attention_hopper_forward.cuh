@@ -1,10 +1,10 @@
-// The forward of one block on compute capability 9.0a: 128 queries of a head meet all keys that they see, 128 at a
-// time.
+// Forward of one block on compute capability 9.0a: 128 queries of a head are multiplied with all keys that they see,
+// 128 at a time.
 //
-// The producer's one thread keeps two tiles of keys and two of values on their way. A consumer has 64 of the queries, a
-// warp 16 of them. Scores of the next keys and the values of these are multiplied at the same time as these keys'
-// scores become weights (arXiv:2407.08608, algorithm 2); and the two consumers issue products in turns, so that one's
-// softmax runs under the other's products (section 3.1).
+// The producer's one thread keeps two tiles of keys and two of values in flight. A consumer has 64 of the queries, a
+// warp 16 of them. The scores of the next keys and the products with the current values are computed while the current
+// scores become weights (arXiv:2407.08608, algorithm 2); and the two consumers issue products alternately, so that the
+// softmax of one overlaps with the products of the other (section 3.1).
 #pragma once
 
 #include "kernels/attention/attention_forward.cuh"
@@ -12,7 +12,7 @@
 
 namespace lockstep::kernels {
 
-// kRows: of a consumer.
+// kRows: number of queries per consumer.
 template <class T, int kColumnsOf>
 struct HopperForwardTiles : TileSizes<kColumnsOf, 1, 128, 2> {
   using Sizes = TileSizes<kColumnsOf, 1, 128, 2>;
@@ -31,7 +31,7 @@ struct HopperForwardOperands {
   float* lse;
 };
 
-// map_of(tensor): a Map.
+// map_of(tensor) returns a Map.
 template <class Tiles, class Map, class MapOf>
 HopperForwardOperands<typename Tiles::Value, Map> hopper_operands(const AttentionForward& args, MapOf map_of) {
   using T = typename Tiles::Value;
@@ -44,7 +44,7 @@ HopperForwardOperands<typename Tiles::Value, Map> hopper_operands(const Attentio
           args.lse.as<float>()};
 }
 
-// Tiles in shared memory, then barriers.
+// Shared memory: tiles, then barriers.
 template <class Tiles>
 struct HopperForwardShared {
   static constexpr int kQueryBytes = kTileBytes<Tiles::kBlockRows, Tiles::kColumns>;
@@ -65,8 +65,9 @@ struct HopperForwardShared {
   __device__ std::uint32_t queries_full() const { return at(kBytes - 8); }
 };
 
-// The consumers' turns to issue products: a named barrier each, at which its owner waits and the other arrives. The
-// second gives the first its first turn; the first takes as many turns as the second, and so needs no last one.
+// Lets the consumers issue products alternately, with one named barrier each, at which its owner waits and the other
+// arrives. The second consumer gives the first its first turn; both take equally many turns, so the first does not pass
+// its last one on.
 template <class Lane>
 struct Turns {
   static constexpr int kFirstBarrier = 1;
@@ -144,7 +145,7 @@ __device__ void compute_forward(Lane& lane, const HopperForwardShared<Tiles>& sh
   std::uint32_t weights[Tiles::kFactors][4];
   float fade[1][2];
 
-  Ring<Tiles::kStages> next;  // of scores; values are one tile behind
+  Ring<Tiles::kStages> next;  // ring of keys; values are one tile behind
   Ring<Tiles::kStages> at;
   turns.begin(lane);
   lane.wait(shared.queries_full(), 0);

@@ -1,5 +1,5 @@
 // Operations of one thread of an attention kernel on CUDA devices of compute capability 8.0 or later: the names that
-// kernels' templates use, each an instruction of the PTX ISA or an intrinsic.
+// the kernels' templates use, each an instruction of the PTX ISA or an intrinsic.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 namespace lockstep::kernels {
 
 struct CudaLane {
-  // Four 8 x 8 matrices of 16-bit elements: word w of a lane has two neighbours of matrix w.
+  // Four 8 x 8 matrices of 16-bit elements: word w of a lane has two adjacent elements of matrix w.
   struct Fragment {
     std::uint32_t words[4];
   };
@@ -31,20 +31,20 @@ struct CudaLane {
   __device__ __forceinline__ float from_partner(float value, int mask) const {
     return __shfl_xor_sync(0xffffffffU, value, mask);
   }
-  // 2^x by one instruction: 2 units in the last place, 0 where the result is below 2^-126 (exp2f takes four, for
-  // those).
+  // 2^x by one instruction: within 2 units in the last place, 0 if the result is below 2^-126 (exp2f takes four
+  // instructions to handle those).
   __device__ __forceinline__ static float exp2(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(power) : "f"(x));
     return power;
   }
 
-  // Copies kBytes from memory into shared memory, or zeros if they are not `there`, when `from` may lie anywhere; done
-  // after wait_for_copies() of the same thread.
+  // Copies kBytes from memory into shared memory, or stores zeros if they are not `there`, in which case `from` may be
+  // any address; complete after wait_for_copies() of the same thread.
   template <int kBytes>
   __device__ __forceinline__ void copy(void* to, const void* from, bool there) const {
     const int read_bytes = there ? kBytes : 0;
-    if constexpr (kBytes == 16) {  // past the first-level cache
+    if constexpr (kBytes == 16) {  // bypasses the L1 cache
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)), "l"(from),
                    "r"(read_bytes)
                    : "memory");
@@ -75,7 +75,7 @@ struct CudaLane {
     return f;
   }
 
-  // sums[16, 8] += a[16, 16] b[16, 8] of the warp.
+  // Computes sums[16, 8] += a[16, 16] b[16, 8] for the warp.
   template <class T>
   __device__ __forceinline__ void multiply_add(float (&sums)[4], const Fragment& a, std::uint32_t b0,
                                                std::uint32_t b1) const {
@@ -95,7 +95,7 @@ struct CudaLane {
     }
   }
 
-  // Two neighbours in one word, the first in the lower half, rounded to nearest even.
+  // Packs two elements into one word, the first in the lower half, rounded to nearest, ties to even.
   template <class T>
   __device__ __forceinline__ static std::uint32_t pack(float first, float second) {
     std::uint32_t word;

@@ -1,8 +1,8 @@
-// Attention on CUDA: bf16 and f16 by mma.sync with heads of up to 128 columns, all else by multiply-adds in f32, up to
-// 256. A NaN or an infinity in a key or value that a query does not see can reach the query where both are in one tile:
-// 0 times it is NaN. Those by wgmma are attention_hopper.cu's.
+// Attention on CUDA: bf16 and f16 by mma.sync with up to 128 columns per head, everything else by multiply-adds in f32
+// with up to 256. A NaN or infinity in a key or value that a query does not see can reach the query if both are in one
+// tile: 0 times it is NaN. attention_hopper.cu has the kernels by wgmma.
 //
-// The kernels of a type are compiled in a source of their own (attention_bf16.cu and its like).
+// The kernels of each type are compiled in their own source (attention_bf16.cu etc.).
 #pragma once
 
 #include "kernels/attention/attention_backward.cuh"

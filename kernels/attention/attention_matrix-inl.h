@@ -1,4 +1,4 @@
-// Products of small f32 matrices in the caches, for sources that use Highway: included once a target. A block of the
+// Products of small f32 matrices in the caches, for sources that use Highway: included once per target. A block of the
 // result stays in registers for the whole depth: six rows by four vectors with 32 registers, by two with 16.
 #if defined(LOCKSTEP_KERNELS_ATTENTION_ATTENTION_MATRIX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_MATRIX_INL_H_
@@ -27,7 +27,7 @@ struct Left {
   std::size_t row;
   std::size_t step;
 };
-// The right factor, and the result: rows one after another.
+// The right factor and the result: consecutive rows.
 struct Right {
   const float* data;
   std::size_t row;
@@ -37,8 +37,8 @@ struct Result {
   std::size_t row;
 };
 
-// The part of a block of rows that must be computed: columns from `first_column`, a multiple of the vector, and the
-// products of [depth_begin, depth_end).
+// The part of a block of rows that must be computed: columns from `first_column` on, a multiple of the vector, and
+// depths in [depth_begin, depth_end).
 struct Part {
   std::size_t first_column;
   std::size_t depth_begin;
@@ -74,7 +74,7 @@ HWY_INLINE void multiply_block(const Left& left, const Right& right, const Resul
   }
 }
 
-// Columns [first_column, columns) of some rows, in blocks of as many vectors as there are registers for.
+// Computes columns [first_column, columns) of some rows, in blocks of as many vectors as fit in registers.
 template <bool kAdd, int kRows, int kVectors = kBlockVectors>
 void multiply_rows(const Left& left, const Right& right, const Result& result, std::size_t columns, const Part& part) {
   const std::size_t width = static_cast<std::size_t>(kVectors) * lanes_f32();
@@ -100,8 +100,8 @@ void multiply_last_rows(std::size_t rows, const Left& left, const Right& right, 
   }
 }
 
-// result (+)= left * right. `columns` is a multiple of the vector; part_of(begin, end) says what is needed of the rows
-// [begin, end).
+// Computes result (+)= left * right. `columns` is a multiple of the vector; part_of(begin, end) returns the part that
+// is needed of the rows [begin, end).
 template <bool kAdd, class PartOf>
 HWY_INLINE void multiply(const Left& left, const Right& right, const Result& result, std::size_t rows,
                          std::size_t columns, const PartOf& part_of) {

@@ -1,8 +1,8 @@
-// How attention is cut up for the CPU: the pieces that threads take, and the memory that each needs. For the sources of
-// this folder.
+// How attention is divided for the CPU: the pieces that threads take, and the memory that each needs. For the sources
+// of this folder.
 //
-// Scores are held transposed, a row a key and a column a query, in tiles of kTile by kTile: sums and maxima over the
-// keys of a query then go down columns, a vector of queries at a time.
+// Scores are stored transposed, one key per row and one query per column, in tiles of kTile by kTile: sums and maxima
+// over the keys of a query then run down columns, a vector of queries at a time.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr std::int64_t padded_columns(std::int64_t head_columns) {
   return (head_columns + kMostLanes - 1) / kMostLanes * kMostLanes;
 }
 
-// Cuts a piece's scratch memory, or, from null, finds how much there must be.
+// Divides a piece's scratch memory; starting from null, it computes how much is needed.
 class ScratchCutter {
  public:
   explicit ScratchCutter(float* memory) : memory_(memory) {}
@@ -41,14 +41,14 @@ class ScratchCutter {
   std::int64_t used_ = 0;
 };
 
-// One head of keys and values of one sequence, and of its queries' tiles the first-th, and every step-th from there.
+// One head of keys and values of one sequence, and every step-th tile of its queries, beginning with the first-th.
 struct AttentionPiece {
   std::int64_t batch;
   std::int64_t key_head;
   std::int64_t first_tile = 0;
   std::int64_t tile_step = 1;
 };
-// One head of its queries.
+// One head of queries that reads these keys.
 struct QueryHead {
   std::int64_t batch;
   std::int64_t head;
@@ -59,17 +59,18 @@ void for_each_query_head(const AttentionShape& shape, const AttentionPiece& piec
   const std::int64_t group = shape.group();
   for (std::int64_t h = 0; h < group; ++h) visit(QueryHead{piece.batch, piece.key_head * group + h}, h);
 }
-// Keys whose gradients a piece gathers at a time: a tile's, or, where several heads of queries add to them, all.
+// Number of keys whose gradients a piece accumulates at a time: a tile's or, if several heads of queries add to them,
+// all.
 inline std::int64_t gathered_keys(const AttentionShape& shape) {
   return shape.group() == 1 ? kTile : tiles_of(shape.keys) * kTile;
 }
 
-// A tile of keys against a tile of queries. Key j of the tile is seen by the tile's queries from j - shift on.
+// A tile of keys and a tile of queries. Key j of the tile is seen by the tile's queries from j - shift on.
 struct TilePair {
   std::int64_t num_keys;
   std::int64_t num_queries;
   std::int64_t shift;
-  bool cut() const { return shift < num_keys - 1; }  // whether some query does not see some key
+  bool cut() const { return shift < num_keys - 1; }  // true if some query does not see some key
 };
 
 inline TilePair tile_pair(const AttentionShape& shape, std::int64_t key_tile, std::int64_t query_tile) {
@@ -79,7 +80,7 @@ inline TilePair tile_pair(const AttentionShape& shape, std::int64_t key_tile, st
   const std::int64_t shift = shape.causal ? first_query + shape.keys - shape.queries - first_key : num_keys;
   return {num_keys, std::min(kTile, shape.queries - first_query), shift};
 }
-// Whether any query of the tile sees any of its keys.
+// Returns whether any query of the tile sees any of its keys.
 inline bool is_seen(const TilePair& pair) {
   return pair.shift > -pair.num_queries;
 }
@@ -91,11 +92,11 @@ struct ForwardMemory {
   float* v;         // [keys, padded columns]
   float* q;         // [kTile, padded columns]
   float* qt;        // [head_columns, kTile], scaled
-  float* weights;   // [kTile keys, kTile queries], scores first
+  float* weights;   // [kTile keys, kTile queries], first scores
   float* o;         // [kTile, padded columns]
   float* max;       // [kTile]
   float* sum;       // [kTile]
-  float* decrease;  // [kTile], e^(old maximum - new)
+  float* decrease;  // [kTile], e^(old maximum - new maximum)
 };
 
 struct BackwardMemory {
@@ -109,8 +110,8 @@ struct BackwardMemory {
   float* d_ot;      // [query tiles, head_columns, kTile]
   float* lse;       // [query tiles, kTile]
   float* delta;     // [query tiles, kTile], o . d_o
-  float* weights;   // [kTile keys, kTile queries], scores first
-  float* d_scores;  // [kTile keys, kTile queries], gradients of weights first
+  float* weights;   // [kTile keys, kTile queries], first scores
+  float* d_scores;  // [kTile keys, kTile queries], first gradients of weights
   float* dq;        // as q
   float* dk;        // [gathered keys, padded columns]
   float* dv;        // [gathered keys, padded columns]

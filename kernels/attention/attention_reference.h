@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cmath>
@@ -12,27 +12,27 @@
 
 namespace lockstep::kernels {
 
-// One head of one sequence: where its vectors are, and which keys a query sees.
+// One head of one sequence: the positions of its vectors, and the keys that a query sees.
 struct AttentionHead {
   AttentionShape shape;
   std::int64_t batch;
   std::int64_t head;
 
   std::size_t columns() const { return static_cast<std::size_t>(shape.head_columns); }
-  // A query's vector in q or its gradient.
+  // Returns a query's vector in q or its gradient.
   template <class S>
   std::span<S> of_query(std::span<S> all, std::int64_t query) const {
     const std::int64_t first = (batch * shape.queries + query) * shape.stride() + head * shape.head_columns;
     return all.subspan(static_cast<std::size_t>(first), columns());
   }
-  // A key's vector in k, v or their gradients: of the head that the queries' head shares.
+  // Returns a key's vector in k, v or their gradients, of the head that the queries' head reads.
   template <class S>
   std::span<S> of_key(std::span<S> all, std::int64_t key) const {
     const std::int64_t key_head = head / shape.group();
     const std::int64_t first = (batch * shape.keys + key) * shape.key_stride() + key_head * shape.head_columns;
     return all.subspan(static_cast<std::size_t>(first), columns());
   }
-  // In o or d_o.
+  // Returns a query's vector in o or d_o.
   template <class S>
   std::span<S> packed(std::span<S> all, std::int64_t query) const {
     const std::int64_t first = (batch * shape.queries + query) * shape.row() + head * shape.head_columns;
@@ -117,7 +117,7 @@ void backward_query_reference(const AttentionHead& head, std::int64_t query, Ref
   }
 }
 
-// The elements of a strided gradient between rows stay as tests fill outputs: NaN.
+// The elements between the rows of a strided gradient keep the value with which tests fill outputs: NaN.
 template <class S>
 void fill_between_rows(const Rows& rows, std::span<S> gradient) {
   const auto stride = static_cast<std::size_t>(rows.stride);

@@ -27,7 +27,7 @@ TEST(Attention, CasesHoldOnEveryTarget) {
   });
 }
 
-// A fused QKV activation, and gradients like it: a token's row holds q, then k, then v.
+// A fused QKV activation, and its gradients: a token's row holds q, then k, then v.
 struct Fused {
   AttentionShape shape;
   std::vector<float> qkv;
@@ -61,7 +61,7 @@ struct Fused {
   }
 };
 
-// `gap` elements follow v in each row.
+// Makes one with `gap` elements after v in each row.
 Fused fused(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t columns, std::int64_t gap = 0) {
   AttentionShape shape{batch, heads, length, length, columns};
   shape.qkv_stride = 3 * shape.row() + gap;
@@ -79,7 +79,7 @@ Fused fused(std::int64_t batch, std::int64_t heads, std::int64_t length, std::in
   return made;
 }
 
-// One of q, k, v or their gradients, packed.
+// Returns q, k, v or one of their gradients, packed.
 std::vector<float> packed(const Fused& from, const std::vector<float>& memory, std::int64_t which) {
   std::vector<float> rows;
   for (std::int64_t n = 0; n < from.shape.batch * from.shape.queries; ++n) {
@@ -130,7 +130,7 @@ TEST(Attention, NothingBetweenRowsIsWritten) {
   }
 }
 
-// Blocks of keys, each with its log-sum-exp, merge to the whole: what ring attention does.
+// Blocks of keys, each with its log-sum-exp, are merged into the whole, as in ring attention.
 TEST(Attention, LogSumExpMergesBlocksOfKeys) {
   ThreadPool pool(1);
   const AttentionShape whole{1, 1, 5, 100, 8, false};

@@ -1,5 +1,5 @@
-// Packing of bf16 for a unit of tiles, and the parts of products that a causal cut leaves; for sources that use
-// Highway: included once a target.
+// Packing of bf16 for a unit of tiles, and the parts of products that a causal mask leaves; for sources that use
+// Highway: included once per target.
 #if defined(LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILED_INL_H_
 #undef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILED_INL_H_
@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using core::BFloat16;
 
-// `num_rows` rows from `first` on, and zeros to whole blocks of columns and `all_rows`.
+// Packs `num_rows` rows from `first` on, and pads with zeros to whole blocks of columns and to `all_rows`.
 inline void pack_bf16_rows(const HeadRows<const BFloat16>& from, std::int64_t first, std::int64_t num_rows,
                            std::int64_t all_rows, std::int64_t head_columns, BFloat16* to) {
   const auto row = static_cast<std::size_t>(whole_blocks(head_columns));
@@ -36,7 +36,7 @@ inline void pack_bf16_rows(const HeadRows<const BFloat16>& from, std::int64_t fi
   std::fill_n(to, static_cast<std::size_t>(all_rows - num_rows) * row, BFloat16{});
 }
 
-// Rows [rows][columns] to pairs [rows / 2][columns][2].
+// Turns rows [rows][columns] into pairs [rows / 2][columns][2].
 HWY_INLINE void pair_rows(const BFloat16* from, std::int64_t rows, std::int64_t columns, BFloat16* to) {
   const hn::ScalableTag<std::uint16_t> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -50,11 +50,11 @@ HWY_INLINE void pair_rows(const BFloat16* from, std::int64_t rows, std::int64_t 
   }
 }
 
-// [rows][columns] to [columns][rows] of 32 bits each; rows and columns are multiples of 16, the result's rows `to_row`
-// apart.
+// Transposes [rows][columns] of 32 bits each to [columns][rows]; rows and columns are multiples of 16, and the result's
+// rows are `to_row` apart.
 template <class T>
 HWY_INLINE void transpose_words(const T* from, std::int64_t rows, std::int64_t columns, T* to, std::int64_t to_row) {
-  constexpr std::size_t kWord = sizeof(std::uint32_t) / sizeof(T);  // elements in it
+  constexpr std::size_t kWord = sizeof(std::uint32_t) / sizeof(T);  // elements per word
   const U32 d;
   const std::size_t lanes = hn::Lanes(d);
   const auto row = static_cast<std::size_t>(columns);
@@ -72,17 +72,17 @@ HWY_INLINE void transpose_words(const T* from, std::int64_t rows, std::int64_t c
   }
 }
 
-// A tile of rows as pairs of columns: [columns / 2][kTile][2].
+// Turns a tile of rows into pairs of columns: [columns / 2][kTile][2].
 HWY_INLINE void pair_columns(const BFloat16* rows, std::int64_t columns, BFloat16* to) {
   transpose_words(rows, kTile, columns / 2, to, kTile);
 }
-// A tile of rows transposed: [columns][kTile].
+// Transposes a tile of rows: [columns][kTile].
 HWY_INLINE void transpose_bf16(const BFloat16* rows, std::int64_t columns, BFloat16* pairs, BFloat16* to) {
   pair_rows(rows, kTile, columns, pairs);
   transpose_words(pairs, kTile / 2, columns, to, kTile / 2);
 }
 
-// The columns [begin, ...) of a right factor or a result, and the depths [begin, ...).
+// The part of a product with the columns [begin, ...) of the right factor and the result, and with depths [begin, ...).
 inline TileProduct from_column(TileProduct product, std::int64_t begin) {
   product.b += 2 * begin;
   product.c += begin;
@@ -102,7 +102,8 @@ inline TileProduct of_depths(TileProduct product, std::int64_t begin, std::int64
   return product;
 }
 
-// Products of a tile pair, block by block, without what no query sees. Rows are keys and columns queries:
+// Products of a tile pair, block by block, without the parts that no query sees. Here rows are keys and columns
+// queries:
 inline void multiply_scores(TileMultiplier& tiles, const TilePair& pair, const TileProduct& whole) {
   if (!pair.cut()) return tiles.multiply(whole);
   for (std::int64_t row = 0; row < whole.rows; row += kTileBlock) {
@@ -113,7 +114,7 @@ inline void multiply_scores(TileMultiplier& tiles, const TilePair& pair, const T
     tiles.multiply(part);
   }
 }
-// columns are queries, and depths keys:
+// here columns are queries, and depths keys:
 inline void multiply_queries(TileMultiplier& tiles, const TilePair& pair, const TileProduct& whole) {
   if (!pair.cut()) return tiles.multiply(whole);
   for (std::int64_t column = 0; column < whole.columns; column += kTileBlock) {
@@ -123,7 +124,7 @@ inline void multiply_queries(TileMultiplier& tiles, const TilePair& pair, const 
     tiles.multiply(part);
   }
 }
-// rows are keys, and depths queries.
+// and here rows are keys, and depths queries.
 inline void multiply_keys(TileMultiplier& tiles, const TilePair& pair, const TileProduct& whole) {
   if (!pair.cut()) return tiles.multiply(whole);
   for (std::int64_t row = 0; row < whole.rows; row += kTileBlock) {
@@ -135,7 +136,8 @@ inline void multiply_keys(TileMultiplier& tiles, const TilePair& pair, const Til
   }
 }
 
-// Two vectors of f32 from rows 2 n and 2 n + 1, as pairs; and one in order. Rounded as vector_results-inl.h has it.
+// Stores two vectors of f32 from rows 2 n and 2 n + 1 as pairs, and one vector in order. Rounds as
+// vector_results-inl.h.
 HWY_INLINE void store_pair_of_rows(VF32 even, VF32 odd, BFloat16* to) {
   store_result(WholePair<BFloat16>(), Pair{even, odd}, to);
 }

@@ -1,11 +1,11 @@
-// Attention of bf16 on a unit of tiles (tile_product.h): its memory and its pieces. For the sources of this folder.
+// Attention in bf16 on a unit of tiles (tile_product.h): its memory and its pieces. For the sources of this folder.
 //
-// All results of products have queries for columns, or the head's columns: scores are [keys][queries], o and dq are
-// held as [head columns][queries]. What comes out of the softmax then is a factor of the next product as it stands:
-// rows of weights and of their gradients are a left factor, two rows beside each other a right one, and sums and
-// maxima of a query go down columns.
+// The columns of all products are queries or the head's columns: scores are [keys][queries], o and dq are stored as
+// [head columns][queries]. The softmax's output can then be used directly as a factor of the next product: rows of
+// weights and of their gradients are a left factor, two adjacent rows a right one, and sums and maxima of a query run
+// down columns.
 //
-// Arrays of bf16 are packed in whole blocks of kTileBlock, with zeros behind. "Pairs" are a right factor's order:
+// Arrays of bf16 are packed in whole blocks of kTileBlock, padded with zeros. "Pairs" are a right factor's layout:
 // [depth / 2][columns][2].
 #pragma once
 
@@ -19,44 +19,44 @@
 
 namespace lockstep::kernels {
 
-// The unit that a pool's threads have (ThreadPool::kept).
+// The unit of a pool's threads (ThreadPool::kept).
 struct TileUnit {
   explicit TileUnit(int num_threads);
-  MakeTileMultiplier make = nullptr;  // null: none
+  MakeTileMultiplier make = nullptr;  // null if there is none
 };
 
 constexpr std::int64_t whole_blocks(std::int64_t count) {
   return (count + kTileBlock - 1) / kTileBlock * kTileBlock;
 }
 
-// Whether the unit computes it.
+// Returns whether the unit computes it.
 template <class Args>
 bool is_tiled(const Args& args, ThreadPool& pool) {
   return args.q.dtype == core::DType::bf16 && args.shape.factor() > 0 && pool.kept<TileUnit>().make != nullptr;
 }
 
-// "columns" are the head's, in whole blocks; "keys" and "queries" a head's, in whole tiles.
+// "columns" are the head's, in whole blocks; "keys" and "queries" are a head's, in whole tiles.
 struct TiledForwardMemory {
   explicit TiledForwardMemory(const AttentionShape& shape, float* memory = nullptr);
   std::size_t elems;         // floats
   core::BFloat16* k;         // [keys][columns]
   core::BFloat16* vt;        // [key tiles][columns][kTile]
-  core::BFloat16* rows;      // [kTile][columns], on the way to the others
+  core::BFloat16* rows;      // [kTile][columns], before they become other layouts
   core::BFloat16* pairs;     // [kTile / 2][columns][2], likewise
   core::BFloat16* qt_pairs;  // [columns / 2][kTile queries][2]
   core::BFloat16* weights;   // [kTile keys / 2][kTile queries][2]
   float* scores;             // [kTile keys][kTile queries]
   float* ot;                 // [columns][kTile queries]
   float* o;                  // [kTile][columns]
-  float* max;                // [kTile], of scores as they come from the product
+  float* max;                // [kTile], maximum of scores before scaling
   float* sum;                // [kTile]
 };
 
 struct TiledBackwardMemory {
   explicit TiledBackwardMemory(const AttentionShape& shape, float* memory = nullptr);
   std::size_t elems;            // floats
-  core::BFloat16* rows;         // [kTile][columns], of queries on the way to the others
-  core::BFloat16* pairs;        // [kTile / 2][columns][2], of keys on the way to kt
+  core::BFloat16* rows;         // [kTile][columns], of queries, before they become other layouts
+  core::BFloat16* pairs;        // [kTile / 2][columns][2], of keys, before they become kt
   core::BFloat16* q_pairs;      // [query tiles][kTile / 2][columns][2]
   core::BFloat16* qt_pairs;     // [query tiles][columns / 2][kTile][2]
   core::BFloat16* d_o_pairs;    // as q_pairs
@@ -66,7 +66,7 @@ struct TiledBackwardMemory {
   core::BFloat16* v;            // [kTile][columns]
   core::BFloat16* weights;      // [kTile keys][kTile queries]
   core::BFloat16* d_scores;     // [kTile keys][kTile queries]
-  core::BFloat16* score_pairs;  // [kTile keys / 2][kTile queries][2], d_scores again
+  core::BFloat16* score_pairs;  // [kTile keys / 2][kTile queries][2], copy of d_scores
   float* lse;                   // [queries], times log2 e
   float* delta;                 // [queries], o . d_o
   float* scores;                // [kTile keys][kTile queries]

@@ -14,10 +14,10 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The degree of the exponential's polynomial: its error is a twentieth of bf16's.
+// Degree of the exponential's polynomial: its error is a twentieth of bf16's.
 constexpr int kWeightDegree = 3;
 
-// A head of queries, as all key tiles read it.
+// Packs a head of queries in the layouts that all key tiles read.
 void pack_queries(const AttentionBackward& args, const QueryHead& of, const TiledBackwardMemory& memory) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);
@@ -50,7 +50,7 @@ struct Weighed {
   VF32 d_score;
 };
 
-// Scores to weights, and gradients of weights to gradients of scores; 0 where a query does not see a key.
+// Turns scores into weights, and gradients of weights into gradients of scores; 0 if a query does not see a key.
 void weigh_tile(const AttentionShape& shape, const TiledBackwardMemory& memory, const TilePair& pair,
                 std::size_t first_query) {
   const F32 d;
@@ -84,7 +84,7 @@ void weigh_tile(const AttentionShape& shape, const TiledBackwardMemory& memory, 
   }
 }
 
-// Adds what a tile pair gives to dk and dv of the key tile and to dq.
+// Adds a tile pair's contribution to dk and dv of the key tile and to dq.
 void add_pair(const AttentionShape& shape, const TiledBackwardMemory& m, const TilePair& pair, std::int64_t gathered,
               std::int64_t query_tile, TileMultiplier& tiles) {
   const std::int64_t columns = whole_blocks(shape.head_columns);
@@ -106,7 +106,7 @@ void add_pair(const AttentionShape& shape, const TiledBackwardMemory& m, const T
                    {m.kt, kTile, m.score_pairs, 2 * kTile, m.dqt + at, kTile, columns, queries, keys, true});
 }
 
-// The gradients of a key tile, to which heads of queries add one after the other.
+// Computes the gradients of a key tile, to which heads of queries add one after the other.
 void key_tile(const AttentionBackward& args, const AttentionPiece& piece, const TiledBackwardMemory& memory,
               std::int64_t tile, std::int64_t query_head, TileMultiplier& tiles) {
   const AttentionShape& shape = args.shape;

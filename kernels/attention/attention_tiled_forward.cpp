@@ -14,10 +14,10 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The degree of the exponential's polynomial: the log-sum-exp is f32 and has its error.
+// Degree of the exponential's polynomial: the log-sum-exp is f32 and inherits its error.
 constexpr int kWeightDegree = 4;
 
-// Columns of ot whose maximum rose.
+// Scales the columns of ot whose maximum rose.
 void decrease_columns(const TiledForwardMemory& memory, std::int64_t columns, std::size_t column, VF32 by) {
   const F32 d;
   if (hn::AllTrue(d, hn::Eq(by, hn::Set(d, 1.0F)))) return;
@@ -25,7 +25,8 @@ void decrease_columns(const TiledForwardMemory& memory, std::int64_t columns, st
   for (std::int64_t c = 0; c < columns; ++c, at += kTileRow) store(hn::Mul(by, load(at)), at);
 }
 
-// Scores to weights relative to the new maximum, a vector of queries at a time; `first`: of the query tile's pairs.
+// Turns scores into weights relative to the new maximum, a vector of queries at a time; `first` marks the query tile's
+// first pair.
 void weigh_tile(const AttentionShape& shape, const TiledForwardMemory& memory, const TilePair& pair, bool first) {
   const VF32 factor = hn::Set(F32(), shape.factor() * kLog2E);
   const auto end = static_cast<std::size_t>(whole_blocks(pair.num_keys));
@@ -52,7 +53,7 @@ void weigh_tile(const AttentionShape& shape, const TiledForwardMemory& memory, c
   }
 }
 
-// A query tile against all keys that it sees.
+// Computes a query tile with all keys that it sees.
 void query_tile(const AttentionForward& args, const QueryHead& of, const TiledForwardMemory& memory, std::int64_t tile,
                 TileMultiplier& tiles) {
   const AttentionShape& shape = args.shape;

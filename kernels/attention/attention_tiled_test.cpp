@@ -1,4 +1,4 @@
-// Attention on tiles, with a program in the place of AMX.
+// Attention on tiles, with a program in place of AMX.
 #include "kernels/attention/attention_tiled.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class TiledPool {
   Context context_;
 };
 
-// As cpu_errors, in pools of 1, 2 and 3 threads.
+// Like cpu_errors, in pools of 1, 2 and 3 threads.
 std::string tiled_errors(const KernelCase& one) {
   const auto device = core::make_cpu_device();
   std::array<TiledPool, 3> pools{TiledPool(1), TiledPool(2), TiledPool(3)};
@@ -58,7 +58,7 @@ TEST(AttentionTiled, CasesHoldOnEveryTarget) {
   });
 }
 
-// The lengths and columns that models have, and their neighbours.
+// Lengths and columns that models use, and neighbouring values.
 TEST(AttentionTiled, ModelShapesHold) {
   for (const AttentionShape& shape : {AttentionShape{1, 1, 257, 257, 64}, AttentionShape{1, 1, 193, 193, 128},
                                       AttentionShape{1, 1, 255, 255, 128, false}, AttentionShape{1, 1, 95, 161, 64},
@@ -68,7 +68,7 @@ TEST(AttentionTiled, ModelShapesHold) {
   }
 }
 
-// That the tests above do run on tiles: other types do not.
+// The tests above do run on tiles, and other types do not.
 TEST(AttentionTiled, OnlyBf16IsTiled) {
   ThreadPool pool(1);
   pool.kept<TileUnit>().make = emulated;

@@ -1,5 +1,5 @@
-// Tiles of attention: packing, the parts of products that a causal cut leaves, masks; for sources that use Highway:
-// included once a target.
+// Tiles of attention: packing, the parts of products that a causal mask leaves, masks; for sources that use Highway:
+// included once per target.
 #if defined(LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_
 #undef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_
@@ -36,7 +36,8 @@ struct HeadRows {
   std::int64_t stride;
   T* row(std::int64_t r) const { return data + r * stride; }
 };
-// The vectors of a head in an array of queries or their gradient; in o or its gradient; in keys, values or theirs.
+// The vectors of a head in an array of queries or its gradient; in o or its gradient; in keys, values or their
+// gradients.
 template <class T>
 HWY_INLINE HeadRows<T> query_rows(T* data, const AttentionShape& shape, const QueryHead& of) {
   return {data + of.batch * shape.queries * shape.stride() + of.head * shape.head_columns, shape.stride()};
@@ -57,7 +58,7 @@ inline const float* lse_of(const float* lse, const AttentionShape& shape, const 
   return lse + (of.batch * shape.heads + of.head) * shape.queries;
 }
 
-// Rows in f32, padded with zeros to whole vectors.
+// Copies rows to f32, padded with zeros to whole vectors.
 template <class T>
 void pack_rows(const HeadRows<const T>& from, std::int64_t rows, std::size_t columns, float* to, std::size_t to_row) {
   const std::size_t lanes = lanes_f32();
@@ -69,7 +70,7 @@ void pack_rows(const HeadRows<const T>& from, std::int64_t rows, std::size_t col
   }
 }
 
-// factor times rows, rounded to T.
+// Stores factor times rows, rounded to T.
 template <class T>
 void unpack_rows(const float* from, std::size_t from_row, std::int64_t rows, std::size_t columns, float factor,
                  const HeadRows<T>& to) {
@@ -83,7 +84,7 @@ void unpack_rows(const float* from, std::size_t from_row, std::int64_t rows, std
   }
 }
 
-// factor times four packed rows, as four columns of a tile.
+// Stores factor times four packed rows as four columns of a tile.
 HWY_INLINE void transpose_four(const float* rows, std::size_t row, std::size_t columns, float factor, float* to) {
   const F32 d;
   const VF32 by = hn::Set(d, factor);
@@ -97,7 +98,8 @@ HWY_INLINE void transpose_four(const float* rows, std::size_t row, std::size_t c
   }
 }
 
-// A tile of packed rows transposed, [columns, kTile]. Rows past the last, to whole fours and vectors, become zeros.
+// Transposes a tile of packed rows to [columns, kTile]. Rows past the last, up to whole fours and vectors, become
+// zeros.
 inline void transpose_tile(float* rows, std::size_t row, std::int64_t num_rows, std::size_t columns, float factor,
                            float* to) {
   const std::size_t have = static_cast<std::size_t>(num_rows);
@@ -106,8 +108,8 @@ inline void transpose_tile(float* rows, std::size_t row, std::int64_t num_rows, 
   for (std::size_t r = 0; r < all; r += 4) transpose_four(rows + r * row, row, columns, factor, to + r);
 }
 
-// Parts of products for rows of a tile pair, begin to end, where the result's rows are
-// keys and its columns queries: queries from the first that sees any of these keys,
+// Which part of a product is needed for the rows [begin, end) of a tile pair's result. Rows are keys and columns are
+// queries: the queries from the first that sees any of these keys on.
 struct ScorePart {
   const TilePair& pair;
   std::size_t depth;
@@ -116,7 +118,7 @@ struct ScorePart {
     return {static_cast<std::size_t>(first) / lanes_f32() * lanes_f32(), 0, depth};
   }
 };
-// queries, and the depth keys: keys to the last that any of these queries sees,
+// Rows are queries and the depth is keys: the keys up to the last that any of these queries sees.
 struct QueryPart {
   const TilePair& pair;
   Part operator()(std::size_t /*begin*/, std::size_t end) const {
@@ -124,7 +126,7 @@ struct QueryPart {
     return {0, 0, static_cast<std::size_t>(seen)};
   }
 };
-// keys, and the depth queries: queries from the first that sees any of these keys.
+// Rows are keys and the depth is queries: the queries from the first that sees any of these keys on.
 struct KeyPart {
   const TilePair& pair;
   Part operator()(std::size_t begin, std::size_t /*end*/) const {
@@ -134,7 +136,7 @@ struct KeyPart {
   }
 };
 
-// For a vector of queries from the column `column`: all of them see the keys [0, all), some the keys [all, some).
+// For a vector of queries from `column` on: all of them see the keys [0, all), some of them the keys [all, some).
 struct SeenKeys {
   std::size_t all;
   std::size_t some;
@@ -148,17 +150,17 @@ HWY_INLINE SeenKeys seen_keys(const TilePair& pair, std::size_t column) {
   return {keys_to(first), keys_to(last)};
 }
 
-// Which queries of the vector see a key.
+// Returns which queries of the vector see a key.
 HWY_INLINE auto sees(const TilePair& pair, std::size_t column, std::size_t key) {
   const F32 d;
   const VF32 queries = hn::Iota(d, static_cast<float>(column));
   return hn::Ge(queries, hn::Set(d, static_cast<float>(static_cast<std::int64_t>(key) - pair.shift)));
 }
 
-// Below every score but -infinity: the first maximum, from which -infinity can be subtracted without a NaN.
+// Below every score but -infinity: the initial maximum, from which -infinity can be subtracted without a NaN.
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-// The largest score of each of a vector of queries; scores that a query does not see become -infinity.
+// Returns the largest score of each query in a vector; scores that a query does not see become -infinity.
 HWY_INLINE VF32 max_of_column(float* scores, const TilePair& pair, std::size_t column, const SeenKeys& seen, VF32 max) {
   float* at = scores + column;
   for (std::size_t j = 0; j < seen.all; ++j, at += kTileRow) max = hn::Max(max, load(at));
@@ -170,7 +172,7 @@ HWY_INLINE VF32 max_of_column(float* scores, const TilePair& pair, std::size_t c
   return max;
 }
 
-// A query tile before its softmax is finished: rows of o, and its maxima, in units of `max_unit`, and sums.
+// A query tile before its softmax is finished: rows of o, its maxima in units of `max_unit`, and its sums.
 struct Unfinished {
   const float* o;
   const float* max;
@@ -178,7 +180,7 @@ struct Unfinished {
   float max_unit;
 };
 
-// o and log-sum-exp of a query tile.
+// Writes o and log-sum-exp of a query tile.
 template <class T>
 void finish_rows(const AttentionForward& args, const QueryHead& of, const Unfinished& tile, std::int64_t first_query,
                  std::int64_t num_queries, std::size_t row) {
@@ -192,7 +194,7 @@ void finish_rows(const AttentionForward& args, const QueryHead& of, const Unfini
   }
 }
 
-// delta[i] = o[i] . d_o[i]: what every weight's gradient is measured from (Dao 2022, section B.4).
+// delta[i] = o[i] . d_o[i], which is subtracted from every weight's gradient (Dao 2022, section B.4).
 template <class T>
 float delta_of(const T* o, const T* d_o, std::size_t columns) {
   const F32 d;

@@ -1,7 +1,7 @@
-// Products of tiles in shared memory, by one warp: on tensor cores, or by multiply-adds in f32. Both hold sums alike
-// (see sum_row), so that the kernels are written once.
+// Products of tiles in shared memory, by one warp: on tensor cores, or by multiply-adds in f32. Both have the same
+// layout of sums (see sum_row), so that the kernels are written once.
 //   score       sums[16 m, n] += a[16 m, columns] b[n, columns]^T
-//   accumulate  result[16 m, slice] += factors[16 m, n] b[n, slice], where the factors are held as sums are
+//   accumulate  result[16 m, slice] += factors[16 m, n] b[n, slice], where the factors have the layout of sums
 #pragma once
 
 #include "kernels/attention/attention_geometry.cuh"
@@ -10,16 +10,15 @@
 // NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
 
-// Sizes of a kernel's tiles. A block has kWarps times 16 kBands rows of what it computes, and streams tiles of
-// kStreamed rows of what these meet, through kStages buffers. Heads of fewer columns than kColumns are padded with
-// zeros.
+// Sizes of a kernel's tiles. A block computes kWarps times 16 kBands rows, and streams tiles of kStreamed rows of the
+// other operand through kStages buffers. Heads of fewer columns than kColumns are padded with zeros.
 template <int kColumnsOf, int kBandsOf, int kStreamedOf, int kStagesOf, int kSliceOf = kColumnsOf>
 struct TileSizes {
   static constexpr int kColumns = kColumnsOf;
   static constexpr int kBands = kBandsOf;
   static constexpr int kStreamed = kStreamedOf;
   static constexpr int kStages = kStagesOf;
-  static constexpr int kSlice = kSliceOf;  // columns of the result that one block sums up
+  static constexpr int kSlice = kSliceOf;  // columns of the result that one block sums
   static constexpr int kSlices = kColumns / kSlice;
   static constexpr int kWarpRows = 16 * kBands;
   static constexpr int kRows = kAttentionWarps * kWarpRows;
@@ -31,7 +30,7 @@ struct TileSizes {
   using Result = float[kBands][kSliceBlocks][4];
 };
 
-// For T of 16 bits. Rows are padded by 16 bytes: then the 8 rows of a matrix that ldmatrix reads lie in different
+// For T of 16 bits. Rows are padded by 16 bytes, so that the 8 rows of a matrix that ldmatrix reads lie in different
 // banks.
 template <class T, class SizesOf>
 struct TensorCoreTiles : SizesOf {
@@ -86,8 +85,8 @@ struct TensorCoreTiles : SizesOf {
   }
 
  private:
-  // Two blocks of sums, as the first factor of a product has them: rows 0 to 7 and 8 to 15 of the left block, then of
-  // the right.
+  // Two blocks of sums in the layout of a product's first factor: rows 0 to 7 and 8 to 15 of the left block, then of
+  // the right block.
   template <class Lane>
   __device__ static typename Lane::Fragment rounded(const float (&left)[4], const float (&right)[4]) {
     return {{Lane::template pack<T>(left[0], left[1]), Lane::template pack<T>(left[2], left[3]),
@@ -135,7 +134,7 @@ struct MultiplyAddTiles : SizesOf {
     }
   }
 
-  // A factor is held by one lane of the four that share its row: it passes it to the others.
+  // A factor is held by one of the four lanes that share its row, which passes it to the others.
   template <class Lane>
   __device__ static void accumulate(Lane& lane, typename Sizes::Result& result, const typename Sizes::Sums& factors,
                                     const float* b) {
@@ -158,13 +157,13 @@ struct MultiplyAddTiles : SizesOf {
   }
 };
 
-// Rows first_row to first_row + kRows - 1 into shared memory, by 16 bytes; they arrive after lane.wait_for_copies(). A
-// thread keeps to its columns.
+// Copies rows first_row to first_row + kRows - 1 into shared memory, 16 bytes at a time; they have arrived after
+// lane.wait_for_copies(). A thread always copies the same columns.
 template <class Tiles, int kRows, class Lane>
 __device__ void copy_wide_tile(Lane& lane, typename Tiles::Element* tile, HeadRows<const typename Tiles::Value> from,
                                int first_row, const AttentionGeometry& g) {
   constexpr int kPiece = 16 / static_cast<int>(sizeof(typename Tiles::Value));
-  constexpr int kPieces = Tiles::kColumns / kPiece;  // a row
+  constexpr int kPieces = Tiles::kColumns / kPiece;  // per row
   constexpr int kRowsAtOnce = kAttentionThreads / kPieces;
   static_assert(kAttentionThreads % kPieces == 0 && kRows % kRowsAtOnce == 0);
   const int row = lane.thread() / kPieces;
@@ -179,7 +178,7 @@ __device__ void copy_wide_tile(Lane& lane, typename Tiles::Element* tile, HeadRo
   }
 }
 
-// The same; zeros where there are no rows or columns.
+// The same with zeros for rows or columns that do not exist.
 template <class Tiles, int kRows, class Lane>
 __device__ void copy_tile(Lane& lane, typename Tiles::Element* tile, HeadRows<const typename Tiles::Value> from,
                           int first_row, const AttentionGeometry& g) {
@@ -197,9 +196,9 @@ __device__ void copy_tile(Lane& lane, typename Tiles::Element* tile, HeadRows<co
   }
 }
 
-// Calls copy(tile, stage), which fills buffer number `stage`, and compute(tile, stage) for each tile. With two stages a
-// tile is copied while the one before is computed with. What was copied before the call is there, too, when the first
-// tile is computed with.
+// Calls copy(tile, stage), which fills buffer number `stage`, and compute(tile, stage) for each tile. With two stages,
+// a tile is copied while the previous one is computed. Copies started before the call have also arrived when the first
+// tile is computed.
 template <int kStages, class Lane, class Copy, class Compute>
 __device__ void stream_tiles(Lane& lane, int begin, int end, Copy copy, Compute compute) {
   static_assert(kStages == 1 || kStages == 2);
@@ -207,17 +206,17 @@ __device__ void stream_tiles(Lane& lane, int begin, int end, Copy copy, Compute 
   for (int tile = begin; tile < end; ++tile) {
     const int stage = kStages == 2 ? (tile - begin) % 2 : 0;
     if (kStages == 1) {
-      lane.sync();  // all are done with the tile before
+      lane.sync();  // all threads have finished with the previous tile
       copy(tile, 0);
     }
     lane.wait_for_copies();
-    lane.sync();  // what all copied is there for all; and all are done with the buffer that is filled next
+    lane.sync();  // all copies are visible to all threads, and all have finished with the buffer that is filled next
     if (kStages == 2 && tile + 1 < end) copy(tile + 1, 1 - stage);
     compute(tile, stage);
   }
 }
 
-// Stores a warp's rows of a result, whose columns begin at `first_column`, times a factor for each row.
+// Stores a warp's rows of a result, whose columns begin at `first_column`, times a factor per row.
 template <class Tiles, class Lane, class Factor>
 __device__ void store_rows(Lane& lane, const typename Tiles::Result& result, HeadRows<typename Tiles::Value> to,
                            int first_row, int first_column, const AttentionGeometry& g, Factor factor) {

@@ -1,5 +1,5 @@
-// Needs a GPU of compute capability 9.0: attention by wgmma against the references, as attention_hopper_emulated_test
-// runs it on a model of the hardware.
+// Needs a GPU of compute capability 9.0: compares attention by wgmma with the references;
+// attention_hopper_emulated_test runs it on a model of the hardware.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -58,14 +58,14 @@ TEST_P(AttentionWgmma, BackwardIsTheReferences) {
   for (const AttentionShape& shape : attention_wgmma_test_shapes()) expect_right<AttentionBackward>(shape);
 }
 
-// Blocks that wait for each other to add to dq.
+// Blocks wait for each other to add to dq.
 TEST_P(AttentionWgmma, BackwardOfManyBlocksIsTheReferences) {
   expect_right<AttentionBackward>({2, 16, 640, 640, 64});
   expect_right<AttentionBackward>({1, 32, 640, 640, 128, true, 0, 0, 8});
   expect_right<AttentionBackward>({2, 16, 640, 640, 64, false});
 }
 
-// Operands that are not aligned go by mma.
+// Operands that are not aligned are computed by mma.
 TEST_P(AttentionWgmma, WhatItDoesNotTakeIsRightToo) {
   const CaseRunner runner{*device, *context, [this] { stream->synchronize(); }};
   const KernelCase one = case_of(shaped(AttentionForward{.shape = {1, 2, 130, 130, 64}}, GetParam()));

@@ -87,7 +87,7 @@ EmulatedLane::Matrices EmulatedLane::gather_matrices(const void* row) {
   return matrices;
 }
 
-// PTX ISA, "ldmatrix": lane l has row l / 4, columns 2 (l % 4) and the next of each matrix.
+// PTX ISA, "ldmatrix": lane l gets row l / 4, columns 2 (l % 4) and the next, of each matrix.
 EmulatedLane::Fragment EmulatedLane::load_matrices(const void* row) {
   const Matrices matrices = gather_matrices(row);
   const auto l = static_cast<std::size_t>(lane());

@@ -1,7 +1,7 @@
-// A block of CUDA threads on the CPU, for tests of kernels that are templates over their lane (attention_lane.cuh says
-// what a lane can do), by the coroutines of emulated_threads.h. Shared memory begins as NaN.
-// Asynchronous copies happen either at once or when their thread waits for them, and leave NaN in between: a result
-// that depends on which, too, shows a missing barrier. Addresses that the device would refuse throw.
+// A block of CUDA threads on the CPU, for tests of kernels that are templates over their lane (attention_lane.cuh lists
+// a lane's operations), using the coroutines of emulated_threads.h. Shared memory is initialised to NaN. Asynchronous
+// copies happen either at once or when their thread waits for them, and leave NaN in between: a result that depends on
+// the choice shows a missing barrier, too. Addresses that the device would refuse throw.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class EmulatedBlock {
   };
   explicit EmulatedBlock(const Options& options);
 
-  // Runs body(lane) as each thread; throws as emulated::Threads::run.
+  // Runs body(lane) as each thread; throws like emulated::Threads::run.
   void run(emulated::Threads& threads, const std::function<void(EmulatedLane&)>& body);
 
  private:
@@ -44,7 +44,7 @@ class EmulatedBlock {
   std::byte* shared_;
 };
 
-// What CudaLane is on a device. `T` is float, core::BFloat16 or core::Float16.
+// The counterpart of CudaLane on a device. `T` is float, core::BFloat16 or core::Float16.
 class EmulatedLane {
  public:
   struct Fragment {
@@ -110,7 +110,7 @@ class EmulatedLane {
   static void check_aligned(const void* address, std::size_t alignment_bytes);
   static void perform(const Copy& copy);
   void start_copy(const Copy& copy);
-  // Row r of matrix w, as lane 8 w + r gave its address.
+  // Row r of matrix w is at the address that lane 8 w + r gave.
   using Matrices = std::array<std::array<std::array<std::uint16_t, 8>, 8>, 4>;
   Matrices gather_matrices(const void* row);
   void multiply_add(float (&sums)[4], const Fragment& a, std::uint32_t b0, std::uint32_t b1,

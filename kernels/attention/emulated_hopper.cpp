@@ -13,10 +13,11 @@ namespace {
 constexpr std::uint32_t kWindow = 2048;
 constexpr std::uint32_t kRowBytes = 128;
 constexpr std::uint32_t kPieceBytes = 16;
-constexpr std::int64_t kMostIdle = 1'000'000;  // looks of threads that wait, none of which found what it waits for
+constexpr std::int64_t kMostIdle =
+    1'000'000;  // unsuccessful polls of all waiting threads in a row before a deadlock is reported
 constexpr int kRegisterFile = 65536;
-constexpr unsigned kAllWarps = 0xf;  // of a warpgroup
-constexpr std::size_t kDepth = 16;   // of a product
+constexpr unsigned kAllWarps = 0xf;  // all warps of a warpgroup
+constexpr std::size_t kDepth = 16;   // depth of a product
 
 [[noreturn]] void fail(const std::string& what) {
   throw core::Error(core::Failure::internal, "emulated Hopper block: " + what);
@@ -25,8 +26,8 @@ void require(bool holds, const char* what) {
   if (!holds) fail(what);
 }
 
-// Where hardware puts what is at an address, by the swizzle of 128 bytes: the piece's number in its row of 128 bytes
-// xor the row's number modulo 8. Of copies and products alike.
+// Returns where hardware stores the data of an address under the swizzle of 128 bytes: the piece's number in its row of
+// 128 bytes xor the row's number modulo 8. Copies and products use the same mapping.
 std::uint32_t swizzled(std::uint32_t address) {
   return address ^ (address >> 3 & 0x70U);
 }
@@ -45,7 +46,7 @@ struct Matrix {
   static std::uint32_t field(std::uint64_t descriptor, int bit) {
     return static_cast<std::uint32_t>(descriptor >> bit & 0x3fffU) << 4;
   }
-  // Element `n` of the rows or columns, `k` of the depth.
+  // Returns the address of element `n` of the rows or columns and `k` of the depth.
   std::uint32_t address(std::size_t n, std::size_t k, bool transposed) const {
     const auto along = static_cast<std::uint32_t>(n);
     const auto depth = static_cast<std::uint32_t>(k);
@@ -123,8 +124,8 @@ void EmulatedHopperBlock::let_time_pass() {
   idle_ = 0;
 }
 
-// PTX ISA, figures of wgmma .m64nNk16: of warp w, lane l holds of the sums rows 16 w + l / 4 (+ 8 for elements 2 and 3
-// of a block of 8 columns), columns 2 (l % 4) and the next of each block; of `a` those of mma.m16n8k16.
+// PTX ISA, figures of wgmma .m64nNk16: in warp w, lane l holds rows 16 w + l / 4 of the sums (+ 8 for elements 2 and 3
+// of a block of 8 columns), and columns 2 (l % 4) and the next of each block; of `a`, the elements of mma.m16n8k16.
 void EmulatedHopperBlock::compute(Product& product) {
   const Factors& f = product.factors;
   const auto columns = static_cast<std::size_t>(f.columns);

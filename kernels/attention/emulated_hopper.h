@@ -1,15 +1,15 @@
-// A block of a Hopper kernel on the CPU: what HopperLane does (hopper_lane.cuh), on a model of the hardware that
-// refuses what the hardware would get wrong. Threads are the coroutines of emulated_threads.h, in an order drawn from
-// the seed; what is asynchronous ends at times drawn from it.
+// A block of a Hopper kernel on the CPU: the operations of HopperLane (hopper_lane.cuh) on a model of the hardware that
+// refuses what the hardware would do wrongly. Threads are the coroutines of emulated_threads.h, in an order drawn from
+// the seed; asynchronous operations complete at times drawn from it.
 //   barriers     counts of arrivals and bytes, phases; PTX ISA, "mbarrier"
-//   copies       of boxes, swizzled, zeros outside; their target is NaN until they end, which counts their bytes
+//   copies       of boxes, swizzled, zeros outside; their target is NaN until they complete, which counts their bytes
 //   products     read shared memory through descriptors, at some time between their issue and the wait for them; their
-//                sums are NaN in between. Sums and factors lie in threads as PTX ISA's figures of wgmma say
-//   stores       to shared memory are for products when their thread has published them
-// Refused are, among others: a product that reads a copy whose phase its thread has not waited for; a copy onto what a
-// product may still read or nobody has read; a product after registers were free to change and without
-// begin_products(); sums or factors that change under way; arguments that differ within a warpgroup; meetings with
-// different numbers of threads; a wait that cannot end; what is left over when the block ends.
+//                sums are NaN in between. Sums and factors have the thread layout of PTX ISA's figures of wgmma
+//   stores       to shared memory are visible to products once their thread has published them
+// Refused are, among others: a product that reads a copy whose phase its thread has not waited for; a copy over data
+// that a product may still read or that has never been read; a product after registers could change, without
+// begin_products(); sums or factors that change while in flight; arguments that differ within a warpgroup; named
+// barriers with different numbers of threads; a wait that cannot end; anything left over when the block ends.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ class EmulatedHopperBlock {
   };
   explicit EmulatedHopperBlock(const Options& options);
 
-  // Runs body(lane, index of its block) as each thread of blocks that run at the same time. Lane: EmulatedHopperLane,
-  // or a test's, which does something wrong.
+  // Runs body(lane, index of its block) as each thread of blocks that run at the same time. Lane is EmulatedHopperLane,
+  // or a test's lane with a deliberate mistake.
   template <class Lane, class Body>
   static void run(std::deque<EmulatedHopperBlock>& blocks, emulated::Threads& threads, const Body& body) {
     const int block_threads = blocks.front().options_.threads;
@@ -64,7 +64,7 @@ class EmulatedHopperBlock {
     int count;
     int pending;
     std::int64_t bytes = 0;
-    std::uint32_t phase = 0;  // the one that has not ended
+    std::uint32_t phase = 0;  // the current phase
     bool published = false;
   };
   struct Copy {
@@ -73,14 +73,14 @@ class EmulatedHopperBlock {
     std::uint32_t barrier;
     std::array<std::int64_t, 4> at;  // batch, row, head, column
   };
-  // A box that was copied, or will be, and the phase whose end says that it is there.
+  // A box that has been or will be copied, and the phase whose end shows that it has arrived.
   struct Brought {
     Range range;
     std::uint32_t barrier;
     std::uint32_t phase;
     bool was_read = false;
   };
-  struct Factors {  // of a product, as one thread gives them
+  struct Factors {  // of a product, as given by one thread
     std::uint64_t a;
     std::uint64_t b;
     bool a_in_registers;
@@ -97,7 +97,7 @@ class EmulatedHopperBlock {
     std::array<std::array<std::uint32_t, 4>, kGroup> a = {};
     int issued = 0;
     int delivered = 0;
-    unsigned warps_waited = 0;  // a bit each
+    unsigned warps_waited = 0;  // one bit each
     bool done = false;
     float (*value)(std::uint16_t bits) = nullptr;
   };
@@ -130,12 +130,12 @@ class EmulatedHopperBlock {
   EmulatedBlock plain_;
   std::vector<std::byte> memory_;
   std::map<std::uint32_t, Barrier> barriers_;
-  std::vector<Copy> copies_;  // under way
+  std::vector<Copy> copies_;  // in flight
   std::vector<Brought> brought_;
   std::vector<Group> groups_;
   std::map<int, Meeting> meetings_;
-  std::map<std::uint32_t, int> unpublished_;  // words that a thread has stored: their address
-  std::uint64_t hurry_;                       // one in so many moments ends a copy
+  std::map<std::uint32_t, int> unpublished_;  // address of words that a thread has stored
+  std::uint64_t hurry_;                       // in each step, one in this many copies ends
   std::int64_t idle_ = 0;
   int free_registers_ = 0;
 };
@@ -146,10 +146,10 @@ class EmulatedHopperLane : public EmulatedLane {
   EmulatedHopperLane(EmulatedHopperBlock& block, emulated::Threads& threads, int thread);
 
   int group() const { return thread() / EmulatedHopperBlock::kGroup; }
-  // Not 0, so that offsets are not mistaken for addresses.
+  // Not 0, so that mistaking an offset for an address is detected.
   std::uint32_t window() const { return kWindow; }
 
-  void sync() { meet_as(0, hopper_threads()); }  // in place of EmulatedLane's, which is for all that run
+  void sync() { meet_as(0, hopper_threads()); }  // replaces EmulatedLane's, which is for all running threads
   void begin_barrier(std::uint32_t barrier, int count);
   void publish_barriers();
   void arrive(std::uint32_t barrier);
@@ -208,10 +208,10 @@ class EmulatedHopperLane : public EmulatedLane {
  private:
   friend class EmulatedHopperBlock;
   static constexpr std::uint32_t kWindow = 2048;
-  // Sums of products under way, where the instruction's registers are.
+  // Sums of products in flight, which are the registers of the instruction.
   struct Flight {
     std::vector<float> sums;
-    std::size_t last;  // product
+    std::size_t last;  // number of the last product
   };
   struct HeldFactors {
     const std::uint32_t* registers;
@@ -236,10 +236,10 @@ class EmulatedHopperLane : public EmulatedLane {
 
   EmulatedHopperBlock& hopper_;
   emulated::Threads& threads_of_block_;
-  std::map<std::uint32_t, std::uint32_t> seen_;  // of a barrier: phases that this thread knows to have ended
+  std::map<std::uint32_t, std::uint32_t> seen_;  // [barrier] phases that this thread knows to have ended
   std::map<float*, Flight> flights_;
   std::vector<HeldFactors> held_;
-  std::vector<std::size_t> committed_;  // numbers of products issued until then
+  std::vector<std::size_t> committed_;  // number of products issued before each commit
   std::size_t issued_ = 0;
   std::size_t waited_ = 0;
   bool may_multiply_ = false;

@@ -1,4 +1,4 @@
-// What AMX's tile instructions do, in plain loops; for tests.
+// Emulates AMX's tile instructions in plain loops, for tests.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ class EmulatedTiles {
     tiles_[kTile] = {};
   }
 
-  // TDPBF16PS: sums of even and of odd depths, by fused multiply-add, then both, then c; subnormal numbers are zero on
-  // the way in and out (Intel SDM, volume 2, TDPBF16PS).
+  // TDPBF16PS: sums of even and of odd depths by fused multiply-add, then both are added, then c; subnormal inputs and
+  // outputs become zero (Intel SDM, volume 2, TDPBF16PS).
   template <int kC, int kA, int kB>
   void multiply() {
     for (std::int64_t m = 0; m < kRows; ++m) {

@@ -1,9 +1,9 @@
-// What one thread of a kernel does on compute capability 9.0a beyond attention_lane.cuh: barriers in shared memory,
-// copies of boxes by the copy engine (TMA), products by a warpgroup (wgmma), registers that pass from warpgroup to
+// Operations of one thread of a kernel on compute capability 9.0a beyond attention_lane.cuh: barriers in shared memory,
+// copies of boxes by the copy engine (TMA), products by a warpgroup (wgmma), registers that move from warpgroup to
 // warpgroup. Each function is an instruction of the PTX ISA (9.0: mbarrier, cp.async.bulk.tensor, wgmma, setmaxnreg,
 // barrier). emulated_hopper.h has the same functions on the CPU.
 //
-// Shared memory is known by its 32-bit address, as the instructions take it.
+// Shared memory is identified by its 32-bit address, as in the instructions.
 #pragma once
 
 #include "kernels/attention/attention_lane.cuh"
@@ -11,7 +11,7 @@
 
 namespace lockstep::kernels {
 
-// Sums of a warpgroup's product, [64, 8 kBlocks]: 4 f32 of each block, the operands of an instruction.
+// Sums of a warpgroup's product, [64, 8 kBlocks]: 4 f32 per block, as operands of an instruction.
 #define LOCKSTEP_SUMS_4(b) "+f"(d[b][0]), "+f"(d[b][1]), "+f"(d[b][2]), "+f"(d[b][3])
 #define LOCKSTEP_SUMS_16(b) LOCKSTEP_SUMS_4(b), LOCKSTEP_SUMS_4(b + 1), LOCKSTEP_SUMS_4(b + 2), LOCKSTEP_SUMS_4(b + 3)
 #define LOCKSTEP_SUMS_32(b) LOCKSTEP_SUMS_16(b), LOCKSTEP_SUMS_16(b + 4)
@@ -24,8 +24,8 @@ namespace lockstep::kernels {
   "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "  \
   "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
 
-// The instruction with both operands in shared memory (a, b: descriptors), and with the first in registers. Operands
-// after the sums, from number `n0` on.
+// The instruction with both operands in shared memory (a, b: descriptors), and with the first in registers. The other
+// operands follow the sums, from number `n0` on.
 #define LOCKSTEP_WGMMA_SHARED(type, columns, sums, n0, n1, n2, n3, n4)                                         \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %" n2                                                            \
                ", 0;\n"                                                                                        \
@@ -44,20 +44,21 @@ namespace lockstep::kernels {
 struct HopperLane : CudaLane {
   using Map = TensorMap;
 
-  // The warpgroup; from one lane for all, so that the compiler knows it to be the same and products are not serialised.
+  // Number of the warpgroup; read from one lane for all, so that the compiler knows it is uniform and does not
+  // serialise products.
   __device__ __forceinline__ int group() const { return __shfl_sync(0xffffffffU, thread() / 128, 0); }
 
-  // The first address of dynamic shared memory, a multiple of 1024: the swizzle's pattern repeats after as much.
+  // First address of dynamic shared memory, a multiple of 1024: the swizzle's pattern repeats after this many bytes.
   __device__ __forceinline__ std::uint32_t window() const {
     extern __shared__ __align__(1024) unsigned char memory_of_the_hopper_block[];
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory_of_the_hopper_block));
   }
 
-  // Barriers in shared memory, 8 bytes each: a phase ends when `count` arrivals and all expected bytes have come.
+  // Barriers in shared memory, 8 bytes each: a phase ends after `count` arrivals and all expected bytes.
   __device__ __forceinline__ void begin_barrier(std::uint32_t barrier, int count) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
   }
-  // Makes barriers that this thread has begun known to the copy engine.
+  // Makes barriers that this thread has begun visible to the copy engine.
   __device__ __forceinline__ void publish_barriers() const {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
   }
@@ -67,8 +68,8 @@ struct HopperLane : CudaLane {
   __device__ __forceinline__ void arrive_expecting(std::uint32_t barrier, int bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
   }
-  // Until the phase of this parity (0 for the first) has ended. On a new barrier that of parity 1 has.
-  // One that never ends is a bug of the kernel, which then ends with an error instead of hanging.
+  // Waits until the phase of this parity (0 for the first) has ended; on a new barrier, the phase of parity 1 has
+  // already ended. A phase that never ends is a bug of the kernel, which then fails with an error instead of hanging.
   __device__ __forceinline__ void wait(std::uint32_t barrier, std::uint32_t parity) const {
     if (has_ended(barrier, parity)) return;
     const std::uint64_t start = nanoseconds();
@@ -77,8 +78,8 @@ struct HopperLane : CudaLane {
     }
   }
 
-  // Brings the box whose first element is (batch, row, head, column) to shared memory, a multiple of 1024, in rows of
-  // 128 bytes whose pieces of 16 bytes are swizzled; the bytes count for the barrier. For one thread.
+  // Copies the box whose first element is (batch, row, head, column) to shared memory, at a multiple of 1024, in rows of
+  // 128 bytes whose 16-byte pieces are swizzled; its bytes count for the barrier. For one thread.
   __device__ __forceinline__ void load_box(std::uint32_t to, const TensorMap& map, std::uint32_t barrier, int column,
                                            int head, int row, int batch) const {
     asm volatile(
@@ -89,7 +90,8 @@ struct HopperLane : CudaLane {
         : "memory");
   }
 
-  // Words of shared memory; publish_stores() makes them known to later products of whoever the thread meets.
+  // Words of shared memory; publish_stores() makes them visible to later products of every thread that this thread then
+  // meets at a barrier.
   struct Four {
     float at[4];
   };
@@ -116,8 +118,9 @@ struct HopperLane : CudaLane {
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
   }
 
-  // Memory that blocks share. A turn comes when so many have passed it; what was stored and added before a turn was
-  // passed, by threads that its thread has met, is there for whoever has waited for it.
+  // Memory that blocks share. A turn is reached when this many blocks have passed it on. Stores and additions made
+  // before a turn was passed on, by threads that had met the passing thread at a barrier, are visible to every thread
+  // that has waited for the turn.
   __device__ __forceinline__ std::uint32_t take_ticket(std::uint32_t* counter) const { return atomicAdd(counter, 1U); }
   __device__ __forceinline__ void wait_for_turn(std::uint32_t* counter, std::uint32_t turn) const {
     if (load_acquire(counter) == turn) return;
@@ -136,7 +139,7 @@ struct HopperLane : CudaLane {
     asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};\n" ::"l"(to), "f"(first), "f"(second) : "memory");
   }
 
-  // For all threads of a warpgroup. What they had at the launch is a third of 504 a thread.
+  // For all threads of a warpgroup. At launch each has a third of the 504 registers per three threads.
   template <int kRegisters>
   __device__ __forceinline__ void give_registers() const {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
@@ -146,7 +149,7 @@ struct HopperLane : CudaLane {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
   }
 
-  // Barrier `id`, 1 to 15, for `threads` threads, of whom some wait and others only arrive.
+  // Named barrier `id`, 1 to 15, for `threads` threads, of which some wait and others only arrive.
   __device__ __forceinline__ void meet(int id, int threads) const {
     asm volatile("barrier.cta.sync.aligned %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
   }
@@ -154,8 +157,8 @@ struct HopperLane : CudaLane {
     asm volatile("barrier.cta.arrive.aligned %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
   }
 
-  // Products of a warpgroup: begin_products(), products, commit_products(); their sums, and an `a` in registers, are
-  // left alone until wait_for_products<number of later groups that may go on>() and settle(sums).
+  // Products of a warpgroup: begin_products(), products, commit_products(). Their sums, and an `a` in registers, must
+  // not be touched until wait_for_products<number of later groups that may still be in flight>() and settle(sums).
   __device__ __forceinline__ void begin_products() const { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
   __device__ __forceinline__ void commit_products() const {
     asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
@@ -164,7 +167,7 @@ struct HopperLane : CudaLane {
   __device__ __forceinline__ void wait_for_products() const {
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
   }
-  // Keeps the compiler from reading sums before the wait.
+  // Prevents the compiler from reading sums before the wait.
   template <int kBlocks>
   __device__ __forceinline__ void settle(float (&sums)[kBlocks][4]) const {
 #pragma unroll
@@ -173,8 +176,8 @@ struct HopperLane : CudaLane {
     }
   }
 
-  // d[64, 8 kBlocks] = a[64, 16] b[16, 8 kBlocks] (+ d if `add`) of the warpgroup, a and b by descriptors. Transposed:
-  // the depth of 16 is rows of shared memory; else it lies along them.
+  // Computes d[64, 8 kBlocks] = a[64, 16] b[16, 8 kBlocks] (+ d if `add`) for the warpgroup, with a and b as
+  // descriptors. Transposed: the depth of 16 is rows of shared memory; otherwise it lies along the rows.
   template <class T, bool kTransposedA, bool kTransposedB, int kBlocks>
   __device__ __forceinline__ void multiply(float (&d)[kBlocks][4], std::uint64_t a, std::uint64_t b, int add) const {
     static_assert(kBlocks == 8 || kBlocks == 16);
@@ -188,7 +191,7 @@ struct HopperLane : CudaLane {
       LOCKSTEP_WGMMA_SHARED("bf16", 128, 64, "64", "65", "66", "67", "68");
     }
   }
-  // The same with `a` in registers, held as mma.m16n8k16's.
+  // The same with `a` in registers, in the layout of mma.m16n8k16.
   template <class T, bool kTransposedB, int kBlocks>
   __device__ __forceinline__ void multiply(float (&d)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b,
                                            int add) const {
@@ -215,8 +218,8 @@ struct HopperLane : CudaLane {
                  : "memory");
     return ended != 0;
   }
-  // By a store to address 0, which ends the kernel with an error. (A kernel with a trap instruction in it gets no more
-  // registers from setmaxnreg than at its launch: ptxas 13.0 then spills and serialises products.)
+  // Fails by a store to address 0, which ends the kernel with an error. (A kernel with a trap instruction in it gets no
+  // more registers from setmaxnreg than at its launch: ptxas 13.0 then spills and serialises products.)
   __device__ __forceinline__ static void give_up() {
     asm volatile("st.global.u32 [%0], %1;\n" ::"l"(std::uint64_t{0}), "r"(0) : "memory");
   }

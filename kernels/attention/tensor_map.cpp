@@ -13,7 +13,7 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr unsigned kCudaOfTheCall = 12000;
-constexpr unsigned kPanelColumns = 64;  // 128 bytes, as wide as the swizzle
+constexpr unsigned kPanelColumns = 64;  // 128 bytes, the width of the swizzle
 
 decltype(&cuTensorMapEncodeTiled) encode_call(core::CudaPlace place) {
   void* found = nullptr;

@@ -1,4 +1,4 @@
-// A tensor in device memory of which the copy engine (TMA) brings boxes into shared memory.
+// A tensor in device memory from which the copy engine (TMA) loads boxes into shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@
 
 namespace lockstep::kernels {
 
-// [batches, rows, heads, columns], a row every row_bytes. A box is `box_rows` rows of 64 columns of one head. Rows past
-// the end of a sequence are zeros. Elements have 16 bits; addresses and strides are multiples of 16 bytes.
+// A tensor [batches, rows, heads, columns] with `row_bytes` from row to row. A box is `box_rows` rows of 64 columns of
+// one head. Rows past the end of a sequence are zeros. Elements have 16 bits; addresses and strides are multiples of 16
+// bytes.
 struct HeadTensor {
   const void* data;
   std::int64_t columns;
@@ -21,13 +22,13 @@ struct HeadTensor {
   int box_rows;
 };
 
-// A HeadTensor in the form that the device reads: an argument of a kernel.
+// A HeadTensor in the form that the device reads, as an argument of a kernel.
 struct alignas(64) TensorMap {
   std::byte bytes[128];
 };
 
-// By the driver, which is asked for at run time (cuTensorMapEncodeTiled); throws core::Error(cuda) if it has no such
-// call or refuses the tensor.
+// Encoded by the driver, whose function is looked up at run time (cuTensorMapEncodeTiled). Throws core::Error(cuda) if
+// the driver lacks it or refuses the tensor.
 TensorMap encode_tensor_map(const HeadTensor& tensor, core::DType dtype, core::CudaPlace place);
 
 }  // namespace lockstep::kernels

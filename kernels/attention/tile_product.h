@@ -1,5 +1,5 @@
-// Products of bf16 matrices with f32 sums on a unit of tiles: AMX, or a program that does what its instructions do, so
-// that everything around them is tested on machines without. A tile is 16 rows of 64 bytes (Intel 64 and IA-32
+// Products of bf16 matrices with f32 sums on a unit of tiles: AMX, or a program that emulates its instructions, so that
+// everything around them is tested on machines without AMX. A tile is 16 rows of 64 bytes (Intel 64 and IA-32
 // Architectures Software Developer's Manual, volume 1, chapter 18).
 #pragma once
 
@@ -8,20 +8,20 @@
 
 #include "core/narrow_float.h"
 
-// Tile instructions alone: the compiler makes none by itself, so that code with this runs on any x86-64 until it comes
-// to one.
+// Enables tile instructions for one function. The compiler generates none by itself, so the rest of such code runs on
+// any x86-64.
 #define LOCKSTEP_TILES __attribute__((target("amx-tile,amx-bf16")))
 
 namespace lockstep::kernels {
 
-inline constexpr std::int64_t kTileBlock = 32;  // rows and columns of the result that are in tiles at a time
+inline constexpr std::int64_t kTileBlock = 32;  // rows and columns of the result that tiles hold at a time
 
 // c (+)= a b. Rows, columns and depth are multiples of kTileBlock.
 struct TileProduct {
   const core::BFloat16* a;  // [rows][depth]
   std::int64_t a_row;       // elements from row to row
-  const core::BFloat16* b;  // [depth / 2][columns][2]: two depths beside each other
-  std::int64_t b_row;       // elements from two depths to the next two
+  const core::BFloat16* b;  // [depth / 2][columns][2]: two adjacent depths are paired
+  std::int64_t b_row;       // elements from one pair of depths to the next
   float* c;                 // [rows][columns]
   std::int64_t c_row;
   std::int64_t rows;
@@ -30,7 +30,7 @@ struct TileProduct {
   bool add;
 };
 
-// To be used by the thread that made it.
+// For the thread that made it.
 class TileMultiplier {
  public:
   TileMultiplier() = default;
@@ -42,8 +42,8 @@ class TileMultiplier {
 
 using MakeTileMultiplier = std::unique_ptr<TileMultiplier> (*)();
 
-// Unit: load<tile>(from, row_bytes), store<tile>(to, row_bytes), zero<tile>(), and multiply<c, a, b>(), which is
-// TDPBF16PS.
+// Unit provides load<tile>(from, row_bytes), store<tile>(to, row_bytes), zero<tile>(), and multiply<c, a, b>(), which
+// is TDPBF16PS.
 template <class Unit>
 class TileMultiplierOn final : public TileMultiplier {
  public:
@@ -57,9 +57,9 @@ class TileMultiplierOn final : public TileMultiplier {
 
  private:
   static constexpr std::int64_t kRows = 16;
-  static constexpr std::int64_t kDepth = 32;  // bf16 in a tile's row
+  static constexpr std::int64_t kDepth = 32;  // bf16 elements in a tile's row
 
-  // Tiles 0 to 3 hold the sums, row by row, 4 and 5 a's rows, 6 and 7 b's columns.
+  // Tiles 0 to 3 hold the sums, row by row; 4 and 5 hold a's rows, 6 and 7 b's columns.
   LOCKSTEP_TILES void multiply_block(const TileProduct& p, const core::BFloat16* a, const core::BFloat16* b, float* c) {
     const std::int64_t a_bytes = 2 * p.a_row;
     const std::int64_t b_bytes = 2 * p.b_row;

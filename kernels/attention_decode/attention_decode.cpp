@@ -25,8 +25,8 @@ namespace {
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kTile = DecodeScratch::kTile;
 
-// Where keys and values of at most kTile tokens are that follow each other in a context: all that a table makes
-// different. Past the last token stands the last one.
+// Positions of the keys and values of at most kTile consecutive tokens of a context; only this depends on the block
+// table. Entries past the last token repeat the last one.
 template <class T>
 struct Tile {
   std::array<const T*, kTile> k;
@@ -56,14 +56,14 @@ void find_tile(const AttentionDecode& args, const DecodePiece& piece, std::int64
   std::fill(tile.v.begin() + static_cast<std::ptrdiff_t>(n), tile.v.end(), tile.v[n - 1]);
 }
 
-// The tile that is worked on, and the one after it, whose lines are asked for on the way.
+// The current tile, and the next one, whose lines are prefetched meanwhile.
 template <class T>
 struct Tiles {
   const Tile<T>& now;
   const Tile<T>& next;
 };
 
-// A piece at work. Its rows are numbered from 0.
+// State of the work on a piece. Its rows are numbered from 0.
 struct Work {
   const AttentionDecode& args;
   const DecodeParts& parts;
@@ -80,7 +80,7 @@ struct Work {
   float& sum(std::int64_t r) const { return parts.sum(row(r), part()); }
 };
 
-// Products of kTokens keys from the t-th on with kRows queries: scores[row][token].
+// Computes the products of kTokens keys from the t-th on with kRows queries: scores[row][token].
 template <std::size_t kRows, std::size_t kTokens, class T>
 HWY_INLINE void score_tokens(const Work& work, const Tiles<T>& tiles, std::size_t t, const float* q, float* scores) {
   std::array<std::array<VF32, kRows>, kTokens> sums;
@@ -88,7 +88,7 @@ HWY_INLINE void score_tokens(const Work& work, const Tiles<T>& tiles, std::size_
   for_pairs<T>(work.columns, [&](std::size_t c, auto part) HWY_ATTR {
     std::array<Pair, kTokens> keys;
     for (std::size_t n = 0; n < kTokens; ++n) {
-      hwy::Prefetch(tiles.next.k[t + n] + c);  // in the order of addresses, for the processor's own prefetching
+      hwy::Prefetch(tiles.next.k[t + n] + c);  // in the order of addresses, for the hardware prefetcher
       hwy::Prefetch(tiles.next.v[t + n] + c);
       keys[n] = part.load(tiles.now.k[t + n] + c);
     }
@@ -108,13 +108,13 @@ HWY_INLINE void score_tokens(const Work& work, const Tiles<T>& tiles, std::size_
 
 template <std::size_t kRows, class T>
 HWY_INLINE void score_tile(const Work& work, const Tiles<T>& tiles, const float* q, float* scores) {
-  constexpr std::size_t kTokens = 2 * DecodeScratch::kRowsAtOnce / kRows;  // sums enough to hide an addition's latency
+  constexpr std::size_t kTokens = 2 * DecodeScratch::kRowsAtOnce / kRows;  // enough sums to hide an addition's latency
   std::size_t t = 0;
   for (; t + kTokens <= tiles.now.tokens; t += kTokens) score_tokens<kRows, kTokens>(work, tiles, t, q, scores);
   for (; t < tiles.now.tokens; ++t) score_tokens<kRows, 1>(work, tiles, t, q, scores);
 }
 
-// A row's scores become weights, those from `seen` on 0; what was summed up before is taken down to the new maximum.
+// Turns a row's scores into weights, 0 from `seen` on; scales earlier sums to the new maximum.
 HWY_INLINE void weigh(const Work& work, std::int64_t r, float* scores, std::size_t seen) {
   const F32 d;
   std::fill(scores + seen, scores + kTile, kNone);
@@ -137,7 +137,7 @@ HWY_INLINE void weigh(const Work& work, std::int64_t r, float* scores, std::size
   for (std::size_t c = 0; c < work.row_elems; c += hn::Lanes(d)) store(hn::Mul(load(o + c), hn::Set(d, kept)), o + c);
 }
 
-// o[row][c ...] += weights[row][token] v[token][c ...] for kPairs pairs of columns.
+// Computes o[row][c ...] += weights[row][token] v[token][c ...] for kPairs pairs of columns.
 template <std::size_t kRows, std::size_t kPairs, class T, class Part>
 HWY_INLINE void add_columns(const Work& work, const Tiles<T>& tiles, const float* weights, float* o, std::size_t c,
                             const Part& part) {
@@ -172,7 +172,7 @@ HWY_INLINE void add_tile(const Work& work, const Tiles<T>& tiles, const float* w
   if (c < work.columns) add_columns<kRows, 1>(work, tiles, weights, o, c, PartPair<T>{work.columns - c});
 }
 
-// Rows first to first + kRows - 1 meet the tile that begins at token `begin`.
+// Processes the tile that begins at token `begin` with the rows from `first` to `first` + kRows - 1.
 template <std::size_t kRows, class T>
 HWY_INLINE void take_rows(const Work& work, const Tiles<T>& tiles, std::int64_t begin, std::int64_t first) {
   float* const scores = work.scratch.scores;
@@ -187,7 +187,7 @@ HWY_INLINE void take_rows(const Work& work, const Tiles<T>& tiles, std::int64_t 
   add_tile<kRows>(work, tiles, scores, work.o(first));
 }
 
-// The queries times the scale, in the order of pairs of T and with zeros behind them; no sums yet.
+// Stores the queries times the scale, in the order of pairs of T and padded with zeros; clears the sums.
 template <class T>
 void begin_rows(const Work& work) {
   const VF32 factor = hn::Set(F32(), work.args.shape.factor());
@@ -235,7 +235,7 @@ void attend(const AttentionDecode& args, const DecodeParts& parts, const DecodeP
   with_activation_type(args.q.dtype, [&](auto zero) { attend_to<decltype(zero)>(work); });
 }
 
-// A row of the result from its parts, whose maxima become their factors.
+// Merges a row of the result from its parts, whose maxima become their factors.
 template <class T>
 void merge_row(const AttentionDecode& args, const DecodeParts& parts, std::int64_t row) {
   const std::int64_t num_parts = parts.parts_of(row);
@@ -286,7 +286,7 @@ HWY_EXPORT(merge);
                           "; allowed: " + allowed);
 }
 
-// Lengths, and the blocks that they reach: a wrong one would read what is not the cache.
+// Checks the lengths and the blocks that they reach: a wrong block number would read outside of the cache.
 void check_contexts(const AttentionDecode& args) {
   const DecodeShape& s = args.shape;
   for (std::int64_t n = 0; n < s.sequences; ++n) {
@@ -326,7 +326,8 @@ void DecodeShape::check(std::string_view kernel) const {
                           "; allowed: divisors of heads, " + std::to_string(heads));
 }
 
-// A pair: q . k and its scale, - max, exp, + of the sum, weight * v. A query: / of o, log, +. As attention_fwd.
+// FLOPs per pair: q . k and its scale, - max, exp, + of the sum, weight * v. Per query: / of o, log, +. As for
+// attention_fwd.
 Cost cost_of(const AttentionDecode& args) {
   const DecodeShape& s = args.shape;
   const auto columns = static_cast<double>(s.head_columns);

@@ -10,14 +10,13 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpLanes;
-constexpr int kLaneElems = 8;  // of a row that a lane has
-// Tokens whose keys and values are on their way to a lane at a time: as many as registers hold (ptxas: nothing is
-// spilled).
+constexpr int kLaneElems = 8;  // elements of a row per lane
+// Number of tokens whose keys and values are in flight to a lane: as many as registers hold (ptxas spills nothing).
 template <int kRows>
 constexpr int kTokensAtOnce = kRows > 4 ? 2 : 4;
 constexpr std::int64_t kMostColumns = std::int64_t{kWarpLanes} * kLaneElems;
-constexpr std::int64_t kLeastPart = 128;  // tokens: below, merging costs more than another block gains
-constexpr std::int64_t kMostPart = 4096;  // whose blocks' numbers fit shared memory
+constexpr std::int64_t kLeastPart = 128;  // tokens: for fewer, merging costs more than another block gains
+constexpr std::int64_t kMostPart = 4096;  // tokens: their blocks' numbers fit in shared memory
 
 template <class T>
 struct Decoding {
@@ -25,34 +24,36 @@ struct Decoding {
   CacheShape cache;
   std::int64_t table_row;
   float factor;
-  std::int64_t piece_rows;  // of a head of keys: queries times the heads that share it
-  std::int64_t chunks;      // groups of kRows of them
+  std::int64_t piece_rows;  // rows of a head of keys: queries times the heads that share it
+  std::int64_t chunks;      // number of groups of kRows of them
   const T* q;
   const T* k;
   const T* v;
-  const std::int32_t* table;  // null if the cache is plain
+  const std::int32_t* table;  // null for a plain cache
   const std::int32_t* lengths;
   T* o;
   float* lse;
-  std::int64_t parts = 1;        // of the longest context
-  std::int64_t part_tokens = 0;  // whole blocks
+  std::int64_t parts = 1;        // parts of the longest context
+  std::int64_t part_tokens = 0;  // tokens per part: whole blocks
   // For the merge, if there are several parts.
   float* part_o = nullptr;     // [row][part][columns], before the division
-  float* part_sums = nullptr;  // [row][part][2]: the maximum of scores, the sum of weights
+  float* part_sums = nullptr;  // [row][part][2]: maximum of scores, sum of weights
 };
 
-// The value that scores are reduced by: 0 while no token has been seen, as -infinity less itself is NaN.
+// Returns the value that is subtracted from scores: 0 while no token has been seen, because -infinity minus itself is
+// NaN.
 __device__ __forceinline__ float finite_maximum(float maximum) {
   return maximum == -INFINITY ? 0.0F : maximum;
 }
 
-// A row's maximum of scores, its sum of weights relative to it, and this lane's elements of its sum of values.
+// A row's maximum of scores, its sum of weights relative to that, and this lane's elements of its weighted sum of
+// values.
 struct RowState {
   float maximum = -INFINITY;
   float sum = 0;
   float o[kLaneElems] = {};
 
-  // Adds what other lanes or warps have of other tokens.
+  // Merges the state that other lanes or warps have for other tokens.
   __device__ __forceinline__ void add(float other_maximum, float other_sum, const float (&other_o)[kLaneElems]) {
     const float top = fmaxf(maximum, other_maximum);
     const float shift = finite_maximum(top);
@@ -65,7 +66,7 @@ struct RowState {
   }
 };
 
-// The lanes that share a token's row: so many as have it all, a power of two.
+// The lanes that share a token's row: the smallest power of two that holds all of it.
 struct Lanes {
   int count;
   __device__ explicit Lanes(std::int64_t columns) : count(1) {
@@ -85,7 +86,7 @@ struct Lanes {
   }
 };
 
-// This lane's elements of a row; zeros past its end.
+// Loads this lane's elements of a row, with zeros past the row's end.
 template <class T, int kItems>
 struct LaneRow {
   static constexpr int kPacks = kLaneElems / kItems;
@@ -108,11 +109,11 @@ struct LaneRow {
   }
 };
 
-// The block of a part of a context, a head of keys and kRows of the rows that share it.
+// The work of a block: a part of a context, a head of keys, and kRows of the rows that share it.
 struct DecodeBlock {
   std::int64_t sequence;
   std::int64_t head;
-  std::int64_t first_row;  // of the head's
+  std::int64_t first_row;  // first of the head's rows
   std::int64_t part;
   std::int64_t length;
   std::int64_t begin;
@@ -136,7 +137,7 @@ __device__ __forceinline__ DecodeBlock block_of(const Decoding<T>& args) {
   return block;
 }
 
-// Where a row of a head of keys is in q and o; its number is that of its log-sum-exp.
+// Returns the position of a row of a head of keys in q and o; its number is that of its log-sum-exp.
 template <class T>
 __device__ __forceinline__ std::int64_t query_offset(const Decoding<T>& args, std::int64_t row) {
   const std::int64_t queries = args.shape.queries;
@@ -145,7 +146,7 @@ __device__ __forceinline__ std::int64_t query_offset(const Decoding<T>& args, st
   return ((sequence * queries + row % queries) * heads + row / queries % heads) * args.shape.head_columns;
 }
 
-// A token's first element of its head in the cache. `blocks` are those of the part.
+// Returns a token's first element of its head in the cache. `blocks` are those of the part.
 template <class T>
 __device__ __forceinline__ std::int64_t offset_of(const Decoding<T>& args, const DecodeBlock& block,
                                                   const std::int32_t* blocks, std::int64_t t) {
@@ -161,8 +162,8 @@ __device__ __forceinline__ std::int64_t offset_of(const Decoding<T>& args, const
   return ((number * cache.kv_heads + block.head) * cache.block + place) * cache.head_columns;
 }
 
-// Scores of a few tokens from t on, and what they add to the rows. From its limit on, a token that a row does not see
-// scores -infinity.
+// Computes the scores of a few tokens from t on and adds their contribution to the rows. Tokens that a row does not
+// see, from its limit on, score -infinity.
 template <class T, int kItems, int kRows>
 __device__ __forceinline__ void take_tokens(const Decoding<T>& args, const DecodeBlock& block, const Lanes& lanes,
                                             const std::int32_t* blocks, std::int64_t t,
@@ -223,7 +224,7 @@ __device__ __forceinline__ void take_tokens(const Decoding<T>& args, const Decod
   }
 }
 
-// All groups of lanes to one state, which the lanes of the first group then have.
+// Merges the states of all groups of lanes; the lanes of the first group then have the result.
 __device__ __forceinline__ void merge_groups(RowState& row, const Lanes& lanes) {
   for (int mask = kWarpLanes / 2; mask >= lanes.count; mask /= 2) {
     float other[kLaneElems];
@@ -241,7 +242,7 @@ __device__ __forceinline__ void merge_groups(RowState& row, const Lanes& lanes) 
   __shared__ OfWarp of_warps[kWarps];
   const int lane = lane_index();
   OfWarp& mine = of_warps[warp_index()];
-  __syncthreads();  // the row before may still be read
+  __syncthreads();  // the previous row may still be being read
   mine.maximum[lane] = row.maximum;
   mine.sum[lane] = row.sum;
 #pragma unroll
@@ -256,7 +257,7 @@ __device__ __forceinline__ void merge_groups(RowState& row, const Lanes& lanes) 
   }
 }
 
-// Calls visit(element of the row, element of the lane) for those that the row has.
+// Calls visit(element of the row, element of the lane) for the lane's elements that the row has.
 template <int kItems, class Visit>
 __device__ __forceinline__ void for_lane_elems(std::int64_t columns, const Lanes& lanes, Visit&& visit) {
 #pragma unroll
@@ -287,9 +288,9 @@ __device__ __forceinline__ void put_row(const Decoding<T>& args, const DecodeBlo
   args.part_sums[2 * slot + 1] = state.sum;
 }
 
-// Lanes share a token's row, groups of them take a few tokens each in turn, and keep maxima, sums and their part of
-// the result in registers: no thread waits for another until the part of the context is through. Each key and value is
-// read once for kRows rows.
+// Several lanes share a token's row. Groups of lanes take a few tokens each in turn and keep maxima, sums and their
+// part of the result in registers: no thread waits for another before the end of the part of the context. Each key and
+// value is read once for kRows rows.
 template <class T, int kItems, int kRows>
 __global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
   const DecodeBlock block = block_of<T, kRows>(args);
@@ -321,7 +322,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
   constexpr int kTokens = kTokensAtOnce<kRows>;
   const std::int64_t first = block.begin + std::int64_t{lanes.group()} * kTokens;
   const std::int64_t stride = std::int64_t{lanes.groups()} * kTokens;
-  const std::int64_t turns = (block.end - block.begin + stride - 1) / stride;  // of all: lanes of a warp stay together
+  const std::int64_t turns =
+      (block.end - block.begin + stride - 1) / stride;  // of all groups: lanes of a warp stay converged
   for (std::int64_t turn = 0; turn < turns; ++turn) {
     take_tokens<T, kItems, kRows>(args, block, lanes, blocks, first + turn * stride, q, limits, rows);
   }
@@ -333,7 +335,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
   }
 }
 
-// A warp a row: its parts' maxima and sums, then its columns.
+// One warp per row: merges its parts' maxima and sums, then its columns.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads) merge_kernel(Decoding<T> args) {
   const std::int64_t columns = args.shape.head_columns;
@@ -364,10 +366,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Parts of contexts: so many that blocks fill the device a few times, and no smaller than is worth it.
+// Divides contexts into parts: enough for a few waves of blocks, but no smaller than is worthwhile.
 void divide(const DecodeShape& s, std::int64_t block_tokens, std::int64_t blocks_a_part, int num_multiprocessors,
             std::int64_t& parts, std::int64_t& part_tokens) {
-  constexpr std::int64_t kBlocksAMultiprocessor = 16;  // 4 run at a time by their registers
+  constexpr std::int64_t kBlocksAMultiprocessor = 16;  // their registers allow 4 to run at a time
   const std::int64_t wanted = ceil_div(kBlocksAMultiprocessor * num_multiprocessors, blocks_a_part);
   const std::int64_t most = ceil_div(s.most_keys, kLeastPart);
   const std::int64_t least = ceil_div(s.most_keys, kMostPart);
@@ -417,7 +419,7 @@ void run_rows(const AttentionDecode& args, CudaContext& cuda) {
 
 }  // namespace
 
-// Rows of a head of keys go together 1, 4 or 8 at a time; where 16 bytes are no access, one by one.
+// Rows of a head of keys are processed 1, 4 or 8 at a time, or one by one if 16-byte accesses are not possible.
 void run_cuda(const AttentionDecode& args, CudaContext& cuda) {
   const DecodeShape& s = args.shape;
   if (s.head_columns > kMostColumns) {

@@ -27,14 +27,15 @@ Draw given(const std::vector<std::int64_t>& values) {
   return {.kind = Draw::Kind::given, .values = std::vector<double>(values.begin(), values.end())};
 }
 
-// A number that has no divisor in common with `count`, and about 0.6 of it: its multiples are all numbers below it.
+// Returns a number without a common divisor with `count`, about 0.6 of it: its multiples modulo `count` reach all
+// numbers.
 std::int64_t scattering_step(std::int64_t count) {
   std::int64_t step = std::max<std::int64_t>(1, count * 5 / 8);
   while (std::gcd(step, count) != 1) ++step;
   return step;
 }
 
-// Each context's blocks, all over the cache; -1 where none is needed.
+// Scatters each context's blocks all over the cache; -1 for entries that are not needed.
 std::vector<std::int64_t> scattered_table(const Contexts& all) {
   const DecodeShape& s = all.shape;
   const std::int64_t step = scattering_step(s.blocks);
@@ -70,7 +71,7 @@ void add(std::vector<KernelCase>& cases, const Contexts& all, core::DType dtype)
   cases.push_back(make_case(AttentionDecode{.shape = s}, std::move(facts)));
 }
 
-// The same contexts in a plain cache, and in blocks, of which `spare` belong to nobody.
+// Adds the same contexts in a contiguous cache and in blocks, of which `spare` are unused.
 void add_pair(std::vector<KernelCase>& cases, Contexts all, std::int64_t block, std::int64_t spare, core::DType dtype) {
   add(cases, all, dtype);
   all.shape.block = block;
@@ -79,7 +80,7 @@ void add_pair(std::vector<KernelCase>& cases, Contexts all, std::int64_t block, 
   add(cases, all, dtype);
 }
 
-// Tokens of as many sequences, each in a block of its own.
+// Appends tokens of as many sequences, each in a block of its own.
 void add_append(std::vector<KernelCase>& cases, std::int64_t tokens, const CacheShape& cache, bool pads,
                 core::DType dtype) {
   const std::int64_t step = scattering_step(cache.blocks);
@@ -136,7 +137,7 @@ std::vector<KernelCase> attention_decode_test_cases() {
   return cases;
 }
 
-// Heads of Llama 3 8B (groups of 4) and of Llama 2 7B (none); the last is a server's batch.
+// Heads of Llama 3 8B (groups of 4) and of Llama 2 7B (no groups); the last case is a server's batch.
 std::vector<KernelCase> attention_decode_bench_cases() {
   constexpr std::int64_t kBlock = 16;
   std::vector<std::int64_t> ragged;

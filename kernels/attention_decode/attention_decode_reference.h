@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline std::int64_t integer_of(const Counted& x) {
   return integer_of(x.value());
 }
 
-// The place of a sequence's t-th token.
+// Returns the position of a sequence's t-th token in the cache.
 template <class S>
 std::int64_t place_reference(const DecodeShape& shape, ReferenceData<S>& data, std::int64_t sequence, std::int64_t t) {
   if (!shape.paged()) return sequence * shape.most_keys + t;
@@ -27,7 +27,7 @@ std::int64_t place_reference(const DecodeShape& shape, ReferenceData<S>& data, s
   return integer_of(data["table"][static_cast<std::size_t>(entry)]) * shape.block + t % shape.block;
 }
 
-// A sequence's keys or values as attention takes them: [length, kv_heads, head_columns].
+// Returns a sequence's keys or values in attention's layout: [length, kv_heads, head_columns].
 template <class S>
 std::vector<S> gathered_reference(const DecodeShape& shape, ReferenceData<S>& data, const char* name,
                                   std::int64_t sequence, std::int64_t length) {
@@ -41,7 +41,7 @@ std::vector<S> gathered_reference(const DecodeShape& shape, ReferenceData<S>& da
   return rows;
 }
 
-// Attention of each sequence by itself, whose last query sees all keys.
+// Computes attention of each sequence by itself; its last query sees all keys.
 template <class S>
 void reference(const AttentionDecode& args, ReferenceData<S>& data) {
   const DecodeShape& s = args.shape;

@@ -32,7 +32,7 @@ TEST(AttentionDecode, CasesHoldOnEachInstructionSet) {
   });
 }
 
-// Contexts in blocks with memory of their own. What no context holds is NaN.
+// Contexts in blocks with memory of their own. Memory outside of contexts is NaN.
 struct Served {
   DecodeShape shape;
   std::vector<std::int32_t> table;
@@ -63,7 +63,7 @@ struct Served {
             .o = view<Out>(o),
             .lse = view<Out>(lse)};
   }
-  // A token's keys are `key` and its values `value` in all columns of each head.
+  // Appends a token whose keys are `key` and whose values are `value` in all columns of each head.
   void append(std::int64_t sequence, float key, float value, const Context& where) {
     const std::int32_t t = lengths[static_cast<std::size_t>(sequence)]++;
     const std::int64_t entry = sequence * shape.table_row() + t / shape.block;
@@ -101,13 +101,13 @@ TEST(AttentionDecode, GeneratedTokensAreSeenByTheirOwnSequenceAlone) {
   Served served(small_shape());
   served.table = {4, 1, 3, 0, 5, 2};
   for (int t = 0; t < 5; ++t) {
-    served.append(0, 0, static_cast<float>(t), where);  // all as likely: the mean of 0 to t
+    served.append(0, 0, static_cast<float>(t), where);  // equal weights: the mean of 0 to t
     if (t < 3) served.append(1, static_cast<float>(t), static_cast<float>(10 * t), where);
     run(served.decode(), where);
     EXPECT_FLOAT_EQ(served.o[0], static_cast<float>(t) / 2);
     EXPECT_FLOAT_EQ(served.lse[0], std::log(static_cast<float>(t + 1)));
   }
-  // Scores 0, 2 and 4, as q is 0.5 in four columns.
+  // Scores are 0, 2 and 4, because q is 0.5 in four columns.
   const float sum = 1 + std::exp(2.0F) + std::exp(4.0F);
   for (std::size_t i = 8; i < 16; ++i) {
     EXPECT_FLOAT_EQ(served.o[i], (10 * std::exp(2.0F) + 20 * std::exp(4.0F)) / sum);

@@ -1,4 +1,4 @@
-// How decoding is cut up for the CPU: parts of contexts, which threads take, and what each leaves to be merged. For the
+// How decoding is divided for the CPU: the parts of contexts that threads take, and the results to be merged. For the
 // sources of this folder.
 #pragma once
 
@@ -10,18 +10,18 @@
 
 namespace lockstep::kernels {
 
-// A part of a context and a head of keys: tokens [begin, end); none if it begins past the context.
+// A part of a context and a head of keys: tokens [begin, end); empty if it begins past the context.
 struct DecodePiece {
   std::int64_t sequence;
   std::int64_t head;
-  std::int64_t length;  // of the context
+  std::int64_t length;  // length of the context
   std::int64_t begin;
   std::int64_t end;
 };
 
-// The pieces, and the memory for their results in f32: of each row, a query and one of its heads, the sum of values by
-// weights that are relative to the row's maximum; that maximum; and the sum of the weights. Rows are numbered as the
-// log-sum-exps are. Parts are of a fixed length, so that results do not depend on the number of threads.
+// The pieces, and the memory for their f32 results per row (one head of one query): the sum of values with weights
+// relative to the row's maximum, that maximum, and the sum of the weights. Rows are numbered like the log-sum-exps.
+// Parts have a fixed length, so that results do not depend on the number of threads.
 class DecodeParts {
  public:
   static constexpr std::int64_t kPartTokens = 512;
@@ -33,7 +33,7 @@ class DecodeParts {
   void take_memory(float* memory) { memory_ = memory; }
 
   std::int64_t num_pieces() const { return args_.shape.sequences * args_.shape.kv_heads * most_parts_; }
-  // Pieces that follow each other are of other heads, so that threads have as much to do if contexts differ.
+  // Consecutive pieces belong to different heads, so that threads have equal work if contexts differ in length.
   DecodePiece piece(std::int64_t number) const {
     const DecodeShape& s = args_.shape;
     const std::int64_t sequence = number / s.kv_heads % s.sequences;
@@ -44,7 +44,7 @@ class DecodeParts {
   std::int64_t first_row(const DecodePiece& piece) const {
     return (piece.sequence * args_.shape.kv_heads + piece.head) * piece_rows();
   }
-  // Floats from a row to the next: whole pairs of vectors on every target.
+  // Floats from one row to the next: a multiple of a vector pair on every target.
   std::int64_t row_elems() const {
     constexpr std::int64_t kMostPair = 32;
     return (args_.shape.head_columns + kMostPair - 1) / kMostPair * kMostPair;
@@ -60,7 +60,7 @@ class DecodeParts {
   std::int64_t parts_of(std::int64_t row) const {
     return (length(row / (args_.shape.heads * args_.shape.queries)) + kPartTokens - 1) / kPartTokens;
   }
-  // Where a row is in q and o.
+  // Returns the position of a row in q and o.
   std::int64_t query_offset(std::int64_t row) const {
     const DecodeShape& s = args_.shape;
     const std::int64_t sequence = row / s.queries / s.heads;
@@ -83,10 +83,10 @@ class DecodeParts {
   float* memory_ = nullptr;
 };
 
-// A thread's memory for the piece that it is at.
+// A thread's memory for its current piece.
 struct DecodeScratch {
   static constexpr std::int64_t kTile = 32;       // tokens whose scores are held at a time
-  static constexpr std::int64_t kRowsAtOnce = 4;  // that meet a key or value while it is in registers
+  static constexpr std::int64_t kRowsAtOnce = 4;  // rows that use a key or value while it is in registers
 
   static std::size_t elems(const DecodeParts& parts) {
     return static_cast<std::size_t>(kRowsAtOnce * kTile + parts.piece_rows() * parts.row_elems());
@@ -94,7 +94,7 @@ struct DecodeScratch {
   DecodeScratch(const DecodeParts& parts, float* memory)
       : scores(memory), q(memory + kRowsAtOnce * kTile), row_elems(parts.row_elems()) {}
 
-  float* scores;  // [kRowsAtOnce][kTile], then weights
+  float* scores;  // [kRowsAtOnce][kTile], first scores, then weights
   float* q;       // [rows][row_elems], times the scale
   std::int64_t row_elems;
 };

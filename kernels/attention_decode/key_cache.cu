@@ -17,7 +17,7 @@ struct Appended {
   T* v_cache;
 };
 
-// A warp a row: a head of a token.
+// One warp per row: one head of one token.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) append_by_warps(Appended<T> args) {
   const std::int64_t heads = args.cache.kv_heads;

@@ -1,13 +1,13 @@
-// Where keys and values of past tokens lie while a model generates, and the kernel that adds new ones.
+// The memory of past tokens' keys and values during generation, and the kernel that adds new ones.
 //
-// A cache is cut into blocks of a few tokens, which any sequence may be given, in any order: memory is taken as
-// contexts grow, and at most a block less one token of each sequence is unused (Kwon et al. 2023, arXiv:2309.06180,
-// section 4.1). Within a block the tokens of one head follow each other: [blocks, kv_heads, block, head_columns] for
-// keys and likewise for values. So what a worker of one head reads is whole blocks of block * head_columns elements, 4
-// KiB at 16 tokens of 128 columns in bf16. (vLLM began with keys as [blocks, kv_heads, head_columns / x, block, x], x
-// elements being 16 bytes, for threads that take a token each; where threads share a token's row, as ours do, plain
-// rows are read as fast.) A plain cache is the same with one block a sequence, which is as long as the longest context
-// that it may get.
+// A cache is divided into blocks of a few tokens that can be given to any sequence in any order: memory is used as
+// contexts grow, and at most a block less one token per sequence is wasted (Kwon et al. 2023, arXiv:2309.06180, section
+// 4.1). Within a block, the tokens of one head are contiguous: [blocks, kv_heads, block, head_columns] for keys and
+// likewise for values. A worker of one head thus reads whole blocks of block * head_columns elements, 4 KiB for 16
+// tokens of 128 columns in bf16. (vLLM began with keys as [blocks, kv_heads, head_columns / x, block, x], where x
+// elements are 16 bytes, for threads that take one token each; if threads share a token's row, as here, plain rows are
+// equally fast.) A contiguous cache is the same with one block per sequence, as long as the longest context that it may
+// get.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,21 @@ class CudaContext;
 struct CacheShape {
   std::int64_t blocks;
   std::int64_t kv_heads;
-  std::int64_t block;  // tokens
+  std::int64_t block;  // tokens per block
   std::int64_t head_columns;
 
   std::int64_t elems() const { return blocks * kv_heads * block * head_columns; }
-  // The first element of a head of a token, by the token's place: its block's number times `block`, and its own there.
+  // Returns the first element of a head of a token, given the token's position: its block's number times `block` plus
+  // its index there.
   std::int64_t offset(std::int64_t place, std::int64_t head) const {
     return ((place / block * kv_heads + head) * block + place % block) * head_columns;
   }
   void check(std::string_view kernel) const;  // throws a usage Error
 };
 
-// Keys and values of new tokens go to their places in the cache (vLLM's reshape_and_cache). Bits are kept. A token
-// whose place is -1 is left out: the end of a batch that was padded. Places of two tokens differ. On the CPU other
-// places are refused; on CUDA, where nobody may look, they are the caller's to avoid.
+// Writes keys and values of new tokens to their positions in the cache (vLLM's reshape_and_cache). Bits are kept. A
+// token with position -1 is left out: the end of a padded batch. Positions of two tokens must differ. On the CPU
+// invalid positions are refused; on CUDA, where a check would wait for the device, the caller must avoid them.
 struct CacheAppend {
   std::int64_t tokens;
   CacheShape cache;
@@ -60,7 +61,7 @@ struct CacheAppend {
   }
 };
 
-// Each new row read once and written once.
+// Each new row is read once and written once.
 Cost cost_of(const CacheAppend& args);
 
 void run_cpu(const CacheAppend& args, ThreadPool& pool);

@@ -28,7 +28,7 @@ struct Second {
   HWY_INLINE VF32 operator()(VF32 /*o*/, VF32 part) const { return part; }
 };
 
-// Rows [begin, end): a head of a query each.
+// Merges rows [begin, end): one head of one query each.
 template <class T>
 void merge_rows(const AttentionMerge& args, std::int64_t begin, std::int64_t end) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
@@ -80,7 +80,7 @@ void AttentionMerge::check_shape() const {
   if (lse_stride != 0) check_at_least(name(), "lse_stride", lse_stride, queries);
 }
 
-// A row: -, exp, +, two divisions, log, +; an element: two products and their sum.
+// FLOPs per row: -, exp, +, two divisions, log, +; per element: two products and their sum.
 Cost cost_of(const AttentionMerge& args) {
   const auto rows = static_cast<double>(args.rows());
   const auto columns = static_cast<double>(args.head_columns);

@@ -19,8 +19,8 @@ struct MergeRows {
   const float* part_lse;
 };
 
-// A warp a row: a head of a query. All lanes hold the row's log-sum-exp before one writes it (the reduction waits for
-// their loads).
+// One warp per row: one head of one query. All lanes have loaded the row's log-sum-exp before one lane writes it,
+// because the reduction waits for their loads.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) merge_by_warps(MergeRows<T> args) {
   for_warp_rows(args.rows, [&](std::int64_t row) {

@@ -1,10 +1,10 @@
-// Attention over a set of keys from attention over two parts of it, in place: the second part's output and log-sum-exp
-// are merged into the first's (Milakov, Gimelshein 2018, arXiv:1805.02867, section 3.1; Liu, Zaharia, Abbeel 2023,
-// arXiv:2310.01889, section 3).
+// Merges attention over two sets of keys into attention over their union, in place: the second part's output and
+// log-sum-exp are merged into the first's (Milakov, Gimelshein 2018, arXiv:1805.02867, section 3.1; Liu, Zaharia,
+// Abbeel 2023, arXiv:2310.01889, section 3).
 //   lse' = log(exp(lse) + exp(part_lse)),   o' = exp(lse - lse') o + exp(part_lse - lse') part_o
-// The exponent is that of a difference that is at most 0, so nothing overflows. A part whose log-sum-exp is -inf has no
-// keys, and its output, whatever it is, is not read: two such parts leave the first as it is. A log-sum-exp of NaN
-// gives a row of NaN. Sums in f32. Deterministic.
+// The exponential is taken of a difference that is at most 0, so nothing overflows. A part whose log-sum-exp is -inf
+// has no keys, and its output is not read: two such parts leave the first one unchanged. A log-sum-exp of NaN gives a
+// row of NaN. Sums are computed in f32. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@ class CudaContext;
 struct AttentionMerge {
   std::int64_t batch;
   std::int64_t heads;
-  std::int64_t queries;  // a sequence
+  std::int64_t queries;  // per sequence
   std::int64_t head_columns;
-  std::int64_t lse_stride = 0;  // elements of `lse` from a head to the next; 0: queries. For a range of more queries
-  InOut o = {};                 // [batch, queries, heads, head_columns]
-  InOut lse = {};               // [batch, heads, queries] f32, strided
-  In part_o = {};               // as o
-  In part_lse = {};             // [batch, heads, queries] f32
+  std::int64_t lse_stride =
+      0;             // elements of `lse` from one head to the next; 0: queries. Larger for a range of more queries
+  InOut o = {};      // [batch, queries, heads, head_columns]
+  InOut lse = {};    // [batch, heads, queries] f32, strided
+  In part_o = {};    // as o
+  In part_lse = {};  // [batch, heads, queries] f32
 
   std::int64_t lse_row() const { return lse_stride == 0 ? queries : lse_stride; }
   std::int64_t rows() const { return batch * queries * heads; }

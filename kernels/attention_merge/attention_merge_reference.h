@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels {
 
-// The parts' shares of the whole, and its log-sum-exp: that of the part with the larger one, and what is added to it.
+// The parts' shares of the whole, and its log-sum-exp: that of the part with the larger one plus a correction.
 template <class S>
 struct MergeShares {
   S lse;

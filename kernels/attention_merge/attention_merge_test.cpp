@@ -26,7 +26,7 @@ InOut view(std::vector<float>& values) {
   return {values.data(), core::DType::f32, static_cast<std::int64_t>(values.size())};
 }
 
-// Attention of one head of `columns` over some of the keys.
+// Computes attention of one head of `columns` over some of the keys.
 struct Attended {
   std::vector<float> o;
   std::vector<float> lse;
@@ -71,7 +71,7 @@ TEST(AttentionMerge, CasesHoldOnTheCpu) {
 TEST(AttentionMerge, PartsOfTheKeysGiveTheAttentionOverAllInAnyOrder) {
   constexpr std::size_t kColumns = 16;
   constexpr std::size_t kKeys = 40;
-  std::mt19937 random(7);  // NOLINT(bugprone-random-generator-seed): repeats
+  std::mt19937 random(7);  // fixed, so that the test repeats
   std::normal_distribution<float> normal(0, 2);
   const auto drawn = [&](std::size_t count) {
     std::vector<float> values(count);
@@ -97,7 +97,7 @@ TEST(AttentionMerge, PartsOfTheKeysGiveTheAttentionOverAllInAnyOrder) {
 TEST(AttentionMerge, PartsWithoutKeysAndScoresBeyondAllRangesAreSafe) {
   ThreadPool pool(1);
   const Context where(pool);
-  // lse of the whole, of the part: one has no keys, none has, far apart, huge, not a number.
+  // lse of the whole and of the part: one has no keys, neither has, far apart, huge, not a number.
   Attended whole{{1, kNaN, kNaN, 1, 1, 1, 1}, {2, -kInf, -kInf, 300, -3e38F, 3e38F, kNaN}};
   const Attended part{{kNaN, 5, kNaN, 7, 7, 7, 7}, {-kInf, 3, -kInf, -300, 3e38F, 3e38F, 1}};
   merge(whole, part, 1, where);

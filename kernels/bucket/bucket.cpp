@@ -18,7 +18,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// y[y_begin + i] = x[x_begin + i] * scale.
+// Sets y[y_begin + i] = x[x_begin + i] * scale.
 void move(const Move& how, const In& x, std::int64_t x_begin, const Out& y, std::int64_t y_begin, std::int64_t count) {
   const auto all = static_cast<std::size_t>(count);
   with_activation_type(x.dtype, [&](auto from) {
@@ -50,7 +50,7 @@ namespace {
 HWY_EXPORT(move);
 constexpr std::int64_t kGrain = 1024;  // elements
 
-// Calls work(piece, its first element, how many, where in the bucket) for what [begin, end) of the bucket holds.
+// Calls work(piece, first element, count, position in the bucket) for the data in [begin, end) of the bucket.
 template <class Work>
 void for_pieces_of(const std::vector<std::int64_t>& counts, std::int64_t begin, std::int64_t end, Work&& work) {
   std::int64_t piece_begin = 0;

@@ -10,8 +10,8 @@
 namespace lockstep::kernels {
 namespace {
 
-// Pieces that one launch moves; their table is an argument of the kernel, so that no memory holds it and a graph keeps
-// it. 128 pieces are 4 KiB.
+// Maximum number of pieces that one launch moves. Their table is an argument of the kernel, so that it needs no memory
+// and a graph captures it. 128 pieces are 4 KiB.
 constexpr int kMostPieces = 126;
 constexpr std::int64_t kTileElems = std::int64_t{kBlockThreads} * 32;
 
@@ -28,7 +28,7 @@ struct Pieces {
   std::int64_t num_tiles;
 };
 
-// The last piece that begins at or before the tile.
+// Returns the last piece that begins at or before the tile.
 __device__ __forceinline__ int piece_of(const Pieces& pieces, std::int64_t tile) {
   int low = 0;
   int high = pieces.num_pieces;
@@ -46,7 +46,7 @@ __device__ __forceinline__ int piece_of(const Pieces& pieces, std::int64_t tile)
 template <class From, class To, int kItems>
 __device__ __forceinline__ Pack<To, kItems> converted(const Pack<From, kItems>& in, float scale) {
   if constexpr (std::is_same_v<From, To>) {
-    if (scale == 1.0F) return in;  // moves bits, whatever they mean
+    if (scale == 1.0F) return in;  // moves bits, whatever their meaning
   }
   Pack<To, kItems> out;
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ __forceinline__ Pack<To, kItems> converted(const Pack<From, kItems>& 
   return out;
 }
 
-// Elements begin to end of a piece, by all threads of a block.
+// Moves elements `begin` to `end` of a piece with all threads of a block.
 template <class From, class To, int kItems>
 __device__ __forceinline__ void move(const From* from, To* to, std::int64_t begin, std::int64_t end, float scale) {
   constexpr int kAhead = 4;
@@ -71,7 +71,7 @@ __device__ __forceinline__ bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kAccessBytes == 0;
 }
 
-// A tile is a part of one piece; which kind of access a piece allows is found out here, as each has its own alignment.
+// A tile is a part of one piece; the access width is chosen here, because each piece has its own alignment.
 template <class From, class To>
 __global__ void __launch_bounds__(kBlockThreads) move_kernel(const __grid_constant__ Pieces pieces) {
   constexpr int kItems = static_cast<int>(kAccessBytes / (sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To)));

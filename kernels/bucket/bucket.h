@@ -1,4 +1,5 @@
-// Gradients of many parameters into one flat bucket, and back: what a bucketed reduction sends. Deterministic.
+// Packs gradients of many parameters into one flat bucket, the message of a bucketed reduction, and unpacks them.
+// Deterministic.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,9 @@ namespace lockstep::kernels {
 
 class CudaContext;
 
-// bucket = the pieces one after the other, times scale, in the bucket's dtype. With scale 1 and one dtype bits are
-// moved; else x * scale is taken in f32 and rounded to nearest even (NaN stays NaN, infinity infinity).
+// bucket = the pieces one after the other, times scale, in the bucket's dtype. With scale 1 and equal dtypes, bits are
+// copied; otherwise x * scale is computed in f32 and rounded to nearest, ties to even (NaN stays NaN, infinity
+// infinity).
 struct PackBucket {
   float scale = 1;
   std::vector<std::int64_t> counts;  // [piece] elements
@@ -46,8 +48,8 @@ struct UnpackBucket {
   static void visit_operands(Self& self, Visit&& visit);
 };
 
-// Operands "piece0", "piece1", ..., as many as there are counts. Arguments that may be changed get the views that they
-// lack; others are visited with an empty one, which then is refused by its name.
+// Visits operands "piece0", "piece1", ..., as many as there are counts. Arguments that may be changed get the views
+// that they lack; in others an empty view is visited, which is then refused by its name.
 template <class Bucket, class Visit>
 void visit_pieces(Bucket& args, Visit&& visit) {
   using View = typename std::remove_cvref_t<decltype(args.pieces)>::value_type;
@@ -77,7 +79,7 @@ void UnpackBucket::visit_operands(Self& self, Visit&& visit) {
   visit_pieces(self, visit);
 }
 
-// One FLOP an element.
+// One FLOP per element.
 Cost cost_of(const PackBucket& args);
 Cost cost_of(const UnpackBucket& args);
 

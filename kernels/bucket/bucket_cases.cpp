@@ -17,8 +17,8 @@ void add(std::vector<KernelCase>& cases, const Counts& counts, float scale, core
   cases.push_back(make_case(UnpackBucket{.scale = scale, .counts = counts}, {.shape = shape, .dtype = dtype}));
 }
 
-// Tensors of one transformer block: two norms, query-key-value, projection, and the two layers of the MLP, weights and
-// biases.
+// The tensors of one transformer block: two norms, query-key-value, projection, and the two layers of the MLP, with
+// weights and biases.
 Counts block_of_gpt2(std::int64_t channels) {
   const std::int64_t square = channels * channels;
   return {channels, channels, 3 * square, 3 * channels, square,     channels,

@@ -1,11 +1,11 @@
-// How elements go from one array to another on the CPU, between bucket.cpp's parts.
+// How elements are copied from one array to another on the CPU, shared by bucket.cpp's parts.
 #pragma once
 
 namespace lockstep::kernels {
 
 struct Move {
   float scale;
-  bool stream;  // past the caches
+  bool stream;  // use non-temporal stores
 };
 
 }  // namespace lockstep::kernels

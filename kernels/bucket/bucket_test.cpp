@@ -29,7 +29,7 @@ TEST(Bucket, CasesHoldOnEachInstructionSet) {
   });
 }
 
-// Three pieces of bf16, a bucket of f32, and room for the pieces that come back.
+// Three pieces of bf16, a bucket of f32, and memory for the unpacked pieces.
 struct Buffers {
   std::vector<std::vector<core::BFloat16>> pieces{{{0x3f80}}, {{0x4000}, {0xc040}}, {{0x7fc0}, {0xff80}, {0x8000}}};
   std::vector<float> bucket = std::vector<float>(6);
@@ -91,7 +91,7 @@ TEST(Bucket, WithoutScaleBitsAreMoved) {
   EXPECT_EQ(bucket, signalling);
 }
 
-// Buckets and pieces that outgrow caches are written past them.
+// Buckets and pieces that are larger than the caches are written with non-temporal stores.
 TEST(Bucket, LargeBucketsComeBackWhole) {
   const std::vector<std::int64_t> counts{1000003, 17, 1, 2000000, 127};
   for (float scale : {1.0F, 0.5F}) {

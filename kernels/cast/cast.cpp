@@ -57,7 +57,8 @@ Cost cost_of(const Cast& args) {
 }
 
 void run_cpu(const Cast& args, ThreadPool& pool) {
-  // Not where much more is read than written: two threads, from memory, bf16 to e4m3, 0.90 of the time.
+  // False if much more is read than written: two threads, from memory, bf16 to e4m3, ordinary stores take 0.90 of the
+  // time.
   const bool writes_most = 2 * core::size_of(args.to) > core::size_of(args.from);
   const bool stream = writes_most && pool.kept<Caches>().outgrown_by(size_bytes(args.to, args.count));
   pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) {

@@ -1,6 +1,7 @@
-// Conversions between floating dtypes. x * scale is taken in f32 and then rounded to the dtype of y, to nearest even;
-// with a scale that is a power of two that is one rounding. Overflow, as core/narrow_float.h says: infinity, and NaN in
-// e4m3, which has no infinity. NaN stays NaN; infinity stays infinity, and is NaN in e4m3. Deterministic.
+// Conversions between floating dtypes. x * scale is computed in f32 and then rounded to the dtype of y, to nearest,
+// ties to even; with a scale that is a power of two there is only one rounding. Overflow follows core/narrow_float.h:
+// infinity, or NaN in e4m3, which has no infinity. NaN stays NaN; infinity stays infinity, and becomes NaN in e4m3.
+// Deterministic.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ class CudaContext;
 inline constexpr DTypes kFloats{core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f8e4m3,
                                 core::DType::f8e5m2};
 
-// fp8 tensors come with a scale; elsewhere it is 1.
+// fp8 tensors come with a scale; for other dtypes it is 1.
 struct Cast {
   std::int64_t count;
   core::DType from;
@@ -37,7 +38,7 @@ struct Cast {
   }
 };
 
-// One FLOP an element.
+// One FLOP per element.
 Cost cost_of(const Cast& args);
 
 void run_cpu(const Cast& args, ThreadPool& pool);

@@ -13,7 +13,7 @@ using core::DType;
 
 constexpr std::array kFloatDTypes{DType::f32, DType::bf16, DType::f16, DType::f8e4m3, DType::f8e5m2};
 
-// Numbers of [1, 2): normal in every dtype, as the tolerance is relative.
+// Draws numbers in [1, 2): normal in every dtype, because the tolerance is relative.
 KernelCase case_of(const Cast& args, const std::string& length) {
   const std::string shape = fmt::format("to_{}_{}", core::short_name_of(args.to), length);
   return make_case(args,

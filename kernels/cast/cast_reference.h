@@ -1,5 +1,5 @@
-// The obvious loop; for tests. Rounding to y's dtype is left to the comparison: what is rounded how is compared bit for
-// bit with core/narrow_float.h in cast_test.cpp.
+// Reference: a plain loop, for tests. It does not round to y's dtype: cast_test.cpp compares rounding bit for bit with
+// core/narrow_float.h.
 #pragma once
 
 #include "kernels/base/reference_data.h"

@@ -49,8 +49,8 @@ void narrow(float x, core::Float8E5M2& to) {
   to = core::to_float8_e5m2(x);
 }
 
-// All numbers of narrow dtypes; of f32 those around everything that may be a tie: each upper half with lower halves
-// near 0, a half and a whole.
+// All numbers of narrow dtypes; for f32, those around every possible tie: each upper half with lower halves near 0, one
+// half and one.
 std::vector<float> inputs(float /*zero*/) {
   std::vector<float> all;
   for (std::uint32_t upper = 0; upper < 65536; ++upper) {
@@ -110,7 +110,8 @@ TEST(Cast, IsThatOfNarrowFloatForAllNumbersOnEachInstructionSet) {
   });
 }
 
-// Outputs that outgrow caches are written past them: the same bits as in small parts, and nothing else.
+// Outputs larger than the caches are written with non-temporal stores: the same bits as in small parts, and nothing
+// else.
 template <class To>
 void expect_large_as_small(DType to, std::size_t misalign) {
   constexpr std::size_t kCount = (std::size_t{8} << 20) + 13;

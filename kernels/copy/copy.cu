@@ -34,7 +34,7 @@ void run_cuda(const CopyRows& args, CudaContext& cuda) {
   with_cuda_activation_type(args.from.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Places<T> places{args.rows, args.columns, args.from_row(), args.to_row(), args.from.as<T>(), args.to.as<T>()};
-    // A pack starts where an access may: in the first row, and in all by the strides.
+    // A pack starts at an address that an access may have: in the first row, and by the strides in all others.
     const auto items_of = [&](std::int64_t elems) {
       return items_an_access(sizeof(T), elems, {args.from.data, args.to.data});
     };

@@ -1,5 +1,5 @@
-// Rows of a matrix from one place to another: columns out of a wider matrix, or into one. to[r][c] = from[r][c].
-// Bits are kept, NaN among them.
+// Copies rows of a matrix: columns out of a wider matrix, or into one. to[r][c] = from[r][c]. Bits are kept, also those
+// of NaN.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class CudaContext;
 struct CopyRows {
   std::int64_t rows;
   std::int64_t columns;
-  std::int64_t from_stride = 0;  // elements from a row to the next; 0: columns
-  std::int64_t to_stride = 0;    // likewise; what lies between rows is left alone
+  std::int64_t from_stride = 0;  // elements from one row to the next; 0: columns
+  std::int64_t to_stride = 0;    // likewise; elements between rows are not touched
   In from = {};                  // [rows, columns], strided
   Out to = {};                   // [rows, columns], strided
 

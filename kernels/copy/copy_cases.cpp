@@ -22,8 +22,8 @@ constexpr std::array kTestShapes{CopyRows{1, 1},
                                  CopyRows{33, 31, 0, 40},
                                  CopyRows{3, 1031, 1100, 1040},
                                  CopyRows{70, 128, 384, 256}};
-// Queries out of a fused product's output, and a rank's heads out of all. One row is a plain copy of a message: on the
-// CPU the C library's memcpy, what kernels of compression are held against.
+// Queries out of a fused product's output, and one rank's heads out of all. A single row is a plain copy of a message:
+// on the CPU it is the C library's memcpy, with which compression kernels are compared.
 constexpr std::array kBenchShapes{CopyRows{1024, 256, 768},           CopyRows{8192, 768, 2304},
                                   CopyRows{8192, 192, 768, 0},        CopyRows{1, std::int64_t{1} << 16},
                                   CopyRows{1, std::int64_t{1} << 20}, CopyRows{1, std::int64_t{1} << 24}};

@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <limits>
@@ -8,7 +8,7 @@
 
 namespace lockstep::kernels {
 
-// What lies between rows stays as tests fill outputs: NaN.
+// The elements between rows keep the value with which tests fill outputs: NaN.
 template <class S>
 void reference(const CopyRows& args, ReferenceData<S>& data) {
   const auto from = data["from"];

@@ -17,7 +17,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr std::size_t kBlocks = 64;  // of which words are made at a time
+constexpr std::size_t kBlocks = 64;  // blocks whose words are made at a time
 constexpr std::size_t kWords = 4 * kBlocks;
 
 template <class V>
@@ -28,8 +28,9 @@ struct Counter {
   V c3;
 };
 
-// Each 64-bit lane with its halves changed over. As a shuffle, which runs beside multiplications where a shift would
-// wait for them. The scalar target, where it is not called, has no such function: found by its argument.
+// Swaps the halves of each 64-bit lane, by a shuffle, which runs in parallel with multiplications where a shift would
+// wait for them. The scalar target, which never calls this, has no such function: it is found by argument-dependent
+// lookup.
 template <class V>
 HWY_INLINE V swapped_halves(V value) {
   const hn::DFromV<V> d;
@@ -37,7 +38,7 @@ HWY_INLINE V swapped_halves(V value) {
   return hn::BitCast(d, Shuffle2301(hn::BitCast(du32, value)));
 }
 
-// Lower halves of 64-bit lanes together with lower halves above them.
+// Combines the lower halves of 64-bit lanes with lower halves placed above them.
 template <class V>
 HWY_INLINE V halves_of(V low, V high) {
   const hn::DFromV<V> d;
@@ -45,7 +46,7 @@ HWY_INLINE V halves_of(V low, V high) {
   return hn::BitCast(d, hn::OddEven(hn::BitCast(du32, swapped_halves(high)), hn::BitCast(du32, low)));
 }
 
-// Words of as many blocks as a vector has 64-bit lanes, in the lanes' order of pairs of T.
+// Computes words of as many blocks as a vector has 64-bit lanes, in the lanes' order of pairs of T.
 template <class T, class V>
 HWY_INLINE void store_words(const Counter<V>& c, std::uint32_t* words) {
   const hn::DFromV<V> d;
@@ -58,9 +59,9 @@ HWY_INLINE void store_words(const Counter<V>& c, std::uint32_t* words) {
   }
 }
 
-// The words of kBlocks blocks from `first` on, pair of T after pair. A 64-bit lane holds a word of one block in its
-// lower half; what is in the upper half is not looked at, as multiplications take lower halves only. Several vectors go
-// through the rounds side by side, as each step of a round waits for the one before.
+// Computes the words of kBlocks blocks from `first` on, one pair of T after another. A 64-bit lane holds a word of one
+// block in its lower half; the upper half is ignored, because multiplications use only lower halves. Several vectors go
+// through the rounds in parallel, because each step of a round depends on the one before.
 template <class T, class Words>
 HWY_INLINE void make_words(const Dropout& args, std::uint64_t first, Words* words) {
   const hn::ScalableTag<Words> du32;
@@ -94,7 +95,7 @@ HWY_INLINE void make_words(const Dropout& args, std::uint64_t first, Words* word
   }
 }
 
-// One lane of 32 bits holds no 64-bit number.
+// A target with one 32-bit lane has no 64-bit lanes.
 template <class T, class Words>
 requires(HWY_TARGET == HWY_SCALAR) HWY_INLINE void make_words(const Dropout& args, std::uint64_t first, Words* words) {
   for (std::size_t block = 0; block < kBlocks; ++block) {
@@ -118,7 +119,7 @@ HWY_INLINE Pair kept(Pair value, const std::uint32_t* words, const Rule& rule) {
   return {hn::IfThenZeroElse(drop_a, hn::Mul(value.a, scale)), hn::IfThenZeroElse(drop_b, hn::Mul(value.b, scale))};
 }
 
-// `words` are those of the pairs from x on. y may be x. NaN of BFloat16 has zeros in its lower half, and keeps them.
+// `words` are those of the pairs from x on. y may be x. A BFloat16 NaN has a zero lower half, and keeps it.
 template <class T>
 HWY_INLINE void drop(const T* x, const std::uint32_t* words, const Rule& rule, std::size_t count, T* y) {
   const std::size_t step = pair_elems();
@@ -131,7 +132,7 @@ HWY_INLINE void drop(const T* x, const std::uint32_t* words, const Rule& rule, s
   if (i < count) store_pair_tail(kept(load_pair_tail(x + i, count - i), words + i, rule), y + i, count - i);
 }
 
-// Elements that begin inside of a block, up to its end. Returns how many they are.
+// Processes elements that begin inside of a block, up to its end. Returns their number.
 template <class T>
 std::size_t drop_to_block(const Dropout& args, std::uint64_t element, const T* x, const Rule& rule, std::size_t count,
                           T* y) {
@@ -140,7 +141,7 @@ std::size_t drop_to_block(const Dropout& args, std::uint64_t element, const T* x
   HWY_ALIGN std::uint32_t words[2 * HWY_MAX_BYTES / sizeof(std::uint32_t)] = {};
   const auto block = philox_block(args.seed, args.step, element / 4);
   const std::size_t elems = 4 - skipped < count ? 4 - skipped : count;
-  for (std::size_t i = 0; i < elems; i += pair_elems()) {  // one lane: two elements
+  for (std::size_t i = 0; i < elems; i += pair_elems()) {  // with a single lane there are two elements per pair
     for (std::size_t k = 0; k < pair_elems() && i + k < elems; ++k) {
       words[EvenAndOdd<T> ? k % 2 * lanes_f32() + k / 2 : k] = block[skipped + i + k];
     }
@@ -190,7 +191,7 @@ std::array<std::uint32_t, 4> philox_block(std::uint64_t seed, std::uint64_t step
                        {low_word(seed), high_word(seed)});
 }
 
-// A division an element.
+// One division per element.
 Cost cost_of(const Dropout& args) {
   return {static_cast<double>(args.count), operand_bytes(args), ""};
 }

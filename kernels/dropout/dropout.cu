@@ -45,13 +45,13 @@ struct Drop {
   Philox random;
   std::uint64_t first_element;
   std::uint32_t threshold;
-  float factor;  // of what is kept
+  float factor;  // for kept elements
 
   template <int kItems>
   __device__ Pack<T, kItems> load(std::int64_t first) const {
     return Pack<T, kItems>::load(x + first);
   }
-  // A pack that begins with a block has the four words of each; another may begin inside of one.
+  // A pack that begins at a block uses the four words of each block; another pack may begin inside of a block.
   template <int kItems>
   __device__ void store(std::int64_t first, Pack<T, kItems> pack) const {
     const std::uint64_t element = first_element + static_cast<std::uint64_t>(first);

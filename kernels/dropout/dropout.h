@@ -1,8 +1,8 @@
-// Dropout with a counter-based generator: whether element i is kept follows from (seed, step, first_element + i) alone,
-// so that a backward, a recomputation and any shard of the tensor draw the same mask, on any device and number of
-// threads. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3, SC'11,
-// section 3.3): key = seed; counter = (element / 4, step); word element % 4 of the block is compared with the
-// threshold. Deterministic.
+// Dropout with a counter-based generator: whether element i is kept depends only on (seed, step, first_element + i), so
+// that a backward, a recomputation and any shard of the tensor draw the same mask, on any device and with any number of
+// threads. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3, SC'11, section
+// 3.3): key = seed; counter = (element / 4, step); word element % 4 of the block is compared with the threshold.
+// Deterministic.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@ namespace lockstep::kernels {
 
 class CudaContext;
 
-// y = x / (1 - rate) where kept, else 0. The backward is the same kernel on dy.
+// y = x / (1 - rate) for kept elements, else 0. The backward is the same kernel on dy.
 struct Dropout {
   static constexpr std::array kInPlace{InPlace{"y", "x"}};
   std::int64_t count;
   float rate;                       // 0 <= rate < 1
-  std::uint64_t seed = 0;           // of the layer and run
-  std::uint64_t step = 0;           // of the training, with the microbatch in it
-  std::uint64_t first_element = 0;  // of x in the whole tensor
+  std::uint64_t seed = 0;           // seed of the layer and run
+  std::uint64_t step = 0;           // training step, combined with the microbatch
+  std::uint64_t first_element = 0;  // position of x in the whole tensor
   In x = {};                        // [count]
   Out y = {};                       // [count], may be x
 
   std::string_view name() const { return "dropout"; }
-  void check_shape() const;  // also the rate
+  void check_shape() const;  // also checks the rate
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, self.count, kActivations);
@@ -38,12 +38,12 @@ struct Dropout {
   }
 };
 
-// Kept where the element's word is at or above this: rate * 2^32, rounded down.
+// An element is kept if its word is at or above this threshold: rate * 2^32, rounded down.
 constexpr std::uint32_t dropout_threshold(float rate) {
   return static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);
 }
 
-// The four words of the block that holds elements 4 * block to 4 * block + 3.
+// Returns the four words of the block that holds elements 4 * block to 4 * block + 3.
 std::array<std::uint32_t, 4> philox_block(std::uint64_t seed, std::uint64_t step, std::uint64_t block);
 
 Cost cost_of(const Dropout& args);

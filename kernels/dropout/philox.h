@@ -1,4 +1,4 @@
-// Philox4x32-10's numbers, for host code of any compiler; see dropout.h for the source.
+// Philox4x32-10 for host code of any compiler; see dropout.h for the source.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57u;
 inline constexpr std::uint32_t kPhiloxKeyStep0 = 0x9E3779B9u;  // the golden ratio
 inline constexpr std::uint32_t kPhiloxKeyStep1 = 0xBB67AE85u;  // sqrt(3) - 1
 
-// Four words from a counter and a key of 32-bit words.
+// Computes four words from a counter and a key of 32-bit words.
 constexpr std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
                                                      std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {

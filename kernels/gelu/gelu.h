@@ -30,7 +30,7 @@ struct GeluForward {
   }
 };
 
-// dx = dy * gelu'(x), which is 1 at +inf and 0 at -inf.
+// dx = dy * gelu'(x); gelu' is 1 at +inf and 0 at -inf.
 struct GeluBackward {
   static constexpr std::array kInPlace{InPlace{"dx", "dy"}};
   std::int64_t count;
@@ -48,7 +48,7 @@ struct GeluBackward {
   }
 };
 
-// 9 FLOPs an element forward, 18 backward, as the reference does them.
+// 9 FLOPs per element forward, 18 backward, as the reference computes them.
 Cost cost_of(const GeluForward& args);
 Cost cost_of(const GeluBackward& args);
 

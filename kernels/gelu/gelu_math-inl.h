@@ -1,9 +1,9 @@
-// GELU and its derivative on vectors of f32, for sources that use Highway: included once a target.
+// GELU and its derivative on vectors of f32, for sources that use Highway: included once per target.
 //
-// (1 + tanh(v / 2)) / 2 = e^v / (1 + e^v), so that y = x e^v / (1 + e^v) with v = 2 sqrt(2/pi) (x + 0.044715 x^3). No
-// digits are lost where y is small, far below 0. e^v is taken as a power of two, v / ln 2 from x directly.
+// (1 + tanh(v / 2)) / 2 = e^v / (1 + e^v), so y = x e^v / (1 + e^v) with v = 2 sqrt(2/pi) (x + 0.044715 x^3). No digits
+// are lost where y is small, far below 0. e^v is computed as a power of two, with v / ln 2 taken directly from x.
 //
-// kRough is for results that are rounded to BFloat16, whose roundings are 2^-9: relative errors are up to 1.5e-4.
+// kRough is for results that are rounded to BFloat16, whose roundings are 2^-9: its relative error is up to 1.5e-4.
 #if defined(LOCKSTEP_KERNELS_GELU_GELU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_GELU_GELU_MATH_INL_H_
 #undef LOCKSTEP_KERNELS_GELU_GELU_MATH_INL_H_
@@ -20,10 +20,10 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr double kGeluDouble = 1.5957691216057308;        // 2 sqrt(2 / pi)
-inline constexpr double kGeluDoubleCubic = 0.07135481627260025;  // 0.044715 times that
+inline constexpr double kGeluDoubleCubic = 0.07135481627260025;  // 0.044715 times kGeluDouble
 inline constexpr double kLog2E = 1.4426950408889634;
 
-// Infinities are brought to where e^v is 0, and to where 1 / e^v vanishes beside 1.
+// Infinities are clamped to values at which e^v is 0, and at which 1 / e^v vanishes beside 1.
 inline constexpr float kGeluLow = -12.0F;  // v = -142
 inline constexpr float kGeluHigh = 6.5F;   // v = 30
 template <bool kRough>
@@ -34,7 +34,7 @@ HWY_INLINE VF32 gelu_exp(VF32 x, VF32 square) {
   return exp2_f32 < kRough ? 3 : 5 > (hn::Mul(x, inner));
 }
 
-// 1 / (1 + e).
+// Returns 1 / (1 + e).
 template <bool kRough>
 HWY_INLINE VF32 gelu_rest(VF32 e) {
   const VF32 sum = hn::Add(e, hn::Set(F32(), 1.0F));

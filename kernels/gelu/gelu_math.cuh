@@ -1,4 +1,4 @@
-// GELU and its slope in CUDA kernels; see gelu.h.
+// GELU and its derivative in CUDA kernels; see gelu.h.
 #pragma once
 
 #include "kernels/base/cuda_approx.cuh"
@@ -7,10 +7,10 @@ namespace lockstep::kernels::gelu_math {
 
 inline constexpr float kScale = 0.7978845608028654F;  // sqrt(2 / pi)
 inline constexpr float kCubic = 0.044715F;
-// From here on GELU is x or 0 in f32; beyond, its terms would overflow.
+// From here on, GELU is x or 0 in f32; its terms would overflow.
 inline constexpr float kFar = 16.0F;
 
-__device__ __forceinline__ float clamped(float x) {  // NaN stays NaN, as it does not in fminf
+__device__ __forceinline__ float clamped(float x) {  // keeps NaN, unlike fminf
   return x < -kFar ? -kFar : (x > kFar ? kFar : x);
 }
 
@@ -40,11 +40,11 @@ __device__ __forceinline__ float gelu_slope(float x) {
 }
 
 // The same for elements of 16 bits, whose rounding hides a relative error of 2^-16: the logistic function by a power of
-// two and a reciprocal of the special function units. tanh.approx would be one instruction less, but its error of 2^-11
-// is not relative to GELU's small values below 0, where 1 + tanh cancels.
+// two and a reciprocal of the special function units. tanh.approx would need one instruction less, but its error of
+// 2^-11 is not relative to GELU's small values below 0, where 1 + tanh cancels.
 inline constexpr float kTwoLog2E = 2 * kLog2E * kScale;
 
-// exp2(-t) of the logistic function's argument; x is at least -kFar, so that no product with 0 is infinite.
+// exp2(-t) for the logistic function's argument; x is at least -kFar, so that no product with 0 is infinite.
 __device__ __forceinline__ float short_power(float x) {
   return exp2_approx(x * fmaf(-kTwoLog2E * kCubic, x * x, -kTwoLog2E));
 }
@@ -54,7 +54,7 @@ __device__ __forceinline__ float short_gelu(float x) {
   return c * reciprocal_approx(1 + short_power(c));
 }
 
-// With s the logistic function of t(x): s + x s (1 - s) t'(x).
+// Returns s + x s (1 - s) t'(x), with s the logistic function of t(x).
 __device__ __forceinline__ float short_gelu_slope(float x) {
   const float c = clamped(x);
   const float s = reciprocal_approx(1 + short_power(c));
@@ -62,7 +62,7 @@ __device__ __forceinline__ float short_gelu_slope(float x) {
   return s * fmaf(1 - s, slope, 1);
 }
 
-// For elements of type T.
+// Chooses the version for elements of type T.
 template <class T>
 __device__ __forceinline__ float gelu_for(float x) {
   return sizeof(T) == 2 ? short_gelu(x) : gelu(x);

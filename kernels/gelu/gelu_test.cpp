@@ -34,7 +34,7 @@ std::vector<float> gelu_of(const std::vector<float>& x) {
   return y;
 }
 
-// With dy = 1.
+// Returns the derivative: the backward with dy = 1.
 std::vector<float> slope_of(const std::vector<float>& x) {
   const std::vector<float> dy(x.size(), 1.0F);
   std::vector<float> dx(x.size());
@@ -77,8 +77,8 @@ TEST(Gelu, SpecialValuesAreAsStated) {
   });
 }
 
-// Where the tanh form cancels: y = x/2 (1 + tanh u), and tanh u is near -1. As the tanh form says in f64 it loses
-// digits too, so the reference here is the one with e^v.
+// Here the tanh form cancels: y = x/2 (1 + tanh u), and tanh u is near -1. Even in f64 the tanh form loses digits, so
+// the reference is the form with e^v.
 TEST(Gelu, FarTailsKeepTheirDigits) {
   on_each_target([](const std::string& target) {
     for (float x = -9.0F; x < 9.0F; x += 0.0137F) {
