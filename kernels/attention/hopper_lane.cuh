@@ -78,8 +78,8 @@ struct HopperLane : CudaLane {
     }
   }
 
-  // Copies the box whose first element is (batch, row, head, column) to shared memory, at a multiple of 1024, in rows of
-  // 128 bytes whose 16-byte pieces are swizzled; its bytes count for the barrier. For one thread.
+  // Copies the box whose first element is (batch, row, head, column) to shared memory, at a multiple of 1024, in rows
+  // of 128 bytes whose 16-byte pieces are swizzled; its bytes count for the barrier. For one thread.
   __device__ __forceinline__ void load_box(std::uint32_t to, const TensorMap& map, std::uint32_t barrier, int column,
                                            int head, int row, int batch) const {
     asm volatile(

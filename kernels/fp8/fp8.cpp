@@ -26,12 +26,12 @@ namespace {
 
 using DI32 = hn::RebindToSigned<F32>;
 
-// Of |x|, whose bits as integers are ordered as the numbers, infinity and then NaN last.
+// Returns the bits of |x|: as integers they have the order of the numbers, with infinity and then NaN last.
 HWY_INLINE hn::Vec<DI32> magnitude_bits(VF32 x) {
   return hn::And(hn::BitCast(DI32(), x), hn::Set(DI32(), 0x7fffffff));
 }
 
-// The larger of `largest` and all |x|.
+// Returns the maximum of `largest` and all |x|.
 template <class T>
 HWY_ATTR void largest_of(const T* x, std::size_t count, float* largest) {
   const DI32 d;
@@ -53,7 +53,7 @@ HWY_INLINE void raise_each(Pair x, float* largest) {
   store_in_order<T>(most, largest);
 }
 
-// The same of each element by itself.
+// The same for each element separately.
 template <class T>
 HWY_ATTR void largest_of_each(const T* x, std::size_t count, float* largest) {
   const std::size_t step = pair_elems();
@@ -66,7 +66,7 @@ HWY_ATTR void largest_of_each(const T* x, std::size_t count, float* largest) {
   std::memcpy(largest + i, last, (count - i) * sizeof(float));
 }
 
-// What is finite and above the format's largest number becomes that.
+// Finite values above the format's largest number become that number.
 HWY_INLINE VF32 saturated(VF32 x, float largest) {
   const F32 d;
   const VF32 most = hn::Set(d, largest);
@@ -76,7 +76,7 @@ HWY_INLINE VF32 saturated(VF32 x, float largest) {
   return hn::IfThenElse(is_above, hn::CopySign(most, x), x);
 }
 
-// codes = x * inverse, one for all or one each.
+// Sets codes = x * inverse, with one inverse for all or one for each.
 template <class T, class Code>
 HWY_ATTR void encode(const T* x, Code* codes, std::size_t count, const float* inverse, bool one_each, float largest) {
   const F32 d;
@@ -149,15 +149,15 @@ HWY_EXPORT(decode_elems);
 
 constexpr std::int64_t kRowGrain = 8;
 constexpr std::int64_t kColumnGrain = 32;
-// Rows and columns of x that are turned at once: so many that a page, of which rows of a large matrix have one or more
-// each, is met again before it is forgotten.
+// Rows and columns of x that are transposed at once: enough that a page (in a large matrix, each row has one or more of
+// its own) is accessed again while it is still in the TLB.
 constexpr std::int64_t kTurn = 256;
 
 std::size_t elems(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-// Blocks as they lie on x, which may be transposed: numbered row of blocks after row of blocks of x.
+// Blocks of x, which may be transposed: numbered along each row of blocks of x.
 struct Blocks {
   explicit Blocks(const Fp8Encode& args) {
     const ScaleGrid grid = scale_grid(args.per, args.rows, args.columns);
@@ -169,17 +169,17 @@ struct Blocks {
     across = args.transposed ? grid.down() : grid.across();
   }
 
-  // Each element of a row has a scale of its own.
+  // True if each element of a row has its own scale.
   bool one_each() const { return block_columns == 1; }
   std::int64_t index(std::int64_t row, std::int64_t column) const {
     return row / block_rows * across + column / block_columns;
   }
-  // The number of a block among those of the codes.
+  // Returns a block's number among those of the codes.
   std::int64_t number_of(std::int64_t index, bool transposed) const {
     return transposed ? index % across * down + index / across : index;
   }
-  // Calls visit(column, count, index) for the parts of a row, within [begin, end), that have scales of their own, or
-  // one part where each element has.
+  // Calls visit(column, count, index) for the parts of a row, within [begin, end), that have one scale each; a single
+  // part if every element has its own scale.
   template <class Visit>
   void for_parts(std::int64_t row, std::int64_t begin, std::int64_t end, const Visit& visit) const {
     if (one_each()) return visit(begin, end - begin, index(row, begin));
@@ -201,11 +201,11 @@ struct Blocks {
 std::uint32_t bits_of(float x) {
   return std::bit_cast<std::uint32_t>(x);
 }
-// Of magnitudes, NaN the largest.
+// Returns the larger magnitude; NaN is the largest.
 float larger_of(float a, float b) {
   return bits_of(a) < bits_of(b) ? b : a;
 }
-// Maxima do not depend on the order in which threads come.
+// Maxima do not depend on the order of the threads.
 void raise(float& to, float value) {
   std::atomic_ref<float> most(to);
   float known = most.load(std::memory_order_relaxed);
@@ -213,7 +213,7 @@ void raise(float& to, float value) {
   }
 }
 
-// The largest |x| of each block, by its index.
+// Finds the largest |x| of each block, by its index.
 void find_largest(const Fp8Encode& args, const Blocks& blocks, std::span<float> largest, ThreadPool& pool) {
   std::fill(largest.begin(), largest.end(), 0.0F);
   if (blocks.one_each()) {
@@ -238,7 +238,7 @@ void find_largest(const Fp8Encode& args, const Blocks& blocks, std::span<float> 
   });
 }
 
-// Writes the scale of each block, and in place of its largest |x| what x is multiplied with.
+// Writes the scale of each block, and replaces its largest |x| by the factor for x.
 void make_scales(const Fp8Encode& args, const Blocks& blocks, std::span<float> largest) {
   for (std::size_t i = 0; i < largest.size(); ++i) {
     const std::int64_t number = blocks.number_of(static_cast<std::int64_t>(i), args.transposed);
@@ -257,14 +257,14 @@ void make_scales(const Fp8Encode& args, const Blocks& blocks, std::span<float> l
   }
 }
 
-// Swaps the bits of b that `mask` names with those of a that stand `shift` above them.
+// Swaps the bits of b in `mask` with those of a that are `shift` higher.
 inline void swap_bits(std::uint64_t& a, std::uint64_t& b, int shift, std::uint64_t mask) {
   const std::uint64_t difference = ((a >> shift) ^ b) & mask;
   b ^= difference;
   a ^= difference << shift;
 }
 
-// An 8 x 8 matrix of bytes, a row a word, becomes its transpose (Warren, Hacker's Delight, 2nd edition, section 7-3).
+// Transposes an 8 x 8 matrix of bytes, one row per word (Warren, Hacker's Delight, 2nd edition, section 7-3).
 void transpose(std::array<std::uint64_t, 8>& rows) {
   for (std::size_t i = 0; i < 4; ++i) swap_bits(rows[i], rows[i + 4], 32, 0x00000000ffffffffU);
   for (const std::size_t i : {0U, 1U, 4U, 5U}) swap_bits(rows[i], rows[i + 2], 16, 0x0000ffff0000ffffU);
@@ -273,8 +273,8 @@ void transpose(std::array<std::uint64_t, 8>& rows) {
 
 using TurnedCodes = std::array<std::array<std::uint8_t, kTurn>, kTurn>;
 
-// to[c * stride + r] = codes[r][c]. Each row of `to` is written at once: rows whose distance is a power of two share so
-// few places of a cache that what is written in parts would be lost in between.
+// Sets to[c * stride + r] = codes[r][c]. Each row of `to` is written at once: rows whose distance is a power of two map
+// to so few cache sets that rows written in parts would be evicted in between.
 void write_turned(const TurnedCodes& codes, std::int64_t rows, std::int64_t columns, std::uint8_t* to,
                   std::int64_t stride) {
   constexpr std::size_t kWord = 8;
@@ -290,7 +290,7 @@ void write_turned(const TurnedCodes& codes, std::int64_t rows, std::int64_t colu
   for (std::int64_t c = 0; c < columns; ++c) std::memcpy(to + c * stride, turned[elems(c)].data(), elems(rows));
 }
 
-// Rows and columns of x from (row, column) on, by way of a buffer.
+// Encodes rows and columns of x from (row, column) on through a buffer.
 void encode_turned(const Fp8Encode& args, const Blocks& blocks, std::span<const float> inverses, std::int64_t row,
                    std::int64_t column, std::int64_t end) {
   TurnedCodes codes;

@@ -1,5 +1,5 @@
-// A block of threads takes a tile of x, 128 x 128, that lies in whole blocks of scales or in parts of one: a warp has
-// every eighth row of it, a thread four columns.
+// A thread block processes a tile of x, 128 x 128, that consists of whole scale blocks or lies inside of one: a warp
+// has every eighth row of it, a thread four columns.
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_fp8.cuh"
 #include "kernels/base/cuda_launch.cuh"
@@ -10,14 +10,14 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kTile = static_cast<int>(kScaleTile);
-constexpr int kEach = kTile / kWarpLanes;          // columns a thread
-constexpr int kRowsEach = kTile / kWarpsABlock;    // rows a warp
-constexpr std::uint32_t kMagnitude = 0x7fffffffU;  // of a float's bits, which order as magnitudes do, NaN last
+constexpr int kEach = kTile / kWarpLanes;          // columns per thread
+constexpr int kRowsEach = kTile / kWarpsABlock;    // rows per warp
+constexpr std::uint32_t kMagnitude = 0x7fffffffU;  // of a float's bits, which order like magnitudes, NaN last
 
-// Which elements of a tile share a scale.
+// The elements of a tile that share a scale.
 enum class Share : std::uint8_t { row, column, all };
 
-// x, and where its elements' scales are: those of (row, column) at row / block_rows * row_step + ...
+// x, and the positions of its elements' scales: that of (row, column) is at row / block_rows * row_step + ...
 template <class T>
 struct Matrix {
   const T* x;
@@ -43,13 +43,14 @@ __device__ __forceinline__ TilePlace tile_place(std::int64_t columns) {
           static_cast<std::int64_t>(blockIdx.x) % across * kTile};
 }
 
-// The thread's column number i of the tile: neighbours, if a thread loads them at once, else neighbouring lanes'.
+// The thread's column number i of the tile: adjacent columns if a thread loads them at once, else one per adjacent
+// lane.
 template <int kItems>
 __device__ __forceinline__ int column_of(int i) {
   return kItems == kEach ? lane_index() * kEach + i : lane_index() + i * kWarpLanes;
 }
 
-// The thread's elements of one row; 0 where x has ended.
+// Loads the thread's elements of one row; 0 past the end of x.
 template <int kItems, class T>
 __device__ __forceinline__ void load_row(const Matrix<T>& m, std::int64_t row, std::int64_t column, float (&x)[kEach]) {
 #pragma unroll
@@ -74,7 +75,7 @@ struct MaximumBits {
   __device__ __forceinline__ MaximumBits partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
 };
 
-// The thread's elements of one row, where the matrix has them.
+// Stores the thread's elements of one row that are inside of the matrix.
 template <int kItems, class T>
 __device__ __forceinline__ void store_row(const Pack<T, kEach>& x, T* to, std::int64_t columns, std::int64_t row,
                                           std::int64_t column) {
@@ -96,7 +97,7 @@ __device__ __forceinline__ void raise_each(const float (&x)[kEach], std::uint32_
 __device__ __forceinline__ MaximumBits largest_of(const std::uint32_t (&each)[kEach]) {
   return {max(max(each[0], each[1]), max(each[2], each[3]))};
 }
-// All threads of a block that has a whole tile of one scale, or a part of it.
+// For all threads of a block whose tile has one scale, or a part of one.
 template <class T>
 __device__ __forceinline__ void raise_block(const Matrix<T>& m, const TilePlace& tile,
                                             const std::uint32_t (&mine)[kEach], std::uint32_t* largest) {
@@ -108,7 +109,7 @@ __device__ __forceinline__ bool is_history(float previous) {
   return previous > 0 && isfinite(previous);
 }
 
-// Maxima do not depend on the order in which blocks come. `known`: blocks that have history there are left out; null:
+// Maxima do not depend on the order of the blocks. `known`: scale blocks that have history there are left out; null:
 // none are.
 template <Share kShare, int kItems, class T>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if constexpr (kShare == Share::all) raise_block(m, tile, mine, largest);
 }
 
-// As fp8_scale(); `exponent_bits` of a scale p is p + 127.
+// Like fp8_scale(); `exponent_bits` of a scale 2^p is p + 127.
 struct Scaling {
   int top_exponent;
   float largest_number;
@@ -165,7 +166,7 @@ struct Scaling {
   }
 };
 
-// Scales of all blocks, before codes are made with them.
+// Computes the scales of all blocks before codes are made with them.
 __global__ void __launch_bounds__(kBlockThreads)
     scales_kernel(const float* previous, const float* now, Scaling scaling, std::int64_t blocks, float* scales) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   scales[i] = scaling.scale(is_history(previous[i]) ? previous[i] : now[i]);
 }
 
-// kRaises: takes the largest of the tile in the same pass, for delayed scaling, whose scales are known before it.
+// kRaises: also finds the tile's maximum in the same pass, for delayed scaling, whose scales are known before it.
 template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
     encode_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if constexpr (kRaises) raise_block(m, tile, mine, largest);
 }
 
-// codes[column, row]: a tile goes through shared memory, so that stores are neighbours, too.
+// Writes codes[column, row]: a tile goes through shared memory, so that stores are coalesced, too.
 template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
     encode_transposed_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
@@ -261,7 +262,7 @@ LaunchShape tiles_of(const Matrix<T>& m) {
   return {.blocks = (m.rows + kTile - 1) / kTile * ((m.columns + kTile - 1) / kTile)};
 }
 
-// Calls visit(std::integral_constant<int, items>): kEach where rows of all matrices may be accessed in packs.
+// Calls visit(std::integral_constant<int, items>): kEach if rows of all matrices may be accessed in packs.
 template <class Visit>
 void with_row_items(std::size_t widest_bytes, std::int64_t columns, std::initializer_list<const void*> operands,
                     Visit&& visit) {
@@ -272,7 +273,7 @@ void with_row_items(std::size_t widest_bytes, std::int64_t columns, std::initial
   visit(std::integral_constant<int, 1>{});
 }
 
-// Whether each tile has one scale.
+// Returns whether each tile has one scale.
 template <class T>
 bool shares_all(const Matrix<T>& m) {
   return m.block_rows != 1 && m.block_columns != 1;
@@ -318,7 +319,7 @@ void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
     const Matrix<T> m = matrix_of(scale_grid(args.per, args.rows, args.columns), args.x.as<T>(), args.transposed);
     with_row_items(sizeof(T), m.columns, {args.x.data, args.transposed ? nullptr : args.codes.data}, [&](auto items) {
       constexpr int kItems = decltype(items)::value;
-      const bool raises = args.delayed && shares_all(m);  // x is read once, where there is history
+      const bool raises = args.delayed && shares_all(m);  // x is read once if there is history
       auto* const bits = reinterpret_cast<std::uint32_t*>(largest);
       queue_largest<kItems>(m, raises ? previous : nullptr, bits, cuda);
       launch(cuda, "fp8_encode", {.blocks = (blocks + kBlockThreads - 1) / kBlockThreads}, scales_kernel, previous,

@@ -1,11 +1,11 @@
-// Matrices of 8-bit floats with scales: x is about code * scale of its block. Micikevicius et al. 2022,
+// Matrices of 8-bit floats with scales: x is approximately code times the scale of its block. Micikevicius et al. 2022,
 // arXiv:2209.05433: E4M3 for activations and weights, E5M2 for gradients. A block is the whole tensor, a row, or a tile
 // of 1 x 128 or 128 x 128 (DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.2).
 //
-// Scales are powers of two, the smallest by which the block's largest |x| comes to at most the format's largest number
-// (448 and 57344): a code times its scale is exact in f32, bf16 and f16 alike where it is in their range. A block of
-// zeros has the scale 1; one that holds infinity or NaN has the scale NaN and codes NaN: bad values stay visible.
-// Exponents of scales are kept in [-126, 126]. Deterministic.
+// Scales are powers of two, the smallest that brings the block's largest |x| to at most the format's largest number
+// (448 or 57344): code times scale is exact in f32, bf16 and f16, if it is in their range. A block of zeros has scale
+// 1; one that holds infinity or NaN has scale NaN and codes NaN, so that bad values stay visible. Exponents of scales
+// are clamped to [-126, 126]. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@ constexpr float largest_number(core::DType fp8) {
   return fp8 == core::DType::f8e4m3 ? 448.0F : 57344.0F;
 }
 
-// The smallest power of two s with largest / s <= largest_number(fp8), its exponent within [-126, 126]; 1 of zero, NaN
-// of what is not finite.
+// Returns the smallest power of two s with largest / s <= largest_number(fp8), its exponent in [-126, 126]; 1 for zero,
+// NaN if `largest` is not finite.
 float fp8_scale(float largest, core::DType fp8);
 
 enum class ScalePer : std::uint8_t { tensor, row, tile, block };  // tile: 1 x 128; block: 128 x 128
 std::string_view name_of(ScalePer per);
 inline constexpr std::int64_t kScaleTile = 128;
 
-// Blocks of a matrix that have a scale each: [block_rows, block_columns], those at the ends smaller. Numbered row of
-// blocks after row of blocks.
+// Blocks of a matrix that have one scale each: [block_rows, block_columns], smaller at the ends. Numbered along each
+// row of blocks.
 struct ScaleGrid {
   std::int64_t rows;
   std::int64_t columns;
@@ -52,20 +52,20 @@ struct ScaleGrid {
 };
 ScaleGrid scale_grid(ScalePer per, std::int64_t rows, std::int64_t columns);
 
-// Into codes. Current scaling: by the block's own largest |x|. Delayed scaling (NVIDIA's Transformer Engine, recipe
-// DelayedScaling): by what `previous` says was the largest before; what is larger now saturates. A block without
-// history (0, or not finite) is scaled by `raised` as it is then.
+// Encodes. Current scaling uses the block's own largest |x|. Delayed scaling (NVIDIA's Transformer Engine, recipe
+// DelayedScaling) uses the earlier maximum in `previous`; larger values now saturate. A block without history (0, or
+// not finite) is scaled by the updated `raised`.
 struct Fp8Encode {
-  std::int64_t rows;  // of the codes
+  std::int64_t rows;  // rows of the codes
   std::int64_t columns;
   ScalePer per = ScalePer::tensor;
   core::DType to = core::DType::f8e4m3;
   bool delayed = false;
   bool transposed = false;  // x is [columns, rows]: codes[i, j] come from x[j, i]
   In x = {};                // [rows, columns], or transposed
-  Out largest = {};         // [blocks], of current scaling: the largest |x|; infinity or NaN if there is such
-  In previous = {};         // [blocks], of delayed scaling
-  InOut raised = {};        // [blocks], of delayed scaling: the larger of what was there and the largest |x| now
+  Out largest = {};         // [blocks], current scaling: the largest |x|; infinity or NaN if there is one
+  In previous = {};         // [blocks], delayed scaling
+  InOut raised = {};        // [blocks], delayed scaling: maximum of the previous content and the largest |x| now
   Out scales = {};          // [blocks]
   Out codes = {};           // [rows, columns]
 
@@ -107,8 +107,8 @@ struct Fp8Decode {
   }
 };
 
-// One FLOP an element. Current scaling reads x twice where a block does not stay in a cache, delayed scaling once where
-// blocks have history; declared is once.
+// One FLOP per element. Current scaling reads x twice if a block does not stay in a cache, delayed scaling once if
+// blocks have history; one read is declared.
 Cost cost_of(const Fp8Encode& args);
 Cost cost_of(const Fp8Decode& args);
 

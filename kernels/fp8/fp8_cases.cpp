@@ -14,22 +14,22 @@ using core::DType;
 constexpr std::array kPer{ScalePer::tensor, ScalePer::row, ScalePer::tile, ScalePer::block};
 constexpr std::array kFormats{DType::f8e4m3, DType::f8e5m2};
 
-// Numbers of one sign whose codes are normal in either format, as the tolerance is relative. References divide by
-// scales exactly, and so do kernels.
+// Draws numbers of one sign whose codes are normal in either format, because the tolerance is relative. References
+// divide by scales exactly, and so do kernels.
 const Draw kNumbers{.kind = Draw::Kind::positive, .scale = 3};
 
 std::string named(ScalePer per, DType fp8, std::int64_t rows, std::int64_t columns) {
   return fmt::format("per_{}_{}_R{}_C{}", name_of(per), core::short_name_of(fp8), rows, columns);
 }
 
-// Draws of scales that are powers of two.
+// Turns drawn scales into powers of two.
 void make_scales(ReferenceData<double>& data) {
   for (const char* const name : {"scales", "a_scales", "b_scales"}) {
     for (double& scale : data[name]) scale = scale < 0 ? 0.25 : scale < 0.7 ? 1 : 8;
   }
 }
 
-// Named by what is multiplied; results, and the rows whose sum is a bias's gradient, have a dtype of their own.
+// Named after the operands; results, and the rows whose sum is a bias's gradient, have their own dtype.
 template <class Args>
 KernelCase product(const Args& args, DType result, std::map<std::string, std::int64_t> terms) {
   const Fp8Product& s = args.shape;
@@ -44,7 +44,7 @@ KernelCase product(const Args& args, DType result, std::map<std::string, std::in
 
 void add_products(std::vector<KernelCase>& cases, const Fp8Product& shape, DType result, bool with_bias) {
   cases.push_back(case_of(shaped(GemmFp8{.shape = shape, .with_bias = with_bias}, result)));
-  // Without a bias the sum is all that there is, in f32 whatever `result` says.
+  // Without a bias, only the product is written, in f32 whatever `result` says.
   if (!with_bias && result == DType::f32) return;
   cases.push_back(case_of(shaped(GemmFp8Add{.shape = shape, .with_bias = with_bias}, result)));
 }

@@ -1,10 +1,10 @@
-// The kernels of a linear layer in 8-bit floats: which of its three products takes which operand in which format, in
-// which direction. Activations and weights in E4M3, gradients in E5M2 (Micikevicius et al. 2022, arXiv:2209.05433,
-// section 3.2). Shapes alone; who runs them fills in the views.
+// The kernels of a linear layer in 8-bit floats: which of its three products takes which operand, in which format and
+// direction. Activations and weights are E4M3, gradients E5M2 (Micikevicius et al. 2022, arXiv:2209.05433, section
+// 3.2). Shapes only; the caller fills in the views.
 //
 //   forward          y = x w^T       codes of x and w
-//   input gradient   dx = dy w       of dy, and of w transposed
-//   weight gradient  dw += dy^T x    of dy transposed, and of x transposed; f32
+//   input gradient   dx = dy w       codes of dy, and of w transposed
+//   weight gradient  dw += dy^T x    codes of dy transposed and of x transposed; f32
 #pragma once
 
 #include "kernels/fp8/fp8.h"
@@ -14,7 +14,7 @@
 namespace lockstep::kernels {
 
 struct Fp8Recipe {
-  ScalePer activations = ScalePer::tensor;  // and gradients
+  ScalePer activations = ScalePer::tensor;  // and of gradients
   ScalePer weights = ScalePer::tensor;
   bool delayed = false;
 };

@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ void reference(const Fp8Decode& args, ReferenceData<S>& data) {
   }
 }
 
-// Sums of blocks along k, each with its scales, as DeepSeek-AI 2024 (arXiv:2412.19437, figure 7).
+// Sums of blocks along k, each with its scales, as in DeepSeek-AI 2024 (arXiv:2412.19437, figure 7).
 template <class S, class Add>
 void add_products(const Fp8Product& shape, ReferenceData<S>& data, const Add& add) {
   const auto a = data["a"];

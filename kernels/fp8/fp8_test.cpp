@@ -32,7 +32,7 @@ TEST(Fp8, CasesHoldOnEachInstructionSet) {
   });
 }
 
-// The smallest power of two by which the largest fits, found by trying.
+// Finds the smallest power of two with which the largest value fits, by trial.
 TEST(Fp8, ScalesAreTheSmallestPowersOfTwoThatFit) {
   for (const DType format : {DType::f8e4m3, DType::f8e5m2}) {
     for (float largest : {1.0F, 1.75F, std::nextafter(1.75F, 2.0F), 448.0F, 449.0F, 57344.0F, 57345.0F, 1e-20F, 1e30F,
@@ -114,7 +114,7 @@ TEST(Fp8, CodesAreTheBitsOfCoreConversions) {
   }
 }
 
-// Half a unit of the last of three (or two) mantissa bits, or of the smallest number.
+// The error is at most half a unit of the last of three (or two) mantissa bits, or of the smallest number.
 TEST(Fp8, ThereAndBackIsWithinHalfAUnit) {
   const std::vector<float> x = spread_numbers(64 * 64);
   for (const DType to : {DType::f8e4m3, DType::f8e5m2}) {
@@ -157,7 +157,7 @@ TEST(Fp8, ABlockOfZerosHasTheScaleOne) {
   EXPECT_EQ(made.codes[0], 0);
 }
 
-// Decoding is exact in bf16, so that products of decoded numbers are the products of codes.
+// Decoding is exact in bf16, so products of decoded numbers equal products of codes.
 TEST(Fp8, ResultsInBf16AndF32AreTheSameSums) {
   const std::vector<float> x = spread_numbers(8 * 32);
   const Encoded a = encoded({.rows = 8, .columns = 32, .per = ScalePer::row}, x);

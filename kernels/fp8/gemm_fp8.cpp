@@ -14,7 +14,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// Decoded factors, which lie in memory of their own while products use the pool's.
+// Decoded factors, in their own memory, because products use the pool's.
 struct DecodedFactors {
   explicit DecodedFactors(int /*num_threads*/) {}
   std::array<std::vector<std::byte>, 2> memory;

@@ -12,8 +12,8 @@
 namespace lockstep::kernels {
 namespace {
 
-// Memory of decoded factors, which lasts while products use the context's workspace. It grows and is never moved while
-// graphs may refer to it: what was outgrown is kept to the end.
+// Memory for decoded factors, separate because products use the context's workspace. It grows, but is never moved while
+// graphs may refer to it: smaller buffers are kept to the end.
 class DecodedFactors {
  public:
   explicit DecodedFactors(CudaContext& cuda) : device_(cuda.device()) {}
@@ -47,7 +47,7 @@ In decoded(Fp8Decode codes, core::DType dtype, std::byte* memory, CudaContext& c
   return {memory, dtype, codes.y.elems};
 }
 
-// By codes where cuBLASLt can; else by what they decode to, in `dtype`.
+// Multiplies codes if cuBLASLt can; otherwise the numbers that they decode to, in `dtype`.
 template <class Args>
 void run_product(const Args& args, core::DType dtype, CudaContext& cuda) {
   const Fp8Product& s = args.shape;

@@ -1,10 +1,10 @@
-// Products of matrices of 8-bit floats (fp8.h): y[m, n] = a[m, k] b[n, k]^T, both with rows along k, as Hopper's matrix
-// units take them. The three products of a linear layer are of this form once operands are encoded transposed.
+// Products of matrices of 8-bit floats (fp8.h): y[m, n] = a[m, k] b[n, k]^T, both with contiguous k, as Hopper's tensor
+// cores require. The three products of a linear layer have this form if operands are encoded transposed.
 //
-// On CUDA cuBLASLt multiplies the codes, where it has an algorithm for their scales (tensor and row) and sizes;
-// otherwise, and on the CPU, codes are decoded first and multiplied as bf16 (where y is bf16) or f32: the same numbers,
-// as decoding is exact. On the CPU this emulates fp8: it shows what fp8 does to a training, not how fast it is. Sums
-// are in f32; of cuBLASLt's, those of matrix units of 8-bit floats keep fewer bits (arXiv:2412.19437, section 3.5.2).
+// On CUDA, cuBLASLt multiplies the codes if it has an algorithm for their scales (tensor and row) and sizes; otherwise,
+// and on the CPU, codes are decoded first and multiplied as bf16 (if y is bf16) or f32: the same numbers, because
+// decoding is exact. The CPU thus emulates fp8: it shows the effect of fp8 on training, not its speed. Sums are in f32;
+// with cuBLASLt, tensor cores keep fewer bits in sums of 8-bit floats (arXiv:2412.19437, section 3.5.2).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Fp8Product {
   std::int64_t m, n, k;
   core::DType a_type = core::DType::f8e4m3;
   core::DType b_type = core::DType::f8e4m3;
-  // Blocks of both have the same length along k: tensor or row, or tile or block.
+  // Blocks of both must have the same length along k: tensor or row, or tile or block.
   ScalePer a_per = ScalePer::tensor;
   ScalePer b_per = ScalePer::tensor;
 
@@ -53,8 +53,8 @@ struct GemmFp8 {
   }
 };
 
-// The weight gradient of a linear layer: a are codes of dy^T, b of x^T. The bias's is the sum of dy's rows, not of
-// codes.
+// The weight gradient of a linear layer: a holds codes of dy^T, b of x^T. The bias's gradient is the sum of dy's rows,
+// not of codes.
 struct GemmFp8Add {
   Fp8Product shape;
   bool with_bias = false;
@@ -81,8 +81,8 @@ struct GemmFp8Add {
   }
 };
 
-// Two FLOPs a multiply-add, and three for each block along k of an element of y: the product of the scales, that with
-// the block's sum, and the addition.
+// Two FLOPs per multiply-add, and three per block along k for each element of y: the product of the scales, its product
+// with the block's sum, and the addition.
 Cost cost_of(const GemmFp8& args);
 Cost cost_of(const GemmFp8Add& args);
 

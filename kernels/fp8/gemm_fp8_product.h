@@ -1,4 +1,4 @@
-// The product that a kernel's arguments ask for, of factors as they are multiplied: codes, or what they decode to.
+// The product that a kernel's arguments describe, with its factors either as codes or decoded.
 #pragma once
 
 #include "kernels/fp8/gemm_fp8.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep::kernels {
 
-// What makes a factor's numbers of its codes, but for where they go.
+// Decodes a factor; the caller sets the destination.
 template <class Args>
 Fp8Decode decode_of_a(const Args& args) {
   const Fp8Product& s = args.shape;
@@ -19,8 +19,8 @@ Fp8Decode decode_of_b(const Args& args) {
   return {.rows = s.n, .columns = s.k, .per = s.b_per, .from = s.b_type, .codes = args.b, .scales = args.b_scales};
 }
 
-// a [m, k] and b [n, k], packed.
+// a is [m, k] and b is [n, k], packed.
 Product product_of(const GemmFp8& args, const In& a, const In& b);
-Product product_of(const GemmFp8Add& args, const In& a, const In& b);  // of the weights alone
+Product product_of(const GemmFp8Add& args, const In& a, const In& b);  // of the weights only
 
 }  // namespace lockstep::kernels

@@ -9,7 +9,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// Sixteen rows of 16 pairs turned: out[pair][row]. In stages of 1, 2, 4 and 8 pairs.
+// Transposes sixteen rows of 16 pairs: out[pair][row]. In stages of 1, 2, 4 and 8 pairs.
 LOCKSTEP_AMX inline void turn_16x16(const __m512i* rows, core::BFloat16* to) {
   __m512i t[16];
   __m512i u[16];
@@ -24,9 +24,9 @@ LOCKSTEP_AMX inline void turn_16x16(const __m512i* rows, core::BFloat16* to) {
     u[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
     u[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
   }
-  // u[4 g + j]: in each quarter q pair 4 q + j of rows 4 g to 4 g + 3.
+  // u[4 g + j] holds in each quarter q pair 4 q + j of rows 4 g to 4 g + 3.
   for (int j = 0; j < 4; ++j) {
-    const __m512i even01 = _mm512_shuffle_i32x4(u[j], u[4 + j], 0x88);  // quarters 0, 2 of either
+    const __m512i even01 = _mm512_shuffle_i32x4(u[j], u[4 + j], 0x88);  // quarters 0 and 2 of both
     const __m512i odd01 = _mm512_shuffle_i32x4(u[j], u[4 + j], 0xdd);
     const __m512i even23 = _mm512_shuffle_i32x4(u[8 + j], u[12 + j], 0x88);
     const __m512i odd23 = _mm512_shuffle_i32x4(u[8 + j], u[12 + j], 0xdd);
@@ -45,17 +45,16 @@ constexpr std::uint32_t first_bits(std::int64_t count) {
   return count >= 32 ? 0xffffffffu : (1u << static_cast<unsigned>(count < 0 ? 0 : count)) - 1u;
 }
 
-// A tile's numbers on their way: where they begin, and how many there are. A whole tile misses none, which spares the
-// masks.
+// Position and number of a tile's elements in memory. A whole tile lacks none, which makes masks unnecessary.
 template <class T>
 struct Corner {
   const T* x;
-  std::int64_t stride;  // of what is not next to each other
+  std::int64_t stride;  // between elements that are not adjacent
   std::int64_t lines;
   std::int64_t depth;
 };
 
-// 16 lines of 32 depths from memory in which depth runs.
+// Packs 16 lines of 32 depths from memory in which depth is contiguous.
 template <bool kWhole>
 LOCKSTEP_AMX inline void load_lines(const Corner<core::BFloat16>& from, __m512i* out) {
   const __mmask32 mask = first_bits(from.depth);
@@ -75,7 +74,7 @@ LOCKSTEP_AMX inline __m512i load_16(__mmask16 mask, const core::BFloat16* from) 
   return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from));
 }
 
-// 16 pairs of depths from memory in which lines run side by side: out[pair] has line by line the pair's two.
+// Packs 16 pairs of depths from memory in which lines are contiguous: out[pair] has each line's two depths.
 template <bool kWhole>
 LOCKSTEP_AMX inline void load_pairs(const Corner<core::BFloat16>& from, __m512i* out) {
   const auto mask = static_cast<__mmask16>(first_bits(from.lines < 16 ? from.lines : 16));
@@ -88,8 +87,8 @@ LOCKSTEP_AMX inline void load_pairs(const Corner<core::BFloat16>& from, __m512i*
   }
 }
 
-// f32 numbers as three parts, each in the upper halves of its lanes: rounded to 8 significant bits, what is left of it
-// rounded, and what is left of that, which has no more than 8 (lower bits only if subnormal).
+// Splits f32 numbers into three parts, each in the upper halves of its lanes: the number rounded to 8 significant bits,
+// the remainder rounded likewise, and the rest, which has at most 8 bits (lower bits only if subnormal).
 struct Parts {
   __m512i part[3];
 };
@@ -110,12 +109,12 @@ LOCKSTEP_AMX inline Parts parts_of(__m512 x) {
   return {{first, second, _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)))}};
 }
 
-// Four rows of 16 numbers from memory, of which `at` is the first.
+// Loads four rows of 16 numbers; the first is at `at`.
 LOCKSTEP_AMX inline void load_rows(const float* at, std::int64_t stride, __m512* out) {
   for (std::int64_t r = 0; r < 4; ++r) out[r] = _mm512_loadu_ps(at + r * stride);
 }
 
-// Row r and every fourth row from there: four numbers of each.
+// Loads four numbers each of row r and every fourth row after it.
 LOCKSTEP_AMX inline __m512 load_quarters(const float* at, std::int64_t stride) {
   __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(at));
   rows = _mm512_insertf32x4(rows, _mm_loadu_ps(at + 4 * stride), 1);
@@ -123,7 +122,7 @@ LOCKSTEP_AMX inline __m512 load_quarters(const float* at, std::int64_t stride) {
   return _mm512_insertf32x4(rows, _mm_loadu_ps(at + 12 * stride), 3);
 }
 
-// Four columns of 16 numbers, of which `at` is the first. Loads place the quarters, which takes half of the shuffles.
+// Loads four columns of 16 numbers; the first is at `at`. Loads place the quarters, which saves half of the shuffles.
 LOCKSTEP_AMX inline void load_columns(const float* at, std::int64_t stride, __m512* out) {
   __m512 rows[4];
   for (std::int64_t r = 0; r < 4; ++r) rows[r] = load_quarters(at + r * stride, stride);
@@ -137,8 +136,8 @@ LOCKSTEP_AMX inline void load_columns(const float* at, std::int64_t stride, __m5
   out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
 }
 
-// A whole tile of each part, four of its rows at a time. A pair of depths is 16 apart, not 1, which spares the moving
-// of halves between lanes; both factors have it so.
+// Packs a whole tile of each part, four of its rows at a time. The two depths of a pair are 16 apart instead of
+// adjacent, which avoids moving halves between lanes; both factors use this order.
 template <bool kTurned>
 LOCKSTEP_AMX bool pack_parts(const float* x, std::int64_t stride, std::int64_t depth_stride, core::BFloat16* out) {
   constexpr std::int64_t kPart = 2 * kTileElems;
@@ -163,7 +162,7 @@ LOCKSTEP_AMX bool pack_parts(const float* x, std::int64_t stride, std::int64_t d
                                                         kFirstOrSecondAndThird);
         _mm512_storeu_si512(out + p * kPart + (row + r) * kTileDepth, pairs);
       }
-      // Infinity minus itself is NaN, so that it and what rounds to it show in the last part.
+      // Infinity minus itself is NaN, so infinity, and numbers that round to it, show in the last part.
       check[0] = _mm512_add_ps(check[0], _mm512_castsi512_ps(even.part[2]));
       check[1] = _mm512_add_ps(check[1], _mm512_castsi512_ps(odd.part[2]));
     }

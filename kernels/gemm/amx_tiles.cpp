@@ -15,7 +15,7 @@
 namespace lockstep::kernels {
 namespace {
 
-struct alignas(64) TileConfig {  // what LDTILECFG reads
+struct alignas(64) TileConfig {  // read by LDTILECFG
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
   std::uint8_t reserved[14] = {};
@@ -25,7 +25,7 @@ struct alignas(64) TileConfig {  // what LDTILECFG reads
 static_assert(sizeof(TileConfig) == 64);
 
 LOCKSTEP_AMX void load_shapes() {
-  static constexpr TileConfig kShapes;  // not on the stack: g++ 12 believes that only 8 bytes of it are read
+  static constexpr TileConfig kShapes;  // not on the stack: g++ 12 assumes that only 8 bytes of it are read
   _tile_loadconfig(&kShapes);
 }
 
@@ -54,12 +54,12 @@ constexpr std::uint32_t first_bits(std::int64_t count) {
   return count >= 32 ? 0xffffffffu : (1u << static_cast<unsigned>(count)) - 1u;
 }
 
-// The compiler does not know which memory tile instructions read and write.
+// Orders memory accesses: the compiler does not know which memory tile instructions read and write.
 inline void order_memory() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// 32 numbers of bf16, widened; those that the mask leaves out are zero.
+// Loads 32 numbers of bf16 and widens them; those that the mask excludes are zero.
 LOCKSTEP_AMX inline void load_32(__mmask32 mask, const core::BFloat16* from, __m512& low, __m512& high) {
   const __m512i bits = _mm512_maskz_loadu_epi16(mask, from);
   const __m512i low_bits = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(bits));
@@ -68,8 +68,8 @@ LOCKSTEP_AMX inline void load_32(__mmask32 mask, const core::BFloat16* from, __m
   high = _mm512_castsi512_ps(_mm512_slli_epi32(high_bits, 16));
 }
 
-// c = sums (+ bias), rounded to bf16: by the instruction for it, VCVTNE2PS2BF16, which takes subnormal numbers for
-// zero, as TDPBF16PS does.
+// c = sums (+ bias), rounded to bf16 by the instruction VCVTNE2PS2BF16, which treats subnormal numbers as zero, as
+// TDPBF16PS does.
 class StoreAsBf16 {
  public:
   static bool can(const Sums& c) {
@@ -103,7 +103,7 @@ class StoreAsBf16 {
   __m512 high_{};
 };
 
-// Any other finish.
+// All other finishes.
 class FinishSums {
  public:
   explicit FinishSums(const StagedTile& tile) : tile_(tile) {}
@@ -143,7 +143,7 @@ struct Held {
   std::int64_t stride;
 };
 
-// Compilers take a tile's number as a literal only.
+// Compilers accept only a literal as a tile's number.
 template <int kTile>
 LOCKSTEP_AMX inline void store_tile(float* to, std::int64_t bytes) {
   if constexpr (kTile == 0) _tile_stored(0, to, bytes);
@@ -168,7 +168,7 @@ LOCKSTEP_AMX inline void clear_tile() {
   if constexpr (kTile == 3) _tile_zero(3);
 }
 
-// One of the four tiles of sums leaves, the next product's begins.
+// Stores one of the four tiles of sums, and starts the next product's.
 template <int kTile>
 LOCKSTEP_AMX inline void change_sums(const Held& held, const PanelProduct& p) {
   constexpr std::int64_t kRow = kTile / 2 * kTileRows;
@@ -181,8 +181,8 @@ LOCKSTEP_AMX inline void change_sums(const Held& held, const PanelProduct& p) {
   }
 }
 
-// Two tiles of a into tiles 4 and 5, of b into 6 and 7. What does not stay is loaded with a hint that spares the
-// first-level cache: 1.2 to 1.4 times as fast where both together exceed it.
+// Loads two tiles of a into tiles 4 and 5, and two of b into 6 and 7. The operand that does not stay is loaded with a
+// hint that bypasses the L1 cache: 1.2 to 1.4 times as fast if both together exceed it.
 template <bool kStays>
 LOCKSTEP_AMX inline void load_a(const PanelProduct& p, const core::BFloat16* a) {
   if constexpr (kStays) {
@@ -212,7 +212,7 @@ LOCKSTEP_AMX inline void multiply_tiles() {
   _tile_dpbf16ps(3, 5, 7);
 }
 
-// The first of a product's: each tile of sums is changed just before it is used.
+// The first step of a product: each tile of sums is exchanged just before it is used.
 LOCKSTEP_AMX inline void multiply_first_tiles(const Held& held, const PanelProduct& p) {
   change_sums<0>(held, p);
   _tile_dpbf16ps(0, 4, 6);
@@ -308,7 +308,7 @@ LOCKSTEP_AMX void store_sums(const Held& held) {
 
 bool amx_usable() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM, Linux 5.16
-  constexpr long kTileData = 18;               // the state component of tiles
+  constexpr long kTileData = 18;               // state component of tiles
   return cpu_has_amx() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 

@@ -1,7 +1,7 @@
-// Products of panels on AMX tiles (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18;
-// TDPBF16PS), which sum in f32. amx_pack.h has the panels.
+// Products of panels on AMX tiles, summed in f32 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume
+// 1, chapter 18; TDPBF16PS). Panels are described in amx_pack.h.
 //
-// To be called only where amx_usable().
+// Call only if amx_usable().
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace lockstep::kernels {
 
-// Whether the CPU has AMX with bf16 and AVX-512, and the system lets this process use them: it is asked to.
+// Returns whether the CPU has AMX with bf16 and AVX-512, and the system grants them to this process; requests them.
 bool amx_usable();
 
-// Four tiles' instructions need their shapes loaded: this thread's, for as long as the object lives.
+// Loads the shapes that this thread's tile instructions need, during the object's lifetime.
 class TileShapes {
  public:
   TileShapes();
@@ -23,10 +23,10 @@ class TileShapes {
   TileShapes& operator=(const TileShapes&) = delete;
 };
 
-// A block of sums on its way to c: at most 32 x 32, `stride` apart.
+// A block of sums and its destination in c: at most 32 x 32, rows `stride` apart.
 struct StagedTile {
   Sums c;
-  const float* sums = nullptr;  // null: nothing
+  const float* sums = nullptr;  // null: none
   std::int64_t stride = 0;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -35,23 +35,23 @@ struct StagedTile {
 // sums[32][stride] (+)= a panel times b panel.
 struct PanelProduct {
   const core::BFloat16* a;
-  // Elements from row to row of a, from its upper to its lower tile, and from step to step: if packed 32, 512, 1024.
+  // Elements from row to row of a, from its upper to its lower tile, and from step to step: 32, 512 and 1024 if packed.
   std::int64_t a_row, a_half, a_step;
   const core::BFloat16* b;
-  std::int64_t parts;  // 1, or 3 of f32
+  std::int64_t parts;  // 1, or 3 for f32
   std::int64_t steps;
-  bool a_stays;  // in the first-level cache, for the next product; or else b does
+  bool a_stays;  // a stays in the L1 cache for the next product; otherwise b does
   bool add;
   float* sums;
   std::int64_t stride;
 };
 
-// Memory that will be needed, asked for line by line beside the steps of products: many lines at once would wait for
-// each other. Rows of `row_bytes`.
+// Memory that will be needed, prefetched line by line beside the steps of products: many prefetches at once would wait
+// for each other. Rows have `row_bytes`.
 class Ahead {
  public:
   Ahead() = default;
-  // All of it within `steps` steps.
+  // Prefetches all of it within `steps` steps.
   Ahead(const void* at, std::int64_t stride_bytes, std::int64_t row_bytes, std::int64_t rows, std::int64_t steps)
       : row_(static_cast<const char*>(at)), stride_bytes_(stride_bytes), row_bytes_(row_bytes), rows_(rows) {
     const std::int64_t lines = rows * ((row_bytes + kLine - 1) / kLine);
@@ -60,7 +60,7 @@ class Ahead {
 
   void step() {
     for (std::int64_t i = 0; i < share_ && rows_ > 0; ++i) {
-      __builtin_prefetch(row_ + offset_, 0, 2);  // into the second-level cache
+      __builtin_prefetch(row_ + offset_, 0, 2);  // into the L2 cache
       offset_ += kLine;
       if (offset_ < row_bytes_) continue;
       offset_ = 0;
@@ -76,32 +76,32 @@ class Ahead {
   std::int64_t row_bytes_ = 0;
   std::int64_t rows_ = 0;
   std::int64_t offset_ = 0;
-  std::int64_t share_ = 0;  // lines a step
+  std::int64_t share_ = 0;  // lines per step
 };
 
-// Data to prefetch during a product: 32 rows of 32 elements of c, and of what goes into or comes out of its finish;
+// Data to prefetch during a product: 32 rows of 32 elements of c and of the other operand or result of its finish;
 // panels that will be packed.
 struct Beside {
   char* written = nullptr;  // null: none
-  char* also = nullptr;     // likewise; of the same shape
+  char* also = nullptr;     // likewise, with the same shape
   std::int64_t stride_bytes = 0;
   std::int64_t row_bytes = 0;
   Ahead* passing = nullptr;
   Ahead* staying = nullptr;
 };
 
-// One product after another. The sums of a product leave the tiles during the next one's first step, and are finished
-// during its other steps, which leave the vector units idle.
+// Computes one product after another. The sums of a product leave the tiles during the next product's first step and
+// are finished during its other steps, which leave the vector units idle.
 class PanelMultiplier {
  public:
-  // `then`: what becomes of the sums, or nothing.
+  // `then`: destination of the sums, or none.
   void multiply(const PanelProduct& panels, const StagedTile& then, const Beside& beside);
-  // All sums are where they belong.
+  // Returns when all sums have been stored.
   void flush();
 
  private:
   const TileShapes shapes_;
-  float* held_ = nullptr;  // where the sums that the tiles hold belong
+  float* held_ = nullptr;  // destination of the sums that the tiles hold
   std::int64_t held_stride_ = 0;
   StagedTile then_;
 };

@@ -1,6 +1,6 @@
-// cuBLASLt is opened at run time, when the first product on a GPU asks for it. It takes 50 to 80 ms to load (25,000
-// pages of relocations), which every start of every program would pay, also of those that use no GPU; and programs that
-// were built with CUDA run where it is not installed.
+// cuBLASLt is opened at run time, by the first product on a GPU. It takes 50 to 80 ms to load (25,000 pages of
+// relocations), which would delay every start of every program, even without a GPU; and programs that were built with
+// CUDA can run where it is not installed.
 #include <cublasLt.h>
 
 #include <array>
@@ -10,11 +10,11 @@
 namespace lockstep::kernels {
 namespace {
 
-// By the name that the loader knows, and where it was when this was built. As pointers, so that ci/gpu_build.sh finds
-// the texts whole in a program.
+// The name that the loader knows, and the file's path at build time. These are pointers, so that ci/gpu_build.sh finds
+// the complete strings in a program.
 constexpr std::array<const char*, 2> kPlaces{LOCKSTEP_CUBLASLT_NAME, LOCKSTEP_CUBLASLT_FILE};
 
-// Those that we call.
+// The functions that we call.
 struct Functions {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -60,7 +60,7 @@ const Functions& functions() {
 }  // namespace
 }  // namespace lockstep::kernels
 
-// By the library's own names and types, so that who calls them cannot tell.
+// Defined with the library's own names and types, so that callers need not know.
 using lockstep::kernels::functions;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {

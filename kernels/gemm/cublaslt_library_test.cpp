@@ -6,7 +6,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// What needs no GPU, through the library's own names.
+// Calls functions that need no GPU, by the library's own names.
 TEST(CublasltLibrary, CallsReachIt) {
   const std::string status = cublasLtGetStatusString(CUBLAS_STATUS_NOT_SUPPORTED);
   EXPECT_NE(status.find("not supported"), std::string::npos) << status;

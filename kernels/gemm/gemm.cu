@@ -9,12 +9,12 @@
 namespace lockstep::kernels {
 namespace {
 
-// A product whose finish is to store or to add.
+// A product whose finish is a store or an addition.
 void run_plain(const Product& product, void* cublaslt_workspace, CudaContext& cuda) {
   if (!cuda.kept<CublasltGemm>().run(product, cublaslt_workspace)) queue_plain_product(product, cuda);
 }
 
-// The finish in a kernel of its own, on sums in f32, so that nothing is rounded twice.
+// Runs the finish as a separate kernel on sums in f32, so that nothing is rounded twice.
 void run_unfused(const Product& product, CudaContext& cuda) {
   const bool in_place = product.c.dtype == core::DType::f32;
   WorkspacePlan plan;
@@ -50,7 +50,8 @@ void run_cuda(const GemmBatched& args, CudaContext& cuda) {
   queue_product(product_of(args), cuda);
 }
 
-// cuBLASLt can sum up dy on the way (CUBLASLT_EPILOGUE_BGRADB), but not add to what is there, which dbias asks for.
+// cuBLASLt can sum dy in the same pass (CUBLASLT_EPILOGUE_BGRADB), but cannot add to existing values, as dbias
+// requires.
 void run_cuda(const GemmWeightGradient& args, CudaContext& cuda) {
   const GemmShape& s = args.shape;
   WorkspacePlan plan;

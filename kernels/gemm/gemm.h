@@ -1,15 +1,15 @@
-// Matrix products of linear layers and attention. Arrays are row-major, sums in f32.
+// Matrix products of linear layers and attention. Arrays are row-major; sums are in f32.
 //   forward          y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T (+ bias) (then GELU)
 //   input gradient   dx[rows, inputs] = dy[rows, outputs] w[outputs, inputs] (times gelu'(pre))
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
 //   batched          c[batch] = alpha op(a[batch]) op(b[batch]), or sum[batch] += op(a[batch]) op(b[batch]) in f32
 // On the CPU there are several implementations: oneDNN, and our own packed kernels (AMX for bf16 and f32; AVX-512, AVX2
-// or the baseline for any dtype). Programs that train use one for a whole run, which a short probe has found
-// (gemm_probe.h); otherwise the fastest for each shape is found by measurement (gemm_choice.h). On CUDA cuBLASLt, the
-// best of the algorithms that its heuristic names. Products of f32 are as exact as f32 arithmetic makes them, never
-// TF32; on AMX, which has bf16 alone, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers
-// count as zero. Results repeat from run to run for one number of threads and one implementation; they may differ
-// between numbers of threads in the last bits.
+// or the baseline for any dtype). Programs that train use one of them for a whole run, chosen by a short probe
+// (gemm_probe.h); otherwise the fastest for each shape is measured (gemm_choice.h). On CUDA it is cuBLASLt with the
+// best of the algorithms that its heuristic proposes. Products of f32 are as exact as f32 arithmetic, never TF32; on
+// AMX, which only has bf16, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers count as
+// zero. Results repeat from run to run for the same number of threads and implementation; with other numbers of threads
+// they may differ in the last bits.
 #pragma once
 
 #include <array>
@@ -64,7 +64,7 @@ struct GemmForward {
 
 struct GemmInputGradient {
   GemmShape shape;
-  bool through_gelu = false;  // x came out of a GELU: dx is the gradient of what went into it
+  bool through_gelu = false;  // x is the output of a GELU: dx becomes the gradient of the GELU's input
   In dy = {};                 // [rows, outputs]
   In w = {};                  // [outputs, inputs]
   In pre = {};                // [rows, inputs], if through_gelu
@@ -109,11 +109,11 @@ struct GemmBatched {
   bool transpose_a = false;  // a is [k, m]
   bool transpose_b = false;  // b is [n, k]
   float alpha = 1;
-  bool adds = false;  // to `sum`, in place of c; alpha is 1
+  bool adds = false;  // adds to `sum` instead of writing c; alpha must be 1
   In a = {};          // [batch, m, k]
   In b = {};          // [batch, k, n]
-  Out c = {};         // [batch, m, n], unless it adds
-  InOut sum = {};     // [batch, m, n] f32, if it adds
+  Out c = {};         // [batch, m, n], unless `adds`
+  InOut sum = {};     // [batch, m, n] f32, if `adds`
 
   std::string_view name() const { return adds ? "gemm_batched_add" : "gemm_batched"; }
   void check_shape() const;
@@ -136,16 +136,16 @@ Cost cost_of(const GemmInputGradient& args);
 Cost cost_of(const GemmWeightGradient& args);
 Cost cost_of(const GemmBatched& args);
 
-// The implementation that computes the product, once it was run there: "amx by rows". Empty on CUDA.
+// The implementation that computes the product, known after it has run there: "amx by rows". Empty on CUDA.
 std::string implementation_of(const GemmForward& args, const Context& where);
 std::string implementation_of(const GemmInputGradient& args, const Context& where);
 std::string implementation_of(const GemmWeightGradient& args, const Context& where);
 std::string implementation_of(const GemmBatched& args, const Context& where);
 
-// On the CPU: from now on the implementation follows from the shape alone, so that the bits of products there repeat
-// from process to process: it is the one called `first` ("amx", "packed", "onednn"), or where that cannot compute a
-// product, or `first` is empty, the first in this order that can. Otherwise the fastest is measured when a shape is met
-// first. Throws a usage Error if `first` is not here. Nothing on CUDA.
+// On the CPU: from now on the implementation depends on the shape alone, so that the bits of products repeat from
+// process to process. It is the one called `first` ("amx", "packed", "onednn"); if that cannot compute a product, or
+// `first` is empty, it is the first in this order that can. Without this call, the fastest is measured when a shape
+// first occurs. Throws a usage Error if `first` is not available. Does nothing on CUDA.
 void choose_gemms_by_rule(const Context& where, std::string_view first = "");
 
 void run_cpu(const GemmForward& args, ThreadPool& pool);

@@ -1,11 +1,11 @@
-// Our own products on AMX tiles, summed in f32: 32 x 32 sums at a time, two by two tiles.
+// Our own products on AMX tiles, with sums in f32: 32 x 32 sums at a time, two by two tiles.
 //
-// One factor's panels of 32 rows or columns pass one by one, through the first-level cache; the other's stay packed in
-// the second-level cache. Rows of bf16 in which depth runs are read where they are, everything else is packed. f32 goes
-// as three parts of bf16 that it is the exact sum of: six products of parts take the place of one, and their error is
-// below that of a sum in f32 (Henry, Tang, Heinecke 2019, Leveraging the bfloat16 Artificial Intelligence Datatype For
-// Higher-Precision Computations, arXiv 1904.06376). The sums of an element of c are taken in the same order whatever
-// part of c a thread computes. Subnormal numbers count as zero, as TDPBF16PS has it; so f32 below 2^-109 loses bits.
+// One factor's panels of 32 rows or columns pass one by one through the L1 cache; the other factor's panels stay packed
+// in the L2 cache. Rows of bf16 with contiguous depth are read in place; everything else is packed. f32 is split into
+// three parts of bf16 whose sum it is exactly: six products of parts replace one, and their error is below that of a
+// sum in f32 (Henry, Tang, Heinecke 2019, Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// Computations, arXiv 1904.06376). The sums of an element of c are added in the same order whatever part of c a thread
+// computes. Subnormal numbers count as zero, as in TDPBF16PS, so f32 below 2^-109 loses bits.
 #include <algorithm>
 
 #include "kernels/gemm/amx_pack.h"
@@ -20,9 +20,9 @@ using core::BFloat16;
 constexpr std::int64_t kSumsElems = kPanel * kPanel;
 constexpr std::int64_t kSumsBytes = kSumsElems * std::int64_t{sizeof(float)};
 
-// Blocks: of depth, so that sums seldom go through memory, and so that a panel of bf16 that is packed leaves half of
-// the first-level cache to others; of panels that stay, half of the second-level cache, but three quarters for parts of
-// f32, which are packed again for each block of the others; of sums between blocks of depth.
+// Block sizes: of depth, such that sums seldom go through memory, and that a packed panel of bf16 leaves half of the L1
+// cache to others; of panels that stay, half of the L2 cache, or three quarters for parts of f32, because those are
+// packed again for each block of the other factor; of sums between blocks of depth.
 constexpr std::int64_t kDepth = 1024;
 constexpr std::int64_t kPackedDepth = 512;
 constexpr std::int64_t kPartsDepth = 768;
@@ -42,7 +42,7 @@ std::int64_t steps_of(std::int64_t depth) {
   return ceil_div(depth, kTileDepth);
 }
 
-// Equal blocks of whole steps.
+// Returns the size of equal blocks of whole steps.
 std::int64_t block_of(std::int64_t depth, std::int64_t most) {
   return round_up(ceil_div(depth, ceil_div(depth, most)), kTileDepth);
 }
@@ -89,14 +89,14 @@ class AmxProduct {
   }
 
  private:
-  // Panels, and depths.
+  // A block of panels and depths.
   struct Block {
     std::int64_t passing, num_passing, staying, num_staying, begin, depth;
   };
-  // Some of a block's depths, `at` the first of them.
+  // Some of a block's depths; `at` is the first.
   struct Layer {
     std::int64_t at, depth;
-    bool first, last;  // of those that are summed up before the sums are finished
+    bool first, last;  // of the layers that are summed before the sums are finished
   };
   struct Passing {
     const BFloat16* data;
@@ -108,7 +108,7 @@ class AmxProduct {
     std::int64_t row, column, rows, columns;
   };
 
-  // A panel of a or of b.
+  // Returns a panel of a or of b.
   PanelSource source(bool of_a, std::int64_t panel, std::int64_t begin, std::int64_t depth) const {
     const Factor& x = of_a ? p_.a : p_.b;
     const std::int64_t line = panel * kPanel;
@@ -140,13 +140,13 @@ class AmxProduct {
       next = ahead_of(source(a_passes_, b.passing + o + 1, b.begin, b.depth), b.num_staying * steps_of(b.depth));
     }
     if (a_in_place_ && from.lines == kPanel && b.depth % kTileDepth == 0) {
-      const bool follows = from.line_stride == b.depth;  // in memory, so that the hardware fetches it
+      const bool follows = from.line_stride == b.depth;  // in memory, so that the hardware prefetcher loads it
       return {static_cast<const BFloat16*>(from.data), true, true, follows ? Ahead{} : next};
     }
     return {passing_panel_, false, pack_panel(from, passing_panel_), next};
   }
 
-  // A passing panel by all that stay.
+  // Multiplies a passing panel with all panels that stay.
   void multiply_layer(const Block& b, const Layer& layer, std::int64_t o, Passing& passing) {
     PanelProduct panels{};
     panels.a_row = passing.in_place ? p_.a.row_stride : kTileDepth;
@@ -198,7 +198,7 @@ class AmxProduct {
       panels.add = true;
       panels.sums = c.as<float>();
       panels.stride = c.row_stride;
-      // Where the next product adds, most often.
+      // The next product usually adds here.
       beside.written = c.as<char>() + kPanel * (a_passes_ ? c_size_ : beside.stride_bytes);
     } else {
       const bool alone = layer.first && layer.last && one_pass_;
@@ -226,7 +226,7 @@ class AmxProduct {
     }
   }
 
-  // For f32 that is not the sum of its parts: some twenty times as slow.
+  // For f32 numbers that are not the sum of their parts: about twenty times as slow.
   void multiply_plainly(const Place& here, std::int64_t begin, std::int64_t depth, const PanelProduct& panels) const {
     Square a{};
     Square b{};
@@ -251,18 +251,18 @@ class AmxProduct {
 
   const Product& p_;
   const std::int64_t parts_;
-  const std::int64_t c_size_;  // bytes of an element
-  const bool a_in_place_;      // but for rows and depths at the edge
-  const bool a_passes_;        // or else b does
+  const std::int64_t c_size_;  // bytes per element
+  const bool a_in_place_;      // except for rows and depths at the edge
+  const bool a_passes_;        // otherwise b does
   const bool adds_;
-  const std::int64_t deep_;               // of a block
-  const std::int64_t depth_;              // of a layer; f32 has one a block
+  const std::int64_t deep_;               // depth of a block
+  const std::int64_t depth_;              // depth of a layer; for f32 there is one layer per block
   const bool one_pass_;                   // each block of depth is finished at once
-  const std::int64_t passing_, staying_;  // panels
+  const std::int64_t passing_, staying_;  // number of panels
   std::int64_t most_passing_, most_staying_;
   BFloat16* passing_panel_;
   BFloat16* staying_panels_;
-  float* sums_;   // of a tile; then of each panel that stays, or of all of a block's tiles
+  float* sums_;   // of one tile; then of each panel that stays, or of all tiles of a block
   bool* finite_;  // [panel that stays]
   PanelMultiplier tiles_;
 };

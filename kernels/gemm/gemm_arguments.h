@@ -1,4 +1,4 @@
-// The product that each kernel's arguments ask for: on every device the same.
+// The product that each kernel's arguments describe, the same on every device.
 #pragma once
 
 #include "kernels/gemm/gemm.h"
@@ -11,7 +11,7 @@ Product product_of(const GemmInputGradient& args);
 Product product_of(const GemmWeightGradient& args);  // of the weights; the bias's gradient is the sum of dy's rows
 Product product_of(const GemmBatched& args);
 
-// An array whose rows are dense.
+// An array with dense rows.
 Factor rows_of(const In& x, std::int64_t columns);
 
 }  // namespace lockstep::kernels

@@ -10,24 +10,24 @@
 namespace lockstep::kernels {
 namespace {
 
-// Around the sizes of tiles and vectors; the last has more depth than one pass over it takes.
+// Shapes around the sizes of tiles and vectors; the last has more depth than one pass takes.
 constexpr std::array kOddShapes{GemmShape{1, 1, 1},     GemmShape{3, 17, 5},   GemmShape{17, 3, 127},
                                 GemmShape{127, 64, 33}, GemmShape{33, 127, 3}, GemmShape{64, 96, 64},
                                 GemmShape{5, 2500, 37}};
 
-// The linear layers of a model: a block's four and the vocabulary's, N x inputs x outputs.
+// The linear layers of a model: a block's four and the vocabulary's, as N x inputs x outputs.
 constexpr std::array kTrainerLayers{GemmShape{1024, 256, 768}, GemmShape{1024, 256, 256}, GemmShape{1024, 256, 1024},
                                     GemmShape{1024, 1024, 256}, GemmShape{1024, 256, 512}};
 constexpr std::array kGpt2Layers{GemmShape{256, 768, 2304}, GemmShape{256, 768, 768}, GemmShape{256, 768, 3072},
                                  GemmShape{256, 3072, 768}, GemmShape{256, 768, 50304}};
 
-constexpr std::int64_t kGeluTerms = 16;  // gelu' has its own error, in f32, as if it came from so long a sum
+constexpr std::int64_t kGeluTerms = 16;  // gelu' has its own f32 error, as large as that of a sum of this length
 
 std::string name_of(const GemmShape& shape) {
   return fmt::format("N{}_C{}_O{}", shape.rows, shape.inputs, shape.outputs);
 }
 
-// Which implementation runs is chosen by measurement, so that bits may differ from pool to pool.
+// The implementation is chosen by measurement, so bits may differ from pool to pool.
 CaseFacts facts(std::string shape, core::DType dtype, std::map<std::string, std::int64_t> terms) {
   return {.shape = std::move(shape), .dtype = dtype, .terms = std::move(terms), .deterministic = false};
 }
@@ -96,7 +96,7 @@ std::vector<KernelCase> gemm_test_cases() {
     add_all_orders(cases, {.batch = 5, .m = 17, .n = 9, .k = 33, .alpha = 0.125F}, dtype);
     add_all_orders(cases, {.batch = 2, .m = 70, .n = 67, .k = 64, .alpha = -2}, dtype);
     add_all_orders(cases, {.batch = 2, .m = 37, .n = 70, .k = 65, .adds = true}, dtype);
-    // One shape with and without a factor: an implementation that keeps its code by shape must tell them apart.
+    // One shape with and without a factor: an implementation that caches its code by shape must distinguish them.
     add_all_orders(cases, {.batch = 2, .m = 48, .n = 8, .k = 48}, dtype);
     add_all_orders(cases, {.batch = 3, .m = 48, .n = 8, .k = 48, .alpha = 0.5F}, dtype);
   }
@@ -112,7 +112,7 @@ std::vector<KernelCase> gemm_bench_cases() {
         cases.push_back(input_gradient(shape, false, dtype));
         cases.push_back(weight_gradient(shape, false, dtype));
       }
-      // The layers of a block that carry an epilogue: up and down.
+      // The layers of a block that have an epilogue: up and down.
       cases.push_back(forward(layers[2], Epilogue::bias_gelu, dtype));
       cases.push_back(input_gradient(layers[3], true, dtype));
       cases.push_back(weight_gradient(layers[2], true, dtype));

@@ -13,17 +13,18 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::int64_t kGrain = 32;  // rows or columns: no thread gets less, and ours compute so many at a time
-// Measuring takes rounds of all candidates, in turn; the least time of each counts, as noise only adds.
+constexpr std::int64_t kGrain =
+    32;  // rows or columns: no thread gets fewer, and our kernels compute this many at a time
+// Measures all candidates in alternating rounds; the minimum time of each counts, because noise only adds.
 constexpr int kMostRounds = 50;
 constexpr int kLeastRounds = 3;
-constexpr double kSeconds = 0.05;  // after which kLeastRounds must do
+constexpr double kSeconds = 0.05;  // after this time, kLeastRounds are enough
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Part number `part` of `parts` of [0, count), in whole grains.
+// Returns part number `part` of `parts` of [0, count), in whole grains.
 std::pair<std::int64_t, std::int64_t> range_of(std::int64_t count, int part, int parts) {
   const std::int64_t grains = (count + kGrain - 1) / kGrain;
   return {grains * part / parts * kGrain, std::min(count, grains * (part + 1) / parts * kGrain)};
@@ -50,14 +51,15 @@ std::int64_t rounded_up(std::int64_t count) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
 }
 
-// The rows of c, in whole grains, that so much work computes; none or all where the work is another product's.
+// Returns the rows of c, in whole grains, that this much work computes; none or all if the work belongs to another
+// product.
 std::int64_t rows_before(const Product& product, double work) {
   const double rows = work / (static_cast<double>(product.n) * static_cast<double>(product.k));
   const auto grains = static_cast<std::int64_t>(std::clamp(rows, 0.0, static_cast<double>(product.m)) / kGrain);
   return rows >= static_cast<double>(product.m) ? product.m : grains * kGrain;
 }
 
-// A product to measure, that may be computed many times: sums that are added go to memory of its own.
+// Returns a product that can be measured repeatedly: sums that are added go to separate memory.
 Product repeatable(const Product& product, std::vector<float>& memory) {
   Product repeated = product;
   if (product.c.finish != Finish::add) return repeated;
@@ -147,11 +149,11 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
   std::vector<float> memory;
   const Product repeated = repeatable(product, memory);
   std::vector<double> least(plans.size(), std::numeric_limits<double>::infinity());
-  for (const Plan& plan : plans) run_plan(plan, repeated, pool);  // makes code and memory ready
+  for (const Plan& plan : plans) run_plan(plan, repeated, pool);  // prepares code and memory
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < kMostRounds && (round < kLeastRounds || seconds_since(begin) < kSeconds); ++round) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
-      run_plan(plans[i], repeated, pool);  // not timed: what another candidate left in the caches is not its fault
+      run_plan(plans[i], repeated, pool);  // not timed: removes what another candidate left in the caches
       const auto start = std::chrono::steady_clock::now();
       run_plan(plans[i], repeated, pool);
       least[i] = std::min(least[i], seconds_since(start));
@@ -160,12 +162,13 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
   return plans[static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin())];
 }
 
-// candidates() has the preferred one first, then the fixed order, and rows before columns. Each thread packs its part
-// of the factor that is split and all of the other, so that the larger side is split, unless that leaves a thread much
-// more than its share. On AMX an element of f32 is packed in about the time of its products with kGrain others.
+// candidates() returns the preferred implementation first, then the fixed order, and rows before columns. Each thread
+// packs its part of the factor that is split and all of the other factor, so the larger side is split, unless that
+// leaves one thread much more than its share. On AMX, packing an element of f32 takes about as long as its products
+// with kGrain others.
 GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Product& product) const {
   if (plans.size() == 1 || plans[1].split == Split::rows) return plans.front();
-  const auto cost = [&](std::int64_t split, std::int64_t whole) {  // of the thread that has most, in grains
+  const auto cost = [&](std::int64_t split, std::int64_t whole) {  // work of the thread that has most, in grains
     const std::int64_t most = ((split + kGrain - 1) / kGrain + num_threads_ - 1) / num_threads_;
     const std::int64_t all = (whole + kGrain - 1) / kGrain;
     return most * all + most + all;
@@ -195,7 +198,7 @@ void GemmChoice::run_ragged(std::span<const Product> products, ThreadPool& pool)
   rounded.m = rounded_up(largest.m);
   rounded.k = rounded_up(largest.k);
   GemmImplementation& implementation = *plan_for(largest, rounded.key(), pool).implementation;
-  std::vector<double> begins{0};  // of each product, in work
+  std::vector<double> begins{0};  // beginning of each product, in work
   for (const Product& product : products) begins.push_back(begins.back() + work_of(product));
   pool.on_each_thread([&](int thread) {
     const double share = begins.back() / pool.size();

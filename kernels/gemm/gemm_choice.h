@@ -1,7 +1,8 @@
-// Which implementation computes a product: the fastest of those that can, measured when a pool first meets its shape.
+// Chooses the implementation of a product: the fastest of those that can compute it, measured when a pool first needs
+// its shape.
 //
-// A pool keeps its choices (ThreadPool::kept), so that there is nothing global and nothing to lock: a pool is used by
-// one thread at a time, and the number of threads, on which the choice depends, is the pool's.
+// A pool keeps its choices (ThreadPool::kept), so there is no global state and no lock: a pool is used by one thread at
+// a time, and the choice depends on the pool's number of threads.
 #pragma once
 
 #include <map>
@@ -15,33 +16,34 @@
 
 namespace lockstep::kernels {
 
-enum class Split : std::uint8_t { rows, columns };  // of c, between the pool's threads
+enum class Split : std::uint8_t { rows, columns };  // how c is divided among the pool's threads
 
 class GemmChoice {
  public:
   explicit GemmChoice(int num_threads);
   static GemmChoice& of(ThreadPool& pool);
 
-  // Only the implementation of this name is used from now on, or, for "own", the best of ours; "" lifts that. Throws a
-  // usage Error if there is none such; products that it cannot compute throw one, too.
+  // From now on only the implementation with this name is used, or, for "own", the best of ours; "" removes the
+  // restriction. Throws a usage Error if there is no such implementation; products that it cannot compute throw one,
+  // too.
   void force(std::string_view name);
-  // All implementations that are here, in the fixed order: AMX, ours for any CPU, oneDNN.
+  // Names of all implementations available here, in the fixed order: AMX, ours for any CPU, oneDNN.
   std::vector<std::string> names() const;
-  std::vector<std::string> names(core::DType dtype) const;  // of those, the ones that multiply it
+  std::vector<std::string> names(core::DType dtype) const;  // those that multiply this dtype
 
-  // From now on the choice follows from the product alone, and so repeats in every process of the same machine: the
-  // implementation called `first`, or, where it cannot compute the product or `first` is empty, the first of names()
-  // that can; split so that threads compute and pack the least. Otherwise the choice is measured. Throws a usage Error
-  // if there is no such implementation.
+  // From now on the choice depends only on the product, and so repeats in every process on the same machine: the
+  // implementation called `first` or, if it cannot compute the product or `first` is empty, the first of names() that
+  // can; split such that threads compute and pack the least. Otherwise the choice is measured. Throws a usage Error if
+  // there is no such implementation.
   void choose_by_rule(std::string_view first);
 
-  // Where the choice is open, runs the product several times to measure.
+  // If the choice has not been made, runs the product several times to measure.
   void run(const Product& product, ThreadPool& pool);
-  // Products that differ in m or k alone (groups of rows of unlike lengths), side by side: each thread gets as much
-  // work as the others. One implementation computes all; where the choice is open it is measured on the largest, once
-  // for all lengths up to the same power of two.
+  // Computes products that differ only in m or k (groups of rows with different lengths) concurrently, with equal work
+  // for each thread. One implementation computes all; if the choice has not been made, it is measured on the largest
+  // product, once for all lengths up to the same power of two.
   void run_ragged(std::span<const Product> products, ThreadPool& pool);
-  // The implementation that computes it: "onednn by rows". For reports; empty if the product was not met yet.
+  // The implementation that computes it: "onednn by rows". For reports; empty if the product has not occurred yet.
   std::string chosen(const Product& product) const;
 
  private:
@@ -59,8 +61,8 @@ class GemmChoice {
   std::vector<std::unique_ptr<GemmImplementation>> implementations_;
   std::string forced_;
   bool by_rule_ = false;
-  std::string first_;                                           // by rule
-  std::map<std::pair<std::string, Product::Key>, Plan> plans_;  // by what was forced, and the product
+  std::string first_;                                           // for choose_by_rule
+  std::map<std::pair<std::string, Product::Key>, Plan> plans_;  // key: the forced name, and the product
 };
 
 }  // namespace lockstep::kernels

@@ -6,8 +6,8 @@
 namespace lockstep::kernels {
 namespace {
 
-// The transpose of a [rows, columns] factor. A matrix of one column may have any stride; cuBLASLt wants no less than
-// its rows.
+// Returns the transpose of a [rows, columns] factor. A matrix of one column may have any stride, but cuBLASLt requires
+// at least its number of rows.
 ColumnMatrix transpose_by_columns(const Factor& factor, std::int64_t rows, std::int64_t columns) {
   const bool by_rows = factor.column_stride == 1;
   ColumnMatrix seen{};

@@ -1,5 +1,5 @@
-// How a product of row-major arrays is told to cuBLASLt, whose arrays are column-major; plain integers, so that it is
-// tested on any machine. Row-major memory read by columns is the transpose, and c^T = b^T a^T: so b is cuBLASLt's first
+// How a product of row-major arrays is described to cuBLASLt, whose arrays are column-major; plain integers, so that
+// any machine can test it. Row-major memory read by columns is the transpose, and c^T = b^T a^T: b is cuBLASLt's first
 // factor and a its second.
 #pragma once
 
@@ -16,7 +16,7 @@ struct ColumnMatrix {
   std::int64_t columns;
   std::int64_t leading;
   std::int64_t batch_stride;
-  bool transposed;  // the product takes the transpose of it
+  bool transposed;  // the product uses its transpose
 };
 
 struct ColumnProduct {
@@ -26,11 +26,12 @@ struct ColumnProduct {
 };
 ColumnProduct in_columns(const Product& product);
 
-// The largest power of two, at most 256, of which the address is a multiple.
+// Returns the largest power of two, at most 256, that divides the address.
 std::uint32_t alignment_bytes(const void* address);
 
-// Which of several algorithms to keep, by their times in order of the heuristic's preference: the first that is within
-// 2 % of the fastest, so that noise does not decide between equals. Infinity: it failed. -1: all failed.
+// Returns which of several algorithms to keep, given their times in the heuristic's order of preference: the first that
+// is within 2 % of the fastest, so that noise does not decide between equals. Infinity means that it failed. -1: all
+// failed.
 int choose_algorithm(std::span<const double> times_us);
 
 }  // namespace lockstep::kernels

@@ -9,7 +9,7 @@
 namespace lockstep::kernels {
 namespace {
 
-using Numbers = std::vector<std::int64_t>;  // exact sums
+using Numbers = std::vector<std::int64_t>;  // sums are exact
 
 Numbers counting(std::int64_t count, std::int64_t from) {
   Numbers numbers(static_cast<std::size_t>(count));
@@ -45,7 +45,7 @@ Numbers by_rows(const Product& p, const Numbers& a, const Numbers& b) {
   return c;
 }
 
-// Element (row, column) of what the product takes of `m`, as a column-major library finds it.
+// Returns element (row, column) of `m` as the product uses it, found as a column-major library finds it.
 std::int64_t element(const ColumnMatrix& m, const Numbers& memory, std::int64_t i, std::int64_t row,
                      std::int64_t column) {
   const std::int64_t r = m.transposed ? column : row;
@@ -72,7 +72,7 @@ Numbers by_columns(const Product& product, const Numbers& a, const Numbers& b) {
   return c;
 }
 
-// All sizes from 1 to 3: a matrix of one row or column has two strides of 1.
+// All sizes from 1 to 3: a matrix with one row or column has two strides of 1.
 TEST(GemmColumns, GiveTheRowMajorProduct) {
   for (int which = 0; which < 2 * 3 * 3 * 3 * 4; ++which) {
     int rest = which;

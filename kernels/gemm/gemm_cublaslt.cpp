@@ -20,9 +20,9 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kMostCandidates = 8;
-constexpr int kTimedRuns = 10;  // queued together, so that the GPU's time is measured and not the CPU's
+constexpr int kTimedRuns = 10;  // queued together, so that GPU time is measured and not CPU time
 
-// Whom calls are made for.
+// Checks results of calls and names the rank in errors.
 class Calls {
  public:
   explicit Calls(core::CudaPlace place) : place_(place) {}
@@ -37,7 +37,7 @@ class Calls {
   core::CudaPlace place_;
 };
 
-// cuBLASLt's descriptions are pointers to be destroyed.
+// Owns one of cuBLASLt's descriptors, which are pointers that must be destroyed.
 template <auto kDestroy>
 struct Destroy {
   template <class T>
@@ -135,7 +135,7 @@ MatmulDesc make_desc(const Calls& check, const Product& product, const ColumnPro
   return desc;
 }
 
-// A product in cuBLASLt's words.
+// A product as cuBLASLt's descriptors.
 struct Described {
   Described(const Calls& check, const Product& product) : Described(check, product, in_columns(product)) {}
   Described(const Calls& check, const Product& product, const ColumnProduct& columns)
@@ -165,11 +165,11 @@ Preference make_preference(const Calls& check, const Product& product) {
   return preference;
 }
 
-// Finishes that are left to our own kernels: GELU in f32, as nothing states how exact cuBLASLt's is (it is the tanh
-// form, as PyTorch relies on in _addmm_activation); a pre-activation whose rows are no multiple of 8 elements, which
-// cuBLASLt does not take (cublasLt.h, EPILOGUE_AUX_LD); operands of an epilogue that are not at multiples of 16 bytes,
-// of which the heuristic is told nothing, and of which chosen kernels have been seen to load 16 bytes at once
-// (pytorch/pytorch issue 194497); batches.
+// Returns false for finishes that are left to our own kernels: GELU in f32, because cuBLASLt's accuracy is not
+// documented (it is the tanh form, as PyTorch relies on in _addmm_activation); a pre-activation whose rows are not a
+// multiple of 8 elements, which cuBLASLt refuses (cublasLt.h, EPILOGUE_AUX_LD); operands of an epilogue that are not
+// 16-byte aligned, which the heuristic cannot be told and which chosen kernels have been seen to load 16 bytes at a
+// time (pytorch/pytorch issue 194497); batches.
 bool takes(const Product& product) {
   constexpr std::int64_t kMostBatch = std::numeric_limits<std::int32_t>::max();
   const Sums& c = product.c;
@@ -188,7 +188,7 @@ std::size_t result_bytes(const Product& product) {
   return core::size_of(product.c.dtype) * static_cast<std::size_t>(product.batch * product.m * product.n);
 }
 
-// Everything that an algorithm's speed, or whether it may run, depends on.
+// Everything that affects an algorithm's speed or applicability.
 using Key = std::pair<Product::Key, std::array<std::uint32_t, 6>>;
 Key key_of(const Product& product) {
   const Sums& c = product.c;
@@ -203,7 +203,7 @@ struct CublasltGemm::State {
   explicit State(CudaContext& context) : cuda(context), check(context.place()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  // Destroying a handle may wait for the device, and with it, in a rank that fails, for peers that wait for this rank.
+  // Destroying a handle may wait for the device and thus, in a rank that fails, for peers that wait for this rank.
   ~State() {
     if (handle_ != nullptr && std::uncaught_exceptions() == 0) cublasLtDestroy(handle_);
   }
@@ -222,7 +222,7 @@ struct CublasltGemm::State {
 
   CudaContext& cuda;
   Calls check;
-  // Nothing: cuBLASLt cannot do it.
+  // nullopt: cuBLASLt cannot compute it.
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> kept;
 
  private:
@@ -242,7 +242,7 @@ std::vector<cublasLtMatmulAlgo_t> CublasltGemm::State::candidates(const Product&
       handle(), described.desc.get(), described.first.get(), described.second.get(), described.result.get(),
       described.result.get(), preference.get(), kMostCandidates, found.data(), &count);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  // Which of the two is said of a product that it cannot do, its manual leaves open.
+  // The manual leaves open which of the two is returned for a product that is not supported.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return algorithms;
   check(status, "cublasLtMatmulAlgoGetHeuristic");
   for (int i = 0; i < count; ++i) {
@@ -258,7 +258,7 @@ bool CublasltGemm::State::is_captured() const {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// Adding reads c and writes `result`, which is c but where algorithms are timed.
+// Adding reads c and writes `result`, which is c except while algorithms are timed.
 cublasStatus_t CublasltGemm::State::queue(const Product& product, const Described& described,
                                           const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) {
   const float alpha = product.c.finish == Finish::store ? product.c.alpha : 1.0F;
@@ -271,7 +271,7 @@ cublasStatus_t CublasltGemm::State::queue(const Product& product, const Describe
 
 double CublasltGemm::State::time_us(const Product& product, const Described& described,
                                     const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) {
-  // The heuristic may name an algorithm that then refuses; the first run also warms up.
+  // The heuristic may propose an algorithm that then refuses; the first run is also the warm-up.
   const cublasStatus_t first = queue(product, described, algorithm, workspace, result);
   if (first != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<double>::infinity();
   const auto start = cuda.device().make_event();
@@ -288,7 +288,7 @@ double CublasltGemm::State::time_us(const Product& product, const Described& des
 std::optional<cublasLtMatmulAlgo_t> CublasltGemm::State::fastest(const Product& product, const Described& described,
                                                                  const std::vector<cublasLtMatmulAlgo_t>& algorithms,
                                                                  void* workspace) {
-  // Runs that add must not add to c more than once.
+  // Timed runs that add must not add to c repeatedly.
   const bool aside = product.c.finish == Finish::add;
   core::Device& device = cuda.device();
   void* const result = aside ? device.allocate(result_bytes(product)) : product.c.data;

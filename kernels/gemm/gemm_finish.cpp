@@ -1,4 +1,4 @@
-// The finish of a block of f32 sums on its way to memory, and sums over rows. Used by all implementations.
+// Finishes a block of f32 sums as it is stored, and computes sums over rows. Used by all implementations.
 #include "kernels/base/element_types.h"
 #include "kernels/gemm/gemm_implementation.h"
 
@@ -14,7 +14,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Loads and stores of whole vectors, or of the `count` elements that are left at the end of a row.
+// Loads and stores whole vectors, or the `count` elements that are left at the end of a row.
 struct Whole {
   template <class T>
   VF32 get(const T* from) const {
@@ -110,7 +110,7 @@ HWY_INLINE void add_column(const T* x, std::int64_t stride, std::int64_t rows, f
   lanes.put(hn::Add(lanes.get(out), sum), out);
 }
 
-// Four vectors side by side, as one would wait for each of its additions.
+// Four vectors at a time, because a single one would wait for each of its additions.
 template <class T>
 HWY_INLINE void add_columns4(const T* x, std::int64_t stride, std::int64_t rows, float* out) {
   const std::size_t lanes = lanes_f32();

@@ -1,5 +1,6 @@
-// Products by oneDNN's matmul. Its strides and transposed orders are described, not copied. oneDNN is built on OpenMP
-// in Debian: each of the pool's threads has its own engine, stream and primitives, and tells OpenMP to start no others.
+// Products by oneDNN's matmul. Strides and transposed orders are described, not copied. Debian's oneDNN is built on
+// OpenMP: each of the pool's threads has its own engine, stream and primitives, and tells OpenMP to start no other
+// threads.
 #include <dnnl.hpp>
 
 #include <map>
@@ -12,7 +13,7 @@
 #include "kernels/gemm/gemm_implementation.h"
 #include "kernels/gemm/onednn_matmul.h"
 
-extern "C" void omp_set_num_threads(int threads);  // OpenMP 5.0, section 3.2.1; of the calling thread
+extern "C" void omp_set_num_threads(int threads);  // OpenMP 5.0, section 3.2.1; affects the calling thread
 
 namespace lockstep::kernels {
 namespace {
@@ -27,7 +28,7 @@ dnnl::memory::desc description(std::int64_t rows, std::int64_t columns, const Fa
   return {Dims{rows, columns}, type_of(x.dtype), Dims{x.row_stride, x.column_stride}};
 }
 
-// Finishes that oneDNN does not have are our own pass: then it writes f32 to memory of ours.
+// Finishes that oneDNN lacks are a pass of ours: oneDNN then writes f32 to our memory.
 bool finishes_itself(const Sums& c) {
   return (c.finish == Finish::store && c.alpha == 1) || c.finish == Finish::bias || c.finish == Finish::add;
 }
@@ -43,7 +44,7 @@ dnnl::primitive_attr attributes_of(const Product& product) {
   return attributes;
 }
 
-// A primitive of one shape, and the memory objects that its arguments are put into.
+// A primitive for one shape, and the memory objects that hold its arguments.
 class Matmul {
  public:
   Matmul(const Product& product, bool finish, const dnnl::engine& engine)
@@ -86,7 +87,7 @@ class Matmul {
   dnnl::primitive primitive_;
 };
 
-// The state of one thread of the pool.
+// State of one thread of the pool.
 class Worker {
  public:
   Worker() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }
@@ -100,8 +101,8 @@ class Worker {
   }
 
  private:
-  // Parts of a product have its strides, not its columns, so that strides belong to the key. So does who finishes: the
-  // result's type follows from that, and alpha, which decides it, is in no Product::Key.
+  // Parts of a product have its strides but not its columns, so strides are in the key. The key also says who finishes:
+  // this decides the result's type, and it depends on alpha, which Product::Key does not contain.
   using Key = std::tuple<Product::Key, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
   Matmul& matmul_of(const Product& product, bool finish) {
@@ -119,7 +120,7 @@ class Worker {
   std::map<Key, std::unique_ptr<Matmul>> matmuls_;
 };
 
-// oneDNN multiplies bf16 only where the CPU has instructions that it wants for it: AVX-512, or AVX-NE-CONVERT.
+// oneDNN multiplies bf16 only if the CPU has the instructions it requires: AVX-512 or AVX-NE-CONVERT.
 bool multiplies_bf16() {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const dnnl::memory::desc matrix{Dims{32, 32}, dnnl::memory::data_type::bf16, Dims{32, 1}};

@@ -1,4 +1,4 @@
-// In place of gemm_onednn.cpp in a build without oneDNN (configure says why): products run on our own kernels.
+// Replaces gemm_onednn.cpp in builds without oneDNN (CMake reports why): products run on our own kernels.
 #include "kernels/gemm/gemm_implementation.h"
 
 namespace lockstep::kernels {

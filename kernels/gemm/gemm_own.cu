@@ -12,15 +12,16 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-// ---- a product in tiles of c: each thread has 4 x 4 elements, 16 apart, so that neighbours read neighbours
+// ---- a product in tiles of c: each thread has 4 x 4 elements, 16 apart, so that adjacent threads read adjacent
+// elements
 
-constexpr int kTile = 64;   // rows and columns of c a block
-constexpr int kDepth = 16;  // of k at a time
-constexpr int kSide = 16;   // threads along a side
+constexpr int kTile = 64;   // rows and columns of c per block
+constexpr int kDepth = 16;  // depths at a time
+constexpr int kSide = 16;   // threads along each side
 constexpr int kEach = kTile / kSide;
 static_assert(kSide * kSide == kBlockThreads);
 
-// element(row, column) of [kRows, kColumns] into shared memory as f32, zero where `inside` says no.
+// Copies element(row, column) of [kRows, kColumns] into shared memory as f32, or zero if `inside` is false.
 template <class T>
 struct FactorTile {
   const T* data;
@@ -141,7 +142,7 @@ void run_finish(const float* sums, const Product& p, CudaContext& cuda) {
   run_elementwise<sizeof(float)>(cuda, "gemm's finish", operation, p.m * p.n, items);
 }
 
-// ---- sums of columns: the threads of a block are 8 rows of 32 packs
+// ---- column sums: the threads of a block are 8 rows of 32 packs
 
 constexpr int kSumRows = kBlockThreads / kWarpLanes;
 
@@ -177,8 +178,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Enough for three blocks a multiprocessor (48 KiB under way), whatever the width of an access, and no more: partial
-// sums cost memory.
+// Enough for three blocks per multiprocessor (48 KiB in flight), whatever the width of an access, but no more: partial
+// sums take memory.
 std::int64_t parts_of(std::int64_t rows, std::int64_t columns, const CudaContext& cuda) {
   const std::int64_t blocks_wanted = 3 * cuda.num_multiprocessors();
   const std::int64_t blocks_across = ceil_div(columns, kWarpLanes * 8);

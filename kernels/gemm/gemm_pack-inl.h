@@ -1,5 +1,5 @@
-// Packing of a matrix into panels of f32, for sources that use Highway: included once a target. A panel holds kWidth
-// rows, depth by depth: out[panel][depth][kWidth]; rows past the end are zero.
+// Packs a matrix into panels of f32, for sources that use Highway: included once per target. A panel holds kWidth rows,
+// depth by depth: out[panel][depth][kWidth]; rows past the end are zero.
 #if defined(LOCKSTEP_KERNELS_GEMM_GEMM_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_GEMM_GEMM_PACK_INL_H_
 #undef LOCKSTEP_KERNELS_GEMM_GEMM_PACK_INL_H_
@@ -47,8 +47,8 @@ HWY_INLINE float widened(core::Float16 x) {
   return core::to_float(x);
 }
 
-// Four rows at four depths: from x[row][depth] to out[depth][row]. The interleaving functions are found by their
-// arguments, as the target without vectors has none.
+// Transposes four rows at four depths: from x[row][depth] to out[depth][row]. The interleaving functions are found by
+// argument-dependent lookup, because the target without vectors has none.
 template <class D, class T>
 HWY_INLINE void transpose4x4(D d, const T* x, std::int64_t row_stride, float* out, std::int64_t out_stride) {
   const hn::RepartitionToWide<D> dw;
@@ -66,13 +66,13 @@ HWY_INLINE void transpose4x4(D d, const T* x, std::int64_t row_stride, float* ou
   hn::StoreU(hn::BitCast(d, InterleaveUpper(dw, high01, high23)), d, out + 3 * out_stride);
 }
 
-// One depth of a panel: rows past the end become zero.
+// Packs one depth of a panel: rows past the end become zero.
 template <std::int64_t kWidth, class T>
 HWY_INLINE void pack_depth(const T* x, std::int64_t row_stride, std::int64_t rows, float* out) {
   for (std::int64_t r = 0; r < kWidth; ++r) out[r] = r < rows ? widened(x[r * row_stride]) : 0.0F;
 }
 
-// Depth runs along memory: rows are read four by four and turned.
+// Depth is contiguous in memory: rows are read four at a time and transposed.
 template <std::int64_t kWidth, class T>
 HWY_INLINE void pack_turned(const T* x, std::int64_t row_stride, std::int64_t depth, float* out) {
   std::int64_t t = 0;
@@ -84,7 +84,7 @@ HWY_INLINE void pack_turned(const T* x, std::int64_t row_stride, std::int64_t de
   for (; t < depth; ++t) pack_depth<kWidth>(x + t, row_stride, kWidth, out + t * kWidth);
 }
 
-// Rows run along memory: panels are packed several at a time, so that whole cache lines are used at each depth.
+// Rows are contiguous in memory: several panels are packed at a time, so that whole cache lines are used at each depth.
 template <std::int64_t kWidth, class T>
 HWY_INLINE void pack_straight(const T* x, std::int64_t depth_stride, std::int64_t panels, std::int64_t depth,
                               float* out) {
@@ -97,7 +97,7 @@ HWY_INLINE void pack_straight(const T* x, std::int64_t depth_stride, std::int64_
   }
 }
 
-// `panels` whole panels.
+// Packs `panels` whole panels.
 template <std::int64_t kWidth, class T>
 HWY_INLINE void pack_whole(const T* x, std::int64_t row_stride, std::int64_t depth_stride, std::int64_t panels,
                            std::int64_t depth, float* out) {

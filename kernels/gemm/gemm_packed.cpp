@@ -1,6 +1,6 @@
-// Our own product in f32, for any dtypes and orders of its factors: blocks of both are packed into the order in which
-// the innermost loop reads them (Van Zee, van de Geijn 2015, BLIS, ACM Trans. Math. Softw. 41, section 4), widened to
-// f32 on the way. The sums of an element of c are taken in the same order whatever part of c a thread computes.
+// Our own product in f32, for any dtypes and orders of its factors: blocks of both are packed in the order in which the
+// innermost loop reads them (Van Zee, van de Geijn 2015, BLIS, ACM Trans. Math. Softw. 41, section 4), and widened to
+// f32. The sums of an element of c are added in the same order whatever part of c a thread computes.
 #include "kernels/base/element_types.h"
 #include "kernels/gemm/gemm_implementation.h"
 
@@ -24,18 +24,18 @@ constexpr std::int64_t kVectors = kManyRegisters ? 2 : kNoVectors ? 4 : 3;
 constexpr std::int64_t kLanes = HWY_LANES(float);
 constexpr std::int64_t kColumns = kVectors * kLanes;
 
-// Blocks: of depth, so that sums seldom go through memory; of b, half of the second-level cache; of a, rows that are
-// packed at a time. In elements.
+// Block sizes in elements: of depth, such that sums seldom go through memory; of b, half of the L2 cache; of a, the
+// rows that are packed at a time.
 constexpr std::int64_t kDepth = 1024;
 constexpr std::int64_t kPackedB = 262144;
 constexpr std::int64_t kPackedRows = 1020;
-constexpr std::int64_t kPartialColumns = 1024;  // where sums do go through memory
+constexpr std::int64_t kPartialColumns = 1024;  // used if sums do go through memory
 
 std::int64_t round_up(std::int64_t count, std::int64_t grain) {
   return (count + grain - 1) / grain * grain;
 }
 
-// Sums stay in registers only if no loop runs over their array: so these are written out by the compiler.
+// Sums stay in registers only if no loop runs over their array, so the compiler unrolls these accesses.
 template <int... kIndex>
 HWY_INLINE void clear_sums(VF32* sums, std::integer_sequence<int, kIndex...>) {
   ((sums[kIndex] = hn::Zero(F32())), ...);
@@ -56,11 +56,11 @@ HWY_INLINE void store_sums(const VF32* sums, bool add, float* to, std::int64_t s
   (put(sums[kIndex], add, to + kIndex / kVectors * stride + kIndex % kVectors * kLanes), ...);
 }
 
-// out[kUsed, kColumns] (+)= a[depth, kRows]^T b[depth, kColumns], of which the first kUsed rows of a.
+// out[kUsed, kColumns] (+)= a[depth, kRows]^T b[depth, kColumns], with the first kUsed rows of a.
 template <int kUsed>
 void multiply(const float* a, const float* b, std::int64_t depth, bool add, float* out, std::int64_t stride) {
   constexpr auto kAll = std::make_integer_sequence<int, kUsed* static_cast<int>(kVectors)>();
-  for (std::int64_t r = 0; r < kUsed; ++r) {  // soon to be read or written
+  for (std::int64_t r = 0; r < kUsed; ++r) {  // they will soon be read or written
     hwy::Prefetch(out + r * stride);
     hwy::Prefetch(out + r * stride + kColumns - 1);
   }
@@ -74,7 +74,7 @@ void multiply(const float* a, const float* b, std::int64_t depth, bool add, floa
   store_sums(sums, add, out, stride, kAll);
 }
 
-// The same for the rows that there are, in steps of four.
+// The same for the existing rows, in steps of four.
 void multiply_rows(const float* a, const float* b, std::int64_t depth, std::int64_t rows, bool add, float* out,
                    std::int64_t stride) {
   if (rows <= 4 || kRows == 4) return multiply<4>(a, b, depth, add, out, stride);
@@ -84,7 +84,7 @@ void multiply_rows(const float* a, const float* b, std::int64_t depth, std::int6
   }
 }
 
-// Then whole tiles need no finishing, and it would give the same bits.
+// Whole tiles then need no finish: it would give the same bits.
 bool writes_sums_as_they_are(const Sums& c) {
   return c.dtype == core::DType::f32 && (c.finish == Finish::add || (c.finish == Finish::store && c.alpha == 1));
 }
@@ -165,7 +165,7 @@ class Packed {
   const Product& p_;
   const std::int64_t depth_;
   const bool one_pass_;  // each block of depth is finished at once
-  const bool direct_;    // from registers to c, where a tile is whole
+  const bool direct_;    // from registers to c if a tile is whole
   const std::int64_t b_columns_;
   const std::int64_t outer_columns_;
   std::int64_t partial_stride_;

@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::size_t kLeastRounds = 5;
 constexpr std::size_t kMostRounds = 15;
-constexpr double kSeconds = 0.04;  // of all rounds together, after which kLeastRounds must do
-constexpr double kHopeless = 8;    // times the fastest in the first round
-constexpr double kAsFast = 1.05;   // times the fastest: no difference
+constexpr double kSeconds = 0.04;  // for all rounds together; after this time, kLeastRounds are enough
+constexpr double kHopeless = 8;    // times the fastest in the first round: dropped
+constexpr double kAsFast = 1.05;   // times the fastest: counts as equal
 constexpr std::int64_t kInputs = 256;
 constexpr std::int64_t kOutputs = 768;
 constexpr std::int64_t kRowsAThread = 128;
@@ -29,7 +29,7 @@ double fastest_of(std::span<const double> seconds) {
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
-// A layer's three products, with operands of their own. Zeros take as long as other numbers.
+// A layer's three products with their own operands. Zeros take as long as other numbers.
 class Layer {
  public:
   Layer(core::DType dtype, std::int64_t rows) : dtype_(dtype), shape_{rows, kInputs, kOutputs} {}

@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<std::string> kNames{"amx", "packed", "onednn"};
 
-// Implementations of stated speeds: seconds of each of their rounds, the last one for all that follow.
+// Implementations of given speeds: seconds of each of their rounds; the last value repeats.
 class Fake {
  public:
   explicit Fake(std::map<std::string, std::vector<double>> seconds) : seconds_(std::move(seconds)) {}
@@ -39,7 +39,7 @@ std::string chosen(double amx, double packed, double onednn) {
 
 TEST(GemmProbe, TheFastestIsChosen) {
   EXPECT_EQ(chosen(0.001, 0.002, 0.002), "amx");
-  EXPECT_EQ(chosen(0.003, 0.002, 0.0025), "packed");  // AMX while somebody else on the core uses it
+  EXPECT_EQ(chosen(0.003, 0.002, 0.0025), "packed");  // AMX while another program on the core uses it
   EXPECT_EQ(chosen(0.003, 0.002, 0.001), "onednn");
 }
 
@@ -65,7 +65,7 @@ TEST(GemmProbe, TheWarmUpDoesNotCount) {
 TEST(GemmProbe, RoundsAreTakenInTurn) {
   Fake fake({{"amx", {0.01}}, {"packed", {0.01}}, {"onednn", {0.01}}});
   fake.times();
-  EXPECT_EQ(fake.order(), "apoapoapoapoapoapo");  // a warm-up and the least number of rounds
+  EXPECT_EQ(fake.order(), "apoapoapoapoapoapo");  // a warm-up and the minimum number of rounds
 }
 
 TEST(GemmProbe, TheHopelessIsRunOnce) {
@@ -75,7 +75,7 @@ TEST(GemmProbe, TheHopelessIsRunOnce) {
   EXPECT_TRUE(std::isinf(times[2].seconds));
 }
 
-// 40 ms of rounds, and no more than 15 of them.
+// Rounds take 40 ms in total, and there are at most 15.
 TEST(GemmProbe, TimeIsBounded) {
   Fake some({{"amx", {0.002}}, {"packed", {0.002}}, {"onednn", {0.002}}});
   some.times();

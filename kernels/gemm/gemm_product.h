@@ -11,20 +11,20 @@
 
 namespace lockstep::kernels {
 
-// Scales of a factor of 8-bit floats (kernels/fp8/fp8.h): one, or one for each row of a or column of b. Null: none.
+// Scales of a factor of 8-bit floats (kernels/fp8/fp8.h): one, or one per row of a or column of b. Null: none.
 struct ScaledBy {
   const float* scales = nullptr;
   bool for_each = false;
 };
 
-// Reads an array in either order: one of the strides is 1. Strides are in elements.
+// Describes an array in either order: one of the strides is 1. Strides are in elements.
 struct Factor {
   const void* data;
   core::DType dtype;
   std::int64_t row_stride;
   std::int64_t column_stride;
   std::int64_t batch_stride = 0;
-  ScaledBy scaled_by = {};  // of 8-bit floats
+  ScaledBy scaled_by = {};  // for 8-bit floats
 
   Factor from(std::int64_t row, std::int64_t column, std::int64_t batch = 0) const {
     const std::int64_t elems = row * row_stride + column * column_stride + batch * batch_stride;
@@ -46,7 +46,7 @@ enum class Finish : std::uint8_t {
   add,               // c += sum, in f32
 };
 
-// The matrix that is written. Its rows are dense, bias and pre have its dtype.
+// The matrix that is written. Its rows are dense; bias and pre have its dtype.
 struct Sums {
   void* data;
   core::DType dtype;
@@ -55,8 +55,8 @@ struct Sums {
   Finish finish = Finish::store;
   float alpha = 1;
   const void* bias = nullptr;      // [n]
-  void* pre_written = nullptr;     // as c, of bias_gelu
-  const void* pre_read = nullptr;  // as c, of times_gelu_slope
+  void* pre_written = nullptr;     // shaped like c; for bias_gelu
+  const void* pre_read = nullptr;  // shaped like c; for times_gelu_slope
 
   Sums from(std::int64_t row, std::int64_t column, std::int64_t batch = 0) const {
     const auto size = static_cast<std::int64_t>(core::size_of(dtype));
@@ -104,7 +104,7 @@ struct Product {
     return part;
   }
 
-  // The properties that the speed of an implementation depends on.
+  // The properties that an implementation's speed depends on.
   auto key() const {
     return Key(batch, m, n, k, a.dtype, b.dtype, c.dtype, c.finish, a.column_stride == 1, b.column_stride == 1,
                a.scaled_by.for_each, b.scaled_by.for_each);

@@ -36,7 +36,7 @@ std::string errors_of(const KernelCase& one, std::string_view implementation, co
   return text + determinism_errors(one, 7, runners);
 }
 
-// Each implementation by itself: measurement would hide those that lose.
+// Tests each implementation separately: measurement would hide those that are slower.
 TEST(Gemm, EveryImplementationIsRight) {
   ThreadPool pool1(1);
   ThreadPool pool2(2);
@@ -45,13 +45,13 @@ TEST(Gemm, EveryImplementationIsRight) {
     for (KernelCase one : gemm_test_cases()) {
       const std::vector<std::string> able = gemm_implementations(one.dtype);
       if (std::find(able.begin(), able.end(), name) == able.end()) continue;
-      one.deterministic = name != "onednn";  // ours sum in one order whatever the threads
+      one.deterministic = name != "onednn";  // ours sum in one order for any number of threads
       EXPECT_EQ(errors_of(one, name, {&pool1, &pool2, &pool3}), "") << name;
     }
   }
 }
 
-// Ours pass several times over the depth, and over more rows or columns than one block has.
+// Our implementations make several passes over the depth, and over more rows or columns than a block has.
 TEST(Gemm, SumsThatGoThroughMemoryAreRight) {
   ThreadPool pool(2);
   for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
@@ -80,7 +80,7 @@ TEST(Gemm, GradientsAreThoseOfTheForward) {
             "");
 }
 
-// y[r, :] holds NaN if x[r, :] does, infinity if it does and w is positive; no other row is touched.
+// y[r, :] holds NaN if x[r, :] does, and infinity if it does and w is positive; other rows are not affected.
 TEST(Gemm, NanAndInfinityStayInTheirRows) {
   constexpr std::size_t kRows = 35;
   constexpr std::size_t kInputs = 40;
@@ -109,7 +109,7 @@ TEST(Gemm, NanAndInfinityStayInTheirRows) {
   }
 }
 
-// The root of the mean square of y's errors against sums in f64, for factors between 0 and 1.
+// Returns the root mean square of y's errors against sums in f64, for factors between 0 and 1.
 double error_of(std::string_view implementation, const GemmShape& shape) {
   ThreadPool pool(1);
   GemmChoice::of(pool).force(implementation);
@@ -141,7 +141,7 @@ double error_of(std::string_view implementation, const GemmShape& shape) {
   return std::sqrt(squares / static_cast<double>(elems(y)));
 }
 
-// On AMX f32 is multiplied in parts: no error may come of it that sums in f32 do not have.
+// On AMX, f32 is multiplied in parts: this must not cause errors larger than those of sums in f32.
 TEST(Gemm, PartsOfF32AreAsExactAsF32) {
   ThreadPool pool(1);
   const std::vector<std::string> names = GemmChoice::of(pool).names();
@@ -170,7 +170,7 @@ TEST(Gemm, WrongArgumentsAreNamed) {
   EXPECT_THROW(GemmChoice::of(pool).force("cublas"), core::Error);
 }
 
-// What was chosen stays chosen, and can be told.
+// A choice is kept and can be queried.
 TEST(Gemm, ChoiceIsKept) {
   ThreadPool pool(2);
   std::vector<float> memory(12288);
@@ -205,7 +205,7 @@ TEST(Gemm, ImplementationIsTold) {
   EXPECT_EQ(implementation_of(args, Context(pool)), "packed by rows");
 }
 
-// Two pools compute the same bits without having measured anything: what is chosen is the first that can.
+// Two pools compute the same bits without having measured anything: the first implementation that can is chosen.
 TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
   const std::int64_t rows = 96;
   const std::int64_t inputs = 70;
@@ -232,7 +232,7 @@ TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-// The named one comes first where it can compute the product, and the fixed order follows where it cannot.
+// The named implementation comes first if it can compute the product; otherwise the fixed order follows.
 TEST(GemmChoice, ByRuleTheNamedImplementationComesFirst) {
   ThreadPool pool(1);
   std::vector<float> memory(48);
@@ -251,8 +251,7 @@ TEST(GemmChoice, ByRuleTheNamedImplementationComesFirst) {
   EXPECT_THROW(choose_gemms_by_rule(Context(pool), "cublas"), core::Error);
 }
 
-// The larger side is split, so that threads pack the less between them; but not where one gets much more than its
-// share.
+// The larger side is split, so that threads pack less between them, unless one thread gets much more than its share.
 TEST(GemmChoice, ByRuleTheLargerSideIsSplit) {
   const auto split_of = [](std::int64_t rows, std::int64_t outputs, int threads) {
     constexpr std::int64_t kInputs = 8;
@@ -273,7 +272,7 @@ TEST(GemmChoice, ByRuleTheLargerSideIsSplit) {
   EXPECT_EQ(split_of(256, 768, 2), "columns");
   EXPECT_EQ(split_of(768, 256, 2), "rows");
   EXPECT_EQ(split_of(256, 256, 2), "rows");
-  EXPECT_EQ(split_of(96, 64, 2), "columns");  // 3 grains of rows are 2 and 1
+  EXPECT_EQ(split_of(96, 64, 2), "columns");  // 3 grains of rows are split into 2 and 1
   EXPECT_EQ(split_of(64, 96, 2), "rows");
 }
 

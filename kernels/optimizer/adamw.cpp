@@ -20,7 +20,7 @@ struct AdamWVectors {
   VF32 v;
 };
 
-// Multiplications and additions are fused by name, so that whole vectors and tails round alike.
+// Multiplications and additions are fused explicitly, so that whole vectors and tails round alike.
 HWY_INLINE AdamWVectors stepped(AdamWVectors old, VF32 grad, const AdamWCoefficients& c) {
   const F32 d;
   const VF32 g = hn::Mul(grad, hn::Set(d, c.factor));

@@ -1,5 +1,6 @@
-// SumOfSquares, ClipFactor and FiniteCheck: one result of a whole array, in two kernels. A block of the first takes the
-// tiles block, block + blocks, ..., and writes its part to the workspace; one block adds the parts in their order.
+// SumOfSquares, ClipFactor and FiniteCheck: one result for a whole array, by two kernels. A block of the first kernel
+// processes the tiles block, block + blocks, ..., and writes its part to the workspace; one block then adds the parts
+// in order.
 #include <cfloat>
 
 #include "kernels/base/cuda_elements.cuh"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int kAhead = 4;
 
-// Squares in f32, which overflow to infinity, as a gradient's should.
+// Squares are in f32 and overflow to infinity, which is intended for gradients.
 struct SquareSum {
   using Part = WideSum;
   float sum = 0;
@@ -80,7 +81,7 @@ void summarize(CudaContext& cuda, const char* name, const In& x, std::int64_t co
   });
 }
 
-// In the order of the shards: there are few.
+// Adds in the order of the shards: there are few.
 __global__ void clip_factor_kernel(const double* sums, std::int64_t shards, float most, float grad_scale, float* factor,
                                    float* norm) {
   double sum = 0;

@@ -14,7 +14,8 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Four pairs of sums, as one would wait for itself. The order of elements does not matter to a sum.
+// Four pairs of sums, because a single one would wait for its own additions. The order of elements within a pair is
+// irrelevant to a sum.
 template <class T>
 double squares_range(const T* x, std::size_t count) {
   const std::size_t step = pair_elems();
@@ -49,7 +50,7 @@ double squares(const SumOfSquares& args, std::int64_t begin, std::int64_t end) {
   return sum;
 }
 
-// Whether a number is NaN or infinite: all bits of `exponent` are set.
+// Returns whether a number is NaN or infinite: all bits of `exponent` are set.
 template <class Bits>
 bool all_finite(const Bits* x, std::size_t count, Bits exponent) {
   const hn::ScalableTag<Bits> d;
@@ -81,12 +82,12 @@ namespace {
 HWY_EXPORT(squares);
 HWY_EXPORT(is_finite);
 
-// Elements of a piece: short enough that f32 sums are good to 6 digits, long enough that f64 sums over pieces cost
+// Elements per piece: few enough that f32 sums are accurate to 6 digits, many enough that f64 sums over pieces cost
 // nothing.
 constexpr std::int64_t kPiece = std::int64_t{1} << 14;
 
-// [piece], work(begin, end) of each piece's elements, by all threads; each takes pieces that follow each other, as it
-// asks for memory beyond the end of one.
+// Computes [piece] = work(begin, end) for each piece's elements on all threads; each thread takes consecutive pieces,
+// because it prefetches beyond the end of a piece.
 template <class T, class Work>
 std::span<T> of_pieces(std::int64_t count, ThreadPool& pool, Work&& work) {
   const std::int64_t num_pieces = (count + kPiece - 1) / kPiece;

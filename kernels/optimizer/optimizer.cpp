@@ -1,4 +1,4 @@
-// The arguments that the family's kernels accept, and their costs.
+// Checks of the arguments of the family's kernels, and their costs.
 #include "kernels/optimizer/optimizer.h"
 
 #include <cmath>

@@ -6,10 +6,10 @@
 namespace lockstep::kernels {
 namespace {
 
-// In place of a narrow weight's type, where the master is the weight.
+// Used in place of a narrow weight's type if the master is the weight.
 struct NoWeights {};
 
-// Everything is f32 but the gradients and the narrow weights, so that packs are of four.
+// Everything is f32 except gradients and narrow weights, so packs have four elements.
 template <class Gradient>
 struct GradientIn {
   const Gradient* grad;
@@ -47,7 +47,7 @@ struct AdamWNumbers {
   float decay;
   float unbias1;  // 1 / (1 - beta1^step)
   float unbias2;
-  const float* schedule;  // if given: in place of rate and the two before
+  const float* schedule;  // if not null, replaces rate and the two fields before
 
   __device__ __forceinline__ AdamWNumbers now() const {
     if (schedule == nullptr) return *this;

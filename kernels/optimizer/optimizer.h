@@ -1,8 +1,8 @@
 // Optimizer steps over a flat shard of parameters, the global norm of gradients, and the check for overflow.
 // Weights in f32 are updated in place; with narrow weights (bf16, f16) the f32 master is updated and its rounded copy
-// written in the same pass. Deterministic. Gradients that are NaN or infinite make the weights NaN or infinite; where
-// the clip factor is made of their norm it is no positive number then, and nothing is changed (ClipFactor): a step is
-// skipped without anybody but the device knowing its norm.
+// written in the same pass. Deterministic. Gradients that are NaN or infinite make the weights NaN or infinite, unless
+// the clip factor is made from their norm: it is then not a positive number, and nothing is changed (ClipFactor). A
+// step is thus skipped without any rank having to read the norm back from the device.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ namespace lockstep::kernels {
 class CudaContext;
 
 inline constexpr DTypes kGradients{core::DType::f32, core::DType::bf16, core::DType::f16};
-inline constexpr double kClipEpsilon = 1e-6;  // torch.nn.utils.clip_grad_norm_
+inline constexpr double kClipEpsilon = 1e-6;  // as in torch.nn.utils.clip_grad_norm_
 
-// The numbers that change from step to step: rate, 1 - beta1^step, 1 - beta2^step. `step` from 1.
+// Numbers that change from step to step: rate, 1 - beta1^step, 1 - beta2^step. Steps count from 1.
 inline constexpr std::int64_t kAdamWSchedule = 3;
 std::array<float, kAdamWSchedule> adamw_schedule(float rate, float beta1, float beta2, std::int64_t step);
 
@@ -31,17 +31,17 @@ std::array<float, kAdamWSchedule> adamw_schedule(float rate, float beta1, float 
 struct AdamW {
   std::int64_t count;
   bool narrow_weights = false;
-  bool scheduled = false;  // `schedule` is read in place of `rate` and `step`: work recorded once runs with new numbers
+  bool scheduled = false;  // read `schedule` instead of `rate` and `step`, so that captured work runs with new numbers
   float rate = 1e-3F;
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
   float decay = 0;
-  std::int64_t step = 1;  // from 1
+  std::int64_t step = 1;  // counts from 1
   float grad_scale = 1;
   In grad = {};  // [count] f32, bf16 or f16
-  // [1] f32: a factor of all gradients that the device has computed (ClipFactor). Not positive, or NaN: nothing
-  // changes.
+  // [1] f32: a factor for all gradients that the device has computed (ClipFactor). If it is not positive, or NaN,
+  // nothing changes.
   In clip = {};
   In schedule = {};   // [kAdamWSchedule] f32, if scheduled: adamw_schedule()
   InOut master = {};  // [count] f32: the weights themselves, or their master copy
@@ -64,7 +64,7 @@ struct AdamW {
 };
 
 // momentum = mu * momentum + g + decay * w; w -= rate * momentum. Sutskever, Martens, Dahl, Hinton 2013, section 2, in
-// PyTorch's form (torch.optim.SGD: the rate outside of the velocity).
+// PyTorch's form (torch.optim.SGD: the rate is not part of the velocity).
 struct SgdMomentum {
   std::int64_t count;
   bool narrow_weights = false;
@@ -73,7 +73,7 @@ struct SgdMomentum {
   float decay = 0;
   float grad_scale = 1;
   In grad = {};         // [count] f32, bf16 or f16
-  In clip = {};         // [1] f32, as AdamW's
+  In clip = {};         // [1] f32, as in AdamW
   InOut master = {};    // [count] f32
   InOut momentum = {};  // [count] f32
   Out weights = {};     // [count] bf16 or f16, if narrow_weights
@@ -90,8 +90,8 @@ struct SgdMomentum {
   }
 };
 
-// sum = sum over i of x[i]^2, in f32 partial sums of fixed pieces that are added in f64. Of several shards: sum the
-// sums. Overflow, infinity and NaN show in the sum, so that it is the loss scaler's check too.
+// sum = sum over i of x[i]^2: f32 partial sums of fixed pieces, added in f64. For several shards, add their sums.
+// Overflow, infinity and NaN show in the sum, so it also serves as the loss scaler's check.
 struct SumOfSquares {
   std::int64_t count;
   In x = {};     // [count] f32, bf16 or f16
@@ -106,13 +106,13 @@ struct SumOfSquares {
   }
 };
 
-// norm = grad_scale * sqrt(sum of sums); factor = grad_scale * min(1, most / (norm + kClipEpsilon)), as
-// torch.nn.utils.clip_grad_norm_ of gradients times grad_scale (of loss scaling: its inverse). In f64, rounded once. A
-// norm that is NaN makes the factor NaN, one that is infinite makes it 0: optimizers then change nothing.
+// norm = grad_scale * sqrt(sum of sums); factor = grad_scale * min(1, most / (norm + kClipEpsilon)), like
+// torch.nn.utils.clip_grad_norm_ for gradients times grad_scale (with loss scaling: its inverse). Computed in f64 and
+// rounded once. A NaN norm makes the factor NaN, an infinite one makes it 0: optimizers then change nothing.
 struct ClipFactor {
-  std::int64_t shards;   // sums of squares to be added
-  float most;            // norm
-  float grad_scale = 1;  // not negative; 0: no step will change anything
+  std::int64_t shards;   // number of sums of squares to add
+  float most;            // maximum norm
+  float grad_scale = 1;  // not negative; 0: no step changes anything
   In sums = {};          // [shards] f64
   Out factor = {};       // [1] f32
   Out norm = {};         // [1] f32
@@ -127,7 +127,7 @@ struct ClipFactor {
   }
 };
 
-// Whether all of x is finite: 1 or 0. For scaled f16 gradients, before they are used.
+// finite = 1 if all of x is finite, else 0. For scaled f16 gradients, before they are used.
 struct FiniteCheck {
   std::int64_t count;
   In x = {};        // [count] f32, bf16 or f16
@@ -142,8 +142,8 @@ struct FiniteCheck {
   }
 };
 
-// An element: AdamW 17 FLOPs, SgdMomentum 7, SumOfSquares 2, FiniteCheck none; AdamW and SgdMomentum 1 more for
-// grad_scale * clip. ClipFactor: shards + 3.
+// FLOPs per element: AdamW 17, SgdMomentum 7, SumOfSquares 2, FiniteCheck 0; AdamW and SgdMomentum one more for
+// grad_scale * clip. ClipFactor: shards + 3 in total.
 Cost cost_of(const AdamW& args);
 Cost cost_of(const SgdMomentum& args);
 Cost cost_of(const SumOfSquares& args);

@@ -18,7 +18,7 @@ using Draws = std::map<std::string, Draw>;
 
 const Draw kClip{.kind = Draw::Kind::positive, .scale = 1};
 
-// As late in training: no correction is near zero.
+// A step late in training: no correction is near zero.
 KernelCase scheduled_case(DType dtype) {
   const AdamW args{.count = 1031, .narrow_weights = dtype != DType::f32, .scheduled = true, .decay = 0.1F};
   KernelCase one = case_of(shaped(args, dtype), "N1031_scheduled");
@@ -29,7 +29,7 @@ KernelCase scheduled_case(DType dtype) {
   return one;
 }
 
-// A norm that was infinite, or NaN: everything stays.
+// The norm was infinite or NaN: nothing changes.
 template <class Args>
 KernelCase skipped_case(const Args& args, double clip) {
   KernelCase one = make_case(args, {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
@@ -66,7 +66,7 @@ KernelCase case_of(const AdamW& args, std::string shape, const Draw& weights) {
 
 KernelCase case_of(const SumOfSquares& args, std::string shape) {
   if (shape.empty()) shape = fmt::format("N{}", args.count);
-  const std::int64_t terms = std::min<std::int64_t>(args.count, 1024);  // in f32; the rest is added in f64
+  const std::int64_t terms = std::min<std::int64_t>(args.count, 1024);  // in f32; further sums are in f64
   return make_shaped_case(args, {.shape = std::move(shape), .dtype = args.x.dtype, .terms = {{"sum", terms}}});
 }
 
@@ -77,11 +77,11 @@ std::vector<KernelCase> optimizer_test_cases() {
     for (std::int64_t step : {1, 2, 1000, 100000}) {
       const AdamW args{
           .count = 1031, .narrow_weights = dtype != DType::f32, .rate = 0.1F, .step = step, .grad_scale = 0.125F};
-      // Weights of zero show the size of the step itself, which is far below that of weights.
+      // Weights of zero show the size of the step itself, which is far below that of usual weights.
       cases.push_back(case_of(shaped(args, dtype), fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
     }
     cases.push_back(scheduled_case(dtype));
-    // Gradients of 16 and 32 bits whose weights are f32.
+    // Gradients of 16 and 32 bits with f32 weights.
     const std::string shape = "N127_wide";
     if (dtype == DType::f32) continue;
     cases.push_back(case_of(shaped(AdamW{.count = 127}, dtype), shape));

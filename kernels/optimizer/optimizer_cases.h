@@ -1,4 +1,4 @@
-// Cases of arguments; those that the registry lists are in kernels/registry.h.
+// Test cases made from arguments; kernels/registry.h declares those that the registry lists.
 #pragma once
 
 #include "kernels/base/kernel_case.h"
@@ -6,7 +6,8 @@
 
 namespace lockstep::kernels {
 
-// The case of arguments whose views have dtypes and lengths. `shape`: in the case's name; empty: "N1031".
+// Makes the test case for arguments whose views have dtypes and lengths. `shape` becomes part of the case's name; if it
+// is empty, the name has "N1031".
 KernelCase case_of(const AdamW& args, std::string shape = {}, const Draw& weights = {});
 KernelCase case_of(const SumOfSquares& args, std::string shape = {});
 

@@ -37,7 +37,7 @@ InOut in_out(std::vector<float>& values) {
   return {values.data(), DType::f32, static_cast<std::int64_t>(values.size())};
 }
 
-// One parameter, so that all can be worked out by hand.
+// One parameter, so that everything can be computed by hand.
 struct One {
   std::vector<float> grad{0.5F};
   std::vector<float> clip{1};
@@ -114,7 +114,7 @@ TEST(AdamW, BadGradientsShow) {
   }
 }
 
-// As of a norm that is not finite (ClipFactor): what the gradients are does not matter.
+// The clip of a norm that is not finite (ClipFactor): the gradients are irrelevant.
 TEST(AdamW, AClipThatIsNoPositiveNumberChangesNothing) {
   for (float clip : {0.0F, -1.0F, NAN}) {
     One one;
@@ -143,7 +143,7 @@ TEST(AdamW, AScheduleIsReadInPlaceOfRateAndStep) {
   }
 }
 
-// Gradients in f32 with narrow weights: the dtypes of gradients and of weights are free of each other.
+// f32 gradients with narrow weights: the dtypes of gradients and weights are independent.
 TEST(AdamW, NarrowWeightsAreTheRoundedMaster) {
   constexpr std::int64_t kCount = 37;
   std::vector<float> grad(kCount, 0.25F);
@@ -230,7 +230,7 @@ int finite_check(const std::vector<T>& x, DType dtype) {
   return finite;
 }
 
-// Each place of a vector, of a tail and of a second piece.
+// Every position of a vector, of a tail and of a second piece.
 template <class Bits>
 void expect_found(DType dtype, Bits largest, Bits infinity, Bits nan) {
   std::vector<Bits> x(20011, largest);

@@ -16,7 +16,7 @@ struct SgdVectors {
   VF32 momentum;
 };
 
-// Multiplications and additions are fused by name, so that whole vectors and tails round alike.
+// Multiplications and additions are fused explicitly, so that whole vectors and tails round alike.
 HWY_INLINE SgdVectors stepped(SgdVectors old, VF32 grad, VF32 factor, const SgdMomentum& args) {
   const F32 d;
   const VF32 kept = hn::Mul(hn::Set(d, args.mu), old.momentum);

@@ -1,4 +1,4 @@
-// The narrow copy of weights that an optimizer step may write, for sources that use Highway: included once a target.
+// The narrow copy of weights that an optimizer step may write, for sources that use Highway: included once per target.
 #if defined(LOCKSTEP_KERNELS_OPTIMIZER_WEIGHTS_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_OPTIMIZER_WEIGHTS_COPY_INL_H_
 #undef LOCKSTEP_KERNELS_OPTIMIZER_WEIGHTS_COPY_INL_H_
@@ -28,7 +28,7 @@ struct NarrowCopy {
   HWY_INLINE void store_tail_at(std::size_t i, VF32 w, std::size_t count) const { store_tail(w, weights + i, count); }
 };
 
-// Calls visit(a pointer to the gradients from `begin` on, what copies weights there) with their types.
+// Calls visit(pointer to the gradients from `begin` on, functor that copies weights there) with their types.
 template <class Args, class Visit>
 void with_gradient_and_copy(const Args& args, std::int64_t begin, Visit&& visit) {
   with_activation_type(args.grad.dtype, [&](auto gradient) {

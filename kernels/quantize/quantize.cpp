@@ -22,12 +22,12 @@ namespace {
 using DI32 = hn::RebindToSigned<F32>;
 using DI8 = hn::Rebind<std::int8_t, F32>;
 
-// Of |x|, whose bits as integers are ordered as the numbers, infinity and then NaN last.
+// Returns the bits of |x|: as integers they have the order of the numbers, with infinity and then NaN last.
 HWY_INLINE hn::Vec<DI32> magnitude_bits(VF32 x) {
   return hn::And(hn::BitCast(DI32(), x), hn::Set(DI32(), 0x7fffffff));
 }
 
-// NaN if one of x is NaN.
+// Returns the largest magnitude; NaN if one of x is NaN.
 template <class D, class T>
 HWY_INLINE float largest_magnitude(D /*d*/, const T* x, std::size_t count) {
   const DI32 d;
@@ -40,7 +40,7 @@ HWY_INLINE float largest_magnitude(D /*d*/, const T* x, std::size_t count) {
   });
   return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, hn::Max(even, odd))));
 }
-// Of 16 bits without widening them: they are ordered likewise.
+// The same for 16 bits without widening: their bits have the same order.
 template <class D, EvenAndOdd T>
 HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
   const hn::Repartition<std::int16_t, D> d16;
@@ -61,12 +61,13 @@ HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
   return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, of_two)));
 }
 
-// Makes whole vectors of codes out of codes of 32 bits. Instructions that narrow integers work within blocks of 128
-// bits, so that each block ends up with a piece of each of kParts vectors; here those of one vector come together.
+// Narrows vectors of 32-bit codes to whole vectors of codes. Instructions that narrow integers work within blocks of
+// 128 bits, so that each block ends up with a piece of each of kParts vectors; this brings the pieces of one vector
+// together.
 template <int kParts>
 constexpr auto part_order() {
   constexpr std::size_t kLanes = hn::MaxLanes(hn::ScalableTag<std::int32_t>());
-  constexpr std::size_t kPiece = 4 / kParts;  // lanes
+  constexpr std::size_t kPiece = 4 / kParts;  // lanes per piece
   constexpr std::size_t kVector = kLanes / kParts;
   std::array<std::int32_t, kLanes> order{};
   for (std::size_t i = 0; i < kLanes; ++i) {
@@ -84,15 +85,15 @@ HWY_INLINE V in_order(V parts, const std::uint8_t (&within_block)[16]) {
   return hn::BitCast(d, hn::TableLookupLanes(hn::BitCast(d32, sorted), hn::SetTableIndices(d32, kOrder.data())));
 }
 
-// Codes in the lowest bits of each lane, and above them anything: 1.5 * 2^23 added to a whole number leaves it there,
-// in fewer instructions than a conversion that is right for all numbers. (Added to the product itself it would round,
-// too, but compilers may fuse a product and a sum, which rounds once where codes are rounded twice.)
+// Returns codes in the lowest bits of each lane; the bits above are undefined: adding 1.5 * 2^23 to an integer leaves
+// it there, in fewer instructions than a conversion that is correct for all numbers. (Adding it to the product itself
+// would also round, but compilers may fuse product and sum, which rounds once where codes are rounded twice.)
 template <class D>
 HWY_INLINE hn::Vec<D> low_bits_of_codes(D d, VF32 x, VF32 inverse) {
   return hn::BitCast(d, hn::Add(hn::Round(hn::Mul(x, inverse)), hn::Set(F32(), 12582912.0F)));
 }
 
-// The codes of 8 bits of as many elements as a vector has bytes.
+// Computes 8-bit codes of as many elements as a vector has bytes.
 template <class D, class T>
 HWY_INLINE auto vector_of_codes(D d, const T* x, VF32 inverse) {
   const hn::Repartition<std::uint16_t, D> d16;
@@ -120,7 +121,7 @@ HWY_INLINE auto vector_of_codes(D d, const T* x, VF32 inverse) {
   return in_order<2>(hn::BitCast(d16, hn::IfVecThenElse(hn::Set(d, 0xffff), first, second)), kOrder);
 }
 
-// Codes of elements_at_once() elements.
+// Computes codes of elements_at_once() elements.
 template <class Codes>
 HWY_INLINE std::size_t elements_at_once() {
   return HWY_TARGET == HWY_SCALAR ? 2 : static_cast<std::size_t>(Codes::kInAByte) * 2 * pair_elems();
@@ -136,7 +137,7 @@ HWY_INLINE void encode_some(CodesOf<8> /*codes*/, D d, const T* x, VF32 inverse,
     hn::StoreU(hn::BitCast(d8, codes), d8, to);
   }
 }
-// Two codes of 8 bits to one byte.
+// Packs two codes into one byte.
 template <class D, class T>
 HWY_INLINE void encode_some(CodesOf<4> /*codes*/, D d, const T* x, VF32 inverse, std::uint8_t* to) {
   if constexpr (HWY_TARGET == HWY_SCALAR) {
@@ -158,8 +159,8 @@ HWY_INLINE void encode_some(CodesOf<4> /*codes*/, D d, const T* x, VF32 inverse,
   }
 }
 
-// Asks for x as far ahead as is worth it: here and not where the largest is looked for, as this takes longer, and
-// memory then has as much to do at all times. A last code of 4 bits that stands alone has zeros beside it.
+// Prefetches x here rather than in the search for the maximum, because this loop takes longer and keeps memory busy. A
+// last 4-bit code without a partner is paired with zeros.
 template <class Codes, class T, class Code>
 void encode_codes(Codes codes, const T* x, Code* to, float inverse, std::size_t count) {
   const std::size_t step = elements_at_once<Codes>();
@@ -179,14 +180,14 @@ void encode_codes(Codes codes, const T* x, Code* to, float inverse, std::size_t 
               static_cast<std::size_t>(Codes::bytes(static_cast<std::int64_t>(count - i))));
 }
 
-// Codes of 4 bits become codes of 8 before they become numbers, so many at once.
+// Number of 4-bit codes that are expanded to 8-bit codes at once before they become numbers.
 constexpr std::size_t kUnpackedAtOnce = 256;
 
 HWY_INLINE void unpack_codes(const std::uint8_t* bytes, std::int8_t* codes, std::size_t count) {
   const hn::ScalableTag<std::uint16_t> d16;
   const hn::Rebind<std::uint8_t, decltype(d16)> d8;
   const std::size_t step = hn::Lanes(d16);
-  // Of 4 bits in two's complement: the sign's bit counts -8.
+  // 4 bits in two's complement: the sign bit counts -8.
   const auto extended = [&](auto bits) HWY_ATTR {
     const auto sign = hn::Set(d16, 8);
     return hn::Sub(hn::Xor(bits, sign), sign);
@@ -205,7 +206,7 @@ HWY_INLINE void unpack_codes(const std::uint8_t* bytes, std::int8_t* codes, std:
   }
 }
 
-// Returns the block's scale.
+// Encodes a block and returns its scale.
 template <class Codes, class T, class Code>
 float quantize_block(Codes codes, float largest, const T* x, Code* to, std::size_t count) {
   const bool finite = largest <= std::numeric_limits<float>::max();
@@ -217,7 +218,7 @@ float quantize_block(Codes codes, float largest, const T* x, Code* to, std::size
   return finite ? 0 : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Codes as floats, in the order of pairs of y.
+// Returns codes as floats, in the order of pairs of y.
 template <class T>
 HWY_INLINE Pair load_codes(const std::int8_t* codes, const T* /*y*/) {
   const DI32 d;
@@ -274,18 +275,19 @@ Span elems_of(const Args& args, std::int64_t first, std::int64_t last) {
   return {begin, static_cast<std::size_t>((end < args.count ? end : args.count) - begin)};
 }
 
-// Calls work(i, count, block) for each block of `count` elements that begin with a block.
+// Calls work(i, count, block) for each block of `count` elements; ranges begin at a block.
 template <class Work>
 HWY_INLINE void for_blocks(std::size_t count, std::size_t block, const Work& work) {
   for (std::size_t i = 0; i < count; i += block) work(i, count - i < block ? count - i : block, i / block);
 }
 
-// A few blocks' largest are found before the first of them is encoded, so that nothing waits for a maximum across lanes
-// and the division by it. Codes are not written past the caches, as more is read than written: see run_cpu of a Cast.
+// The maxima of a few blocks are found before the first of them is encoded, so that nothing waits for a maximum across
+// lanes and the division by it. Codes are written with ordinary stores, because more is read than written: see run_cpu
+// of a Cast.
 template <class Code, class Args>
 void quantize_blocks(const Args& args, std::int64_t first, std::int64_t last) {
   using Codes = typename Args::Codes;
-  constexpr std::size_t kGroupBytes = 4096;  // of x: what encode_codes has asked for
+  constexpr std::size_t kGroupBytes = 4096;  // bytes of x that encode_codes has prefetched
   constexpr std::size_t kMostBlocks = 16;
   const auto block = static_cast<std::size_t>(args.block);
   const Span span = elems_of(args, first, last);
@@ -351,7 +353,7 @@ HWY_EXPORT(quantize8);
 HWY_EXPORT(quantize4);
 HWY_EXPORT(dequantize8);
 HWY_EXPORT(dequantize4);
-constexpr std::int64_t kGrain = 16;  // blocks: so that threads do not write one line of scales
+constexpr std::int64_t kGrain = 16;  // blocks; so that threads do not share a cache line of scales
 
 template <class Args>
 Cost quantize_cost(const Args& args) {
@@ -362,7 +364,7 @@ Cost dequantize_cost(const Args& args) {
   return {static_cast<double>(args.count), operand_bytes(args), ""};
 }
 
-// Calls of_blocks(first, last, whether results outgrow all caches): numbers that were sent are read soon.
+// Calls of_blocks(first, last, whether results exceed all caches): received numbers are read soon.
 template <class Args, class Work>
 void for_blocks_of(const Args& args, ThreadPool& pool, std::size_t result_bytes, const Work& of_blocks) {
   const bool stream = pool.kept<Caches>().all_outgrown_by(result_bytes);

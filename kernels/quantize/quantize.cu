@@ -8,7 +8,8 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::int64_t kWarpBlock = 4096;  // elements of a quantised block that one warp takes; more: a thread block
+constexpr std::int64_t kWarpBlock =
+    4096;  // elements of a quantised block up to which one warp processes it; larger ones need a thread block
 
 template <class T, class Code>
 struct Quantizing {
@@ -30,7 +31,7 @@ struct Dequantizing {
   T* y;
 };
 
-// Magnitudes as bits, which order as the magnitudes do, infinity and NaN above all numbers.
+// Magnitudes as bits, which order like the magnitudes, infinity and NaN above all numbers.
 struct MaximumBits {
   std::uint32_t value = 0;
   __device__ __forceinline__ static MaximumBits combine(MaximumBits a, MaximumBits b) {
@@ -61,7 +62,7 @@ struct BlockTeam {
   }
 };
 
-// Calls visit(begin, length) for each quantised block of this thread's team, with all of its members.
+// Calls visit(begin, length) in all threads of this thread's team for each of the team's quantised blocks.
 template <class Team, class Visit>
 __device__ __forceinline__ void for_blocks(std::int64_t count, std::int64_t block, std::int64_t blocks, Visit&& visit) {
   const std::int64_t stride = std::int64_t{gridDim.x} * Team::kInABlock;
@@ -70,7 +71,7 @@ __device__ __forceinline__ void for_blocks(std::int64_t count, std::int64_t bloc
   }
 }
 
-// Calls whole(i) for the packs of a block that are this member's, and one(i) for what is left after the last pack.
+// Calls whole(i) for this member's packs of a block, and one(i) for elements after the last pack.
 template <class Team, int kItems, class Whole, class One>
 __device__ __forceinline__ void for_members_packs(std::int64_t length, Whole&& whole, One&& one) {
   const std::int64_t end = length / kItems * kItems;
@@ -86,7 +87,7 @@ __device__ __forceinline__ std::uint32_t largest_bits(const Pack<T, kItems>& pac
   return largest;
 }
 
-// 127 / largest and largest / 127, or what stands for them; of 4 bits with 7.
+// 127 / largest and largest / 127, or their substitutes; for 4 bits with 7.
 struct BlockScale {
   float scale;
   float inverse;  // 0: all codes are 0
@@ -99,7 +100,7 @@ __device__ __forceinline__ BlockScale scale_of(std::uint32_t largest_bits) {
   return {__fdiv_rn(largest, Codes::kLargest), __fdiv_rn(Codes::kLargest, largest)};
 }
 
-// Infinity and NaN have the code 0, as their block has no inverse.
+// Infinity and NaN have code 0, because their block has no inverse.
 __device__ __forceinline__ int code_of(float x, float inverse) {
   return inverse == 0 ? 0 : __float2int_rn(__fmul_rn(x, inverse));
 }
@@ -114,7 +115,7 @@ __device__ __forceinline__ void store_codes(const Pack<T, kItems>& in, float inv
   codes.store(to);
 }
 
-// The second pass reads what the first left in the L1 cache.
+// The second pass reads what the first has left in the L1 cache.
 template <class Team, class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) quantize_kernel(Quantizing<T, std::int8_t> args) {
   for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kBlockThreads) dequantize_kernel(Dequantizing<
   });
 }
 
-// Of 4 bits: a thread has a byte, two elements.
+// For 4 bits: a thread writes one byte, two elements.
 template <class Team, class T>
 __global__ void __launch_bounds__(kBlockThreads) quantize_int4_kernel(Quantizing<T, std::uint8_t> args) {
   for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {

@@ -42,7 +42,7 @@ std::vector<KernelCase> quantize_bench_cases() {
     add<8>(cases, std::int64_t{1} << 24, 256, dtype, "N16M");
     add<4>(cases, std::int64_t{1} << 24, 256, dtype, "N16M");
   }
-  // Codes for a message of f32 in the second and in the last cache, beside copy_rows of as many.
+  // Codes for a message of f32 in the L2 and in the last-level cache, to compare with copy_rows of the same size.
   add<8>(cases, std::int64_t{1} << 16, 256, core::DType::f32, "N64K");
   add<4>(cases, std::int64_t{1} << 16, 256, core::DType::f32, "N64K");
   add<8>(cases, std::int64_t{1} << 20, 256, core::DType::f32, "N1M");

@@ -1,5 +1,5 @@
-// The obvious loops; for tests. Each result is rounded to f32: the quotient and the product of two f32, rounded from
-// f64 to f32, are what f32 arithmetic gives, so that codes are comparable exactly.
+// Reference: plain loops, for tests. Each result is rounded to f32: the quotient and the product of two f32, rounded
+// from f64 to f32, equal the results of f32 arithmetic, so codes can be compared exactly.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline int code_of(const Counted& x) {
   return static_cast<int>(x.value());
 }
 
-// codes[i], where two share a byte; the other half of the byte stays.
+// Writes codes[i] if two share a byte; the other half of the byte is kept.
 template <class S, class Codes>
 void put_code(CodesOf<8> /*of*/, Codes& codes, std::size_t i, S code) {
   codes[i] = code;

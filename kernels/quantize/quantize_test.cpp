@@ -100,7 +100,7 @@ TEST(Quantize, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
   }
 }
 
-// Outputs that outgrow caches are written past them: the same as in small parts.
+// Outputs larger than the caches are written with non-temporal stores: same results as in small parts.
 TEST(Quantize, LargeOutputsAreAsSmallOnes) {
   std::vector<float> x((std::size_t{5} << 20) + 77);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 4093) * 0.07F - 100;

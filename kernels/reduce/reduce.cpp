@@ -19,8 +19,8 @@ namespace {
 
 using core::ReduceOp;
 
-// The type in which T is added and multiplied: unsigned for integers, as signed overflow is undefined. The low bits
-// are the same.
+// The type in which T is added and multiplied: unsigned for integers, because signed overflow is undefined. The low
+// bits are the same.
 template <class T>
 struct WrappingType {
   using Type = std::make_unsigned_t<T>;
@@ -50,18 +50,19 @@ struct Combine {
   template <class V>
   static HWY_INLINE V vector(V a, V b) {
     if constexpr (kOp == ReduceOp::prod) return hn::Mul(a, b);
-    // As scalar() also for NaN and for zeros of both signs.
+    // Like scalar(), also for NaN and for zeros of both signs.
     if constexpr (kOp == ReduceOp::max) return hn::IfThenElse(hn::Lt(a, b), b, a);
     if constexpr (kOp == ReduceOp::min) return hn::IfThenElse(hn::Lt(b, a), b, a);
     if constexpr (kOp == ReduceOp::sum) return hn::Add(a, b);
   }
 };
 
-// Highway 1.0 has no vector multiply for 8 and 64-bit integers: those go through the scalar loop.
+// Highway 1.0 has no vector multiply for 8 and 64-bit integers: those use the scalar loop.
 template <class T, ReduceOp kOp>
 constexpr bool kHasVector = !(kOp == ReduceOp::prod && !hwy::IsFloat<T>() && (sizeof(T) == 1 || sizeof(T) == 8));
 
-// The divisor of an average: in the type itself for floats; an int for integers, as 200 ranks do not fit an int8.
+// The divisor of an average: of the type itself for floats; an int for integers, because 200 ranks do not fit in an
+// int8.
 template <class T>
 using Divisor = std::conditional_t<hwy::IsFloat<T>(), T, int>;
 
@@ -94,7 +95,7 @@ void scalar_range(const Pass<T>& pass, std::size_t begin, std::size_t end) {
   }
 }
 
-// Elements before the first one at which `pointer` is aligned for a whole vector.
+// Returns how many elements precede the first one at which `pointer` is aligned to a whole vector.
 template <class T>
 std::size_t head_length(const T* pointer, std::size_t vector_bytes, std::size_t count) {
   const std::size_t past = reinterpret_cast<std::uintptr_t>(pointer) % vector_bytes;
@@ -102,7 +103,7 @@ std::size_t head_length(const T* pointer, std::size_t vector_bytes, std::size_t 
   return head < count ? head : count;
 }
 
-// Four vectors at a time: enough loads under way to hide memory latency when there are few sources.
+// Four vectors at a time: enough loads in flight to hide memory latency if there are few sources.
 template <ReduceOp kOp, bool kStream, class T>
 std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t count) {
   const hn::ScalableTag<T> d;
@@ -152,7 +153,7 @@ std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t cou
   return i;
 }
 
-// Streaming stores need every destination aligned alike.
+// Streaming stores require all destinations to have the same alignment.
 template <class T>
 bool aligned_alike(const Pass<T>& pass, std::size_t vector_bytes) {
   for (std::size_t d = 1; d < pass.num_destinations; ++d) {
@@ -202,20 +203,21 @@ void run_native(const ReduceArgs& args) {
   }
 }
 
-// Narrow floats are widened to f32, combined there, and rounded once at the end. Elements stand in the lanes of a pair
-// in the same order in all arrays of one type.
+// Narrow floats are widened to f32, combined there, and rounded once at the end. The lanes of a pair hold elements in
+// the same order for all arrays of one type.
 template <ReduceOp kOp>
 HWY_INLINE Pair combined(Pair x, Pair y) {
   return {Combine<kOp>::vector(x.a, y.a), Combine<kOp>::vector(x.b, y.b)};
 }
 
-// Destination elements [begin, begin + count) into `to`. `kTail`: fewer than a pair.
+// Computes elements [begin, begin + count) of the destination into `to`. `kTail`: fewer than a pair.
 template <ReduceOp kOp, bool kTail, class T>
 HWY_INLINE void narrow_pair(const ReduceArgs& args, std::size_t begin, std::size_t count, T* to) {
   const auto load_from = [&](std::size_t k) HWY_ATTR {
     const T* source = static_cast<const T*>(args.sources[k]) + begin;
     if constexpr (kTail) return load_pair_tail(source, count);
-    if constexpr (sizeof(T) > 1) prefetch_ahead(source, pair_elems() * sizeof(T));  // fp8 waits for arithmetic
+    if constexpr (sizeof(T) > 1)
+      prefetch_ahead(source, pair_elems() * sizeof(T));  // not needed for fp8, which is bound by arithmetic
     return load_pair(source);
   };
   Pair total = load_from(0);
@@ -240,7 +242,7 @@ void narrow_range(const ReduceArgs& args, std::size_t begin, std::size_t count, 
   if (i < count) narrow_pair<kOp, true>(args, begin + i, count - i, to + i);
 }
 
-// One destination is written in place; several take copies of a block that is still in the first cache.
+// A single destination is written in place; several get copies of a block that is still in the L1 cache.
 template <ReduceOp kOp, class T>
 void narrow_pass(const ReduceArgs& args) {
   const auto count = static_cast<std::size_t>(args.count);
@@ -320,7 +322,7 @@ namespace {
 
 HWY_EXPORT(run);
 
-// A copy moves bits, whatever they mean; as 32-bit words where the size allows it.
+// A copy moves bits, whatever their meaning, as 32-bit words if the size allows it.
 bool is_plain_copy(const ReduceArgs& args) {
   return args.sources.size() == 1 && args.average_over <= 1;
 }

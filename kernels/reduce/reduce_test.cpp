@@ -17,7 +17,7 @@ using core::ReduceOp;
 constexpr std::size_t kGuard = 64;
 constexpr std::byte kSentinel{0xA5};
 
-// Buffers whose bytes are small numbers of the type, at an odd element offset, with sentinels around.
+// Buffers of small numbers of the type, at an odd element offset, between sentinels.
 struct Buffers {
   std::vector<std::vector<std::byte>> storage;
   std::vector<void*> pointers;
@@ -32,7 +32,7 @@ Buffers make_buffers(std::size_t number, std::size_t size_bytes, std::size_t shi
   return result;
 }
 
-// Powers of two near one: exact in every type and under every operation for a few sources.
+// Powers of two near one: exact in every type and operation for a few sources.
 void fill(DType dtype, void* data, std::size_t count, std::mt19937& random) {
   static constexpr std::array kFloatValues{1.0F, 2.0F, -1.0F, 0.5F};
   for (std::size_t i = 0; i < count; ++i) {

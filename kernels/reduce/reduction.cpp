@@ -14,7 +14,7 @@ bool is_sum(core::ReduceOp op) {
   return op == core::ReduceOp::sum || op == core::ReduceOp::avg;
 }
 
-// `view`'s element number `elem`.
+// Returns element number `elem` of `view`.
 template <class View>
 auto address(const View& view, std::int64_t elem) {
   return view.template as<std::conditional_t<std::is_same_v<View, In>, const std::byte, std::byte>>() +

@@ -8,7 +8,7 @@ namespace {
 
 using core::ReduceOp;
 
-// The sources' addresses are an argument of the kernel, so that no memory holds them and a graph keeps them.
+// The sources' addresses are an argument of the kernel, so that no memory is needed and a graph captures them.
 constexpr std::int64_t kMostSources = 480;
 constexpr int kSourcesAhead = 4;
 
@@ -21,7 +21,7 @@ struct Sources {
   T* destination;
 };
 
-// kItems elements of all sources, in the sources' order.
+// Combines kItems elements of all sources, in the sources' order.
 template <ReduceOp kOp, class T, int kItems>
 __device__ __forceinline__ void combine_pack(const Sources<T>& sources, std::int64_t at) {
   using InPack = Pack<T, kItems>;
@@ -78,7 +78,7 @@ void combine(const Reduction& args, CudaContext& cuda) {
   });
 }
 
-// One source moves bits, whatever they mean.
+// With one source, bits are moved, whatever their meaning.
 void copy(const Reduction& args, CudaContext& cuda) {
   if (args.destination.data == args.sources[0].data) return;
   core::check_cuda(cudaMemcpyAsync(args.destination.data, args.sources[0].data, size_bytes(args.dtype, args.count),

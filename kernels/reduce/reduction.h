@@ -1,8 +1,8 @@
-// The combination of k buffers of reduce.h as a kernel: checked arguments, on a pool's threads or on CUDA.
-// Deterministic: each element is combined in the sources' order, so that it does not depend on threads. Narrow floats
-// (f16, bf16, fp8) are combined in f32 and rounded once; an average divides once, at the end. Integers wrap around,
-// their averages are truncated as C does. max is a < b ? b : a, min is b < a ? b : a, source after source: a NaN of
-// source0 stays, one of a later source is passed over. sum and prod carry NaN and infinity.
+// The combination of k buffers (reduce.h) as a kernel: checked arguments, on a pool's threads or on CUDA.
+// Deterministic: each element is combined in the sources' order, whatever the number of threads. Narrow floats (f16,
+// bf16, fp8) are combined in f32 and rounded once; an average divides once, at the end. Integers wrap around, and their
+// averages are truncated as in C. max is a < b ? b : a, min is b < a ? b : a, source after source: a NaN in source0 is
+// kept, one in a later source is ignored. sum and prod propagate NaN and infinity.
 #pragma once
 
 #include <array>
@@ -28,13 +28,14 @@ struct Reduction {
   std::int64_t num_sources;
   core::DType dtype;
   core::ReduceOp op = core::ReduceOp::sum;  // avg combines as sum
-  std::int64_t average_over = 0;            // above 0: divide the result by this many, with sum and avg only
+  std::int64_t average_over = 0;            // above 0: divide the result by this; only with sum and avg
   std::vector<In> sources = {};             // [source][count]
   Out destination = {};                     // [count], may be source0
 
   std::string_view name() const { return "reduction"; }
   void check_shape() const;
-  // Operands "source0", "source1", ...; as in bucket.h, arguments that may be changed get the views that they lack.
+  // Visits operands "source0", "source1", ...; as in bucket.h, arguments that may be changed get the views that they
+  // lack.
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const auto wanted = static_cast<std::size_t>(self.num_sources);
@@ -52,7 +53,7 @@ struct Reduction {
   }
 };
 
-// For each element of floats: num_sources - 1 FLOPs for sum, avg and prod, and one for a division; else none.
+// FLOPs per element of floats: num_sources - 1 for sum, avg and prod, and one for a division; otherwise none.
 Cost cost_of(const Reduction& args);
 
 void run_cpu(const Reduction& args, ThreadPool& pool);

@@ -12,8 +12,8 @@ namespace {
 using core::DType;
 using core::ReduceOp;
 
-// Results stay in every dtype's range: floats in normal numbers, whose tolerance is relative, up to 8 factors below 2;
-// integers up to 8 terms below 12, 3 factors below 5.
+// Results stay in every dtype's range: floats in normal numbers, because the tolerance is relative, with up to 8
+// factors below 2; integers with up to 8 terms below 12 or 3 factors below 5.
 Draw draw_of(const Reduction& args) {
   const bool product = args.op == ReduceOp::prod;
   if (core::is_floating(args.dtype)) return {.kind = Draw::Kind::positive, .scale = 2};

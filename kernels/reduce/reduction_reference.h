@@ -1,4 +1,4 @@
-// The obvious loops; for tests. What rounding and wrapping do to each bit is compared in reduce_test.cpp.
+// Reference: plain loops, for tests. reduce_test.cpp compares rounding and wrapping bit by bit.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace lockstep::kernels {
 
-// A number whose operations are not counted: integers' are no FLOPs.
+// A number whose operations are not counted: integer operations are not FLOPs.
 inline double uncounted(double x) {
   return x;
 }

@@ -40,7 +40,7 @@ std::vector<float> reduced(ReduceOp op, const std::vector<std::vector<float>>& s
   return result;
 }
 
-// At every place of a vector and of what is left over.
+// At every position of a vector and of the tail.
 TEST(Reduction, MaxAndMinKeepANaNOfTheFirstSourceAlone) {
   for (ReduceOp op : {ReduceOp::max, ReduceOp::min}) {
     const auto first = reduced(op, {std::vector<float>(83, NAN), std::vector<float>(83, 1)});

@@ -1,4 +1,4 @@
-// y = a + b: the residual connection where no norm follows that it could be fused with. Deterministic.
+// y = a + b: a residual connection that is not followed by a norm with which it could be fused. Deterministic.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The obvious loop; for tests.
+// Reference: a plain loop, for tests.
 #pragma once
 
 #include "kernels/base/reference_data.h"

@@ -18,7 +18,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Whole quarters are taken off in f64: adding 1.5 * 2^52 rounds. Turns are below 2^31.
+// Subtracts whole quarter turns in f64: adding 1.5 * 2^52 rounds. Turns are below 2^31.
 HWY_ATTR void reduce_angles(double position, const double* turns, std::size_t count, const RotaryMemory& memory) {
   constexpr double kMagic = 6755399441055744.0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -30,7 +30,7 @@ HWY_ATTR void reduce_angles(double position, const double* turns, std::size_t co
   }
 }
 
-// Taylor's series up to x^9 and x^8: within pi / 4 of 0 what is left out is below 3e-9 of the sine and 4e-8 of the
+// Taylor's series up to x^9 and x^8: within pi / 4 of 0, the truncation error is below 3e-9 of the sine and 4e-8 of the
 // cosine.
 HWY_INLINE VF32 small_sine(VF32 x, VF32 square) {
   const F32 d;
@@ -77,7 +77,7 @@ HWY_INLINE Turned turned(VF32 a, VF32 b, VF32 cosine, VF32 sine) {
   return {hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), hn::MulAdd(a, sine, hn::Mul(b, cosine))};
 }
 
-// Puts numbers into the lanes' order of pairs of T, once for all heads.
+// Converts numbers to the lane order of pairs of T, once for all heads.
 template <class T>
 HWY_INLINE void order_as_pairs(float* numbers, std::size_t count) {
   if constexpr (!EvenAndOdd<T>) return;
@@ -102,7 +102,7 @@ HWY_INLINE void turn_halves(const T* x, T* y, std::size_t half, const RotaryMemo
   });
 }
 
-// The even elements of a pair of vectors, and the odd ones, each in order.
+// Separates the even elements of a pair of vectors from the odd ones, each in order.
 template <class T>
 HWY_INLINE Pair even_and_odd(Pair elems) {
   if constexpr (EvenAndOdd<T>) return elems;

@@ -7,7 +7,7 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::int64_t kMostHeadColumns = 256;  // turns are a parameter of the kernel
+constexpr std::int64_t kMostHeadColumns = 256;  // the turns are an argument of the kernel
 
 template <class T>
 struct Operands {
@@ -16,9 +16,9 @@ struct Operands {
   std::int64_t first_position;
   std::int64_t stride;
   int heads;
-  int half;  // of a head's columns
+  int half;  // half of a head's columns
   int rows_a_block;
-  float direction;  // -1: turns back
+  float direction;  // -1 rotates backwards
   double turns[kMostHeadColumns / 2];
   const T* x;
   T* y;
@@ -38,7 +38,7 @@ __device__ __forceinline__ Turn turn_of(const Operands<T>& args, std::int64_t ro
   return turn;
 }
 
-// Turns kItems pairs of a head from pair `first` on. Either way they are two packs.
+// Rotates kItems pairs of a head from pair `first` on. With either layout these are two packs.
 template <RotaryPairs kPairs, int kItems, class T>
 __device__ __forceinline__ void turn_pairs(const T* x, T* y, int first, int half, const Turn* turns) {
   constexpr bool kHalves = kPairs == RotaryPairs::halves;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void turn_pairs(const T* x, T* y, int first, int half
   Elems out[2];
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    constexpr int kNext = kHalves ? kItems : 1;  // from one of a pair to the other
+    constexpr int kNext = kHalves ? kItems : 1;  // distance between the two elements of a pair
     const int a = kHalves ? i : 2 * i;
     const int b = a + kNext;
     const float of_a = in[a / kItems][a % kItems];
@@ -62,7 +62,7 @@ __device__ __forceinline__ void turn_pairs(const T* x, T* y, int first, int half
   out[1].store(y + right);
 }
 
-// A block has some rows at a time: its threads make their cosines and sines, and all heads share them.
+// A block processes some rows at a time: its threads compute their cosines and sines, which all heads share.
 template <RotaryPairs kPairs, int kItems, class T>
 __global__ void __launch_bounds__(kBlockThreads) rotary_kernel(Operands<T> args) {
   Turn* const turns = dynamic_shared<Turn>();
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kBlockThreads) rotary_kernel(Operands<T> args)
        first_row += stride) {
     const std::int64_t left = args.rows - first_row;
     const int rows = left < args.rows_a_block ? static_cast<int>(left) : args.rows_a_block;
-    __syncthreads();  // all are done with the rows before
+    __syncthreads();  // all threads have finished with the previous rows
     for (int i = static_cast<int>(threadIdx.x); i < rows * args.half; i += kBlockThreads) {
       turns[i] = turn_of(args, first_row + i / args.half, i % args.half);
     }

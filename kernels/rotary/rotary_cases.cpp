@@ -60,7 +60,7 @@ std::vector<KernelCase> rotary_test_cases() {
   return cases;
 }
 
-// Queries and keys inside of a QKV activation: as many keys as queries, and a fourth as many.
+// Queries and keys inside of a QKV activation: as many keys as queries, and a quarter as many.
 std::vector<KernelCase> rotary_bench_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {

@@ -1,4 +1,4 @@
-// Cases of arguments; those that the registry lists are in kernels/registry.h.
+// Test cases made from arguments; kernels/registry.h declares those that the registry lists.
 #pragma once
 
 #include "kernels/base/kernel_case.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels {
 
-// The case of arguments whose views have dtypes and lengths.
+// Makes the test case for arguments whose views have dtypes and lengths.
 KernelCase case_of(const Rotary& args);
 
 }  // namespace lockstep::kernels

@@ -1,4 +1,4 @@
-// How the CPU's rotary embedding cuts its scratch memory. For the sources of this folder.
+// How the CPU's rotary embedding divides its scratch memory. For the sources of this folder.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels {
 
-// The memory of a thread for the row at which it is; all in whole pairs of vectors of any target.
+// A thread's memory for the current row, in whole pairs of vectors of any target.
 struct RotaryMemory {
   explicit RotaryMemory(std::int64_t head_columns, float* memory = nullptr)
       : padded((static_cast<std::size_t>(head_columns / 2) + kMostPair - 1) / kMostPair * kMostPair),
@@ -18,7 +18,7 @@ struct RotaryMemory {
 
   static constexpr std::size_t kMostPair = 32;  // floats
   std::size_t padded;
-  float* fractions;  // of an angle, beyond whole quarters of a turn: -1/8 to 1/8 of a turn
+  float* fractions;  // rest of an angle beyond whole quarter turns: -1/8 to 1/8 of a turn
   float* quarters;   // 0 to 3
   float* cosines;    // [head_columns / 2]
   float* sines;

@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace lockstep::kernels {
 
-// As transformers computes it: by wavelengths.
+// Computed as in transformers: by wavelengths.
 inline double reference_frequency(const Rotary& args, double frequency) {
   const RotaryScaling& scaling = args.scaling;
   if (scaling.factor == 1) return frequency;
@@ -42,7 +42,7 @@ void rotate_head_reference(const Rotary& args, std::int64_t position, std::span<
   }
 }
 
-// Elements between rows stay as tests fill outputs: NaN.
+// The elements between rows keep the value with which tests fill outputs: NaN.
 template <class S>
 void reference(const Rotary& args, ReferenceData<S>& data) {
   const std::span<const S> x = data["x"];

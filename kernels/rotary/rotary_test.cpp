@@ -38,7 +38,7 @@ std::vector<float> turned(Rotary args, std::vector<float> values, int threads = 
   return values;
 }
 
-// Turning is orthogonal, so that the gradient turns back.
+// A rotation is orthogonal, so the gradient rotates back.
 TEST(Rotary, TheBackwardTurnsBack) {
   Rotary args{.rows = 40, .length = 10, .heads = 3, .head_columns = 26, .first_position = 1000};
   const std::vector<float> x = ramp(std::size_t{40} * 3 * 26);
@@ -53,7 +53,7 @@ TEST(Rotary, TheBackwardTurnsBack) {
   }
 }
 
-// A rank that has the second half of a sequence turns it as one that has all of it does.
+// A rank with the second half of a sequence rotates it like a rank that has the whole sequence.
 TEST(Rotary, ALaterPartOfASequenceStartsAtItsPosition) {
   const std::vector<float> x = ramp(std::size_t{16} * 8);
   const std::vector<float> whole = turned({.rows = 16, .length = 16, .heads = 1, .head_columns = 8}, x);
@@ -62,7 +62,7 @@ TEST(Rotary, ALaterPartOfASequenceStartsAtItsPosition) {
   EXPECT_EQ(half, std::vector<float>(whole.begin() + 64, whole.end()));
 }
 
-// Both ways are the same up to the columns' order, which is how Hugging Face converts Meta's weights.
+// Both layouts are equal up to the order of columns, which is how Hugging Face converts Meta's weights.
 TEST(Rotary, HalvesAreNeighboursInAnotherOrder) {
   const std::vector<float> x = ramp(std::size_t{5} * 12);
   std::vector<float> reordered(x.size());
@@ -78,8 +78,8 @@ TEST(Rotary, HalvesAreNeighboursInAnotherOrder) {
   }
 }
 
-// Of Llama 3.1: the first 29 of 64 pairs turn as ever, the last 29 at an eighth, and those between fall from one to
-// the other.
+// Llama 3.1: the first 29 of 64 pairs are not changed, the last 29 rotate at an eighth of the speed, and those between
+// fall from one to the other.
 TEST(Rotary, ScalingSlowsSlowPairsDown) {
   Rotary args{.rows = 1, .length = 1, .heads = 1, .head_columns = 128, .theta = 500000};
   const std::vector<double> plain = rotary_turns(args);

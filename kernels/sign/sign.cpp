@@ -17,7 +17,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using Byte = hn::CappedTag<float, 8>;  // lanes that are a whole part of a byte's bits
+using Byte = hn::CappedTag<float, 8>;  // as many lanes as fit in one byte of bits
 
 HWY_INLINE std::uint8_t signs_of(const float* x, hn::Vec<Byte>& sum) {
   const Byte d;
@@ -35,7 +35,7 @@ HWY_INLINE std::uint8_t signs_of(const float* x, hn::Vec<Byte>& sum) {
   return bits;
 }
 
-// The mean |x| of a block; NaN if something in it is not finite. Two sums of every other byte's elements.
+// Returns the mean |x| of a block; NaN if an element is not finite. Uses two sums, for alternate bytes' elements.
 float encode_block(const float* x, std::uint8_t* codes, std::size_t count) {
   const Byte d;
   auto even = hn::Zero(d);
@@ -80,7 +80,7 @@ void decode_block(const std::uint8_t* codes, float scale, float* y, std::size_t 
   std::memcpy(y + i, padded, (count - i) * sizeof(float));
 }
 
-// Blocks [first, last).
+// Encodes blocks [first, last).
 void encode_blocks(const EncodeSigns& args, std::int64_t first, std::int64_t last) {
   for (std::int64_t b = first; b < last; ++b) {
     const std::int64_t begin = b * args.block;
@@ -110,7 +110,7 @@ namespace {
 
 HWY_EXPORT(encode_blocks);
 HWY_EXPORT(decode_blocks);
-constexpr std::int64_t kGrain = 16;  // blocks: so that threads do not write one line of scales
+constexpr std::int64_t kGrain = 16;  // blocks; so that threads do not share a cache line of scales
 
 void check_signs(std::string_view name, std::int64_t count, std::int64_t block) {
   check_at_least(name, "count", count, 1);

@@ -15,7 +15,7 @@ LaunchShape launch_shape(const Signs& signs, const CudaContext& cuda) {
   return {.blocks = grid_blocks((signs.blocks + kWarpsABlock - 1) / kWarpsABlock, cuda.num_multiprocessors())};
 }
 
-// A warp has a block of elements, and in each turn 32 of them: four bytes of codes.
+// One warp per block of elements; in each iteration it encodes 32 of them to four bytes of codes.
 __global__ void __launch_bounds__(kBlockThreads)
     encode_kernel(Signs signs, const float* x, std::uint8_t* codes, float* scales) {
   for_warp_rows(signs.blocks, [&](std::int64_t b) {

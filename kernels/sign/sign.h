@@ -1,8 +1,7 @@
-// One bit an element, its sign, and a scale for each block, the mean |x|: what keeps a block's mean magnitude when
-// +-scale stands for its elements. Seide et al. 2014 (1-bit SGD), section 3.1; Karimireddy et al. 2019,
-// arXiv:1901.09847, algorithm 1 (scaled sign), by blocks. Bits of a byte follow each other from its lowest; a set one
-// says that x is negative (-0 among them). A block that holds infinity or NaN has the scale NaN, and so decodes to NaN:
-// bad gradients stay visible. Deterministic.
+// One bit per element, its sign, and a scale per block, the mean |x|: replacing elements by +-scale keeps a block's
+// mean magnitude. Seide et al. 2014 (1-bit SGD), section 3.1; Karimireddy et al. 2019, arXiv:1901.09847, algorithm 1
+// (scaled sign), by blocks. Bits of a byte start at its lowest; a set bit means that x is negative (including -0). A
+// block that holds infinity or NaN has scale NaN, so it decodes to NaN: bad gradients stay visible. Deterministic.
 #pragma once
 
 #include <array>

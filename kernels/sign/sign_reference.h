@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <algorithm>

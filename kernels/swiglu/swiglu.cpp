@@ -19,12 +19,12 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// e^-88 vanishes beside any number of f32, and 1 / e^30 beside 1.
+// e^-88 vanishes beside any f32, and 1 / e^30 beside 1.
 constexpr float kLowGate = -88.0F;
 constexpr float kHighGate = 30.0F;
 
-// s = e^g / (1 + e^g) and 1 - s, of a gate that is not below kLowGate; digits are lost in neither. Results that are
-// rounded to BFloat16 are content with relative errors up to 1.5e-4 (gelu_math-inl.h).
+// s = e^g / (1 + e^g) and 1 - s, for a gate that is not below kLowGate; neither loses digits. Results that are rounded
+// to BFloat16 allow relative errors of up to 1.5e-4 (gelu_math-inl.h).
 struct Sigmoid {
   VF32 s;
   VF32 rest;
@@ -69,7 +69,7 @@ void forward(const SwigluForward& args, bool stream, std::int64_t begin, std::in
   });
 }
 
-// Both gradients of one row: what is read may lie where they go.
+// Computes both gradients of one row: inputs may overlap with outputs.
 template <bool kStream, class T>
 void backward_row(const T* gate, const T* up, const T* dy, T* d_gate, T* d_up, std::size_t columns) {
   for_pairs<T>(columns, [&](std::size_t i, auto part) HWY_ATTR {

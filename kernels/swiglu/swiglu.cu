@@ -4,10 +4,10 @@
 namespace lockstep::kernels {
 namespace {
 
-// Gates below give 0 times up, as -infinity does.
+// Gates below this give 0 times up, as -infinity does.
 constexpr float kLowGate = -88.0F;
 
-// 1 / (1 + e^-g), and what it lacks to 1, from e^-|g|, which is at most 1: no digits are lost in either.
+// 1 / (1 + e^-g) and its difference to 1, computed from e^-|g|, which is at most 1: neither loses digits.
 struct Sigmoid {
   float s;
   float rest;
@@ -31,7 +31,8 @@ __device__ __forceinline__ float silu_slope(float gate) {
   return of_g.s * (1.0F + bent);
 }
 
-// The place in [rows, 2, columns] of the gate of element i of a [rows, columns] array; its up is `columns` behind.
+// Returns the position in [rows, 2, columns] of the gate of element i of a [rows, columns] array; its up is `columns`
+// further.
 __device__ __forceinline__ std::int64_t gate_of(std::int64_t i, std::int64_t columns) {
   return i + i / columns * columns;
 }

@@ -1,7 +1,7 @@
 // SwiGLU: y = silu(gate) up, where silu(g) = g / (1 + e^-g). Shazeer 2020, arXiv:2002.05202, equation 6, without the
-// products before and behind it. Gate and up lie beside each other, as one product of both matrices writes them: a row
-// is the gate's columns and then the up's. Deterministic. NaN gives NaN; a gate of +inf gives up with its sign times
-// infinity; a gate of -inf gives 0 times up.
+// products before and after it. Gate and up are adjacent, as one product with both matrices writes them: a row is the
+// gate's columns followed by the up's. Deterministic. NaN gives NaN; a gate of +inf gives infinity with the sign of up;
+// a gate of -inf gives 0 times up.
 #pragma once
 
 #include <array>
@@ -58,7 +58,7 @@ struct SwigluBackward {
   }
 };
 
-// 4 FLOPs a column forward, 11 backward, as the reference does them.
+// 4 FLOPs per column forward, 11 backward, as the reference computes them.
 Cost cost_of(const SwigluForward& args);
 Cost cost_of(const SwigluBackward& args);
 

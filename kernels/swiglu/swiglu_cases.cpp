@@ -43,8 +43,8 @@ std::vector<KernelCase> swiglu_test_cases() {
   return cases;
 }
 
-// The width of an MLP of three matrices that has about as many parameters as one of two at 4 channels: 8/3 of them, to
-// a multiple of 256 (Touvron et al. 2023, arXiv:2302.13971, section 2.2).
+// The width of an MLP with three matrices that has about as many parameters as one with two at 4 times the channels:
+// 8/3 of the channels, rounded to a multiple of 256 (Touvron et al. 2023, arXiv:2302.13971, section 2.2).
 std::vector<KernelCase> swiglu_bench_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {

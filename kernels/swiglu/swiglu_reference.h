@@ -1,4 +1,4 @@
-// The obvious loops; for tests.
+// Reference: plain loops, for tests.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels {
 
-// Calls visit(gate, up, place in a [rows, columns] array) with places in x.
+// Calls visit(gate, up, position in a [rows, columns] array) with positions in x.
 template <class Args, class Visit>
 void for_each_gate(const Args& args, Visit&& visit) {
   const auto columns = static_cast<std::size_t>(args.columns);

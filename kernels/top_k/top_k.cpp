@@ -1,5 +1,5 @@
-// A sample tells a magnitude that somewhat more than k elements reach. One pass collects those, and the k-th of them is
-// found among few. Where the sample misled, all elements are collected.
+// A sample gives a magnitude that somewhat more than k elements reach. One pass collects those, and the k-th of them is
+// found among few. If the sample was misleading, all elements are collected.
 #include "kernels/top_k/top_k.h"
 
 #include <algorithm>
@@ -56,17 +56,17 @@ namespace {
 HWY_EXPORT(collect);
 constexpr std::int64_t kGrain = 4096;    // elements
 constexpr std::int64_t kSample = 16384;  // elements
-constexpr double kDeviations = 4;        // of the sample's count above what k needs
+constexpr double kDeviations = 4;        // standard deviations of the sample's count above the count that k needs
 constexpr std::int64_t kMostCount = std::int64_t{1} << 31;
 
-// A key that about k elements and some more have.
+// Estimates a key that k elements and some more reach.
 std::uint32_t guess(const TopK& args) {
   const std::int64_t stride = args.count / kSample;
   if (stride < 2) return 0;
   const auto* const x = args.x.as<float>();
   std::vector<std::uint32_t> keys;
   for (std::int64_t i = 0; i < kSample; ++i) {
-    // Places within the strides vary, so that a period in x does not show.
+    // Positions within the strides vary, so that a period in x has no effect.
     keys.push_back(magnitude_key(x[i * stride + i * 7919 % stride]));
   }
   const double expected = static_cast<double>(args.k) / static_cast<double>(args.count) * static_cast<double>(kSample);
@@ -77,7 +77,7 @@ std::uint32_t guess(const TopK& args) {
   return *at;
 }
 
-// Indices of keys of at least `least`, ascending.
+// Returns the indices of keys of at least `least`, ascending.
 std::vector<std::int32_t> collected(const TopK& args, std::uint32_t least, ThreadPool& pool) {
   std::vector<std::vector<std::int32_t>> parts(static_cast<std::size_t>(pool.size()));
   const std::int64_t grains = (args.count + kGrain - 1) / kGrain;

@@ -1,6 +1,6 @@
-// The k-th largest key is found digit by digit, from the highest, by histograms of the digits of keys that begin as it
-// does (radix select: Alabi et al. 2012, Fast K-selection Algorithms for Graphics Processors, ACM JEA 17). Then warps
-// count what their tiles have of larger and of equal keys, which tells each where its elements go.
+// The k-th largest key is found digit by digit, from the highest, by histograms of the digits of keys with the same
+// higher digits (radix select: Alabi et al. 2012, Fast K-selection Algorithms for Graphics Processors, ACM JEA 17).
+// Then warps count the larger and the equal keys in their tiles, which determines where each warp's elements go.
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_rows.cuh"
 #include "kernels/top_k/top_k.h"
@@ -11,10 +11,10 @@ namespace {
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 constexpr int kDigitsAKey = 4;
-constexpr std::int64_t kTile = 4096;  // elements of a warp
+constexpr std::int64_t kTile = 4096;  // elements per warp
 static_assert(kDigits == kBlockThreads);
 
-// The k-th largest key as far as it is known.
+// The known digits of the k-th largest key.
 struct Search {
   std::uint32_t key;        // its digits so far, the others 0
   std::uint32_t remaining;  // how many elements with these digits are wanted
@@ -23,7 +23,7 @@ struct Search {
 struct Workspace {
   Search* search;
   std::uint32_t* histograms;  // [kDigitsAKey][kDigits]
-  std::uint32_t* larger;      // [tiles], first counts, then where the tile's begin
+  std::uint32_t* larger;      // [tiles], first counts, then the offset of each tile's elements
   std::uint32_t* equal;       // [tiles], likewise
 };
 
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) *search = {0, k};
 }
 
-// Digits of keys whose bits above the digit are those of the search.
+// Counts digits of keys whose bits above the digit equal those of the search.
 __global__ void __launch_bounds__(kBlockThreads)
     histogram_kernel(const float* x, std::int64_t count, int shift, const Search* search, std::uint32_t* histogram) {
   __shared__ std::uint32_t counts[kDigits];
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (counts[threadIdx.x] != 0) atomicAdd(&histogram[threadIdx.x], counts[threadIdx.x]);
 }
 
-// One thread: there are few digits. With the last digit, a key below `floor` gives way to the one before it, of which
-// none is wanted.
+// One thread: there are few digits. With the last digit, a key below `floor` is replaced by the key before `floor`, of
+// which none is wanted.
 __global__ void choose_kernel(const std::uint32_t* histogram, int shift, std::uint32_t floor, Search* search) {
   std::uint32_t remaining = search->remaining;
   int digit = kDigits - 1;
@@ -71,7 +71,7 @@ struct Tiles {
   std::int64_t tiles;
 };
 
-// Calls visit(i, key) in every lane for 32 elements at a time; i is count or more for a lane that has none.
+// Calls visit(i, key) in every lane for 32 elements at a time; i is at least `count` in lanes without an element.
 template <class Visit>
 __device__ __forceinline__ void for_tile(const float* x, const Tiles& tiles, std::int64_t tile, Visit&& visit) {
   const std::int64_t end = min(tiles.count, (tile + 1) * kTile);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
-// Counts become the sums of those before; one block, whose threads have stretches of tiles.
+// Replaces counts by the sums of the counts before them; one block, whose threads have consecutive tiles.
 __global__ void __launch_bounds__(kBlockThreads)
     sum_kernel(std::int64_t tiles, std::uint32_t* larger, std::uint32_t* equal) {
   __shared__ std::uint32_t more_of[kBlockThreads];

@@ -1,4 +1,4 @@
-// The elements of largest magnitude, for sparse exchanges of gradients (Aji and Heafield 2017, arXiv:1704.05021; Lin et
+// The elements of largest magnitude, for sparse exchange of gradients (Aji and Heafield 2017, arXiv:1704.05021; Lin et
 // al. 2018, Deep Gradient Compression, arXiv:1712.01887), and their sums.
 #pragma once
 
@@ -16,14 +16,14 @@ namespace lockstep::kernels {
 
 class CudaContext;
 
-// Orders f32 by magnitude as integers; NaN is above infinity.
+// Maps f32 to integers that order by magnitude; NaN is above infinity.
 inline std::uint32_t magnitude_key(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU;
 }
 
-// The k elements of largest |x|, of equal ones those of lower index, in the order of their indices. Elements with |x|
-// below `at` are not taken; what is left of values and indices is then 0 and -1. NaN is larger than anything, so that
-// bad gradients are sent first. Exact and deterministic.
+// The k elements of largest |x|, among equal ones those of lower index, in the order of their indices. Elements with
+// |x| below `at` are not taken; the rest of values and indices is then 0 and -1. NaN counts as larger than anything, so
+// that bad gradients are sent first. Exact and deterministic.
 struct TopK {
   std::int64_t count;  // below 2^31
   std::int64_t k;      // 1 to count
@@ -42,7 +42,7 @@ struct TopK {
   }
 };
 
-// y[indices[i]] += values[i], for indices that differ, in [0, count), or -1: none.
+// y[indices[i]] += values[i] for distinct indices in [0, count), or -1 for none.
 struct ScatterAdd {
   std::int64_t count;
   std::int64_t k;

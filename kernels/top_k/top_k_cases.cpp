@@ -14,7 +14,7 @@ void add(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t k, con
   if (at > 0) shape += fmt::format("_at{}", at);
   cases.push_back(make_case(TopK{.count = count, .k = k, .at = at}, {.shape = shape, .dtype = core::DType::f32}));
   if (at > 0) return;
-  // Indices that differ, all over y.
+  // Distinct indices spread over y.
   const auto spread = [count, k](ReferenceData<double>& data) {
     for (std::int64_t i = 0; i < k; ++i) {
       const std::int64_t index = i * count / k;
@@ -32,7 +32,7 @@ std::vector<KernelCase> top_k_test_cases() {
   for (const std::int64_t count : test_counts(core::DType::f32)) {
     add(cases, count, (count + 9) / 10, fmt::format("N{}", count));
   }
-  add(cases, 40'000, 400, "N40000");  // enough for a guess
+  add(cases, 40'000, 400, "N40000");  // enough for an estimate
   add(cases, 40'000, 40'000, "N40000");
   add(cases, 40'000, 400, "N40000", 3);
   add(cases, 4099, 1000, "N4099", 1);

@@ -60,7 +60,7 @@ TEST(TopK, TakesNaNAndInfinityFirst) {
   EXPECT_TRUE(std::isnan(take(x, 1).values[0]));
 }
 
-// A sample of some elements is wrong about the others here.
+// Here a sample of some elements misleads about the others.
 TEST(TopK, IsExactWhereASampleMisleads) {
   std::vector<float> rising(200'000);
   for (std::size_t i = 0; i < rising.size(); ++i) rising[i] = static_cast<float>(i < 100'000 ? i : 200'000 - i);
