@@ -248,7 +248,8 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"--straggler", "",
          "with --sync: a slow replica, whose steps take factor times as long: replica=R,factor=F; replica=any: "
-         "another "\n "one in each step; step_ms=T: stretch every replica's step to that time first",
+         "another "
+         "one in each step; step_ms=T: stretch every replica's step to that time first",
          [](TrainFlags& f, const FlagValue& v) { f.options.straggler = v.parsed_by(trainer::parse_straggler); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},

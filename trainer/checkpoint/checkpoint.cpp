@@ -29,7 +29,7 @@ void check_bytes(const InputFile& file, const FileEntry& entry) {
                                  std::to_string(entry.sum.bytes));
 }
 
-// The manifest names files beside it, and nothing else.
+// A manifest may only name files in its own folder.
 void check_name(const std::string& manifest, const std::string& name) {
   if (!name.empty() && name.find('/') == std::string::npos && name.front() != '.') return;
   throw damaged(manifest, "it names the file \"" + name + "\"");
@@ -110,7 +110,7 @@ void Checkpoint::read(std::span<const WholeTensor> tensors, std::span<const Piec
   }
 }
 
-// The runs leave no gap, so the piece lies in the run that has its begin and in those behind it.
+// The runs leave no gap, so the piece lies in the run that contains its begin and in those after it.
 void Checkpoint::read(const std::string& tensor, const std::vector<Located>& runs, const Piece& piece) {
   const std::int64_t end = piece.whole_begin + piece.count;
   auto run = std::upper_bound(runs.begin(), runs.end(), piece.whole_begin,

@@ -1,5 +1,5 @@
-// Reads a checkpoint (save_checkpoint.h), whatever layout wrote it and whatever layout reads it: every rank asks for
-// the pieces that it has, and gets them from the files that have them.
+// Reads a checkpoint (save_checkpoint.h) of any layout into any layout: every rank asks for the pieces that it has and
+// reads them from the files that contain them.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@
 
 namespace lockstep::trainer {
 
-// For use by one thread. All failures are Errors of one line with the file and the reason.
+// For use by one thread. Every failure is an Error of one line with the file and the reason.
 class Checkpoint {
  public:
-  // A folder step-N, or one that has such folders: then the latest. Reads the manifest and checks it: its checksum, its
-  // version, that all files are there in their length, and that they make up every tensor.
+  // Takes a folder step-N, or one that contains such folders and then uses the latest. Reads the manifest and checks
+  // its checksum, its version, that all files exist with the right length, and that they contain every tensor
+  // completely.
   explicit Checkpoint(const std::string& path);
 
-  const std::string& path() const { return path_; }  // of the folder step-N
+  const std::string& path() const { return path_; }  // the folder step-N
   const Manifest& manifest() const { return contents_.manifest; }
   const std::map<std::string, Shape>& tensors() const { return contents_.tensors; }
 
-  // Fills the pieces. Before any element of a file is used the checksum of the whole file has been verified.
+  // Fills the pieces. The checksum of an entire file is verified before any of its elements is used.
   void read(std::span<const WholeTensor> tensors, std::span<const Piece> pieces);
 
  private:
-  struct Located {  // a run, and where its elements begin in the file's tensor
+  struct Located {  // a run, and the position of its elements in the file's tensor
     Interval run;
     std::size_t file = 0;
     std::int64_t file_begin = 0;
@@ -44,10 +45,10 @@ class Checkpoint {
   std::string path_;
   Contents contents_;
   std::map<std::string, std::vector<Located>> runs_;     // by tensor, ascending
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;  // those that were verified
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;  // files whose checksum has been verified
 };
 
-// Throws a usage Error that names the first difference: "what" is whose values `found` are.
+// Throws a usage Error that names the first difference; `what` describes the origin of `found`.
 void require_same(const std::string& what, const Integers& found, const Integers& wanted);
 
 }  // namespace lockstep::trainer

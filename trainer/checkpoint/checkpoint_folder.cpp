@@ -27,7 +27,7 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartial = ".partial";
 constexpr std::size_t kDigits = 8;
 
-// The step, if the name is a checkpoint's.
+// Returns the step if the name is that of a checkpoint.
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (name.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
   const std::string_view digits = name.substr(kPrefix.size());
@@ -37,21 +37,21 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
-// Folders step-N.partial, and the file that AtomicFile may leave between its two last calls.
+// True for folders step-N.partial, and for the file that AtomicFile may leave between its last two calls.
 bool is_leftover(const std::string& name) {
   if (name.rfind("latest.partial-", 0) == 0) return name.find_first_not_of("0123456789", 15) == std::string::npos;
   const std::size_t stem = name.size() - std::min(name.size(), kPartial.size());
   return name.substr(stem) == kPartial && step_of(std::string_view(name).substr(0, stem)).has_value();
 }
 
-// Linux's rename with flags: RENAME_EXCHANGE exchanges two names at once, which not every file system can.
+// Linux's rename with flags: RENAME_EXCHANGE swaps two names atomically, which not every file system supports.
 void rename_folder(const fs::path& from, const fs::path& to, unsigned int flags) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return;
   throw fs::filesystem_error("cannot rename", from, to, std::error_code(errno, std::generic_category()));
 }
 
-// An older checkpoint of the same step is there until the new one is, and then takes the partial name. Where a file
-// system cannot exchange names it goes first, its manifest before all else.
+// An older checkpoint of the same step stays until the new one exists, and then takes the partial name. If the file
+// system cannot exchange names, the old one is removed first, starting with its manifest.
 void take_name(const fs::path& partial, const fs::path& final) {
   if (!fs::exists(final)) return rename_folder(partial, final, 0);
   try {
@@ -63,7 +63,7 @@ void take_name(const fs::path& partial, const fs::path& final) {
   }
 }
 
-// It loses its name before its files: what has the name is whole.
+// The folder loses its name before its files, because everything with that name must be complete.
 void remove_checkpoint(const fs::path& checkpoint) {
   const fs::path partial = checkpoint.string().append(kPartial);
   fs::remove_all(partial);
@@ -71,7 +71,7 @@ void remove_checkpoint(const fs::path& checkpoint) {
   fs::remove_all(partial);
 }
 
-// Newest first, by when their manifests were written: a run that went on from an older step writes older steps anew.
+// Newest first, by the time of their manifests: a run that continues from an older step rewrites later steps.
 std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   using Entry = std::tuple<fs::file_time_type, std::int64_t, fs::path>;
   std::vector<Entry> found;
@@ -145,7 +145,7 @@ void publish_checkpoint(const std::string& folder, std::int64_t step, std::int32
 }
 
 void abandon_checkpoint(const std::string& folder, std::int64_t step) {
-  std::error_code nobody_asks;  // what cannot be removed now is removed by the next writer
+  std::error_code nobody_asks;  // leftovers that cannot be removed now are removed by the next writer
   fs::remove_all(partial_folder(folder, step), nobody_asks);
 }
 

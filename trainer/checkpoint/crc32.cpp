@@ -27,7 +27,7 @@ std::string crc32_text(std::uint32_t value) {
 std::optional<std::uint32_t> parse_crc32(std::string_view text) {
   std::uint32_t value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (result.ec != std::errc() || crc32_text(value) != text) return std::nullopt;  // one spelling only
+  if (result.ec != std::errc() || crc32_text(value) != text) return std::nullopt;  // only one spelling is valid
   return value;
 }
 

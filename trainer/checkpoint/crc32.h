@@ -1,5 +1,5 @@
-// CRC-32 (ISO 3309, as in zlib and PNG): finds every changed bit and every burst of up to 32; misses other damage once
-// in 2^32. Not a signature: it does not keep anybody from changing a file on purpose.
+// CRC-32 (ISO 3309, as in zlib and PNG): detects every changed bit and every burst of up to 32 bits, and misses other
+// damage once in 2^32. It is not a signature: it does not protect against deliberate changes.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// A field of config.json: what it must be for this model, and what transformers takes where it is left out.
+// A field of config.json: its value for this model, and the default that transformers uses if it is missing.
 struct ConfigField {
   const char* name;
   json wanted;
@@ -23,7 +23,7 @@ struct ConfigField {
 
 constexpr double kEpsilon = 1e-5;  // kernels::NormForward's
 
-// Llama 3.1's, as config.json has it.
+// Llama 3.1's, in the form of config.json.
 json rope_scaling_of(const workload::Model& model) {
   if (model.rope_factor == 1) return nullptr;
   return {{"factor", model.rope_factor},
@@ -33,7 +33,7 @@ json rope_scaling_of(const workload::Model& model) {
           {"rope_type", "llama3"}};
 }
 
-// configuration_gpt2.py and configuration_llama.py of transformers.
+// Defaults are from configuration_gpt2.py and configuration_llama.py of transformers.
 std::vector<ConfigField> fields_of(const workload::Model& model) {
   if (model.learned_positions) {
     return {{"n_head", model.heads, 12},
@@ -53,8 +53,8 @@ std::vector<ConfigField> fields_of(const workload::Model& model) {
           {"tie_word_embeddings", model.tied_embeddings, false}};
 }
 
-// Version 5 of transformers has rotary positions in an object of their own; its type is "default" where before
-// rope_scaling was null.
+// Version 5 of transformers has rotary positions in an object of their own, with the type "default" where rope_scaling
+// used to be null.
 json flattened(json config) {
   json rope = config.value("rope_parameters", json());
   if (!rope.is_object()) return config;
@@ -80,7 +80,7 @@ void check_config_beside(const std::string& weights_file, const workload::Model&
   config = flattened(std::move(config));
   for (const ConfigField& field : fields_of(model)) {
     const auto found = config.find(field.name);
-    // null is as if it were left out.
+    // null counts as missing
     const json value = found == config.end() || (found->is_null() && !field.usual.is_null()) ? field.usual : *found;
     if (same(value, field.wanted)) continue;
     throw core::usage_error(file.string() + ": " + field.name + " is " + value.dump() + ", the model's is " +

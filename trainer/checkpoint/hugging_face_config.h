@@ -1,5 +1,5 @@
-// Facts that the weights of Hugging Face's transformers do not have, and config.json beside them does: heads, rotary
-// positions, the norms' epsilon.
+// Checks config.json for facts that weight files of Hugging Face's transformers do not contain: heads, rotary
+// positions, the epsilon of norms.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lockstep::trainer {
 
-// Throws a usage Error of one line if there is a config.json in the folder of `weights_file`, and it is of another
-// model: it names the first field that differs, and what the model has. Without one, nobody knows.
+// Throws a usage Error of one line if the folder of `weights_file` has a config.json of another model; it names the
+// first field that differs and the model's value. Without a config.json nothing is checked.
 void check_config_beside(const std::string& weights_file, const workload::Model& model);
 
 }  // namespace lockstep::trainer

@@ -17,8 +17,8 @@ namespace {
 constexpr std::string_view kMaster = "master.";
 constexpr const char* kHead = "lm_head.weight";
 
-// A matrix or a norm of a layer: our name behind "h.0.", and theirs behind "model.layers.0.". A tensor that is several
-// of theirs has a line for each, in the order of its rows.
+// A matrix or a norm of a layer: our name after "h.0.", and theirs after "model.layers.0.". A tensor that corresponds
+// to several of theirs has one line for each, in the order of its rows.
 struct LlamaName {
   std::string_view ours;
   std::string_view theirs;
@@ -39,7 +39,7 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// "h.0.attn.c_attn.weight"
+// for example "h.0.attn.c_attn.weight"
 bool is_conv1d(std::string_view name) {
   constexpr std::array<std::string_view, 4> kEnds = {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
                                                      ".mlp.c_proj.weight"};
@@ -106,7 +106,7 @@ std::vector<float> read_all(const WeightFiles& file, const TensorInfo& info) {
   return values;
 }
 
-// A tensor in our layout.
+// Reads a tensor in our layout.
 std::vector<float> read_ours(const HuggingFaceNames& names, const WeightFiles& file, const WholeTensor& tensor) {
   std::vector<float> all;
   for (const FileTensor& part : names.tensors_of(tensor)) {
@@ -233,11 +233,11 @@ void write_hugging_face(const HuggingFaceNames& names, const std::string& path, 
       infos.push_back({.name = part.name, .dtype = name_in_file(dtype), .shape = part.shape});
     }
   }
-  SafetensorsWriter writer(path, std::move(infos), {{"format", "pt"}});  // without which transformers refuses it
+  SafetensorsWriter writer(path, std::move(infos), {{"format", "pt"}});  // transformers refuses a file without this
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::vector<float> values(static_cast<std::size_t>(elems_of(tensors[t].shape)));
     whole(t, values);
-    std::span<const float> left = values;  // parts have the rows one after the other
+    std::span<const float> left = values;  // parts contain the rows one after the other
     for (const FileTensor& part : names.tensors_of(tensors[t])) {
       const auto of_part = left.first(static_cast<std::size_t>(elems_of(part.shape)));
       left = left.subspan(of_part.size());

@@ -25,10 +25,10 @@
 
 namespace lockstep::trainer {
 
-// [rows, columns] to [columns, rows].
+// Turns [rows, columns] into [columns, rows].
 std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns);
 
-// A tensor of a file that is some rows of ours.
+// A tensor of a file that corresponds to some rows of one of ours.
 struct FileTensor {
   std::string name;
   Shape shape;  // in the file
@@ -37,16 +37,16 @@ struct FileTensor {
 
 class HuggingFaceNames {
  public:
-  // Throws a usage Error that says what of the model no class of transformers has that is known here.
+  // Throws a usage Error that names the property of the model that no supported class of transformers has.
   explicit HuggingFaceNames(const workload::Model& model);
 
-  // The tensors that ours is in the file, in the order of its rows.
+  // The tensors of the file that make up one of ours, in the order of its rows.
   std::vector<FileTensor> tensors_of(const WholeTensor& ours) const;
-  // The name with the class's prefix, or without it if it has it.
+  // The name with the class's prefix added, or removed if it has one.
   std::string other_name(const std::string& name) const;
-  const std::string& words() const { return words_; }  // of the word embedding
+  const std::string& words() const { return words_; }  // name of the word embedding
   bool tied() const { return model_.tied_embeddings; }
-  // "layers", "hidden" and so on, as the shapes in the file have them. (Heads leave no trace in it.)
+  // "layers", "hidden" and so on, from the shapes in the file, which do not determine the number of heads.
   Integers sizes_in(const WeightFiles& file) const;
   Integers sizes() const;  // the model's
 
@@ -58,12 +58,12 @@ class HuggingFaceNames {
   std::string words_;
 };
 
-// Writes the tensors, which `whole` fills one by one in our layout, as f32, bf16 or f16; GPT-2 without a prefix, as the
-// published gpt2 has it, Llama with one; the head only if it is not the word embedding.
+// Writes tensors, which `whole` fills one by one in our layout, as f32, bf16 or f16. GPT-2 is written without a prefix,
+// as in the published gpt2, Llama with one; the head is written only if it is not the word embedding.
 void write_hugging_face(const HuggingFaceNames& names, const std::string& path, std::span<const WholeTensor> tensors,
                         core::DType dtype,
                         const std::function<void(std::size_t tensor, std::span<float> values)>& whole);
-// The master weights of a checkpoint. One tensor at a time is in memory.
+// Exports the master weights of a checkpoint, with one tensor in memory at a time.
 void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path,
                          core::DType dtype);
 

@@ -23,12 +23,12 @@ namespace lockstep::trainer {
 
 using Integers = std::map<std::string, std::int64_t>;
 
-// Facts that a trainer stores and gets back.
+// Facts that a trainer stores and reads back.
 struct Manifest {
-  std::int64_t step = 0;                           // steps done
-  Integers model = {};                             // must be the same to go on
-  std::map<std::string, std::string> layout = {};  // of those who wrote it, for people: any layout can read it
-  Integers integers = {};                          // tokens seen, seed, place in the data, ...
+  std::int64_t step = 0;                           // number of steps done
+  Integers model = {};                             // must be equal to continue the run
+  std::map<std::string, std::string> layout = {};  // of the writers, for information only: any layout can read it
+  Integers integers = {};                          // tokens seen, seed, position in the data, ...
   std::map<std::string, double> reals = {};        // finite
 };
 
@@ -45,13 +45,13 @@ struct Contents {
 };
 
 std::string contents_text(const Contents& contents);
-// Throws Error(wrong_data), or a usage Error for another format or version, that begins with `file`.
+// Throws an Error that begins with `file`: wrong_data, or a usage Error for another format or version.
 Contents parse_contents(std::string_view text, const std::string& file);
 
-// Throws an Error(wrong_data) that begins with `file` unless every element of every tensor is in one file exactly once.
+// Throws an Error(wrong_data) that begins with `file` unless every element of every tensor is in exactly one file.
 void check_whole(const Contents& contents, const std::string& file);
 
-// The tensors and files that one rank has or has written, as it reports them to the others.
+// The tensors and files of one rank as text, which the rank sends to the others.
 std::string part_text(const Contents& part);
 Contents parse_part(std::string_view text);
 

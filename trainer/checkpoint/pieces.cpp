@@ -9,7 +9,7 @@
 namespace lockstep::trainer {
 namespace {
 
-// Whether the interval goes on a row, whose stride may still be open.
+// True if the interval continues a row, whose stride may still be undefined.
 bool continues(const IntervalRow& row, const Interval& next) {
   if (next.count != row.first.count) return false;
   const std::int64_t stride = next.begin - (row.first.begin + (row.times - 1) * row.stride);
@@ -56,7 +56,7 @@ std::vector<Interval> IntervalSet::add(const Interval& interval) {
   std::vector<Interval> added;
   std::int64_t begin = interval.begin;
   std::int64_t end = interval.begin + interval.count;
-  std::int64_t open = begin;  // nothing from here on has been looked at
+  std::int64_t open = begin;  // nothing from here on has been checked yet
   auto there = end_by_begin_.upper_bound(begin);
   if (there != end_by_begin_.begin() && std::prev(there)->second >= begin) --there;
   while (there != end_by_begin_.end() && there->first <= end) {

@@ -1,4 +1,4 @@
-// Whole tensors, the pieces of them that ranks have, and whether pieces make up the whole.
+// Whole tensors, the pieces of them that ranks have, and a check that pieces make up the whole.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct WholeTensor {
   Shape shape;
 };
 
-// Elements of a tensor, flattened row by row, that a rank has side by side in host memory. (What
-// parallel::ParameterStore::Run is to one state of the optimizer.)
+// Elements of a tensor, flattened by rows, that a rank has contiguously in host memory. (The counterpart of
+// parallel::ParameterStore::Run for one state of the optimizer.)
 struct Piece {
-  std::size_t tensor = 0;  // in a list of whole tensors
+  std::size_t tensor = 0;  // index in a list of whole tensors
   std::int64_t whole_begin = 0;
   std::int64_t count = 0;
   float* data = nullptr;
@@ -33,7 +33,7 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-// Intervals of equal length and distance, as columns of a matrix are: `times` intervals, `stride` apart.
+// Intervals of equal length and distance, such as some columns of a matrix: `times` intervals, `stride` apart.
 struct IntervalRow {
   Interval first;
   std::int64_t stride = 0;
@@ -47,15 +47,15 @@ std::vector<Interval> unfold(const std::vector<IntervalRow>& rows);
 // A set of elements.
 class IntervalSet {
  public:
-  // The parts of an interval that are not in the set, ascending; they are in it from here on.
+  // Adds an interval and returns its parts that were not in the set before, ascending.
   std::vector<Interval> add(const Interval& interval);
 
  private:
-  std::map<std::int64_t, std::int64_t> end_by_begin_;  // of intervals that neither overlap nor touch
+  std::map<std::int64_t, std::int64_t> end_by_begin_;  // intervals that neither overlap nor touch
 };
 
-// Where the elements [0, elems) are not exactly once in the intervals: the first such element, in words; empty if all
-// are.
+// Returns an empty text if the intervals contain each of the elements [0, elems) exactly once, otherwise a description
+// of the first element that they do not.
 std::string why_not_whole(std::vector<Interval> intervals, std::int64_t elems);
 
 }  // namespace lockstep::trainer

@@ -37,7 +37,7 @@ SafetensorsHeader read_header(const InputFile& file) {
   return parse_header(json, file.bytes() - 8 - static_cast<std::int64_t>(json.size()), file.path());
 }
 
-// Elements of 2 bytes, a block at a time.
+// Converts elements of 2 bytes, one block at a time.
 template <class Narrow>
 void read_narrow(const InputFile& file, std::int64_t begin, std::span<float> into) {
   std::array<Narrow, 4096> block{};
@@ -75,7 +75,7 @@ void SafetensorsWriter::flush() {
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   missing_bytes_ -= static_cast<std::int64_t>(bytes.size());
   LOCKSTEP_CHECK(missing_bytes_ >= 0, "more bytes than the tensors have");
-  while (!bytes.empty()) {  // a large piece is not copied as a whole
+  while (!bytes.empty()) {  // a large piece is not copied at once
     const auto part = bytes.first(std::min(bytes.size(), kWriteBytes));
     put({reinterpret_cast<const char*>(part.data()), part.size()});
     bytes = bytes.subspan(part.size());

@@ -1,4 +1,4 @@
-// Files of named tensors in the safetensors format (safetensors_header.h): written front to back, read at any place.
+// Files of named tensors in the safetensors format (safetensors_header.h): written sequentially, read at any position.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ struct FileSum {
   std::uint32_t crc32 = 0;
 };
 
-// The file takes its name with commit(), when all of it is on the disk.
+// The file gets its name with commit(), once all of it is on disk.
 class SafetensorsWriter {
  public:
-  // The places of tensors are set here: one behind the other.
+  // Sets the positions of the tensors: one after the other.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                     std::map<std::string, std::string> metadata);
-  // The bytes of all tensors in their order, in pieces of any size.
+  // Writes the bytes of all tensors in their order, in pieces of any size.
   void write(std::span<const std::byte> bytes);
   FileSum commit();  // once, when all bytes have been written
 
@@ -37,7 +37,7 @@ class SafetensorsWriter {
   void flush();
 
   core::AtomicFile file_;
-  std::string waiting_;  // so that small pieces make no calls of their own
+  std::string waiting_;  // buffer, so that small pieces need no system calls of their own
   std::int64_t missing_bytes_ = 0;
   std::int64_t bytes_ = 0;
   Crc32 crc_;
@@ -51,7 +51,7 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const TensorInfo* find(std::string_view name) const;  // nullptr if there is none
-  // Elements [begin, begin + into.size()) as f32. Throws a usage Error for other dtypes than F32, F16 and BF16.
+  // Reads elements [begin, begin + into.size()) as f32. Throws a usage Error for dtypes other than F32, F16 and BF16.
   void read(const TensorInfo& tensor, std::int64_t begin, std::span<float> into) const;
 
  private:

@@ -22,7 +22,7 @@ struct DTypeBits {
   std::string_view name;
   std::int64_t bits;
 };
-// Those of safetensors 0.8.
+// The dtypes of safetensors 0.8.
 constexpr std::array<DTypeBits, 22> kDTypes = {{
     {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"U8", 8},      {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E8M0", 8}, {"I16", 16},
@@ -40,7 +40,7 @@ std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-// Nothing if there are too many to count.
+// Returns nothing if there are too many bits to count.
 std::optional<std::int64_t> bits_of(const TensorInfo& tensor) {
   std::optional<std::int64_t> bits = bits_of(tensor.dtype);
   for (const std::int64_t n : tensor.shape) {
@@ -49,14 +49,15 @@ std::optional<std::int64_t> bits_of(const TensorInfo& tensor) {
   return bits;
 }
 
-// Reads one header. Messages begin with the file.
+// Reads one header. Error messages begin with the file.
 class HeaderReader {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
 
   SafetensorsHeader read(std::string_view text, std::int64_t data_bytes) {
     if (text.empty() || text.front() != '{') refuse("its header does not begin with {");
-    if (text.find('\0') != std::string_view::npos) refuse("its header has a byte 0");  // for the parser: the end
+    if (text.find('\0') != std::string_view::npos)
+      refuse("its header has a byte 0");  // the parser takes it for the end
     const Json json = parse(text);
     SafetensorsHeader header;
     for (const auto& [name, value] : json.items()) {
@@ -75,7 +76,7 @@ class HeaderReader {
     throw core::Error(core::Failure::wrong_data, file_ + " is no whole safetensors file: " + why);
   }
 
-  // The format allows a name once; JSON parsers commonly take the last one.
+  // The format allows each name once, but JSON parsers commonly take the last one.
   Json parse(std::string_view text) {
     std::vector<std::set<std::string>> names;  // of the objects that are open
     const auto check = [&](int, Json::parse_event_t event, Json& parsed) {

@@ -17,26 +17,26 @@ struct TensorInfo {
   std::string name;
   std::string dtype;  // as the format spells it: "F32", "F16", "BF16", "I64", ...
   std::vector<std::int64_t> shape;
-  std::int64_t begin = 0;  // byte in the data
-  std::int64_t end = 0;    // one behind the last
+  std::int64_t begin = 0;  // first byte in the data
+  std::int64_t end = 0;    // one past the last byte
 
   std::int64_t elems() const;
 };
 
 struct SafetensorsHeader {
-  std::vector<TensorInfo> tensors;  // as they lie in the data, without holes
+  std::vector<TensorInfo> tensors;  // in the order of the data, which has no gaps
   std::map<std::string, std::string> metadata;
 };
 
-// Gives each tensor its place, one behind the other in the order of the list.
+// Sets the position of each tensor: one after the other in the order of the list.
 void place_tensors(std::vector<TensorInfo>& tensors);
 
-// N and the JSON, filled up with spaces so that the data begin at a multiple of 8.
+// N and the JSON, padded with spaces so that the data begin at a multiple of 8.
 std::string header_text(const SafetensorsHeader& header);
 
 inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 
-// Parses the JSON alone. Everything that the format says is checked; throws Error(wrong_data) that begins with `file`.
+// Parses only the JSON. Every rule of the format is checked; throws an Error(wrong_data) that begins with `file`.
 SafetensorsHeader parse_header(std::string_view json, std::int64_t data_bytes, const std::string& file);
 
 }  // namespace lockstep::trainer

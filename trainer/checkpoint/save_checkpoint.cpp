@@ -21,7 +21,7 @@ std::string file_name(std::int32_t rank) {
   return "rank-" + std::string(5 - std::min<std::size_t>(5, digits.size()), '0') + digits + ".safetensors";
 }
 
-// The outcome of an action of one rank, as it is reported to the others.
+// Outcome of one rank's action, as reported to the others.
 constexpr std::string_view kFailed = "failed: ";
 std::string outcome(const std::function<std::string()>& action) {
   try {
@@ -31,7 +31,7 @@ std::string outcome(const std::function<std::string()>& action) {
   }
 }
 
-// By name, in the order of the whole.
+// Pieces by tensor name, in the order of the whole tensors.
 using PiecesByTensor = std::map<std::string, std::vector<Piece>>;
 PiecesByTensor by_tensor(std::span<const WholeTensor> tensors, std::span<const Piece> pieces) {
   PiecesByTensor all;
@@ -53,7 +53,7 @@ std::map<std::string, std::vector<Interval>> runs_of(const PiecesByTensor& piece
   return runs;
 }
 
-// The tensors of a rank, as it reports them to the others.
+// The tensors of a rank, as reported to the others.
 std::string held_text(std::span<const WholeTensor> tensors, const PiecesByTensor& pieces) {
   Contents held;
   for (const WholeTensor& tensor : tensors) held.tensors[tensor.name] = tensor.shape;
@@ -61,7 +61,7 @@ std::string held_text(std::span<const WholeTensor> tensors, const PiecesByTensor
   return part_text(held);
 }
 
-// Tensors that no rank before this one has, and that this one has not given before.
+// Pieces of tensors that no earlier rank has, each once.
 PiecesByTensor own_pieces(const PiecesByTensor& pieces, std::span<const std::string> held_before) {
   std::map<std::string, IntervalSet> taken;
   for (const std::string& text : held_before) {
@@ -101,7 +101,7 @@ FileEntry write_file(const std::string& folder, const std::string& name, const P
   return {.name = name, .sum = writer.commit(), .runs = runs_of(pieces)};
 }
 
-// Writes this rank's file, if it has something to write. Returns what the manifest will say of it.
+// Writes this rank's file if it has anything to write. Returns the file's entry in the manifest.
 std::string write_part(const std::string& folder, std::int32_t rank, const PiecesByTensor& pieces) {
   Contents part;
   if (!pieces.empty()) part.files.push_back(write_file(folder, file_name(rank), pieces));
@@ -138,7 +138,7 @@ void save_checkpoint(const std::string& folder, const Manifest& manifest, std::s
                      std::span<const Piece> pieces, const CheckpointRanks& ranks, std::int32_t keep) {
   const bool leads = ranks.rank == 0;
   const std::string partial = partial_folder(folder, manifest.step);
-  // All do their part of a phase, then all know whether all have done it.
+  // All ranks do their part of a phase, then all learn whether every rank succeeded.
   const auto phase = [&](const std::function<std::string()>& action) {
     std::vector<std::string> outcomes = ranks.gather(outcome(action));
     for (std::size_t r = 0; r < outcomes.size(); ++r) {

@@ -1,5 +1,5 @@
-// Weights as Hugging Face's hub has them: one safetensors file, or several with an index that says which tensor is in
-// which (huggingface_hub, serialization: "weight_map").
+// Weight files as on Hugging Face's hub: one safetensors file, or several with an index that maps each tensor to its
+// file (huggingface_hub, serialization: "weight_map").
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace lockstep::trainer {
 
 class WeightFiles {
  public:
-  // `path`: a safetensors file, a model.safetensors.index.json, or a folder with the one or the other. Throws a usage
-  // Error that names the file if the index is none, or if a file that it names is missing or has not what it says.
+  // `path`: a safetensors file, a model.safetensors.index.json, or a folder with either. Throws a usage Error that
+  // names the file if the index is invalid, or if a file named by it is missing or lacks a tensor.
   explicit WeightFiles(const std::string& path);
 
-  const std::string& path() const { return path_; }            // of the file, or of the index
-  const std::string& file_of(const TensorInfo& tensor) const;  // that it is in
+  const std::string& path() const { return path_; }            // the file or the index
+  const std::string& file_of(const TensorInfo& tensor) const;  // the file that contains it
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const TensorInfo* find(std::string_view name) const;  // nullptr if there is none
-  // As SafetensorsFile::read().
+  // See SafetensorsFile::read().
   void read(const TensorInfo& tensor, std::int64_t begin, std::span<float> into) const;
 
  private:

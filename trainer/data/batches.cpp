@@ -9,7 +9,7 @@
 namespace lockstep::trainer {
 namespace {
 
-// Places where a sequence and its last target fit.
+// Number of positions at which a sequence and its last target fit.
 std::int64_t num_places(std::int64_t text_tokens, std::int64_t length) {
   LOCKSTEP_CHECK(length > 0 && text_tokens > length, "the text is shorter than a sequence and its last target");
   return text_tokens - length;

@@ -45,7 +45,7 @@ class PairCounts {
     const auto found = pairs_.find(key_of(a, b));
     return found == pairs_.end() ? 0 : found->second;
   }
-  double before(std::int32_t a) const { return before_.at(index_of(a)); }  // how often a token has another behind it
+  double before(std::int32_t a) const { return before_.at(index_of(a)); }  // how often a token is followed by another
 
  private:
   static std::uint64_t key_of(std::int32_t a, std::int32_t b) {

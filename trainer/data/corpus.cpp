@@ -33,7 +33,7 @@ struct MappedFile {
   std::span<const std::uint8_t> bytes;
 };
 
-// Closes the file whatever happens: a mapping needs no descriptor.
+// Closes the file in every case: a mapping needs no descriptor.
 class Descriptor {
  public:
   explicit Descriptor(const std::string& file) : number_(open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -71,7 +71,7 @@ std::string name_of(std::span<const std::string> files) {
 Corpus::Corpus(std::string name, Text text, std::int64_t length)
     : name_(std::move(name)), owners_(std::move(text.owners)), text_(text.tokens), is_bytes_(text.is_bytes) {
   LOCKSTEP_CHECK(length > 0, "a sequence has at least one token");
-  const auto sequence = static_cast<std::size_t>(length) + 1;  // with the target of its last token
+  const auto sequence = static_cast<std::size_t>(length) + 1;  // includes the target of its last token
   if (text_.size() < 2 * sequence) {
     throw core::usage_error(name_ + " is too short: " + std::to_string(text_.size()) +
                             (is_bytes_ ? " bytes" : " tokens") + "; sequences of " + std::to_string(length) +
@@ -81,7 +81,7 @@ Corpus::Corpus(std::string name, Text text, std::int64_t length)
   training_tokens_ = text_.size() - std::max(text_.size() / 10, sequence);
 }
 
-// Files as they are, one after the other.
+// Maps the files as they are, one after the other.
 Corpus::Text Corpus::mapped(std::span<const std::string> files) {
   Text text;
   text.is_bytes = !tokens_in(files.front(), map(files.front()).bytes).has_value();

@@ -12,11 +12,11 @@ namespace {
 constexpr std::string_view kLetters = "etaoinshrdlu ,.\n";
 constexpr std::uint64_t kNumLetters = kLetters.size();
 
-// Three different letters, by number: often, seldom, seldom.
+// Numbers of three different letters: a frequent one and two less frequent ones.
 std::array<std::uint64_t, 3> followers(std::uint64_t seed, std::uint64_t a, std::uint64_t b) {
   core::Random random(core::hash64(seed, a, b));
   const std::uint64_t first = random.below(kNumLetters);
-  const std::uint64_t second = 1 + random.below(kNumLetters - 1);  // steps from the first
+  const std::uint64_t second = 1 + random.below(kNumLetters - 1);  // distance from the first
   const std::uint64_t among_the_rest = 1 + random.below(kNumLetters - 2);
   const std::uint64_t third = among_the_rest + (among_the_rest >= second ? 1 : 0);
   return {first, (first + second) % kNumLetters, (first + third) % kNumLetters};

@@ -17,7 +17,7 @@ using Header = std::array<std::int32_t, 256>;
 struct Kind {
   std::int32_t magic;
   std::int32_t version;
-  int width;  // bytes a token
+  int width;  // bytes per token
 };
 constexpr Kind kNarrow{20240520, 1, 2};
 constexpr Kind kWide{20240801, 7, 4};

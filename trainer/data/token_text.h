@@ -1,5 +1,5 @@
-// A long sequence of tokens that lies in memory, or in files that are mapped there, in parts: as bytes, or as 16 or 32
-// bits each. A view: who made it owns the memory.
+// A view of a long sequence of tokens in memory or in memory-mapped files, in parts: as bytes, or as 16 or 32 bits
+// each. The maker owns the memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class TokenText {
   TokenText() = default;
   explicit TokenText(std::span<const std::uint8_t> bytes) { append({bytes.data(), bytes.size(), 1}); }
 
-  // `width`: bytes a token, 1, 2 or 4, little-endian.
+  // `width`: bytes per token (1, 2 or 4), little-endian.
   struct Part {
     const void* data;
     std::size_t count;
@@ -24,14 +24,14 @@ class TokenText {
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
   TokenText part(std::size_t first, std::size_t count) const;
-  // Tokens first, first + 1, ... as many as fit.
+  // Copies tokens first, first + 1, ... until `to` is full.
   void copy(std::size_t first, std::span<std::int32_t> to) const;
-  // All of it, if tokens are bytes in one part; else of no bytes.
+  // The whole text if its tokens are bytes in one part; otherwise empty.
   std::span<const std::uint8_t> bytes() const;
 
  private:
   std::vector<Part> parts_;
-  std::vector<std::size_t> ends_;  // of the parts, in tokens
+  std::vector<std::size_t> ends_;  // end of each part, in tokens
 };
 
 }  // namespace lockstep::trainer

@@ -9,7 +9,7 @@
 namespace lockstep::trainer {
 namespace {
 
-// Elements of a view from one on.
+// Part of a view, from an element on.
 template <class View>
 View part_of(View view, std::int64_t first, std::int64_t elems) {
   auto* const at = view.template as<std::byte>() + static_cast<std::int64_t>(core::size_of(view.dtype)) * first;
@@ -40,7 +40,7 @@ class EmbeddingRun final : public PartRun {
  private:
   bool learns_positions() const { return stage_.shape.model.learned_positions; }
 
-  // Of so many tokens, and so many of each sequence.
+  // A layer for this number of tokens, and of tokens per sequence.
   parallel::EmbeddingLayer layer(std::int64_t tokens, std::int64_t length) const {
     const GptShape& shape = stage_.shape;
     const std::int64_t rows = shape_of_share(stage_.store.parameters()[places_.words], shape.tensor.ranks).front();
@@ -50,8 +50,8 @@ class EmbeddingRun final : public PartRun {
             .words = parallel::words_of(shape.model.vocabulary, rows, shape.tensor.index)};
   }
 
-  // Calls visit(layer, first token, first position) for all tokens at once; context ranks have runs of tokens whose
-  // positions are elsewhere each.
+  // Calls visit(layer, first token, first position) once for all tokens. On context ranks: once per run of tokens,
+  // because their positions differ from their index.
   template <class Visit>
   void for_runs(const Visit& visit) const {
     const GptShape& shape = stage_.shape;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kPerPart = workload::kFp8LinearLayers * parallel::kFp8Tensors;
 
-// Columns of a matrix in f32, from one place to another.
+// Copies columns of an f32 matrix.
 void copy_columns(const kernels::Context& where, std::int64_t rows, std::int64_t columns, const parallel::Tensor& from,
                   std::int64_t from_first, const parallel::Tensor& to, std::int64_t to_first) {
   kernels::CopyRows copy{
@@ -53,7 +53,7 @@ void Fp8History::end_step(bool trained, const parallel::Workspace& workspace) {
   parallel::set_zero(workspace.memory.device(), workspace.where, raised_.out());
 }
 
-// The largest of a row is what encoding it by rows finds first.
+// Encoding a row finds its largest element first, which is what is needed here.
 void Fp8History::find_previous(const kernels::Context& where) const {
   kernels::run(kernels::Fp8Encode{.rows = numbers_,
                                   .columns = length_,

@@ -21,20 +21,20 @@ namespace {
 using parallel::MemoryKind;
 using parallel::Tensor;
 
-// The state of a stage for one microbatch. Boundary p is the input of part p; the last one is the stage's output.
+// State of a stage for one microbatch. Boundary p is the input of part p; the last one is the stage's output.
 struct Microbatch {
   Tensor tokens;
   Tensor targets;
   std::vector<Boundary> boundaries;
   std::vector<std::unique_ptr<PartRun>> parts;
-  const HeadRun* head = nullptr;  // one of the parts
+  const HeadRun* head = nullptr;  // points into parts
 };
 
 std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const workload::StageSlice& place) {
   auto made = std::make_unique<Microbatch>();
   const std::int32_t parts = place.num_parts();
   made->boundaries.resize(static_cast<std::size_t>(parts) + 1);
-  std::size_t first = 0;  // parameter of the next part
+  std::size_t first = 0;  // first parameter of the next part
   Boundary* at = made->boundaries.data();
   if (place.embedding) {
     ++at;
@@ -58,7 +58,7 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
   return made;
 }
 
-// Numbers of a microbatch on the host's side of copies that are queued.
+// Host-side numbers of a microbatch that queued copies read or write.
 template <class T>
 struct HostCopy {
   core::PinnedMemory memory = {};
@@ -71,14 +71,14 @@ struct HostCopy {
   std::span<T> all() const { return {memory.as<T>(), count}; }
 };
 
-// The data that a microbatch and the host exchange: at the same address in every step.
+// Data that a microbatch and the host exchange, at the same address in every step.
 struct HostSide {
   HostCopy<std::int32_t> tokens = {};
   HostCopy<std::int32_t> targets = {};
   HostCopy<float> losses = {};
 };
 
-// Those of this rank's tokens.
+// Sets the ids of this rank's tokens.
 void give_ids(core::Device& device, const GptShape& shape, std::span<const std::int32_t> ids,
               HostCopy<std::int32_t>& to) {
   to.resize(device, ids.size() / static_cast<std::size_t>(shape.layout.cp));
@@ -133,7 +133,7 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
 }
 
-// What attention of context ranks and mixtures keep does not leave the device.
+// Activations kept by context-parallel attention and by mixtures cannot be offloaded.
 void check_offload(const workload::Model& model, const workload::Layout& layout) {
   if (layout.offload.activations == workload::Offload::none || layout.recompute == workload::Recompute::full) return;
   const bool is_mixture = model.experts > 0;
@@ -143,7 +143,7 @@ void check_offload(const workload::Model& model, const workload::Layout& layout)
          "recompute=full, or activations on the device");
 }
 
-// Of schedules that train on old weights.
+// Limits of schedules that train on old weights.
 void check_old_weights(const workload::Model& model, const workload::Layout& layout) {
   const schedules::Versions versions = versions_of(layout);
   if (versions == schedules::Versions::one) return;
@@ -154,14 +154,14 @@ void check_old_weights(const workload::Model& model, const workload::Layout& lay
   if (layout.offload.any()) refuse_with("offload", "offload=none");
   if (layout.fp8 != workload::Fp8::none) refuse_with("8-bit floats", "fp8=none");
   if (versions == schedules::Versions::double_buffered) return;
-  // What several ranks sum at the end of a step, or decide with all gradients there.
+  // Sums over several ranks at the end of a step, and decisions that need all gradients there, are excluded.
   if (model.tied_embeddings && layout.pp > 1) refuse_with("tied_embeddings=yes", "tied_embeddings=no");
   if (model.experts > 0) refuse_with("experts=" + std::to_string(model.experts), "experts=0");
   if (layout.sequence_parallel) refuse_with("sp=yes", "sp=no");
   if (layout.compute == core::DType::f16) refuse_with("dtype=f16", "dtype=f32 bf16");
 }
 
-// To those of the next layer, if the part is a mixture's.
+// Adds to the loads of the next layer, if the part is a mixture.
 void add_loads(std::span<const std::int64_t> loads, std::size_t& layer, std::vector<std::vector<std::int64_t>>& to) {
   if (loads.empty()) return;
   if (layer == to.size()) to.emplace_back(loads.size());
@@ -220,9 +220,9 @@ void check_trainable(const workload::Model& model, const workload::Layout& layou
 struct GptStage::State {
   StageContext stage;
   workload::StageSlice place;
-  std::mutex mutex = {};  // of the map: threads of lanes ask for microbatches side by side
+  std::mutex mutex = {};  // of the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
-  std::map<std::int32_t, HostSide> host = {};  // [microbatch], from step to step
+  std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
   std::vector<std::vector<std::int64_t>> loads = {};
 
   Microbatch& of(std::int32_t microbatch) {
@@ -234,7 +234,7 @@ struct GptStage::State {
   PartRun& part_of(const schedules::Task& task) {
     return *of(task.microbatch).parts[static_cast<std::size_t>(task.part)];
   }
-  // Memory for a message, made when it is first asked for.
+  // Memory for a message, allocated on first use.
   kernels::Out arriving(Tensor& into) const {
     if (!into.given()) into = stage.make_own_rows();
     return into.out();

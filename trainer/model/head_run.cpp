@@ -91,7 +91,7 @@ class VocabularyHeadRun final : public HeadRun {
     if (head.shards > 1) make_stats(head);
   }
 
-  // A caller that only wants logits has no targets; ranks exchange something all the same.
+  // A caller that only wants logits has no targets, but ranks communicate all the same.
   void make_stats(const parallel::HeadLayer& head) {
     if (stage_.mode == Mode::generate) {
       stats_ = parallel::make_zeroed(stage_.workspace.memory, stage_.workspace.where, parallel::MemoryKind::buffers,
@@ -147,9 +147,9 @@ class VocabularyHeadRun final : public HeadRun {
   PartGradients gradients_;
 
   parallel::NormSaved norm_;
-  parallel::Tensor n_;  // behind the norm
+  parallel::Tensor n_;  // output of the norm
   RowGather n_all_;
-  parallel::Tensor logits_;  // [rows, words of this rank]; then their gradient
+  parallel::Tensor logits_;  // [rows, words of this rank]; later their gradient
   parallel::Tensor stats_;
   parallel::Tensor all_stats_;
   parallel::Tensor losses_;

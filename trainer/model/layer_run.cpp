@@ -1,5 +1,5 @@
-// x + attention(norm 1), then + mlp(norm 2). Memory is given up by the last piece that uses it, whatever order the
-// schedule has: where a piece that comes in either order has to know, it looks at what the other one gives up.
+// x + attention(norm 1), then + mlp(norm 2). Memory is freed by the last piece that uses it, whatever the schedule's
+// order: if two pieces come in either order, each checks whether the other has freed its tensors.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -90,7 +90,7 @@ class LayerRun final : public PartRun {
     }
   }
 
-  // Gathered rows are given up by the kernels that use them.
+  // Gathered rows are freed by the kernels that use them.
   void exchanged(PieceName what) override {
     if (what.kind == Kind::exchange_context) {
       return context_->exchanged(what.side != Side::forward, workload::ExchangePlace::of_number(what.turn));
@@ -113,15 +113,15 @@ class LayerRun final : public PartRun {
   }
 
  private:
-  // Of the MLP, or of a tile of it. Backward: the gradient of what comes out of the activation, where that is a kernel
-  // of its own, and of what goes into it.
+  // State of the MLP, or of a tile of it. In the backward: the gradient of the activation's output, if the activation
+  // is a kernel of its own, and of its input.
   struct Tile {
     parallel::MlpSaved saved = {};
     parallel::Tensor d_act = {};
     parallel::Tensor d_pre = {};
   };
 
-  // ---- what pieces work with
+  // ---- operands of pieces
 
   parallel::AttentionLayer attention() const {
     const workload::Model& config = stage_.shape.model;
@@ -150,7 +150,7 @@ class LayerRun final : public PartRun {
     if (!has_activation()) return parallel::Activation::gelu_in_products;
     return stage_.shape.model.gated ? parallel::Activation::swiglu : parallel::Activation::gelu;
   }
-  // A tile of the layer's own, or a mixture's shared experts.
+  // The layer's own tile, or a mixture's shared experts.
   parallel::MlpLayer mlp() const {
     const workload::Model& model = stage_.shape.model;
     return {.rows = stage_.shape.rows(),
@@ -179,8 +179,8 @@ class LayerRun final : public PartRun {
     return {gradients_.of(first_ + place.weight),
             place.has_bias ? gradients_.of(first_ + place.bias()) : kernels::InOut{}};
   }
-  // Rows that enter a tensor-parallel part are gathered, and their gradient's terms are summed; of rows that leave it
-  // is the other way round.
+  // Rows that enter a tensor-parallel part are gathered, and the terms of their gradient are summed; for rows that
+  // leave it, it is the other way round.
   static bool gathers(PieceName what) {
     const bool enters = what.kind == Kind::enter_attention || what.kind == Kind::enter_mlp;
     return what.side == Side::regather || enters == (what.side == Side::forward);
@@ -207,7 +207,7 @@ class LayerRun final : public PartRun {
   }
   bool keeps_core(Op op) const { return keeps(op) && (!is_selective() || op == Op::recompute); }
 
-  // ---- which function does what
+  // ---- dispatch of pieces to functions
 
   void forward(PieceName what, Op op) {
     const Kind kind = what.kind;
@@ -313,7 +313,7 @@ class LayerRun final : public PartRun {
     if (!keeps && !is_selective()) attention_.qkv.reset();
   }
 
-  // Context ranks have queries, keys and values one behind the other.
+  // Context-parallel ranks have queries, keys and values one after the other.
   void split_heads(bool keeps) {
     context_->split(attention_.qkv.in());
     if (keeps || !is_selective()) attention_.qkv.reset();
@@ -336,11 +336,11 @@ class LayerRun final : public PartRun {
                                  norm2_, h_.out(), n2_.out());
     attention_out_.sum.reset();
     if (!keeps(op)) norm2_.reset();
-    // Full recomputation keeps the input of the first layer of a group alone; the others' are made again.
+    // Full recomputation keeps only the input of a group's first layer; the others' inputs are recomputed.
     if (stage_.mode != Mode::train || (!keeps(op) && !place_.first_of_group)) in_.x.reset();
   }
 
-  // Behind the last use of the whole.
+  // Called after the last use of the whole input.
   void keep_part_of_input() {
     if (stage_.mode != Mode::train) return;
     const std::int64_t elems = in_.x.elems() / stage_.shape.tensor.ranks;
@@ -374,7 +374,7 @@ class LayerRun final : public PartRun {
     if (!keeps) act.reset();
   }
 
-  // Puts what a tile gives where the sum of all tiles is made, or adds it to what the others gave.
+  // Writes a tile's output to the sum of all tiles, or adds it to that of the earlier ones.
   template <class Run>
   void add_tile(RowSum& sum, bool is_first, const Run& run) {
     if (is_first) return run(sum.begin(stage_));
@@ -397,14 +397,14 @@ class LayerRun final : public PartRun {
     if (has_activation()) mlp().activate(stage_.workspace, saved);
     shared_ = stage_.make_own_rows();
     mlp().of_down().forward(stage_.workspace, row_parallel(places_.down), saved.act.in(), shared_.out());
-    // With an early stop the sum over the experts is not made again.
+    // With an early stop the sum over the experts is not recomputed.
     if (op == Op::recompute && place_.last_of_group && stage_.shape.layout.early_stop) shared_.reset();
     if (keeps(op)) return;
     saved = {};
     n2_.reset();
   }
 
-  // What the shared experts made, if there are any, to what the others made.
+  // Adds the output of the shared experts, if there are any, to that of the routed ones.
   void add_to(parallel::Tensor& sum, parallel::Tensor& shared) {
     if (!shared.given()) return;
     kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = shared.in(), .b = sum.in(), .y = sum.out()},
@@ -418,7 +418,7 @@ class LayerRun final : public PartRun {
                  stage_.workspace.where);
     out_.x = std::move(mlp_out_.sum);
     if (!keeps(op)) h_.reset();
-    // Made again without an early stop, and nobody's input.
+    // recomputed without an early stop, and used by no one
     if (op == Op::recompute && place_.last_of_group) out_.x.reset();
   }
 
@@ -444,7 +444,7 @@ class LayerRun final : public PartRun {
     mlp_[t].saved.act.reset();
     if (!is_first(t)) return;
     d_out_all_.reset();
-    if (!h_.given()) out_.d.reset();  // mlp_norm_backward was before
+    if (!h_.given()) out_.d.reset();  // mlp_norm_backward has run before
   }
 
   void up_gradient(std::size_t t) {
@@ -466,7 +466,7 @@ class LayerRun final : public PartRun {
     mlp().of_up().input_gradient(stage_.workspace, weight(places_.up), mlp_.front().d_pre.in(), d_shared_.out());
   }
 
-  // The router's weight gradient, which comes behind, has the norm's output last.
+  // The router's weight gradient, which comes later, is the last user of the norm's output.
   void shared_experts_weight_gradient() {
     down_weight_gradient(0);
     parallel::Tensor& d_pre = mlp_.front().d_pre;
@@ -492,8 +492,8 @@ class LayerRun final : public PartRun {
     h_.reset();
     norm2_.reset();
     if (!mlp_.front().saved.act.given() || d_out_all_.given())
-      out_.d.reset();  // a mixture without shared experts takes it first; or down's weight gradient was before, or has
-                       // all rows
+      out_.d.reset();  // a mixture without shared experts has used it before; otherwise down's weight gradient has, or
+                       // still has it as all rows
   }
 
   void projection_gradient() {
@@ -506,7 +506,7 @@ class LayerRun final : public PartRun {
                                                 gradients(places_.projection));
     has_projected_ = true;
     dh_all_.reset();
-    if (!in_.x.given()) dh_.reset();  // attention_norm_backward was before
+    if (!in_.x.given()) dh_.reset();  // attention_norm_backward has run before
     if (has_core_gradient_) give_up_core_output();
   }
 
@@ -548,7 +548,7 @@ class LayerRun final : public PartRun {
     in_.d = std::move(d_n1_.sum);
     in_.x.reset();
     norm1_.reset();
-    if (has_projected_ || dh_all_.given()) dh_.reset();  // nobody else needs it, or has all rows
+    if (has_projected_ || dh_all_.given()) dh_.reset();  // no other piece needs it, or the other piece has all rows
     if (op == Op::backward) complete();
   }
 
@@ -569,31 +569,33 @@ class LayerRun final : public PartRun {
   Boundary& out_;
   PartGradients gradients_;
 
-  parallel::Tensor x_part_;  // of the input, with Layout::partition_activations
+  parallel::Tensor x_part_;  // part of the input, with Layout::partition_activations
 
-  // Forward. [own rows, hidden] but for what has `all` in its name and what blocks keep.
+  // Forward. Shapes are [own rows, hidden], except for tensors with `all` in their name and those that blocks keep.
   parallel::NormSaved norm1_;
-  parallel::Tensor n1_;  // behind norm 1
+  parallel::Tensor n1_;  // output of norm 1
   RowGather n1_all_;
   parallel::AttentionSaved attention_;
-  std::unique_ptr<parallel::ContextAttention> context_;  // in place of its core, with several context ranks
+  std::unique_ptr<parallel::ContextAttention>
+      context_;  // replaces the attention core on several context-parallel ranks
   RowSum attention_out_;
   parallel::Tensor h_;  // the residual stream between the blocks
   parallel::NormSaved norm2_;
-  parallel::Tensor n2_;  // behind norm 2
+  parallel::Tensor n2_;  // output of norm 2
   RowGather n2_all_;
   std::vector<Tile> mlp_;
   RowSum mlp_out_;
-  parallel::Tensor shared_;  // of a mixture's shared experts: [own rows, hidden], until it is added to the others'
+  parallel::Tensor
+      shared_;  // output of a mixture's shared experts: [own rows, hidden], until it is added to the routed ones'
 
   // Backward.
   RowGather d_out_all_;
   RowSum d_n2_;
-  parallel::Tensor d_shared_;  // their part of it, likewise
+  parallel::Tensor d_shared_;  // the shared experts' part of it, likewise
   parallel::Tensor dh_;
   RowGather dh_all_;
-  parallel::Tensor d_o_;        // of the core's output
-  bool has_projected_ = false;  // the projection's weight gradient is made
+  parallel::Tensor d_o_;        // of the attention core's output
+  bool has_projected_ = false;  // the projection's weight gradient has been computed
   bool has_core_gradient_ = false;
   parallel::Tensor d_qkv_;
   RowSum d_n1_;

@@ -49,8 +49,8 @@ parallel::MixtureLayer MixtureRun::layer() const {
           .activation = activation_};
 }
 
-// Both losses are means over the tokens of a rank's microbatch, as the loss itself is one: gradient_scale is one over
-// the tokens of the global batch, and so many of these means are added up.
+// Both losses are means over the tokens of a rank's microbatch, like the loss itself: gradient_scale is one over the
+// tokens of the global batch, and that many of these means are added up.
 parallel::MixtureLosses MixtureRun::losses() const {
   const workload::Model& model = stage_.shape.model;
   const auto experts = static_cast<float>(model.experts);

@@ -1,6 +1,6 @@
-// The pieces of a layer from its router to the sum of its experts' rows, at work on one microbatch: see layer_run.cpp,
-// whose MLP they take the place of. Tensors go with the last piece of the backward that uses them, which is the same in
-// every schedule: weights' gradients come behind those of inputs.
+// Runs the pieces of a layer from its router to the sum of its experts' rows, for one microbatch; in layer_run.cpp they
+// replace the MLP. Tensors are freed by the last piece of the backward that uses them, which is the same in every
+// schedule: gradients of weights come after those of inputs.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@ namespace lockstep::trainer {
 
 class MixtureRun {
  public:
-  // The parameters of the layer begin at `first`; `router_bias`: none, or RouterBias::of_part().
+  // The layer's parameters begin at `first`; `router_bias`: empty, or RouterBias::of_part().
   MixtureRun(const StageContext& stage, const workload::LayerPlaces& places, std::size_t first,
              parallel::Activation activation, kernels::In router_bias);
 
-  static bool has(workload::OperationKind kind);  // whether a piece is of the mixture
+  static bool has(workload::OperationKind kind);  // true if a piece belongs to the mixture
 
-  // `keeps`: for a backward. `x`: behind the norm, which the router's weight gradient uses last. `sum`: [own rows,
-  // hidden], made by unpermute; `dx`: its gradient goes in, `d_sum`.
+  // `keeps`: keep tensors for a backward. `x`: output of the norm, used last by the router's weight gradient. `sum`:
+  // [own rows, hidden], made by unpermute; `d_sum` is its gradient, and `dx` the result.
   void forward(workload::OperationKind kind, bool keeps, const parallel::Tensor& x, parallel::Tensor& sum);
   void input_gradient(workload::OperationKind kind, const parallel::Tensor& d_sum, parallel::Tensor& dx);
   void weight_gradient(workload::OperationKind kind, PartGradients& gradients, parallel::Tensor& x);
 
-  GptStage::Exchange exchange_counts(workload::PieceName what);  // without an input: nothing is to be told
+  GptStage::Exchange exchange_counts(workload::PieceName what);  // without an input: there is nothing to send
   void counts_exchanged();
-  // Choices of each expert by this rank's tokens in the forward.
+  // Number of this rank's tokens sent to each expert in the forward.
   const std::vector<std::int64_t>& loads() const { return loads_; }
   GptStage::Exchange exchange(workload::PieceName what);
   void exchanged(workload::PieceName what);
@@ -50,12 +50,12 @@ class MixtureRun {
   parallel::MixtureSaved saved_;
   std::vector<std::int64_t> loads_;
   parallel::Tensor all_counts_;
-  parallel::Tensor d_back_;  // of what came back
+  parallel::Tensor d_back_;  // of the rows that came back
   parallel::Tensor d_gates_;
-  parallel::Tensor d_out_;  // of the experts' rows
+  parallel::Tensor d_out_;  // of the experts' output rows
   parallel::Tensor d_act_;
   parallel::Tensor d_pre_;
-  parallel::Tensor d_here_;  // of the rows that came
+  parallel::Tensor d_here_;  // of the rows received
   parallel::Tensor d_sent_;
   parallel::Tensor d_logits_;
 };

@@ -1,6 +1,6 @@
-// Gradients of a norm's gamma and beta. They come out of the kernel that makes the input's gradient. Where weight
-// gradients are pieces of their own, which alone may touch the store (a reduction may be under way while inputs'
-// gradients are made), they are held until then.
+// Gradients of a norm's gamma and beta, which the kernel of the input gradient computes. If weight gradients are pieces
+// of their own, only these may touch the store (a reduction may be in flight while input gradients are computed), so
+// the gradients are held until then.
 #pragma once
 
 #include "parallel/layers/norm.h"
@@ -13,10 +13,10 @@ namespace lockstep::trainer {
 
 class HeldNormGradients {
  public:
-  // Where the kernel adds: the store's, or, for op input_gradient, zeros to be held.
+  // Destination of the kernel: the store, or, for op input_gradient, zeroed tensors to be held.
   parallel::NormGradients where(const StageContext& stage, PartGradients& into, schedules::Op op,
                                 workload::WeightPlace norm);
-  // Adds what is held, if anything is.
+  // Adds the held gradients to the store, if there are any.
   void release(const StageContext& stage, PartGradients& into, workload::WeightPlace norm);
 
  private:

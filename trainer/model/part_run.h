@@ -1,5 +1,6 @@
-// A part of a stage (embedding, layer, head) at work on one microbatch: what its pieces do, and what it keeps between
-// them. Kernels and exchanges may be called from different threads, never two that touch the same memory.
+// A part of a stage (embedding, layer, head) working on one microbatch: the computation of its pieces and the tensors
+// that it keeps between them. Kernels and exchanges may be called from different threads, but never two that touch the
+// same memory.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@ struct StageContext {
   RouterBias router_bias;
   Mode mode = Mode::train;
   float gradient_scale = 1;
-  std::shared_ptr<const parallel::ContextPlan> context = nullptr;  // of attention, with several context ranks
+  std::shared_ptr<const parallel::ContextPlan> context = nullptr;  // for attention on several context-parallel ranks
 
   parallel::Tensor make(std::int64_t elems) const {  // in the compute dtype
     return workspace.memory.make(parallel::MemoryKind::activations, shape.layout.compute, elems);
@@ -49,7 +50,7 @@ struct StageContext {
   }
 };
 
-// Between two parts: activations, and their gradient. [own rows, hidden]
+// The tensors between two parts: activations and their gradient, [own rows, hidden].
 struct Boundary {
   parallel::Tensor x;
   parallel::Tensor d;
@@ -61,7 +62,7 @@ class PartRun {
   virtual void run(workload::PieceName what, schedules::Op op) = 0;
   virtual GptStage::Exchange exchange_counts(workload::PieceName /*what*/) { return {}; }
   virtual void counts_exchanged(workload::PieceName /*what*/) {}
-  virtual std::span<const std::int64_t> loads() const { return {}; }  // of a mixture's experts, after a forward
+  virtual std::span<const std::int64_t> loads() const { return {}; }  // tokens per expert of a mixture, after a forward
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
   virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()
@@ -69,22 +70,22 @@ class PartRun {
 
 class HeadRun : public PartRun {
  public:
-  virtual const parallel::Tensor& losses() const = 0;  // of each row; of no rows before there are any
+  virtual const parallel::Tensor& losses() const = 0;  // one per row; without rows before they are computed
   virtual const parallel::Tensor& logits() const = 0;  // mode generate
 };
 
-// The arguments outlive the result. The parameters of a part begin at `first`.
+// The arguments must outlive the result. The parameters of a part begin at `first`.
 std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
                                             Boundary& out);
-// A layer's place among those that full recomputation makes again together: the first keeps its input, and nobody needs
-// the output of the last again.
+// Position of a layer in its group of layers under full recomputation: the first keeps its input, and the output of the
+// last is not recomputed.
 struct LayerPlace {
   bool first_of_group;
   bool last_of_group;
 };
 std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                         LayerPlace place, Boundary& in, Boundary& out);
-// `words`: the parameter that is the head's matrix.
+// `words`: index of the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);
 

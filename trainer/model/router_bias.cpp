@@ -25,7 +25,7 @@ void RouterBias::balance(std::int64_t part, std::span<const std::int64_t> loads,
   LOCKSTEP_CHECK(static_cast<std::int64_t>(loads.size()) == experts_, "the choices of each expert");
   const std::int64_t all = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
   for (std::size_t e = 0; e < loads.size(); ++e) {
-    const std::int64_t above = loads[e] * experts_ - all;  // the mean, times the experts
+    const std::int64_t above = loads[e] * experts_ - all;  // compared with the mean, times the number of experts
     float& value = values_[static_cast<std::size_t>(part * experts_) + e];
     if (above != 0) value += above < 0 ? rate_ : -rate_;
   }

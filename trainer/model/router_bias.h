@@ -1,7 +1,7 @@
-// Loss-free balance of a mixture's experts (Wang et al. 2024, arXiv:2408.15664, algorithm 1; DeepSeek-V3,
-// arXiv:2412.19437, section 2.1.2): a bias on the scores, which decides who is chosen, and which each step raises for
-// experts with fewer choices than the mean and lowers for those with more. Choices of all ranks count, so that ranks
-// with the same layer have the same bias.
+// Loss-free balancing of a mixture's experts (Wang et al. 2024, arXiv:2408.15664, algorithm 1; DeepSeek-V3,
+// arXiv:2412.19437, section 2.1.2): a bias added to the scores for the choice of experts, which each step raises for
+// experts with fewer tokens than the mean and lowers for those with more. Tokens of all ranks count, so that all ranks
+// with a layer have the same bias.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace lockstep::trainer {
 
-// For each part of a stage, of which only layers use theirs.
+// Biases by part of a stage; only layers use theirs.
 class RouterBias {
  public:
   RouterBias(const workload::Model& model, std::int64_t parts, const parallel::Workspace& workspace);
 
-  kernels::In of_part(std::int64_t part) const;  // [experts] f32; none without the balance
-  // Behind a step: the choices of each expert in it.
+  kernels::In of_part(std::int64_t part) const;  // [experts] f32; empty without balancing
+  // After a step: takes the tokens per expert in it.
   void balance(std::int64_t part, std::span<const std::int64_t> loads, const parallel::Workspace& workspace);
 
-  // For a checkpoint: [experts], or nothing without the balance.
+  // For a checkpoint: [experts], or empty without balancing.
   std::vector<float> values(std::int64_t part) const;
   void set_values(std::int64_t part, std::span<const float> values, const parallel::Workspace& workspace);
 

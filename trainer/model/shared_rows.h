@@ -1,5 +1,5 @@
-// Exchanges of rows by tensor ranks between blocks: they sum their terms, and, sequence parallel, gather the rows of
-// which each has a share.
+// Exchanges of rows between blocks by tensor-parallel ranks: they sum their terms and, with sequence parallelism,
+// gather rows of which each has a share.
 #pragma once
 
 #include "kernels/base/view.h"
@@ -8,14 +8,15 @@
 
 namespace lockstep::trainer {
 
-// A sum over ranks: this rank's term of all rows, then the sum of the rows that it has. One rank's term is the sum.
+// Sum over ranks: takes this rank's term of all rows and gives the sum of its own rows. With one rank the term is the
+// sum.
 class RowSum {
  public:
   parallel::Tensor sum = {};
 
-  kernels::Out begin(const StageContext& stage);         // where the term is to be written
-  kernels::InOut term() const { return term_.inout(); }  // as far as it was written, between the two
-  void end(const StageContext& stage);                   // it was written
+  kernels::Out begin(const StageContext& stage);         // returns the destination of the term
+  kernels::InOut term() const { return term_.inout(); }  // between begin() and end()
+  void end(const StageContext& stage);                   // call it after the term is written
 
   GptStage::Exchange exchange(const StageContext& stage);
   void exchanged(const StageContext& stage);
@@ -24,7 +25,7 @@ class RowSum {
   parallel::Tensor term_;
 };
 
-// All rows of something, where ranks have a share of them each; otherwise what the rank has is all.
+// All rows of a tensor of which each rank has a share; if ranks have everything, no gather is needed.
 class RowGather {
  public:
   const parallel::Tensor& of(const parallel::Tensor& own) const { return all_.given() ? all_ : own; }

@@ -8,12 +8,12 @@ namespace lockstep::trainer {
 
 struct LearningRate {
   double peak = 1e-3;
-  double floor = 0;           // of the cosine, and from `steps` on
-  std::int64_t warmup = 0;    // steps until the peak, which step `warmup` has
+  double floor = 0;           // minimum of the cosine, kept after `steps`
+  std::int64_t warmup = 0;    // step `warmup` has the peak
   std::int64_t steps = 1000;  // step `steps` has the floor
 };
 
-// `step` from 1. A function of the step alone, so that a run that goes on from a checkpoint has the same rates.
+// `step` counts from 1. A function of the step only, so that a run resumed from a checkpoint has the same rates.
 double learning_rate(const LearningRate& rate, std::int64_t step);
 
 }  // namespace lockstep::trainer

@@ -47,7 +47,7 @@ parallel::BytesByKind most_needed(const TrainStep& made, const workload::Model& 
 
 namespace {
 
-// Throws where these ranks need more than is available at this place: "this host", "cuda:0".
+// Throws if these ranks need more than is available at `place`: "this host", "cuda:0".
 void check_ranks(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                  std::span<const std::int32_t> ranks, std::int64_t available_bytes, const std::string& place) {
   parallel::BytesByKind all = {};

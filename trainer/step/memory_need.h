@@ -1,5 +1,4 @@
-// The memory that a rank will need, known before anything is allocated, so that a run that cannot fit is refused in
-// time.
+// The memory that a rank will need, known before anything is allocated, so that a run that cannot fit is refused early.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +13,30 @@
 
 namespace lockstep::trainer {
 
-// The share, of the bytes that one layer keeps of a microbatch until its backward, that a split backward still needs
-// from I to W: inputs of its four products and the gradients of their outputs. Nearly all of it, as dropout's masks and
-// scores, which only I needs and which are a large part in Qi et al. 2023 (arXiv:2401.10241, table 1), are not kept
-// here; more than all with recomputation.
+// The share of the bytes that a layer keeps for a microbatch until its backward that a split backward still needs from
+// I to W: the inputs of its four products and the gradients of their outputs. This is nearly all of them, because
+// dropout masks and scores, which only I needs and which are a large part in Qi et al. 2023 (arXiv:2401.10241, table
+// 1), are not kept here; it exceeds 1 with recomputation.
 double kept_share_for_w(const workload::Model& model, const workload::Layout& layout);
 
-// In a step, to the byte of what a rank counts (workload/step_memory.h).
+// Memory in a step, exactly the bytes that a rank counts (workload/step_memory.h).
 workload::HeldBytes memory_need(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                                 std::int32_t rank);
 
-// The memory of the rank that needs most, in bytes by kind.
+// Memory of the rank that needs most, in bytes by kind.
 parallel::BytesByKind most_needed(const TrainStep& made, const workload::Model& model, const workload::Layout& layout);
 
-// Throws a usage Error that says what is needed, what is there, and what would help, if the ranks of this host need
-// more than `available_bytes` together.
+// Throws a usage Error that names the need, the available memory and remedies if the ranks of this host together need
+// more than `available_bytes`.
 void check_memory(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                   std::int64_t available_bytes);
 
 struct GpuRoom {
   std::string name;                 // "cuda:0, NVIDIA H200"
-  std::vector<std::int32_t> ranks;  // that share it
+  std::vector<std::int32_t> ranks;  // ranks that share it
   std::int64_t free_bytes = 0;
 };
-// The same, of each of these GPUs.
+// The same for each of these GPUs.
 void check_gpu_memory(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                       const std::vector<GpuRoom>& gpus);
 

@@ -12,7 +12,7 @@
 namespace lockstep::trainer {
 namespace {
 
-// A user's own schedule is at fault where the step is wrong, a generator of ours otherwise.
+// An invalid step is the user's error if the schedule is the user's, otherwise a bug in a generator.
 schedules::Step checked(schedules::Step step, const workload::Layout& layout) {
   if (layout.own_schedule == nullptr) {
     schedules::check_step_or_throw(step);
@@ -61,7 +61,7 @@ TrainStep make_train_step(const workload::Model& model, const workload::Layout& 
 
 namespace {
 
-// The step of a replica on the ranks of every replica.
+// Repeats the step of one replica on the ranks of every replica.
 schedules::Step repeated(const schedules::Step& pipeline, const workload::Layout& replica,
                          const workload::Layout& layout) {
   const auto members_of = [&](const schedules::Group& folded, std::int32_t rank) {

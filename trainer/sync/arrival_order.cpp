@@ -14,9 +14,9 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Replica {
   std::int64_t done = 0;
-  std::int64_t pulled_at = 0;  // updates so far, at its pull
-  double ends = kNever;        // of the step that it is in; kNever: it waits
-  double done_at = 0;          // the end of its last step
+  std::int64_t pulled_at = 0;  // number of updates before its pull
+  double ends = kNever;        // end of its current step; kNever: it is waiting
+  double done_at = 0;          // end of its last step
 };
 
 class Clock {
@@ -50,7 +50,7 @@ class Clock {
     order_.push_back({Exchange::Way::push, r, replica.done, updates_ - replica.pulled_at, replica.done_at});
     ++updates_;
   }
-  // Those that wait and may go on pull, in their order.
+  // Lets the replicas that wait and may continue pull, in their order.
   void release(double now) {
     std::int64_t least = replicas_.front().done;
     for (const Replica& replica : replicas_) least = std::min(least, replica.done);

@@ -6,10 +6,10 @@
 
 namespace lockstep::trainer {
 
-// The sum of squares of the gradients that this rank counts (workload::counts_in_norm). On the CPU.
+// Sum of squares of the gradients that this rank counts (workload::counts_in_norm). CPU only.
 double square_of_gradients(RankModel& model);
 
-// Clips gradients of this norm as rules.most_norm says, and changes the weights, with the bits of StepEnd's update.
+// Clips gradients of this norm to rules.most_norm and updates the weights, with the same bits as StepEnd's update.
 void update_from_gradients(RankModel& model, const UpdateRules& rules, double norm);
 
 }  // namespace lockstep::trainer

@@ -20,7 +20,7 @@ void Peers::all_reduce(const kernels::InOut& data) {
   run(Kind::all_reduce, 0, data, algorithm_);
 }
 
-// Straight to the root and from there: what a server does.
+// Directly to the root and from there, like a server.
 void Peers::reduce(int root, const kernels::InOut& data) {
   run(Kind::reduce, root, data, "direct");
 }

@@ -1,5 +1,5 @@
-// Collectives among the ranks that have the same part of the model in every replica, on their own channel, with the
-// bytes that they send counted.
+// Collectives among the ranks that have the same part of the model in every replica, on a channel of their own; their
+// bytes are counted.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@ namespace lockstep::trainer {
 
 class Peers {
  public:
-  // `channel` of the mesh has `ranks`, one of each replica in their order. `algorithm`: of all-reduces, as a user
-  // writes it. The mesh outlives this.
+  // `channel` of the mesh contains `ranks`, one per replica in order. `algorithm`: of all-reduces, as a user writes it.
+  // The mesh must outlive this.
   Peers(backends::MeshRank& mesh, std::size_t channel, std::span<const std::int32_t> ranks, std::string algorithm);
 
   int count() const { return count_; }
-  int own() const { return own_; }  // the replica of this rank
+  int own() const { return own_; }  // replica of this rank
 
-  // In place, of all or at the root; all peers call the same in the same order. Sums are of the view's dtype.
+  // In place, on all peers or at the root; all peers make the same calls in the same order. Sums are in the view's
+  // dtype.
   void all_reduce(const kernels::InOut& data);
   void reduce(int root, const kernels::InOut& data);
   void broadcast(int root, const kernels::InOut& data);
 
-  std::int64_t sent_bytes() const { return sent_bytes_; }  // by this rank since the start, as the plans have it
+  std::int64_t sent_bytes() const { return sent_bytes_; }  // by this rank since the start, from the plans
 
  private:
   void run(collectives::Kind kind, int root, const kernels::InOut& data, std::string_view algorithm);

@@ -12,7 +12,7 @@ double own_ms(const ReplicaRun& run, std::int32_t replica, std::int64_t step) {
   return run.straggler.step_ms * run.straggler.factor_of(replica, run.replicas, run.seed, step);
 }
 
-// Of the whole run, in rounds at whose ends all meet.
+// Time of the whole run in ms, in rounds at whose ends all replicas meet.
 double in_rounds_ms(const ReplicaRun& run) {
   double whole = 0;
   std::vector<double> of_round(at(run.replicas));
@@ -25,9 +25,9 @@ double in_rounds_ms(const ReplicaRun& run) {
   return whole;
 }
 
-// Of the whole run, where a server takes what comes in the order that was drawn.
+// Time of the whole run in ms, with a server that serves replicas in the drawn order.
 double in_order_ms(const ReplicaRun& run) {
-  std::vector<double> ready;  // of each replica's gradient
+  std::vector<double> ready;  // time of each replica's gradient
   for (std::int32_t r = 0; r < run.replicas; ++r) ready.push_back(own_ms(run, r, 1));
   double now = 0;
   for (const Exchange& exchange : order_of(run)) {

@@ -1,4 +1,4 @@
-// What a run's steps take by the times that its straggler states, before it runs.
+// Predicts the step time of a run from the times that its straggler states.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct ReplicaRun {
   std::uint64_t seed = 1;
 };
 
-// --sync async's order: as many pushes as there are replicas for each step, so that as many tokens are trained on as in
-// any other way. A step is said to take 1, times the straggler's factor, and up to the jitter more, drawn.
+// Order of --sync async: for each step as many pushes as there are replicas, so that the run trains on as many tokens
+// as in any other mode. A step takes time 1, times the straggler's factor, plus a random part up to the jitter.
 std::vector<Exchange> order_of(const ReplicaRun& run);
 
-// Mean time of a step in ms, where each replica's own steps take straggler.step_ms times its factor, and messages and
-// updates take nothing: replicas that sum gradients wait for the slowest in every step, those that average at the end
-// of every round, and async's where its order and its bound say so.
+// Mean step time in ms if each replica's own steps take straggler.step_ms times its factor, and messages and updates
+// take no time. Replicas that sum gradients wait for the slowest in every step, those that average wait at the end of
+// every round, and asynchronous ones where the order and the staleness bound require it.
 double predicted_step_ms(const ReplicaRun& run);
 
 }  // namespace lockstep::trainer

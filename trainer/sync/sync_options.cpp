@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kMost = 1e9;
 
-// A key of one way, and where its number goes.
+// A key of one mode and the destination of its number.
 struct Field {
   SyncWay way;
   std::string_view key;
@@ -70,7 +70,7 @@ bool read(std::string_view text, double& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Takes the part before `between` off `rest`.
+// Removes and returns the part of `rest` before `between`.
 std::string_view next_of(std::string_view& rest, char between) {
   const std::string_view item = rest.substr(0, rest.find(between));
   rest.remove_prefix(std::min(rest.size(), item.size() + 1));
@@ -114,7 +114,7 @@ std::string text_of(const SyncOptions& sync) {
   }
   const SyncOptions usual;
   for (const Field& field : fields()) {
-    const bool first = text.find(':') == std::string::npos;  // a way's first number is always said
+    const bool first = text.find(':') == std::string::npos;  // the first number of a mode is always printed
     if (field.way != sync.way || (!first && field.get(sync) == field.get(usual))) continue;
     text += fmt::format(":{}={:g}", field.key, field.get(sync));
   }

@@ -25,42 +25,43 @@ enum class SyncWay : std::uint8_t { every_step, server, root, average, diloco, a
 
 struct SyncOptions {
   SyncWay way = SyncWay::every_step;  // gradients are all-reduced within the step, or reduce-scattered (ZeRO)
-  std::int32_t servers = 1;           // server
-  std::int64_t every = 1;             // average, diloco: steps
+  std::int32_t servers = 1;           // mode server
+  std::int64_t every = 1;             // average, diloco: in steps
   double outer_rate = 0.7;            // diloco: its paper's section 3.1
-  double outer_momentum = 0.9;        // likewise
-  std::int64_t staleness = 0;         // async: steps; 0: replicas go step by step
-  double jitter = 0.1;                // async: a step takes up to so much longer, of its time, in the order's clock
+  double outer_momentum = 0.9;        // diloco: likewise
+  std::int64_t staleness = 0;         // async: in steps; 0: replicas advance step by step
+  double jitter = 0.1;  // async: largest random extension of a step, as a share of its time, in the order's clock
 
-  // Whether replicas step by themselves, and what they agree on comes after the step.
+  // True if replicas step independently and agree after the step.
   bool replicas_step_alone() const { return way != SyncWay::every_step; }
-  // Whether a replica's own step ends with gradients, and does not update.
+  // True if a replica's own step ends with gradients, without an update.
   bool sums_gradients() const { return way == SyncWay::server || way == SyncWay::root || way == SyncWay::async; }
   bool averages() const { return way == SyncWay::average || way == SyncWay::diloco; }
-  // Whether replicas have the same weights after a step; after the last of `steps` they always have.
+  // True if replicas have the same weights after a step; after the last of `steps` they always have.
   bool agrees_after(std::int64_t step, std::int64_t steps) const {
     return !averages() || step % every == 0 || step == steps;
   }
-  bool has_server_rank() const { return way == SyncWay::async; }  // of its own
+  bool has_server_rank() const { return way == SyncWay::async; }  // a rank of its own
 };
 
-// "diloco:every=20:rate=0.7:momentum=0.9", "allreduce" for every_step. Throws a usage Error that says what is allowed.
+// Reads "diloco:every=20:rate=0.7:momentum=0.9", or "allreduce" for every_step. Throws a usage Error with what is
+// allowed.
 SyncOptions parse_sync(std::string_view text);
 std::string text_of(const SyncOptions& sync);
 
-// A replica that is slow: its thread sleeps behind the kernels of each step, so that the step takes `factor` times as
-// long. With `step_ms` every replica's kernels are stretched to that time first, which takes the place of a faster
-// machine's: then slow ranks are as slow as is said also where ranks share cores.
+// A slow replica: its thread sleeps after the kernels of each step, so that the step takes `factor` times as long. With
+// `step_ms`, every replica's step is first stretched to that time, which emulates a slower machine: the slowdown is
+// then exact even if ranks share cores.
 struct Straggler {
-  std::int32_t replica = -1;  // -1: another one in each step, drawn from the seed
-  double factor = 1;          // 1: none is slow
-  double step_ms = 0;         // 0: as long as kernels take
+  std::int32_t replica = -1;  // -1: a different replica in each step, drawn from the seed
+  double factor = 1;          // 1: no replica is slow
+  double step_ms = 0;         // 0: no stretching
 
   bool given() const { return factor > 1 || step_ms > 0; }
   double factor_of(std::int32_t of_replica, std::int32_t replicas, std::uint64_t seed, std::int64_t step) const;
 };
 
-// "replica=1,factor=3", "replica=any,factor=3,step_ms=40". Throws a usage Error.
+// Reads "replica=1,factor=3", "replica=any,factor=3,step_ms=40". Throws a usage Error.
 Straggler parse_straggler(std::string_view text);
 std::string text_of(const Straggler& straggler);
 

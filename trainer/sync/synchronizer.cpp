@@ -13,9 +13,9 @@ namespace {
 
 using parallel::MemoryKind;
 
-constexpr int kRoot = 0;  // the replica that DataParallel updates
+constexpr int kRoot = 0;  // the replica that updates in DataParallel mode
 
-// Replicas are on the CPU, where memory is the host's.
+// Replicas are on the CPU, where device memory is host memory.
 std::span<float> floats_of(const kernels::InOut& view) {
   return {static_cast<float*>(view.data), static_cast<std::size_t>(view.elems)};
 }
@@ -56,7 +56,7 @@ void Synchronizer::average() {
   }
 }
 
-// Changes travel, not weights: of two numbers that are nearly the same the difference is exact.
+// Ranks send changes, not weights: the difference of two nearly equal numbers is exact.
 void Synchronizer::outer_steps() {
   const OuterRules rules{static_cast<float>(options_.outer_rate), static_cast<float>(options_.outer_momentum)};
   for (Bucket& bucket : buckets_) {
@@ -75,7 +75,7 @@ void Synchronizer::sum_gradients() {
   }
 }
 
-// Each parameter once over the ranks of the first replica, which has the sums in every way.
+// Counts each parameter once over the ranks of the first replica, which has the sums in every mode.
 double Synchronizer::norm_of_sums() {
   const double own = peers_.own() == kRoot ? square_of_gradients(model_) : 0;
   double sum = 0;

@@ -1,4 +1,4 @@
-// Makes replicas that step by themselves agree: what comes after a replica's own step, on one of its ranks.
+// Makes independent replicas agree: the work after a replica's own step, on one of its ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,15 @@ namespace lockstep::trainer {
 
 class Synchronizer {
  public:
-  // The arguments outlive this. All ranks make theirs together. Replicas start with the same weights.
+  // The arguments must outlive this. All ranks construct theirs together. Replicas start with the same weights.
   Synchronizer(const SyncOptions& options, RankModel& model, Peers peers);
 
-  // After step `rules.step`, of `steps`, of every replica, whose own update was made (average, diloco) or left out, so
-  // that its gradients are there (server, root). After the last step weights are the same everywhere in every way. All
-  // ranks call it together.
+  // Call it after step `rules.step` of `steps` of every replica, which has updated itself (average, diloco) or not, so
+  // that its gradients are still there (server, root). After the last step weights are the same on all replicas in
+  // every mode. All ranks call it together.
   void after_step(const UpdateRules& rules, std::int64_t steps);
 
-  // Of gradients that were summed: their norm before clipping, and whether it was not finite, so that nothing was
-  // changed.
+  // For summed gradients: their norm before clipping, and whether it was not finite, so that nothing was changed.
   double norm() const { return norm_; }
   bool skipped() const { return skipped_; }
   std::int64_t sent_bytes() const { return peers_.sent_bytes(); }  // by this rank since the start
@@ -32,7 +31,7 @@ class Synchronizer {
   struct Bucket {
     RankStage* stage = nullptr;
     std::int32_t index = 0;
-    parallel::Tensor start;     // diloco: the weights that the last agreement gave
+    parallel::Tensor start;     // diloco: weights of the last agreement
     parallel::Tensor velocity;  // diloco
     kernels::InOut masters() const { return stage->store->own_masters(index); }
   };

@@ -7,17 +7,17 @@ namespace {
 
 constexpr std::int32_t kNone = -1;
 
-// A token of the word, in a list of those that are left.
+// A token of the word in a linked list of the remaining ones.
 struct Symbol {
   std::int32_t id;
   std::int32_t before;
   std::int32_t behind;
 };
 
-// Two neighbours that may be joined. Out of date if one of them was joined with another meanwhile.
+// Two neighbours that may be merged. Outdated if either has been merged with another one since.
 struct Candidate {
   std::int32_t rank;
-  std::int32_t left;  // place
+  std::int32_t left;  // index
   std::int32_t left_id;
   std::int32_t right_id;
   std::int32_t joined;

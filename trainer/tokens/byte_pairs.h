@@ -1,6 +1,6 @@
 // Byte-pair encoding of a word (Sennrich, Haddow, Birch 2016, arXiv:1508.07909; on bytes: Radford et al. 2019, section
-// 2.2): of all neighbours that a merge joins, those of the first merge in the list are joined, the leftmost first,
-// until none is left.
+// 2.2): of all neighbours that a merge joins, those of the first merge in the list are joined, leftmost first, until
+// none is left.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace lockstep::trainer {
 
-// Tokens of a vocabulary by their bytes.
+// Finds tokens of a vocabulary by their bytes.
 struct BytesHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -24,7 +24,7 @@ using TokenIds = std::unordered_map<std::string, std::int32_t, BytesHash, std::e
 class BytePairs {
  public:
   BytePairs() = default;
-  // Two tokens that are joined, the first merge first; their join has an id of its own.
+  // Two tokens that a merge joins, the first merge first; the joined token has an id of its own.
   struct Merge {
     std::int32_t left;
     std::int32_t right;

@@ -8,8 +8,8 @@ namespace lockstep::trainer {
 namespace {
 
 constexpr std::size_t kMostKnownWords = 1U << 20U;
-constexpr std::size_t kLongWord = 64;      // bytes; longer ones are not met again
-constexpr std::size_t kGiven = 1U << 14U;  // tokens at a time
+constexpr std::size_t kLongWord = 64;      // bytes; longer words are not cached
+constexpr std::size_t kGiven = 1U << 14U;  // tokens per call of the sink
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void Encoder::encode(std::string_view text, const Sink& sink) {
     }
     return give(1, sink);
   }
-  std::size_t begin = 0;  // of what is not encoded yet
+  std::size_t begin = 0;  // start of the text that is not encoded yet
   for (std::size_t at = 0; at < text.size();) {
     const Tokenizer::Added* const added = tokenizer_.added_at(text, at);
     if (added == nullptr) {

@@ -1,4 +1,4 @@
-// Between text and tokens: bytes as they are, or byte pairs of GPT-2 and of Llama 3, read from the files of Hugging
+// Converts between text and tokens: bytes as they are, or byte pairs of GPT-2 and Llama 3, read from files of Hugging
 // Face's tokenizers.
 #pragma once
 
@@ -20,11 +20,11 @@ namespace lockstep::trainer {
 // Any thread may use it.
 class Tokenizer {
  public:
-  // A token a byte, 256 in all.
+  // One token per byte, 256 in all.
   static Tokenizer bytes();
-  // `path`: tokenizer.json, or vocab.json with merges.txt beside it, or a folder with the one or the others. Throws a
-  // usage Error of one line that names the file and what of it is not known here: other models than byte-level byte
-  // pairs, other word patterns than those of words.h, a normalizer.
+  // `path`: tokenizer.json, or vocab.json with merges.txt beside it, or a folder with either. Throws a usage Error of
+  // one line that names the file and the unsupported feature: other models than byte-level byte pairs, other word
+  // patterns than those of words.h, a normalizer.
   static Tokenizer of_file(const std::string& path);
 
   bool is_bytes() const { return pattern_ == kBytes; }
@@ -41,22 +41,22 @@ class Tokenizer {
 
   std::string name_ = "bytes";
   int pattern_ = kBytes;           // a WordPattern
-  bool leads_with_blank_ = false;  // a text that begins with no blank gets one (add_prefix_space)
-  bool whole_words_ = false;       // a word that is a token is not merged from bytes (ignore_merges)
+  bool leads_with_blank_ = false;  // add_prefix_space: a text that does not begin with a blank gets one
+  bool whole_words_ = false;       // ignore_merges: a word that is a token is not merged from bytes
   TokenIds ids_;
   BytePairs pairs_;
   std::vector<std::string> bytes_of_;  // by id
-  // Tokens that are found in the text before words are cut, the longest first; and the bytes with which one begins.
+  // Tokens that are found in the text before it is cut into words, longest first, and the bytes that may begin one.
   struct Added {
     std::string content;
     std::int32_t id;
   };
-  const Added* added_at(std::string_view text, std::size_t at) const;  // null: none begins there
+  const Added* added_at(std::string_view text, std::size_t at) const;  // nullptr: none begins there
   std::vector<Added> added_;
   std::array<bool, 256> begins_added_{};
 };
 
-// Encodes long texts piece by piece: words that were met before are looked up. For use by one thread.
+// Encodes long texts piece by piece and caches words. For use by one thread.
 class Encoder {
  public:
   // Takes tokens in order, some at a time.
@@ -64,13 +64,13 @@ class Encoder {
 
   explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // Holds no more tokens at a time than a word and a few pages.
+  // Holds at most a word and a few pages of tokens at a time.
   void encode(std::string_view text, const Sink& sink);
 
  private:
   void encode_between(std::string_view text, const Sink& sink);
   void encode_word(std::string_view word);
-  void give(std::size_t at_least, const Sink& sink);  // tokens that wait, if they are so many
+  void give(std::size_t at_least, const Sink& sink);  // passes on pending tokens if there are at least this many
 
   const Tokenizer& tokenizer_;
   std::vector<std::int32_t> waiting_;

@@ -1,5 +1,5 @@
-// Files of Hugging Face's tokenizers: tokenizer.json (https://github.com/huggingface/tokenizers), and vocab.json with
-// merges.txt, as GPT-2 was published.
+// Reads files of Hugging Face's tokenizers: tokenizer.json (https://github.com/huggingface/tokenizers), and vocab.json
+// with merges.txt, as published with GPT-2.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -36,8 +36,8 @@ json json_of(const std::string& file) {
   return parsed;
 }
 
-// Vocabularies write a byte as a character that can be seen: itself where it is one of Latin-1's, else one from U+0100
-// on (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
+// Vocabularies write a byte as a visible character: itself if it is one of Latin-1's, otherwise one from U+0100 on
+// (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
 std::array<std::int32_t, 0x144> bytes_of_characters() {
   std::array<std::int32_t, 0x144> byte_of{};
   byte_of.fill(-1);
@@ -49,7 +49,7 @@ std::array<std::int32_t, 0x144> bytes_of_characters() {
   return byte_of;
 }
 
-// The bytes that a word of a vocabulary stands for, if all of its characters stand for bytes.
+// Returns the bytes that a word of a vocabulary encodes, if each of its characters encodes a byte.
 std::optional<std::string> bytes_of(std::string_view written) {
   static const auto kByteOf = bytes_of_characters();
   std::string bytes;
@@ -112,8 +112,8 @@ class TokenizerReader {
     return {line.substr(0, blank), line.substr(blank + 1)};
   }
 
-  // {"type": "ByteLevel"} with GPT-2's words, or a sequence of {"type": "Split", "pattern": {"Regex": ...}} and a
-  // ByteLevel without them.
+  // Accepts {"type": "ByteLevel"} with GPT-2's words, or a sequence of {"type": "Split", "pattern": {"Regex": ...}} and
+  // a ByteLevel without them.
   void read_words(const json& given) {
     std::vector<json> steps;
     if (given.is_object() && given.value("type", "") == "Sequence") {

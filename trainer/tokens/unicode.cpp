@@ -23,7 +23,7 @@ std::uint32_t byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
 }
 
-// A character of `bytes` bytes, whose first has the bits `first` of the code.
+// Decodes a character of `bytes` bytes; `first` is the part of the code in its first byte.
 Character several_bytes(std::string_view text, std::size_t at, std::size_t bytes, std::uint32_t first) {
   constexpr std::array<std::uint32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
   const Character broken{kNoCode, 1, CharClass::other};
@@ -41,7 +41,7 @@ Character several_bytes(std::string_view text, std::size_t at, std::size_t bytes
 
 }  // namespace
 
-// Unicode's PropList, White_Space; the same in all versions since 6.3.
+// White_Space of Unicode's PropList, the same in all versions since 6.3.
 bool is_space(std::uint32_t code) {
   return (code >= 0x9 && code <= 0xD) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
          (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||

@@ -1,4 +1,4 @@
-// Characters of UTF-8, and the classes that tokenizers cut text by.
+// UTF-8 decoding, and the character classes by which tokenizers split text.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct Character {
   std::size_t bytes;
   CharClass of;
 };
-// The character at `at`, which is before the end. A byte that begins no character of UTF-8 is one by itself, of class
-// `other`, whose code is none of Unicode's.
+// Returns the character at `at`, which is before the end. A byte that does not begin a valid UTF-8 character is one by
+// itself, of class `other` with a code outside of Unicode.
 Character character_at(std::string_view text, std::size_t at);
 
 void append_utf8(std::string& text, std::uint32_t code);

@@ -7,12 +7,12 @@
 namespace lockstep::trainer {
 namespace {
 
-// Alternatives are functions from a place to the bytes that match there; 0: none.
+// Each alternative is a function from a position to the number of bytes that match there; 0: none.
 class Matcher {
  public:
   Matcher(std::string_view text, std::size_t at) : text_(text), at_(at) {}
 
-  // 's 't 're 've 'm 'll 'd. Case is folded as Unicode folds it: the long s is an s.
+  // 's 't 're 've 'm 'll 'd. Case is folded by Unicode's rules: the long s is an s.
   std::size_t contraction(bool any_case) const {
     constexpr std::array<std::string_view, 7> kEnds{"s", "t", "re", "ve", "m", "ll", "d"};
     if (text_[at_] != '\'') return 0;
@@ -29,7 +29,7 @@ class Matcher {
     return 0;
   }
 
-  // One character that `leads` takes, or none, and then one or more of a class.
+  // Matches an optional character that `leads` takes, followed by one or more of a class.
   template <class Leads>
   std::size_t led(CharClass of, const Leads& leads) const {
     std::size_t first = at_;
@@ -50,7 +50,7 @@ class Matcher {
     return end - at_;
   }
 
-  // \s*[\r\n]+: spaces to the last of their newlines.
+  // \s*[\r\n]+: whitespace up to its last newline.
   std::size_t to_last_newline() const {
     std::size_t last = 0;
     for (std::size_t next = at_; here(next).of == CharClass::space; next += here(next).bytes) {
@@ -59,7 +59,8 @@ class Matcher {
     return last;
   }
 
-  // \s+(?!\S)|\s+: spaces but for the last, which belongs to the word behind; all at the end of the text.
+  // \s+(?!\S)|\s+: whitespace except for the last character, which belongs to the next word; all of it at the end of
+  // the text.
   std::size_t spaces() const {
     std::size_t end = at_;
     std::size_t before_last = at_;
@@ -73,7 +74,7 @@ class Matcher {
   static bool is_newline(const Character& one) { return one.code == '\r' || one.code == '\n'; }
 
  private:
-  // Past the end: of no class that a word has.
+  // Past the end: a character of a class that no word contains.
   Character here(std::size_t at) const {
     constexpr Character kEnd{0xFFFFFFFF, 0, static_cast<CharClass>(0xFF)};
     return at < text_.size() ? character_at(text_, at) : kEnd;

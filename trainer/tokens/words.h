@@ -14,10 +14,10 @@ namespace lockstep::trainer {
 
 enum class WordPattern : std::uint8_t { gpt2, llama3 };
 
-// The regular expressions as tokenizer.json has them.
+// The regular expression in the form of tokenizer.json.
 std::string_view expression_of(WordPattern pattern);
 
-// The bytes of the word that begins at `at`, which is before the end. Words are cut nowhere else: every byte is in one.
+// Length in bytes of the word that begins at `at`, which is before the end. Every byte is in exactly one word.
 std::size_t word_length(WordPattern pattern, std::string_view text, std::size_t at);
 
 }  // namespace lockstep::trainer
