@@ -11,7 +11,7 @@ namespace {
 using core::DType;
 using workload::Shares;
 
-constexpr std::int64_t kPieceElems = 8192;  // of every rank at once, in a core's cache; whole blocks
+constexpr std::int64_t kPieceElems = 8192;  // over all ranks, fits a core's cache; whole blocks
 
 }  // namespace
 

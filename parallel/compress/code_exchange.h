@@ -1,6 +1,6 @@
-// The first half of sums of codes, and all of a reduce-scatter: each rank sends each other its share of the elements as
-// codes (all-to-all), and sums what came of its own share in f32, in the order of ranks. ZeRO++'s qgZ with one hop:
-// Wang et al. 2023, arXiv:2306.10209, section 3.3.
+// The first half of sums of codes, and all of a reduce-scatter: each rank sends every other rank its share of the
+// elements as codes (all-to-all) and sums the received codes of its own share in f32, in rank order. With one hop this
+// is ZeRO++'s qgZ: Wang et al. 2023, arXiv:2306.10209, section 3.3.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ class CodeMessages {
 
   void* message(int rank) const;
   void* data() const { return messages_.data(); }
-  // x: the elements in use of a rank's share.
+  // x: the used elements of a rank's share.
   void encode(int rank, const kernels::In& x) const;
-  // Elements of a rank's share from `begin` on, which is at a whole block.
+  // Decodes elements of a rank's share from `begin` on, which is the start of a block.
   void decode(int rank, std::int64_t begin, const kernels::Out& y) const;
-  // Takes a rank's message off what is owed, where its first element is at `begin`.
+  // Subtracts a rank's message, whose first element is at `begin`, from the pending error.
   void take_off(int rank, std::int64_t begin, std::int64_t elems, ErrorFeedback& owed) const;
 
  private:
@@ -41,14 +41,14 @@ class CodeExchange {
   CodeExchange(const GradientReduction& reduction, const workload::Shares& shares,
                std::unique_ptr<collectives::Collective> exchange, Memory& memory, const kernels::Context& where);
 
-  // The sum, or average, of all ranks' inputs in the own share: `sum` [elements in use].
+  // Computes the sum, or average, of all ranks' inputs in this rank's share: `sum` [used elements].
   void run(const kernels::In& input, const kernels::Out& sum);
   const workload::Shares& shares() const { return shares_; }
-  const CodeMessages& sent() const { return sent_; }  // free for others after run()
+  const CodeMessages& sent() const { return sent_; }  // may be reused after run()
 
  private:
   const int num_ranks_;
-  const std::int64_t average_over_;                          // 0: not at all
+  const std::int64_t average_over_;                          // 0: no averaging
   const std::unique_ptr<collectives::Collective> exchange_;  // all-to-all of messages
   const kernels::Context where_;
   const workload::Shares shares_;

@@ -16,7 +16,7 @@ using kernels::In;
 using kernels::Out;
 using workload::CompressionWay;
 
-// `Args`: a kernel's arguments that begin with count and block, and have codes of `kCodes` and scales.
+// `Args`: arguments of a kernel, beginning with count and block, with codes of type `kCodes` and scales.
 template <class Args, CompressionWay kWay, DType kCodes>
 Args arguments(std::int64_t count, const std::byte* codes, const std::byte* scales) {
   const workload::CodeShape shape = workload::code_shape(kWay);
@@ -45,7 +45,7 @@ constexpr CodeFormat format(std::string_view name, double most_error) {
   return {name, most_error, encode<Encode, kWay, kCodes>, decode<Decode, kWay, kCodes>};
 }
 
-// One row, whose tiles are the blocks.
+// Treats the elements as one row whose tiles are the blocks.
 void encode_fp8(const In& x, std::byte* codes, std::byte* scales, const Context& where) {
   const std::int64_t blocks = workload::code_shape(CompressionWay::fp8).blocks(x.elems);
   std::vector<float> largest(static_cast<std::size_t>(blocks));
@@ -63,8 +63,8 @@ void decode_fp8(const std::byte* codes, const std::byte* scales, const Out& y, c
   kernels::run(args, where);
 }
 
-// Half a step of the codes; of signs all of an element. E4M3's relative error is at most 1/16, and its scales, powers
-// of two, keep the largest element at half of its range or more.
+// The error is half a step of the codes; for signs, the entire element. E4M3's relative error is at most 1/16, and its
+// scales, powers of two, put the largest element into the upper half of its range.
 constexpr auto kInt8 =
     format<kernels::Quantize, kernels::Dequantize, CompressionWay::int8, DType::i8>("int8", 0.5 / 127);
 constexpr auto kInt4 =
@@ -83,7 +83,7 @@ const CodeFormat& format_of(CompressionWay way) {
     case CompressionWay::fp8:
       return kFp8;
     default:
-      LOCKSTEP_CHECK(way == CompressionWay::sign, "a way that sends codes");
+      LOCKSTEP_CHECK(way == CompressionWay::sign, "a compression that sends codes");
       return kSign;
   }
 }

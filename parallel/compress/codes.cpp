@@ -13,9 +13,9 @@ namespace {
 using core::DType;
 using workload::Shares;
 
-// After the exchange each rank encodes its share's sum and sends it to all (all-gather): two roundings whatever the
-// number of ranks, and no sum of codes. For `sign` the compressed all-reduce of 1-bit Adam, with its two errors (Tang
-// et al. 2021, arXiv:2102.02888, section 5).
+// After the exchange each rank encodes the sum of its share and sends it to all (all-gather): two roundings regardless
+// of the number of ranks, and codes are never added. For `sign` this is the compressed all-reduce of 1-bit Adam, with
+// its two errors (Tang et al. 2021, arXiv:2102.02888, section 5).
 class CodesAllReduce final : public collectives::Collective {
  public:
   CodesAllReduce(const GradientReduction& reduction, const Shares& shares,
@@ -48,11 +48,11 @@ class CodesAllReduce final : public collectives::Collective {
  private:
   const int num_ranks_;
   const int rank_;
-  CompressionState* const state_;  // with feedback
+  CompressionState* const state_;  // with error feedback
   CodeExchange exchange_;
   const std::unique_ptr<collectives::Collective> gather_;  // all-gather of messages, in place
-  const Tensor sum_;                                       // of the own share
-  std::optional<ErrorFeedback> owed_;                      // of the sum
+  const Tensor sum_;                                       // of this rank's share
+  std::optional<ErrorFeedback> owed_;                      // error of the encoded sum
 };
 
 class CodesReduceScatter final : public collectives::Collective {
@@ -73,9 +73,9 @@ class CodesReduceScatter final : public collectives::Collective {
   CodeExchange exchange_;
 };
 
-// ZeRO++'s qgZ (Wang et al. 2023, sections 3.3 and 4.3): sums of neighbours leave their set, so that a set sends as
-// many bytes as one rank would alone. Rank r of n has share r in the end, which is place r % near of set r / near: for
-// the first hop the shares of a place are brought together ("tensor slice reordering").
+// ZeRO++'s qgZ (Wang et al. 2023, sections 3.3 and 4.3): only sums over neighbours leave a set of neighbours, so that a
+// set sends as many bytes as one rank alone would. Rank r of n ends with share r and is at position r % near of set r /
+// near: for the first hop the shares of one position are made contiguous ("tensor slice reordering").
 class TwoHopScatter final : public collectives::Collective {
  public:
   TwoHopScatter(const GradientReduction& reduction, std::unique_ptr<CodeExchange> near,
@@ -108,11 +108,12 @@ class TwoHopScatter final : public collectives::Collective {
   const std::unique_ptr<CodeExchange> near_;
   const std::unique_ptr<CodeExchange> far_;
   const kernels::Context where_;
-  const Tensor by_place_;  // the input, shares in the order of (place, set)
-  const Tensor sum_;       // of the neighbours, of this place's shares
+  const Tensor by_place_;  // the input, with shares in the order of (position, set)
+  const Tensor sum_;       // over the neighbours, of the shares of this position
 };
 
-// Of weights: ZeRO++'s qwZ (Wang et al. 2023, section 3.1). All ranks get the same, the own share's rank too.
+// For weights: ZeRO++'s qwZ (Wang et al. 2023, section 3.1). All ranks get the same values, including the owner of a
+// share.
 class CodesAllGather final : public collectives::Collective {
  public:
   CodesAllGather(const WeightGather& wanted, const Shares& shares, std::unique_ptr<collectives::Collective> inner,

@@ -32,8 +32,8 @@ backends::Prepared prepare_reduction(const GradientReduction& reduction, const P
                                      Memory& memory, const kernels::Context& where) {
   LOCKSTEP_CHECK(reduction.op == core::ReduceOp::sum || reduction.op == core::ReduceOp::avg, "gradients are added");
   LOCKSTEP_CHECK(reduction.elems > 0, "nothing to reduce");
-  LOCKSTEP_CHECK(reduction.state != nullptr || !reduction.compression.remembers(), "a state to remember by");
-  if (reduction.num_ranks == 1) return prepare_plain(reduction, prepare);  // sends nothing, and loses nothing
+  LOCKSTEP_CHECK(reduction.state != nullptr || !reduction.compression.remembers(), "a state for error feedback");
+  if (reduction.num_ranks == 1) return prepare_plain(reduction, prepare);  // sends nothing and loses nothing
   switch (reduction.compression.way) {
     case CompressionWay::none:
       return prepare_plain(reduction, prepare);

@@ -11,7 +11,7 @@ namespace {
 
 using core::DType;
 
-constexpr std::int64_t kPieceElems = 8192;  // in a core's cache
+constexpr std::int64_t kPieceElems = 8192;  // fits a core's cache
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What a rank owes: elements that it was to send and has not sent, which it adds to those that it sends next.
+// Error feedback: the part of a rank's elements that has not been sent yet, which is added to the elements sent next.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace lockstep::parallel {
 
 class ErrorFeedback {
  public:
-  // [elems] f32 of `memory`, which `state` keeps. It tells whether something is owed; it, and `where`'s device, outlive
-  // this.
+  // [elems] f32 from `memory`, registered with `state`, which determines whether an error is pending. `state` and
+  // `where`'s device must outlive this.
   ErrorFeedback(std::int64_t elems, CompressionState& state, Memory& memory, const kernels::Context& where);
 
-  // Adds x [elems] to what is owed; that is to be sent now.
+  // Adds x [elems] to the pending error; the sum is to be sent now.
   void add(const kernels::In& x);
   const Tensor& owed() const { return owed_; }
-  // Elements from `begin` on were sent, `times` as large as `sent` [count] says.
+  // Subtracts elements from `begin` on that were sent with `times` the values of `sent` [count].
   void take_off(std::int64_t begin, const kernels::In& sent, float times = 1);
 
  private:

@@ -17,8 +17,8 @@ namespace {
 using core::DType;
 using workload::MatrixShape;
 
-// Rows of equal length to orthonormal ones, by Gram and Schmidt, in their order. What is no longer than rounding leaves
-// of a row becomes zeros.
+// Orthonormalises rows of equal length by Gram-Schmidt, in their order. A row whose remainder is no longer than
+// rounding errors becomes zero.
 void orthonormalise(std::span<float> rows, std::int64_t columns) {
   constexpr double kLeft = 1e-6;
   const auto length = static_cast<std::size_t>(columns);
@@ -41,8 +41,8 @@ void orthonormalise(std::span<float> rows, std::int64_t columns) {
   }
 }
 
-// M is the sum over ranks. P = M Q, orthonormal; Q = M^T P; the result P Q^T. Two small all-reduces; the next call
-// begins with this one's Q. P and Q are stored by columns: [rank, rows] and [rank, columns].
+// M is the sum over ranks: P = M Q, orthonormalised; Q = M^T P; the result is P Q^T. Two small all-reduces; the next
+// call starts with this call's Q. P and Q are stored by columns: [rank, rows] and [rank, columns].
 class LowRankAllReduce final : public collectives::Collective {
  public:
   using Inner = std::unique_ptr<collectives::Collective>;
@@ -94,7 +94,7 @@ class LowRankAllReduce final : public collectives::Collective {
       q[i] = static_cast<float>(static_cast<double>(bits >> 11) * 0x1p-53 - 0.5);
     }
   }
-  // p = q M^T, or q = p M.
+  // Computes p = q M^T, or q = p M.
   void multiply(bool transposed) {
     kernels::GemmBatched product{1, shape_.rank, shape_.rows, shape_.columns};
     product.transpose_b = !transposed;
@@ -104,7 +104,7 @@ class LowRankAllReduce final : public collectives::Collective {
     product.c = transposed ? q_.out() : p_.out();
     kernels::run(product, where_);
   }
-  // Each rank owes its matrix less the mean of what all ranks get: all of them together owe what the sum is off by.
+  // Each rank's pending error is its matrix minus the mean result; over all ranks these sum to the error of the sum.
   void result(void* output) {
     kernels::GemmBatched product{1, shape_.rows, shape_.columns, shape_.rank};
     product.transpose_a = true;
@@ -125,10 +125,10 @@ class LowRankAllReduce final : public collectives::Collective {
   const bool is_average_;
   const std::uint64_t seed_;
   CompressionState& state_;
-  const Inner of_p_;  // in place, as the other
+  const Inner of_p_;  // in place, as is the other
   const Inner of_q_;
   const kernels::Context where_;
-  const Tensor matrix_;  // [rows, columns]: of this rank, then the result
+  const Tensor matrix_;  // [rows, columns]: this rank's matrix, then the result
   const Tensor p_;
   const Tensor q_;
   std::optional<ErrorFeedback> owed_;

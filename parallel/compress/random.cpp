@@ -12,8 +12,8 @@ namespace {
 
 using core::DType;
 
-// All ranks draw the same elements, so that an all-reduce of their values adds them up. One is drawn of each of as many
-// stretches as there are elements to send: each element is as likely as any other, and indices ascend.
+// All ranks draw the same elements, so that an all-reduce of their values adds them up. The elements are split into as
+// many stretches as elements are sent, and one is drawn from each: every element is equally likely, and indices ascend.
 class RandomAllReduce final : public collectives::Collective {
  public:
   RandomAllReduce(const GradientReduction& reduction, std::unique_ptr<collectives::Collective> inner, Memory& memory,

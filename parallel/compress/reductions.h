@@ -1,4 +1,4 @@
-// The compressed all-reduces: see workload/compression.h.
+// Constructors of the compressed all-reduces: see workload/compression.h.
 #pragma once
 
 #include "parallel/compress/compress.h"

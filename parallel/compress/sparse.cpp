@@ -12,9 +12,8 @@ namespace {
 
 using core::DType;
 
-// Each rank sends its largest elements to all: values, then indices, as many as the way sends whatever it found
-// (all-gather). Sums are taken in the order of ranks. Elements that nobody sends are 0. Lin et al. 2018,
-// arXiv:1712.01887, without momentum correction.
+// Each rank sends its largest elements to all ranks (all-gather): values, then indices, always the same number. Sums
+// are in rank order; elements that no rank sends are 0. Lin et al. 2018, arXiv:1712.01887, without momentum correction.
 class SparseAllReduce final : public collectives::Collective {
  public:
   SparseAllReduce(const GradientReduction& reduction, std::unique_ptr<collectives::Collective> gather, Memory& memory,
@@ -68,8 +67,8 @@ class SparseAllReduce final : public collectives::Collective {
   const float at_;
   const int num_ranks_;
   const int rank_;
-  const float share_;                                      // of a rank's values in the result
-  CompressionState* const state_;                          // with feedback
+  const float share_;                                      // weight of a rank's values in the result
+  CompressionState* const state_;                          // with error feedback
   const std::unique_ptr<collectives::Collective> gather_;  // in place
   const kernels::Context where_;
   const Tensor messages_;

@@ -21,7 +21,7 @@ using workload::kWholeSequence;
 BlockAttention::BlockAttention(const ContextPlan& plan, const Workspace& workspace)
     : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {}
 
-// ---- places
+// ---- positions
 
 template <class Call>
 void BlockAttention::for_parts(const ContextBlock& block, const Call& call) const {
@@ -45,12 +45,12 @@ kernels::Out BlockAttention::queries_out(const Tensor& array, const Rows& rows, 
                    part.batch * rows.queries * columns);
 }
 
-// The first of a part's keys; its values are as far behind the first value.
+// Position of the first of a part's keys; its values are at the same distance from the first value.
 std::int64_t BlockAttention::key_place(const Rows& rows, const Part& part) const {
   return (part.sequence * rows.all_keys + rows.first_key) * layer_.key_columns();
 }
 
-// Sums are [batch, heads, queries].
+// Position in sums, which are [batch, heads, queries].
 std::int64_t BlockAttention::sums_place(const Rows& rows, const Part& part) const {
   return part.sequence * layer_.heads * rows.all_queries + rows.first_query;
 }
@@ -124,7 +124,7 @@ void BlockAttention::forward_part(const ContextBlock& block, const Rows& rows, c
   kernels::run(merge, workspace_.where);
 }
 
-// Outputs of own queries over keys of ranks that have helped.
+// Merges outputs of this rank's queries over keys of other ranks, which those ranks have computed.
 void BlockAttention::merge(std::int32_t turn) {
   for (const ContextExchange& exchange : plan_.turn(false, turn).results) {
     if (exchange.received != Array::outputs || exchange.receives.empty()) continue;
@@ -185,7 +185,7 @@ void BlockAttention::backward_part(const ContextBlock& block, const Rows& rows, 
   const std::int64_t key_at = key_place(rows, part);
   const std::int64_t sums_at = sums_place(rows, part);
 
-  Tensor part_sums;  // one behind the other
+  Tensor part_sums;  // contiguous
   if (!rows.has_all_queries()) {
     part_sums = make(Array::sums, num_sums);
     copy_matrix(workspace_.where, layer_.heads, rows.queries, sums.in(), {sums_at, rows.all_queries}, part_sums.out(),
@@ -245,10 +245,10 @@ void BlockAttention::join(kernels::Out d_qkv) {
   }
 }
 
-// ---- keys of all
+// ---- gathered keys
 
-// Calls visit(place as gathered, place in the order of the sequence) for each chunk: rows of one chunk's columns, for
-// keys and values of each sequence.
+// Calls visit(position as gathered, position in sequence order) for each chunk: rows of a chunk's columns, for keys and
+// values of each sequence.
 template <class Visit>
 void BlockAttention::for_chunks_of_all(const Visit& visit) const {
   const std::int64_t columns = layer_.chunk() * layer_.key_columns();

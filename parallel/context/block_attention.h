@@ -1,4 +1,4 @@
-// The ways whose ranks keep their tokens: ring, zigzag, lightseq, and keys gathered of all.
+// The forms of context parallelism in which ranks keep their tokens: ring, zigzag, lightseq, and all-gather of keys.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class BlockAttention final : public ContextAttention {
   using Moment = workload::ContextMoment;
   using Rows = workload::ContextRows;
 
-  // Sequences of one call of a block's kernel.
+  // Sequences that one call of a block's kernel computes.
   struct Part {
     std::int64_t sequence, batch;
   };
@@ -59,7 +59,7 @@ class BlockAttention final : public ContextAttention {
   const Tensor& gradient_tensor(const Key& key, bool covers_all);
   void add(kernels::In term, kernels::Out sum) const;
 
-  // ---- keys of all, in the order of the sequence and as ranks have them
+  // ---- gathered keys, in sequence order and as ranks have them
   void order_keys();
   void unorder_gradients();
   template <class Visit>
@@ -71,8 +71,8 @@ class BlockAttention final : public ContextAttention {
   kernels::In d_o_;
   ContextShelves shelves_;
   Shelf& held_ = shelves_.held;
-  Tensor gathered_;   // keys as a gather has them: rank after rank
-  Tensor to_reduce_;  // their gradients, likewise
+  Tensor gathered_;   // in the order of the gather: rank by rank
+  Tensor to_reduce_;  // their gradients, in the same order
 };
 
 }  // namespace lockstep::parallel

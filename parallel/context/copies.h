@@ -9,7 +9,7 @@
 
 namespace lockstep::parallel {
 
-// Elements from one on.
+// Part of a view, from element `first` on.
 inline kernels::In from(kernels::In view, std::int64_t first, std::int64_t elems) {
   const auto* const at = view.as<std::byte>() + static_cast<std::int64_t>(core::size_of(view.dtype)) * first;
   return {at, view.dtype, elems};
@@ -19,13 +19,13 @@ inline kernels::Out from(kernels::Out view, std::int64_t first, std::int64_t ele
   return {at, view.dtype, elems};
 }
 
-// A matrix in a larger one: its first element, and how far rows are apart.
+// A matrix within a larger one: its first element and its row stride.
 struct MatrixPlace {
   std::int64_t first = 0;
   std::int64_t stride = 0;  // 0: packed
 };
 
-// Where the matrix has `rows` x `columns` elements.
+// Copies a matrix of `rows` x `columns` elements.
 inline void copy_matrix(const kernels::Context& where, std::int64_t rows, std::int64_t columns, kernels::In source,
                         const MatrixPlace& source_place, kernels::Out target, const MatrixPlace& target_place) {
   kernels::CopyRows copy{

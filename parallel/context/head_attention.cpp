@@ -25,7 +25,7 @@ kernels::AttentionShape HeadAttention::shape() const {
           .kv_heads = layer_.kv_heads / layer_.shape.ranks};
 }
 
-// ---- places
+// ---- positions
 
 void HeadAttention::spread(kernels::In matrix, const Columns& columns, const Tensor& parts) const {
   const std::int64_t rows = layer_.rows();
@@ -168,7 +168,7 @@ HeadAttention::Way& HeadAttention::way_of(ContextArray array) {
     case ContextArray::d_queries:
       return d_queries_;
     default:
-      LOCKSTEP_CHECK(array == ContextArray::d_keys, "an array that changes between tokens and heads");
+      LOCKSTEP_CHECK(array == ContextArray::d_keys, "an array that is exchanged between tokens and heads");
       return d_keys_;
   }
 }

@@ -1,4 +1,4 @@
-// The way whose ranks change from their tokens to their heads and back: Ulysses.
+// The form of context parallelism in which ranks exchange their tokens for their heads and back: Ulysses.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class HeadAttention final : public ContextAttention {
   void exchanged(bool backward, const workload::ExchangePlace& place) override;
 
  private:
-  // An array on its way: a part of the heads of own tokens for each rank, and then own heads of each rank's tokens.
+  // Stages of an array in an exchange: for each rank a part of the heads of this rank's tokens, then this rank's heads
+  // of each rank's tokens.
   struct Way {
     Tensor sent;
     Tensor received;
@@ -42,8 +43,8 @@ class HeadAttention final : public ContextAttention {
   Tensor make(std::int64_t elems) const;
   Tensor make_as(workload::ContextArray array) const { return make(layer_.elems(array)); }
 
-  // Columns of each rank's heads, from a matrix of all heads (own tokens) to packed parts, and back. `arrays`: 2 of
-  // keys and values, whose columns lie one behind the other in the matrix.
+  // Copies the columns of each rank's heads from a matrix of all heads (this rank's tokens) to packed parts, or back.
+  // `arrays` is 2 for keys and values, whose columns are contiguous in the matrix.
   struct Columns {
     std::int64_t first = 0;
     std::int64_t stride = 0;
@@ -52,7 +53,7 @@ class HeadAttention final : public ContextAttention {
   };
   void spread(kernels::In matrix, const Columns& columns, const Tensor& parts) const;
   void collect(const Tensor& parts, const Columns& columns, kernels::Out matrix) const;
-  // Tokens of each rank, from parts as they come to whole sequences, and back.
+  // Copies the tokens of each rank from received parts to whole sequences, or back.
   void to_sequences(const Tensor& parts, std::int64_t columns, std::int64_t arrays, const Tensor& sequences) const;
   void from_sequences(const Tensor& sequences, std::int64_t columns, std::int64_t arrays, const Tensor& parts) const;
 
@@ -60,8 +61,8 @@ class HeadAttention final : public ContextAttention {
   const ContextLayer& layer_;
   const Workspace workspace_;
   Way queries_, keys_, outputs_, d_outputs_, d_queries_, d_keys_;
-  Tensor q_, kv_, o_, lse_;  // of own heads, whole sequences: [batch, length, ...]
-  Tensor output_;            // of own tokens
+  Tensor q_, kv_, o_, lse_;  // this rank's heads, whole sequences: [batch, length, ...]
+  Tensor output_;            // this rank's tokens
 };
 
 }  // namespace lockstep::parallel

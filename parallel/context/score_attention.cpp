@@ -15,14 +15,15 @@ using Moment = workload::ContextMoment;
 
 ScoreAttention::ScoreAttention(const ContextPlan& plan, const Workspace& workspace)
     : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {
-  LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads && !layer_.shape.causal, "what this way has");
+  LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads && !layer_.shape.causal,
+                 "colossal has no mask and as many key heads as query heads");
 }
 
 Tensor ScoreAttention::make(std::int64_t elems) const {
   return workspace_.memory.make(MemoryKind::activations, layer_.dtype, elems);
 }
 
-// ---- places
+// ---- positions
 
 Tensor ScoreAttention::by_heads(kernels::In rows, std::int64_t first, std::int64_t stride) const {
   const std::int64_t columns = layer_.head_columns;

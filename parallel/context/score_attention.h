@@ -1,5 +1,5 @@
-// The way whose scores stay in memory: keys go around, then values (Li et al. 2021, arXiv:2105.13120, section 3.2,
-// "ring self-attention"). No mask, and as many heads of keys as of queries.
+// The form of context parallelism that keeps scores in memory: keys are passed around the ring, then values (Li et al.
+// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). No mask, and as many key heads as query heads.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,14 @@ class ScoreAttention final : public ContextAttention {
   Tensor make(std::int64_t elems) const;
   Shelf::Key own(Array array) const { return {array, layer_.rank}; }
 
-  // Rows [sequence, token, heads x head_columns], every `stride` from `first` on, to [sequence, head, token, column]
-  // and back.
+  // Converts rows [sequence, token, heads x head_columns], `stride` apart from `first` on, to [sequence, head, token,
+  // column], or back.
   Tensor by_heads(kernels::In rows, std::int64_t first, std::int64_t stride) const;
   void by_tokens(const Tensor& of_heads, kernels::Out rows, std::int64_t first, std::int64_t stride) const;
-  // Columns of one rank's keys, of a matrix [head, token, length].
+  // Writes one rank's keys' columns into a matrix [head, token, length].
   void put_block(const Tensor& block, std::int32_t owner, const Tensor& scores) const;
   Tensor block_of(const Tensor& scores, std::int32_t owner) const;
-  // A product for each head. `a` and `b` as they lie, or transposed.
+  // One product per head. `a` and `b` are used as stored, or transposed.
   struct Operand {
     const Tensor& tensor;
     bool transposed = false;
@@ -59,7 +59,7 @@ class ScoreAttention final : public ContextAttention {
   const ContextLayer& layer_;
   const Workspace workspace_;
   ContextShelves shelves_;
-  Tensor scores_;    // [head, token, length], then the weights that they give
+  Tensor scores_;    // [head, token, length], then the attention weights
   Tensor d_scores_;  // likewise
   Tensor o_, d_o_;   // [head, token, column]
   Tensor output_;    // [token, head, column]

@@ -32,7 +32,7 @@ ContextMove ContextShelves::begin_shift(bool backward, const ExchangePlace& plac
 
 void ContextShelves::end_shift(bool backward, const ExchangePlace& place) {
   const ContextExchange& exchange = plan_.exchange(backward, place);
-  if (place.results) {  // what was made for others has left
+  if (place.results) {  // results computed for other ranks have been sent
     for (const ContextMessage& send : exchange.sends) held.take({exchange.array, send.owner});
   }
   for (const ContextMessage& receive : exchange.receives) {

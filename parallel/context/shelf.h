@@ -1,5 +1,5 @@
-// Tensors of a rank's context-parallel attention by what they are and whose. Kernels and exchanges use it from threads
-// of their own; a tensor stays where it is until it is taken.
+// Tensors of a rank's context-parallel attention, by array and owner. Kernels and exchanges use it from threads of
+// their own; a tensor's address is stable until it is taken.
 #pragma once
 
 #include <compare>
@@ -30,14 +30,14 @@ class Shelf {
   }
   const Tensor& at(const Key& key) const {
     const Tensor* const found = find(key);
-    LOCKSTEP_CHECK(found != nullptr, "an array that the list has brought here");
+    LOCKSTEP_CHECK(found != nullptr, "an array that an exchange of the list has received");
     return *found;
   }
   const Tensor& put(const Key& key, Tensor tensor) {
     const std::lock_guard lock(mutex_);
     return tensors_.insert_or_assign(key, std::move(tensor)).first->second;
   }
-  // Empty if it is not there.
+  // Returns an empty tensor if it is absent.
   Tensor take(const Key& key) {
     const std::lock_guard lock(mutex_);
     auto node = tensors_.extract(key);
@@ -53,25 +53,25 @@ class Shelf {
   std::map<Key, Tensor> tensors_;
 };
 
-// The arrays of a rank that keeps its tokens, as they come and go.
+// The arrays of a rank that keeps its tokens, as they are received, used and freed.
 class ContextShelves {
  public:
   ContextShelves(const ContextPlan& plan, const Workspace& workspace) : plan_(plan), workspace_(workspace) {}
 
-  Shelf held;     // operands, and results as far as they are
+  Shelf held;     // operands, and partial results
   Shelf arrived;  // results that are to be merged
 
-  // A shift of the list: buffers of what is sent and received, and what follows from having moved it. A gradient that
-  // no block here has added to is sent as zeros. `d_o`: the gradient of own outputs, which is on no shelf.
+  // A shift of the list: provides its buffers, and updates the state after it. A gradient to which no block here has
+  // added is sent as zeros. `d_o`: gradient of this rank's outputs, which is stored elsewhere.
   ContextMove begin_shift(bool backward, const workload::ExchangePlace& place, kernels::In d_o = {});
   void end_shift(bool backward, const workload::ExchangePlace& place);
-  // Operands that came from others and have been used and sent on by this moment of a turn.
+  // Frees operands of other ranks that have been used and passed on by this moment of a turn.
   void give_up(bool backward, workload::ContextMoment moment, std::int32_t turn);
-  // Calls visit(key, tensor) for each sum that came in the turn's results.
+  // Calls visit(key, tensor) for each sum received among the turn's results.
   template <class Visit>
   void take_sums(std::int32_t turn, const Visit& visit) {
     for (const workload::ContextExchange& exchange : plan_.turn(true, turn).results) {
-      if (exchange.comm != schedules::Comm::shift) continue;  // a reduction has the whole sum
+      if (exchange.comm != schedules::Comm::shift) continue;  // a reduction already has the whole sum
       for (const workload::ContextMessage& receive : exchange.receives) {
         const Shelf::Key key{exchange.received, receive.owner};
         visit(key, arrived.take(key));
@@ -82,7 +82,7 @@ class ContextShelves {
  private:
   const ContextPlan& plan_;
   const Workspace workspace_;
-  Shelf arriving_;  // of exchanges that run
+  Shelf arriving_;  // in exchanges in flight
 };
 
 }  // namespace lockstep::parallel

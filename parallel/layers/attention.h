@@ -1,12 +1,12 @@
-// Causal self-attention of one tensor-parallel rank: Q, K and V of its heads (column-parallel), their core, and its
-// term of the projection (row-parallel). Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+// Causal self-attention of one tensor-parallel rank: Q, K and V of its heads (column-parallel), their attention core,
+// and its term of the projection (row-parallel). Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 //
 //   x [rows, hidden] -> qkv [rows, heads + 2 kv_heads, head_columns] -> o [rows, heads, head_columns]
 //     -> term of y [rows, hidden]
 //
-// Queries and keys may be turned by their positions on the way (rotary), in place.
-// Rows are tokens, sequence after sequence. Pieces are apart because memory may be given up between them, the core may
-// be run again (arXiv:2205.05198, section 5), and weight gradients may come later than those of inputs.
+// Queries and keys may be rotated by their positions on the way (rotary), in place. Rows are tokens, sequence by
+// sequence. The pieces are separate functions because memory may be freed between them, the core may be recomputed
+// (arXiv:2205.05198, section 5), and weight gradients may come later than input gradients.
 #pragma once
 
 #include <cstdint>
@@ -31,25 +31,25 @@ struct AttentionLayer {
   std::int64_t batch;
   std::int64_t length;
   std::int64_t hidden;
-  std::int64_t heads;     // of this rank
+  std::int64_t heads;     // on this rank
   std::int64_t kv_heads;  // likewise
   std::int64_t head_columns;
   Fp8Scaling fp8 = {};
 
   std::int64_t rows() const { return batch * length; }
-  std::int64_t own_columns() const { return heads * head_columns; }  // of queries, and of o
+  std::int64_t own_columns() const { return heads * head_columns; }  // of queries and of o
   std::int64_t key_columns() const { return kv_heads * head_columns; }
   std::int64_t qkv_columns() const { return own_columns() + 2 * key_columns(); }
 
   void qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved) const;
-  // Turns queries and keys of qkv, or the gradients of turned ones back (`how.backward`). `how` says by which angles.
-  // `first_positions`: of runs of equal length, one behind the other, that the tokens of a sequence are.
+  // Rotates the queries and keys of qkv, or rotates gradients back (`how.backward`), by the angles of `how`.
+  // `first_positions`: first position of each run of consecutive tokens; runs have equal length.
   void rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
               const std::vector<std::int64_t>& first_positions = {0}) const;
   void core(const Workspace& workspace, AttentionSaved& saved) const;
-  // From dy to the gradient of the core's output.
+  // Computes the gradient of the core's output from dy.
   Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;
-  // From the gradient of the core's output to that of qkv.
+  // Computes the gradient of qkv from that of the core's output.
   Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const;
 
   Linear of_qkv() const { return {{rows(), hidden, qkv_columns()}, fp8.of_linear(0)}; }

@@ -5,7 +5,7 @@ namespace {
 
 enum class Remembered : std::uint8_t { x, w, dy };
 
-// Of numbers in f32; of none, none.
+// A view of f32 numbers; empty if there are none.
 template <class View>
 View part_of(View view, std::int64_t begin, std::int64_t count) {
   if (!view.given()) return view;

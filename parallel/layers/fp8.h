@@ -1,5 +1,5 @@
 // The three products of a linear layer in 8-bit floats: factors are encoded when a product needs them, and codes are
-// given up behind it.
+// freed after it.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace lockstep::parallel {
 
-// What one linear layer remembers from step to step for delayed scaling: the largest of x, of w and of dy.
+// Numbers per linear layer for delayed scaling: the largest elements of x, of w and of dy.
 inline constexpr std::int64_t kFp8Tensors = 3;
 
 struct Fp8Scaling {
   std::optional<kernels::Fp8Recipe> recipe = {};
-  // With delayed scaling, kFp8Tensors for each linear layer of a block, f32.
+  // With delayed scaling: kFp8Tensors numbers per linear layer of a block, f32.
   kernels::In previous = {};
   kernels::InOut raised = {};
 
@@ -25,12 +25,12 @@ struct Fp8Scaling {
 
 struct Fp8Products {
   kernels::Fp8Linear linear;
-  Fp8Scaling scaling;  // of this layer alone
+  Fp8Scaling scaling;  // of this layer only
 
   // y = x w^T + bias
   void forward(const Workspace& workspace, kernels::In weight, kernels::In bias, kernels::In x, kernels::Out y) const;
   void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const;
-  // Added to.
+  // Adds to the gradients.
   void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In dy, kernels::InOut dw,
                        kernels::InOut dbias) const;
 };

@@ -1,8 +1,8 @@
-// A linear layer, or the part of it that one tensor-parallel rank has: the local product is the same for both splits of
-// Shoeybi et al. 2019 (arXiv:1909.08053, section 3).
-//   column-parallel   a share of the outputs, and of the bias; sees all rows' whole inputs
+// A linear layer, or one tensor-parallel rank's part of it: the local product is the same for both splits of Shoeybi et
+// al. 2019 (arXiv:1909.08053, section 3).
+//   column-parallel   a share of the outputs and of the bias; takes whole inputs of all rows
 //   row-parallel      a share of the inputs; its outputs are terms of a sum over the ranks, and one rank adds the bias
-// Ranks exchange between layers, not in them: the caller of these functions says when.
+// Ranks communicate between layers, not within them; the callers of these functions do so.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace lockstep::parallel {
 
 struct LinearWeights {
   kernels::In weight;     // [outputs, inputs]
-  kernels::In bias = {};  // [outputs]; none where another rank adds it
+  kernels::In bias = {};  // [outputs]; empty if another rank adds it
 };
 
-// f32, added to.
+// f32; layers add to them.
 struct LinearGradients {
   kernels::InOut weight;
   kernels::InOut bias = {};
@@ -39,7 +39,7 @@ struct Linear {
             .shape = shape, .epilogue = epilogue, .x = x, .w = weights.weight, .bias = weights.bias, .y = y},
         workspace.where);
   }
-  // y = GELU(pre); not in 8-bit floats, whose products have no GELU.
+  // y = GELU(pre). Not available with 8-bit floats, whose products have no fused GELU.
   void forward_gelu(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out pre,
                     kernels::Out y) const {
     kernels::run(kernels::GemmForward{.shape = shape,
@@ -51,12 +51,12 @@ struct Linear {
                                       .y = y},
                  workspace.where);
   }
-  // dx[rows, inputs]: column-parallel, a term of a sum over the ranks
+  // dx[rows, inputs]; column-parallel: a term of a sum over the ranks
   void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const {
     if (fp8.recipe) return fp8_products().input_gradient(workspace, weight, dy, dx);
     kernels::run(kernels::GemmInputGradient{.shape = shape, .dy = dy, .w = weight, .dx = dx}, workspace.where);
   }
-  // of `pre`, where x = GELU(pre)
+  // Gradient of `pre`, where x = GELU(pre).
   void input_gradient_through_gelu(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::In pre,
                                    kernels::Out d_pre) const {
     kernels::run(

@@ -18,7 +18,7 @@ std::vector<std::int32_t> on_host(const Workspace& workspace, const Tensor& numb
   return {numbers.as<std::int32_t>(), numbers.as<std::int32_t>() + numbers.elems()};
 }
 
-// The layers of the groups: those of the experts here, for each rank that sends rows.
+// The layers of the groups: those of this rank's experts, once per sending rank.
 template <class View, class Of, class Pick>
 std::vector<View> for_groups(std::span<const Of> experts, int ranks, const Pick& pick) {
   std::vector<View> views;
@@ -215,7 +215,7 @@ Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const Lin
   return made;
 }
 
-// The rows of one rank after the other: what they add goes to the same gradients.
+// Rows of different ranks are processed one after the other because they add to the same gradients.
 void MixtureLayer::weight_gradient(const Workspace& workspace, const MixtureSaved& saved, const Tensor& x,
                                    const Tensor& dy, std::span<const LinearGradients> into) const {
   const std::vector<std::int64_t> all = groups(saved);

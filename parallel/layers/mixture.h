@@ -1,13 +1,13 @@
-// A mixture of experts in place of the MLP, on expert-parallel ranks: each rank has its own tokens and some of the
-// experts (Lepikhin et al. 2020, arXiv:2006.16668). Ranks exchange between the pieces, not in them: the caller says
-// when.
+// A mixture of experts instead of the MLP, on expert-parallel ranks: each rank has its own tokens and some of the
+// experts (Lepikhin et al. 2020, arXiv:2006.16668). Ranks communicate between the pieces, not within them; the caller
+// does so.
 //
 //   x -> route -> permute -> [dispatch] -> up, activation, down of the experts here -> [combine] -> unpermute -> y
 //
-// `sent` has a rank's copies of tokens in the order of all experts, so that what goes to one rank lies together; `here`
-// has what came, rank after rank, and of each rank expert after expert: as many groups of rows. With a capacity every
-// group has as many rows, and what an expert does not take is dropped (GShard, Switch); without one groups have the
-// rows that the router gives them, which ranks tell each other first (dropless: Gale et al. 2022, arXiv:2211.15841).
+// `sent` has a rank's copies of tokens ordered by expert, so that the rows for one rank are contiguous; `here` has the
+// received rows, by rank and then by expert: one group of rows for each pair. With a capacity every group has the same
+// number of rows, and rows beyond it are dropped (GShard, Switch); without one the sizes of groups depend on the
+// router, and ranks exchange them first (dropless: Gale et al. 2022, arXiv:2211.15841).
 #pragma once
 
 #include <cstdint>
@@ -30,23 +30,23 @@ struct MixtureSaved {
   Tensor logits;                       // [tokens, experts]
   Tensor choices;                      // [tokens, top_k] i32
   Tensor gates;                        // [tokens, top_k] f32
-  Tensor counts;                       // [experts] i32: choices of each, dropped ones too
+  Tensor counts;                       // [experts] i32: tokens that chose each expert, dropped ones included
   Tensor slots;                        // [tokens, top_k] i32
   Tensor copies;                       // [rows sent] i32
-  std::vector<std::int64_t> all_rows;  // [rank][expert]: rows of the expert that the rank sends, on the host
+  std::vector<std::int64_t> all_rows;  // [rank][expert]: rows that the rank sends to the expert, on the host
   Tensor sent;                         // [rows sent, hidden]
   Tensor here;                         // [rows here, hidden]
-  MlpSaved mlp;                        // of the rows here
-  Tensor out;                          // [rows here, hidden], of the experts
-  Tensor back;                         // [rows sent, hidden], what came back of it
+  MlpSaved mlp;                        // of the received rows
+  Tensor out;                          // [rows here, hidden], outputs of the experts
+  Tensor back;                         // [rows sent, hidden], the outputs returned to this rank
 };
 
 struct MixtureLosses {
-  float balance_scale = 0;  // as of kernels::RouterBackward
+  float balance_scale = 0;  // as in kernels::RouterBackward
   float z_scale = 0;
 };
 
-// What ranks exchange. Without a matrix blocks are equal.
+// Data that ranks exchange. Without a matrix all blocks have equal size.
 struct RowExchange {
   kernels::In input;
   kernels::Out output;
@@ -54,31 +54,31 @@ struct RowExchange {
 };
 
 struct MixtureLayer {
-  kernels::RouterShape router;  // tokens of this rank, experts of all
+  kernels::RouterShape router;  // tokens of this rank, experts of all ranks
   std::int64_t hidden;
   std::int64_t inner;
-  std::int64_t capacity = 0;  // rows of an expert that one rank sends; 0: dropless
-  int ranks = 1;              // expert-parallel ones, each with as many experts
-  int index = 0;              // of this rank
+  std::int64_t capacity = 0;  // rows per expert and sending rank; 0: dropless
+  int ranks = 1;              // expert-parallel ranks, each with the same number of experts
+  int index = 0;              // index of this rank
   Activation activation = Activation::gelu_in_products;
 
   std::int64_t experts_here() const { return router.experts / ranks; }
   bool in_products() const { return activation == Activation::gelu_in_products; }
   std::int64_t pre_columns() const { return activation == Activation::swiglu ? 2 * inner : inner; }
-  // Whether ranks do not know how many rows come before they have told each other.
+  // True if ranks must exchange row counts before they exchange rows.
   bool tells_counts() const { return ranks > 1 && capacity == 0; }
-  // Rows of all groups here: [rank][expert here].
+  // Rows of all groups on this rank: [rank][expert here].
   std::vector<std::int64_t> groups(const MixtureSaved& saved) const;
   std::int64_t rows_sent() const;
   std::int64_t rows_here(const MixtureSaved& saved) const;
 
   // ---- forward
-  // `bias`: [experts] f32, of loss-free balance; none without it.
+  // `bias`: [experts] f32, of loss-free balancing; empty without it.
   void route(const Workspace& workspace, kernels::In weight, kernels::In bias, kernels::In x,
              MixtureSaved& saved) const;
   void permute(const Workspace& workspace, kernels::In x, MixtureSaved& saved) const;
   void up(const Workspace& workspace, std::span<const LinearWeights> weights, MixtureSaved& saved) const;
-  void activate(const Workspace& workspace, MixtureSaved& saved) const;  // where it is a kernel of its own
+  void activate(const Workspace& workspace, MixtureSaved& saved) const;  // if the activation is a kernel of its own
   void down(const Workspace& workspace, std::span<const LinearWeights> weights, MixtureSaved& saved) const;
   void unpermute(const Workspace& workspace, const MixtureSaved& saved, kernels::Out y) const;
 
@@ -88,7 +88,7 @@ struct MixtureLayer {
     Tensor gates;  // [tokens, top_k] f32
   };
   SumGradient unpermute_gradient(const Workspace& workspace, const MixtureSaved& saved, kernels::In dy) const;
-  // To the gradient of `pre`, or to that of `act` if the activation is a kernel of its own.
+  // Computes the gradient of `pre`, or that of `act` if the activation is a kernel of its own.
   Tensor down_gradient(const Workspace& workspace, std::span<const LinearWeights> weights, const MixtureSaved& saved,
                        kernels::In d_out) const;
   Tensor activation_gradient(const Workspace& workspace, MixtureSaved& saved, kernels::In d_act) const;
@@ -99,19 +99,19 @@ struct MixtureLayer {
   // dx = the sum over a token's copies.
   void permute_gradient(const Workspace& workspace, const MixtureSaved& saved, kernels::In d_sent,
                         kernels::Out dx) const;
-  // dx has the rows' part, to which the router's is added. `d_logits` is for the weight's gradient.
+  // Adds the router's part to dx, which has the rows' part. `d_logits` is for the weight gradient.
   Tensor router_gradient(const Workspace& workspace, kernels::In weight, const MixtureSaved& saved, kernels::In d_gates,
                          const MixtureLosses& losses, kernels::InOut dx) const;
   void router_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_logits,
                               kernels::InOut into) const;
 
-  // ---- exchanges, of more than one rank. Before any of rows, where ranks tell counts: all [ranks, experts] i32.
+  // ---- exchanges, for more than one rank. If row counts are exchanged, this comes first: all [ranks, experts] i32.
   RowExchange exchange_counts(const Workspace& workspace, const MixtureSaved& saved, Tensor& all) const;
   void counts_exchanged(const Workspace& workspace, const Tensor& all, MixtureSaved& saved) const;
-  // From rows sent to rows here, and from rows here to rows sent; `to` is made.
+  // dispatch moves rows sent to rows here, combine the reverse; both allocate `to`.
   RowExchange dispatch(const Workspace& workspace, const MixtureSaved& saved, const Tensor& sent, Tensor& to) const;
   RowExchange combine(const Workspace& workspace, const MixtureSaved& saved, const Tensor& here, Tensor& to) const;
-  // Bytes that leave this rank in a dispatch.
+  // Bytes that this rank sends to others in a dispatch.
   std::int64_t sent_bytes(const MixtureSaved& saved, core::DType dtype) const;
 
  private:

@@ -1,4 +1,4 @@
-// The resources of a layer: the rank's memory, and where its kernels run.
+// Resources of a layer: the rank's memory and the context of its kernels.
 #pragma once
 
 #include "kernels/base/context.h"

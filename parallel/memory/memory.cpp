@@ -12,7 +12,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// Blocks of nearly the same size serve each other: sizes are rounded up to an eighth of their power of two.
+// Rounds sizes up to an eighth of their power of two, so that blocks of nearly equal size can be reused for each other.
 std::size_t rounded(std::size_t size_bytes) {
   std::size_t power = 1024;
   while (power < size_bytes) power *= 2;
@@ -88,8 +88,8 @@ void Memory::make_room(std::size_t size_bytes) {
   }
   if (!fits()) {
     throw core::usage_error(fmt::format(
-        "--device-memory is {} bytes, of which tensors have {}, and {} more are asked for; allowed: more memory, a "
-        "smaller microbatch, recomputation, more ranks with --zero, or states that are offloaded",
+        "--device-memory is {} bytes, tensors use {} of them, and {} more are needed; allowed: more memory, a "
+        "smaller microbatch, recomputation, more ranks with --zero, or offloading",
         budget_, taken_, size));
   }
   taken_ += size;

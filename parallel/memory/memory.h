@@ -1,6 +1,6 @@
-// A rank's memory, counted by what it holds. Blocks come from the rank's Device, are kept when they are given back, and
-// are handed out again: a training step asks for the same sizes again and again. Memory of the host is kept here, as no
-// work uses what is given back; on other devices the device keeps it (core/device.h), which knows when work is done.
+// A rank's memory, counted by kind. Blocks come from the rank's Device, are kept when freed and handed out again,
+// because a training step requests the same sizes again and again. Host memory is kept here, since nothing uses freed
+// blocks; on other devices the device keeps it (core/device.h) and knows when queued work is done.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ using workload::total_of;
 
 class Memory;
 
-// Elements of one dtype on the device: owned, given back to the Memory that it came from, which must outlive it.
+// Elements of one dtype on the device. Owns its memory and returns it to its Memory, which must outlive it.
 class Tensor {
  public:
   Tensor() = default;
@@ -37,7 +37,7 @@ class Tensor {
   Tensor& operator=(const Tensor&) = delete;
   ~Tensor() { reset(); }
 
-  void reset();  // gives the memory back: to others when the work that was queued so far is done (Memory::work_on)
+  void reset();  // frees the memory; others get it once the work queued so far is done (Memory::work_on)
   bool given() const { return elems_ != 0; }
   std::int64_t elems() const { return elems_; }
   core::DType dtype() const { return dtype_; }
@@ -69,41 +69,41 @@ class Tensor {
   std::int64_t elems_ = 0;
 };
 
-// Called by any thread of the rank; where work is queued, by the one that queues it.
+// Any thread of the rank may call it; if work is queued, only the thread that queues it.
 class Memory {
  public:
-  // `stream`: as of work_on(). nullptr: tensors are used on any of the device's streams; what make() returns no work
-  // uses any more, and the host may copy to it.
+  // `stream`: see work_on(). nullptr: tensors may be used on any of the device's streams; memory from make() is not in
+  // use by any work, and the host may copy to it.
   explicit Memory(core::Device& device, core::Stream* stream = nullptr) : device_(device), stream_(stream) {}
-  ~Memory();  // all tensors have been given back
+  ~Memory();  // all tensors must have been freed
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Its content is undefined, its address 128-byte aligned. Throws what Device::allocate throws.
+  // Contents are undefined, the address is 128-byte aligned. Throws what Device::allocate throws.
   Tensor make(MemoryKind kind, core::DType dtype, std::int64_t elems);
   Tensor make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 
-  // From now on all blocks together, in use and kept, may have so many bytes; 0, as at first: as many as the device
-  // gives. Beyond it kept blocks are freed, and where that is not enough make() throws a usage Error that names
+  // Limits all blocks together, in use and kept, to this many bytes from now on; 0, the default: no limit but the
+  // device's. At the limit kept blocks are freed, and if that is not enough make() throws a usage Error that names
   // --device-memory.
   void set_budget(std::int64_t bytes) { budget_ = bytes; }
 
-  // Where work is queued: the stream of the task at hand. From now on tensors are made for what is queued on it next
-  // (work before may use the memory yet), and given back behind what has been queued on it, whatever stream they were
-  // made for. Both are right for a task that comes, by waits between streams, after all that has used the tensor: as it
-  // must, if the same tasks are to be right in threads.
+  // If work is queued: sets the stream of the current task. From now on tensors are allocated for work that is queued
+  // on it next (earlier work may still use the memory), and freed behind the work queued on it, whatever stream they
+  // were allocated for. Both are correct if the task, through waits between streams, comes after every use of the
+  // tensor, as it must anyway for the same tasks to be correct in threads.
   void work_on(core::Stream* stream) { stream_ = stream; }
 
-  // Bytes that tensors hold: as asked for, without what rounding and kept blocks add.
+  // Bytes that tensors hold: as requested, without rounding and kept blocks.
   BytesByKind now() const;
   BytesByKind peak_of_each() const;  // each kind's own peak
-  BytesByKind at_peak() const;       // when all kinds together were at their peak
-  void restart_peaks();              // from what is held now
+  BytesByKind at_peak() const;       // at the peak of all kinds together
+  void restart_peaks();              // starts from what is held now
 
-  // Bytes held in the order of a list of tasks, whatever threads ran them and when: numbers that do not depend on
-  // timing. After begin_tasks() a thread that begins or ends a task says so; what it makes and gives back from then on
-  // is the task's, and counts as if all tasks before it in the list were done, and none behind it begun. Tasks are
-  // counted from 1; 0 is what a thread does that has named none.
+  // Counts the bytes held in the order of a list of tasks, regardless of which threads ran them and when: numbers that
+  // do not depend on timing. After begin_tasks(), a thread calls these when it begins or ends a task; its allocations
+  // and frees in between count as the task's, as if all tasks before it in the list were done and none after it begun.
+  // Tasks are counted from 1; 0 is for a thread outside of tasks.
   void begin_tasks();
   void work_for(std::uint32_t task);
   workload::HeldBytes held_by_tasks() const;
@@ -113,16 +113,16 @@ class Memory {
  private:
   friend class Tensor;
   void* take(std::size_t size_bytes);
-  void make_room(std::size_t size_bytes);  // below the budget
+  void make_room(std::size_t size_bytes);  // frees kept blocks to stay below the budget
   void give_back(const Tensor& tensor);
 
   core::Device& device_;
   core::Stream* stream_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> kept_;  // memory of the host, by rounded size
+  std::map<std::size_t, std::vector<void*>> kept_;  // host memory, by rounded size
   workload::HeldBytes held_;
   std::int64_t budget_ = 0;
-  std::int64_t taken_ = 0;  // from the device, as long as there is a budget
+  std::int64_t taken_ = 0;  // bytes taken from the device while there is a budget
 
   struct Change {
     std::uint32_t task = 0;

@@ -90,7 +90,7 @@ void queue_to_host(core::Device& device, const kernels::Context& where, void* ho
 
 Tensor make_scalar(Memory& memory, const kernels::Context& where, float value) {
   Tensor scalar = memory.make(MemoryKind::buffers, core::DType::f32, 1);
-  finish(where);  // what is queued may use the memory yet
+  finish(where);  // queued work may still use the memory
   copy_in(memory.device(), scalar.data(), &value, sizeof value);
   return scalar;
 }

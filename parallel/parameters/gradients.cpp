@@ -1,4 +1,4 @@
-// Gradients of a store: added to in the rank's own thread, reduced in a lane's.
+// Gradients of a store: the rank's own thread adds to them, a lane's thread reduces them.
 #include <algorithm>
 #include <utility>
 
@@ -134,7 +134,7 @@ ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
     const core::DType dtype = data_->options.gradient;
     if (data_->is_offloaded(workload::OffloadKind::gradients)) {
       reduction.landing_ = make_staged(data_->memory, MemoryKind::gradients, dtype, bucket.own.count());
-    } else if (!bucket.gradient.tensor.given()) {  // all of it is written
+    } else if (!bucket.gradient.tensor.given()) {  // the reduction writes all of it
       bucket.gradient = {data_->memory.make(MemoryKind::gradients, dtype, bucket.own.count()), bucket.own.begin};
     }
     if (!reduction.landing_.given() && !first) {
@@ -174,7 +174,7 @@ kernels::InOut ParameterStore::Landed::shard() const {
 
 namespace {
 
-// Calls run(context): kernels of the CPU in the calling thread alone.
+// Calls run(context); CPU kernels run in the calling thread only.
 template <class Run>
 void in_lane(const kernels::Context& lane, const Run& run) {
   if (!lane.on_cpu()) return run(lane);
@@ -217,7 +217,7 @@ void ParameterStore::offload(std::int32_t index, Landed landed, const kernels::C
   const auto b = static_cast<std::size_t>(index);
   StagedTensor shard = std::move(landed.landing_);
   in_lane(lane, [&](const kernels::Context& where) {
-    if (bucket.has_offloaded_gradient) {  // of microbatches before
+    if (bucket.has_offloaded_gradient) {  // of earlier microbatches
       StagedTensor sum = make_staged(data_->memory, MemoryKind::gradients, data_->options.gradient, shard.elems);
       data_->offloaded->read(kGradients, b, sum);
       parallel::add(shard.in(), sum.inout(), where);

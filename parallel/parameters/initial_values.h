@@ -8,8 +8,8 @@
 
 namespace lockstep::parallel {
 
-// Elements [whole_begin, whole_begin + values.size()) of the whole parameter. Each is a function of (seed, name, its
-// index) alone, so that it does not depend on who asks for which part.
+// Fills in elements [whole_begin, whole_begin + values.size()) of the whole parameter. Each is a function of (seed,
+// name, index) only, so that it does not depend on which part is requested.
 void fill_initial_values(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
                          std::span<float> values);
 

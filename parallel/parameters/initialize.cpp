@@ -1,4 +1,4 @@
-// A store's weights before the first step: made on the host, piece by piece, where they lie.
+// A store's weights before the first step: made on the host piece by piece and written to their memory.
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -11,7 +11,7 @@
 namespace lockstep::parallel {
 namespace {
 
-constexpr std::int64_t kMostElems = std::int64_t{1} << 15;  // of a piece: 128 KiB
+constexpr std::int64_t kMostElems = std::int64_t{1} << 15;  // per piece: 128 KiB
 
 std::span<const float> part_of(std::span<const float> values, FlatRange all, FlatRange part) {
   return values.subspan(static_cast<std::size_t>(part.begin - all.begin), static_cast<std::size_t>(part.count()));
@@ -30,7 +30,7 @@ void ParameterStore::Data::write_initial(Bucket& of, const Piece& piece, std::ui
   if (!masters.empty()) std::copy(mine.begin(), mine.end(), masters.begin() + (own.begin - of.own.begin));
 }
 
-// Weights, master weights, and moments of 0.
+// Writes weights, master weights, and moments of 0.
 void ParameterStore::Data::make_offloaded(std::size_t bucket, std::span<const float> masters) {
   using Use = OffloadedShards::Use;
   const Bucket& of = buckets[bucket];

@@ -1,6 +1,6 @@
-// The parts of a store's own shards that are kept in StateRooms, one for each kind that is offloaded: an update brings
-// them to the device piece by piece, and reads the next while one is at work and the last is written back; reduced
-// gradients leave, and weights come to be gathered, a bucket's whole shard at a time.
+// The parts of a store's own shards that are kept in StateRooms, one per offloaded kind. An update brings them to the
+// device piece by piece: it reads the next piece while one is processed and the last is written back. Reduced gradients
+// are copied off the device, and weights to it for gathers, a bucket's whole shard at a time.
 #pragma once
 
 #include <array>
@@ -23,51 +23,51 @@
 
 namespace lockstep::parallel {
 
-// What an update reads and writes of a range of elements. Where weights are f32, they are the master weights.
+// Tensors that an update reads and writes for a range of elements. If weights are f32, they are the master weights.
 struct ShardViews {
-  kernels::InOut master = {};  // f32, as the moments are
+  kernels::InOut master = {};  // f32, as are the moments
   kernels::InOut first_moment = {};
   kernels::InOut second_moment = {};
   kernels::InOut gradient = {};
   kernels::InOut weights = {};
 };
 
-// One rank's. Each room is used by one thread at a time. Of a device whose memory is not the host's the optimizer's
-// states alone are offloaded, and views are memory of the device.
+// Belongs to one rank. Each room is used by one thread at a time. If device memory is not host memory, only the
+// optimizer's states are offloaded, and views are in device memory.
 class OffloadedShards {
  public:
   struct Piece {
     std::size_t bucket = 0;
-    workload::FlatRange range = {};                                    // of the bucket
-    std::array<std::int64_t, workload::kNumOffloadKinds> offset = {};  // bytes, in the kind's room
+    workload::FlatRange range = {};                                    // range in the bucket
+    std::array<std::int64_t, workload::kNumOffloadKinds> offset = {};  // in bytes, within the kind's room
   };
-  // How a visit uses a kind: not at all; it makes all of it, whatever is there; it reads it; it changes it.
+  // Use of a kind by a visit: not at all; writes all of it; reads it; changes it.
   enum class Use : std::uint8_t { none, makes, reads, changes };
   using Uses = std::array<Use, workload::kNumOffloadKinds>;  // by OffloadKind
-  // `views`: those of kinds that are not offloaded, or not used, are empty.
+  // Gets `views` that are empty for kinds that are not offloaded or not used.
   using Visit = std::function<void(const Piece& piece, const ShardViews& views)>;
 
-  // `own`: of each bucket what this rank has.
+  // `own`: this rank's range of each bucket.
   OffloadedShards(Memory& memory, const StoreOffload& offload, const std::vector<workload::FlatRange>& own,
                   core::DType compute, core::DType gradient);
 
   bool has(workload::OffloadKind kind) const { return shelf(kind).room() != nullptr; }
 
   // ---- with StoreOffload::next_weights
-  // Gradients are written to the other room from now on, and those there are not read any more.
+  // From now on gradients are written to the other room, and the previous ones are no longer read.
   void turn_gradients();
   void keep_gradients() { kept_gradients_ = shelf(workload::OffloadKind::gradients).now; }
-  // All pieces with the optimizer's states, the kept gradients and room for the next weights, in the host's memory.
+  // Visits all pieces in host memory: the optimizer's states, the kept gradients and the buffer of the next weights.
   void visit_delayed(const Visit& visit);
-  // The next weights, where they are not offloaded: of a bucket's own shard, to the device.
+  // If weights are not offloaded: copies the next weights of a bucket's own shard to the device.
   void copy_next_weights(std::size_t bucket, const kernels::Out& to);
-  // Where they are: they are those that read() brings.
+  // If they are offloaded: makes the next weights those that read() brings.
   void turn_weights();
 
-  // ---- All pieces of so many buckets, in their order.
+  // ---- Visits all pieces of these buckets, in their order.
   void visit_buckets(std::size_t first, std::size_t count, const Uses& uses, const Visit& visit);
 
-  // The own shard of a bucket, of gradients or weights: from, and to, make_staged() memory. Done when they return.
+  // Copies a bucket's own shard of gradients or weights from or to make_staged() memory. Synchronous.
   void read(workload::OffloadKind kind, std::size_t bucket, const StagedTensor& to);
   void write(workload::OffloadKind kind, std::size_t bucket, const StagedTensor& from);
 
@@ -77,18 +77,18 @@ class OffloadedShards {
   using Rooms = std::array<StateRoom*, workload::kNumOffloadKinds>;
   struct Visiting {
     Uses uses = {};
-    Rooms rooms = {};       // nullptr: of a kind that is not used
-    bool in_place = false;  // what is in the host's memory is worked on there
+    Rooms rooms = {};       // nullptr for kinds that are not used
+    bool in_place = false;  // host memory is processed in place
   };
   using Tickets = std::array<std::optional<StateRoom::Ticket>, workload::kNumOffloadKinds>;
   struct Staging {
     Tensor memory = {};
-    core::PinnedMemory on_host = {};  // in its place, where updates run on the host
-    Tickets reads = {}, writes = {};  // under way
+    core::PinnedMemory on_host = {};  // host memory instead, if updates run on the host
+    Tickets reads = {}, writes = {};  // in flight
   };
   struct Shelf {
     std::array<std::unique_ptr<StateRoom>, 2> rooms;
-    std::size_t now = 0;  // of them
+    std::size_t now = 0;  // index of the current one
     std::atomic<std::int64_t> moved_bytes{0};
     StateRoom* room() const { return rooms[now].get(); }
   };
@@ -97,7 +97,7 @@ class OffloadedShards {
   Visiting visiting(const Uses& uses) const;
   void visit_pieces(std::size_t begin, std::size_t end, const Visiting& visiting, const Visit& visit);
   Staging& staging_of(std::size_t piece) { return stagings_[piece % stagings_.size()]; }
-  // Where a kind's part of a piece is staged, or is in the host's memory; `copied`: whether it is staged.
+  // A kind's part of a piece in staging or host memory; `copied`: true if it is in staging memory.
   struct Staged {
     std::byte* data = nullptr;
     bool copied = true;
@@ -114,10 +114,10 @@ class OffloadedShards {
   workload::OffloadStaging staging_;
   std::vector<workload::FlatRange> own_;
   std::vector<Piece> pieces_;
-  std::vector<std::size_t> first_of_bucket_;  // and, behind the last, their number
+  std::vector<std::size_t> first_of_bucket_;  // with the total number at the end
   std::vector<Staging> stagings_;
-  std::size_t kept_gradients_ = 0;  // room
-  // Go first: what is under way ends, and then its memory.
+  std::size_t kept_gradients_ = 0;  // index of the room
+  // Destroyed first: copies in flight end, then memory is freed.
   std::array<Shelf, workload::kNumOffloadKinds> shelves_;
 };
 

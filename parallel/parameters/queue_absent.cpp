@@ -1,4 +1,4 @@
-// In a build without CUDA: kernels of the CPU are done when they return.
+// In a build without CUDA kernels run on the CPU and are synchronous.
 #include "core/error.h"
 #include "parallel/parameters/device_memory.h"
 

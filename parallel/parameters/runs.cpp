@@ -57,7 +57,7 @@ FlatTensor& ParameterStore::Data::state(Bucket& of, State which) {
   return of.weights;
 }
 
-// The own shard where the host can read and write it.
+// The own shard in memory that the host can read and write.
 float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
   Bucket& of = buckets[bucket];
   std::vector<std::vector<float>>& copies = host_copies.at(static_cast<std::size_t>(which));

@@ -1,4 +1,4 @@
-// A tensor to and from which a StateRoom copies: whole blocks from an aligned address on.
+// A tensor that a StateRoom copies from and to: whole blocks from an aligned address on.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace lockstep::parallel {
 
 struct StagedTensor {
   Tensor memory = {};
-  void* data = nullptr;  // in it
+  void* data = nullptr;  // within the tensor
   std::int64_t elems = 0;
 
   bool given() const { return memory.given(); }
@@ -26,7 +26,7 @@ struct StagedTensor {
   kernels::InOut inout() const { return {data, memory.dtype(), elems}; }
 };
 
-// A tensor that is never copied so.
+// A tensor that is never copied that way.
 inline StagedTensor unaligned(Tensor tensor) {
   StagedTensor made{.memory = std::move(tensor)};
   made.data = made.memory.data();

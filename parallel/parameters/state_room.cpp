@@ -13,7 +13,7 @@ namespace {
 
 static_assert(workload::OffloadStaging::kAlign % core::AsyncFile::kAlign == 0);
 
-// Copies are done when they return: they cannot run beside kernels of the same thread.
+// Synchronous copies, which cannot overlap with kernels of the same thread.
 class HostRoom final : public StateRoom {
  public:
   HostRoom(core::Device& device, std::int64_t bytes)
@@ -39,8 +39,8 @@ class HostRoom final : public StateRoom {
   std::byte* memory_;
 };
 
-// On a device whose work is queued: copies have a stream of their own, beside kernels. wait() makes the kernels' stream
-// wait for a copy, and a copy away waits for the kernels before it; the host waits for nothing.
+// For a device with queued work: copies have a stream of their own and overlap with kernels. wait() makes the kernels'
+// stream wait for a copy, and a copy off the device waits for the kernels before it; the host does not wait.
 class QueuedRoom final : public StateRoom {
  public:
   QueuedRoom(core::Device& device, core::Stream& kernels, std::int64_t bytes)
@@ -55,14 +55,15 @@ class QueuedRoom final : public StateRoom {
     try {
       copies_->synchronize();
     } catch (const core::Error&) {
-      // The device failed before, and has said so.
+      // The device has failed before and has reported it.
     }
   }
   QueuedRoom(const QueuedRoom&) = delete;
   QueuedRoom& operator=(const QueuedRoom&) = delete;
 
   bool in_blocks() const override { return false; }
-  // A staging room is read to behind its last copy away, in the order of the stream; but at first kernels may use it.
+  // Stream order lets a staging buffer be refilled after its last copy off the device; before the first one, kernels
+  // may still use it.
   Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override {
     if (tickets_ == 0) wait_for_kernels();
     device_.copy_on(*copies_, to, memory_.as<std::byte>() + offset, static_cast<std::size_t>(bytes));
@@ -89,7 +90,7 @@ class QueuedRoom final : public StateRoom {
   core::Stream& kernels_;
   std::unique_ptr<core::Stream> copies_;
   std::unique_ptr<core::Event> kernels_so_far_;
-  std::array<std::unique_ptr<core::Event>, 16> ends_;  // of the last copies; an update waits for fewer
+  std::array<std::unique_ptr<core::Event>, 16> ends_;  // of the latest copies; an update waits for fewer
   Ticket tickets_ = 0;
   core::PinnedMemory memory_;
 };

@@ -1,4 +1,4 @@
-// Where a store keeps states that are not on its device: in the host's memory, or in a file.
+// Storage for states of a store that are not on its device: host memory or a file.
 #pragma once
 
 #include <chrono>
@@ -12,29 +12,29 @@
 
 namespace lockstep::parallel {
 
-// One thread at a time. Offsets, sizes and addresses are multiples of workload::OffloadStaging::kAlign bytes, where
-// in_blocks() says that they have to be.
+// For one thread at a time. Offsets, sizes and addresses must be multiples of workload::OffloadStaging::kAlign bytes if
+// in_blocks() returns true.
 class StateRoom {
  public:
   virtual ~StateRoom() = default;
   virtual bool in_blocks() const = 0;
   using Ticket = std::uint64_t;
-  // Begun; the memory belongs to the room until wait(), which throws an Error where it failed. Where work is queued,
-  // wait() is in the order of the kernels.
+  // Begin a copy; the memory belongs to the room until wait(), which throws an Error if the copy failed. If work is
+  // queued, wait() is in order with the kernels.
   virtual Ticket read(std::int64_t offset, void* to, std::int64_t bytes) = 0;
   virtual Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) = 0;
   virtual void wait(Ticket ticket) = 0;
-  // Where kernels of the host may work on it in place; nullptr: nowhere.
+  // Memory on which host kernels may work in place; nullptr: none.
   virtual std::byte* host_memory() { return nullptr; }
 };
 
-// Makes a room of so many bytes. Empty: there is none.
+// Makes a room of this many bytes. Empty: no room is available.
 using MakeStateRoom = std::function<std::unique_ptr<StateRoom>(std::int64_t bytes)>;
 
-// Page-locked memory of the device's host; the device outlives the rooms. `kernels`: the stream whose kernels use what
-// is copied, where work is queued; nullptr: copies are done when they return.
+// Page-locked host memory of the device, which must outlive the rooms. `kernels`: the stream whose kernels use the
+// copied data, if work is queued; nullptr: copies are synchronous.
 MakeStateRoom rooms_of_host(core::Device& device, core::Stream* kernels = nullptr);
-// A file without a name in the folder, which is read and written beside the caller (core/async_file.h).
+// A file without a name in the folder, read and written asynchronously (core/async_file.h).
 MakeStateRoom rooms_in_files(const std::string& folder, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::parallel

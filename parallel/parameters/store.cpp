@@ -24,7 +24,7 @@ void check_options(const StoreOptions& options) {
 
 }  // namespace
 
-// ---- making it
+// ---- construction
 
 namespace {
 
@@ -124,7 +124,7 @@ void ParameterStore::Data::begin_offload() {
   squares = memory.make(MemoryKind::buffers, core::DType::f64, squares_kept);
 }
 
-// ---- what it has
+// ---- properties
 
 const std::vector<workload::Parameter>& ParameterStore::parameters() const {
   return data_->parameters;
@@ -240,7 +240,8 @@ void ParameterStore::masters_changed() {
                         });
   }
   for (Bucket& bucket : data_->buckets) data_->others_changed(bucket);
-  for (auto& [version, copy] : data_->versions.copies) data_->copy_newest(copy);  // between steps nobody is under way
+  for (auto& [version, copy] : data_->versions.copies)
+    data_->copy_newest(copy);  // between steps no weights are in flight
 }
 
 }  // namespace lockstep::parallel

@@ -63,17 +63,18 @@
 
 namespace lockstep::parallel {
 
-// The kinds of tensors that are kept off the device; where a room's maker is empty, that kind is not.
+// Kinds of tensors that are kept off the device; a kind whose maker is empty is not offloaded.
 struct StoreOffload {
   MakeStateRoom optimizer = {};                                      // master weights and moments
   MakeStateRoom gradients = {};                                      // reduced shards of stages 2 and 3
   MakeStateRoom parameters = {};                                     // shards of stage 3
-  std::int64_t piece_elems = workload::OffloadStaging::kPieceElems;  // of a piece that an update brings, at most
-  // With `gradients`: parameters whose gradients' squares sum_of_squares() adds up, each as its gradient leaves.
+  std::int64_t piece_elems = workload::OffloadStaging::kPieceElems;  // largest piece that an update brings at once
+  // With `gradients`: selects the parameters whose gradients sum_of_squares() adds up, each when it is copied off the
+  // device.
   std::function<bool(std::size_t)> counts_in_norm = {};
-  // An update runs on the host beside the next step: needs `optimizer`, `gradients` and narrow weights. There are then
-  // two rooms for gradients, that of the step at work and that of the one before, and one for the weights that an
-  // update makes, at the place of the parameters or made by this.
+  // An update runs on the host during the next step. Needs `optimizer`, `gradients` and 16-bit weights. There are then
+  // two rooms for gradients, for the current and the previous step, and one for the weights that an update makes, in
+  // the room of the parameters or made by this.
   MakeStateRoom next_weights = {};
 
   bool delays() const { return next_weights != nullptr; }
@@ -82,26 +83,27 @@ struct StoreOffload {
 
 struct StoreOptions {
   core::DType compute = core::DType::f32;   // of weights as kernels read them: f32, bf16, f16
-  core::DType gradient = core::DType::f32;  // as they are kept and reduced: f32, or the compute dtype
+  core::DType gradient = core::DType::f32;  // as kept and reduced: f32, or the compute dtype
   std::int32_t zero = 0;                    // stage, 0 to 3
-  std::int32_t shards = 1;                  // ranks that share shards out; with one all stages are stage 0
-  std::int32_t shard = 0;                   // of this rank
-  // Likewise of buckets of experts (workload::Parameter::expert): the ranks that have the same. 0: as of all others.
+  std::int32_t shards = 1;  // ranks that share one set of shards; with one rank every stage equals stage 0
+  std::int32_t shard = 0;   // index of this rank
+  // The same for buckets of experts (workload::Parameter::expert): the ranks that have the same experts. 0: as for
+  // others.
   std::int32_t expert_shards = 0;
   std::int32_t expert_shard = 0;
-  // Stage 3: ranks that share a secondary copy of the weights out, and which of them this one is (ZeRO++'s hpZ: Wang et
-  // al. 2023, arXiv:2306.10209, section 4.2). reshard() makes it of weights that were gathered from all shards.
-  // has_secondary: of each bucket. 0 ranks: there is no such copy.
+  // Stage 3: ranks that share a secondary copy of the weights, and this rank's index among them (ZeRO++'s hpZ: Wang et
+  // al. 2023, arXiv:2306.10209, section 4.2). reshard() makes the copy from weights that were gathered from all shards.
+  // has_secondary: per bucket. 0 ranks: no such copy.
   std::int32_t secondary_ranks = 0;
   std::int32_t secondary_rank = 0;
   std::vector<bool> has_secondary = {};
-  // Stages 2 and 3: gradients are reduced with every microbatch. Else they add up in the whole bucket, which is reduced
-  // once, after the last.
+  // Stages 2 and 3: gradients are reduced with every microbatch. Otherwise they are accumulated in the whole bucket,
+  // which is reduced once, after the last microbatch.
   bool reduce_every_microbatch = true;
-  // Gradients of a bucket are made when they are first added to, or reduced to a shard, and given up by the bucket's
-  // own update(). Else they are always there.
+  // A bucket's gradients are allocated when they are first added to, or reduced to a shard, and freed by the bucket's
+  // own update(). Otherwise they are always allocated.
   bool frees_gradients = false;
-  StoreOffload offload = {};  // the host copies of runs() are then as large as a state
+  StoreOffload offload = {};  // host copies for runs() are then as large as a state
 };
 
 struct AdamWOptions {
@@ -109,12 +111,12 @@ struct AdamWOptions {
   float beta1 = 0.9F;
   float beta2 = 0.95F;
   float epsilon = 1e-8F;
-  float decay = 0.1F;  // of parameters that decay
+  float decay = 0.1F;  // for parameters that decay
 };
 
 class ParameterStore {
  public:
-  // `buckets`: indices of parameters; each parameter is in one of them. `where` and `memory` outlive this.
+  // `buckets`: indices of parameters; each parameter is in exactly one. `where` and `memory` must outlive this.
   ParameterStore(Memory& memory, const kernels::Context& where, std::vector<workload::Parameter> parameters,
                  workload::TensorPlace place, std::vector<std::vector<std::size_t>> buckets,
                  const StoreOptions& options);
@@ -124,102 +126,102 @@ class ParameterStore {
 
   const std::vector<workload::Parameter>& parameters() const;
   std::int32_t num_buckets() const;
-  std::int64_t padded_elems(std::int32_t bucket) const;  // of the whole bucket; a multiple of the shards
+  std::int64_t padded_elems(std::int32_t bucket) const;  // of the whole bucket; a multiple of the number of shards
   std::int32_t bucket_of(std::size_t parameter) const;
 
-  // Each element a function of (seed, name, index in the whole parameter): the same in every layout.
+  // Each element is a function of (seed, name, index in the whole parameter): the same in every layout.
   void initialize(std::uint64_t seed);
 
   // ---- for layers, in the rank's own thread
-  kernels::In weight(std::size_t parameter) const;  // of a bucket that is WHOLE
-  // The gradients that a part (all parameters with workload::Parameter::part) adds with one microbatch.
+  kernels::In weight(std::size_t parameter) const;  // its bucket must be WHOLE
+  // The gradients that a part (all parameters with the same workload::Parameter::part) adds for one microbatch.
   class PartGradients;
   PartGradients gradients(std::int32_t part);
 
-  // ---- for collectives, in a lane's thread. Weights and gradients may be worked on side by side, and so may buckets.
-  // Stage 3 makes room for the whole weights here; stages 1 and 2 gather in place.
+  // ---- for collectives, in a lane's thread. Weights and gradients may be processed concurrently, and so may different
+  // buckets. Stage 3 allocates the whole weights here; stages 1 and 2 gather in place.
   class Gathering;
   enum class GatherFrom : std::uint8_t {
     shards,     // over all ranks that share them
-    secondary,  // over StoreOptions::secondary_ranks: after a reshard() of what was gathered from shards
+    secondary,  // over StoreOptions::secondary_ranks: after a reshard() of weights gathered from shards
   };
   Gathering gather(std::int32_t bucket, GatherFrom from = GatherFrom::shards);
-  void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
-  // Brings the own shard of offloaded weights, for one gather.
+  void reshard(std::int32_t bucket);  // frees the whole weights; stage 3
+  // Copies the own shard of offloaded weights to the device, for one gather.
   void load(std::int32_t bucket);
-  // Begins a bucket's reduction: in ZeRO stages 0 and 1 once a step, in 2 and 3 of the gradients that the earliest
+  // Begins a bucket's reduction: in ZeRO stages 0 and 1 once per step, in 2 and 3 for the gradients that the earliest
   // waiting microbatch has committed.
   class Reduction;
   class Landed;
   Reduction reduce(std::int32_t bucket);
-  // Takes reduced gradients to where they are offloaded, added to those of earlier microbatches. Ends the bucket's
-  // reduction, as Landed::add() does; kernels of the CPU run in the calling thread alone.
+  // Copies reduced gradients to their offload room, added to those of earlier microbatches. Ends the bucket's
+  // reduction, as Landed::add() does; CPU kernels run in the calling thread only.
   void offload(std::int32_t bucket, Landed landed, const kernels::Context& lane);
-  // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor ranks) and for
-  // hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets (best: alone), or their
-  // shards differ.
+  // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor-parallel ranks)
+  // and for hooks, once per step. Ranks that sum one parameter must have it at the same position in their buckets
+  // (best: in a bucket of its own), because otherwise their shards differ.
   kernels::InOut own_gradient(std::int32_t bucket);
-  // The part of a parameter's reduced gradient that this rank has: may be empty.
+  // This rank's part of a parameter's reduced gradient; may be empty.
   kernels::InOut own_gradient_of(std::size_t parameter);
 
-  // ---- once a step
+  // ---- once per step
   void zero_gradients();
   // sum = sum of squares of the own gradients of parameters for which counts(parameter) is true: one f64.
   void sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
                       const kernels::Context& where);
   bool gradients_are_finite();
-  // AdamW on what this rank owns: gradients times `factor` (of clipping and loss scaling). `step` from 1. Of what
-  // others own, weights have to be gathered anew; stage 3 gives up what is still gathered.
+  // AdamW on this rank's shards: gradients are multiplied by `factor` (of clipping and loss scaling). `step` counts
+  // from 1. Weights that other ranks own must be gathered again; stage 3 frees weights that are still gathered.
   void update(const AdamWOptions& adamw, std::int64_t step, float factor);
-  // The same with numbers that lie on the device, in place of `adamw.rate`, so that nobody waits for a norm, and an
-  // update that is recorded (a CUDA graph) is run again with others. A factor that is not positive, or NaN, changes
+  // The same with numbers in device memory instead of `adamw.rate`, so that the host does not wait for a norm, and a
+  // recorded update (a CUDA graph) can be repeated with other numbers. A factor that is not positive, or NaN, changes
   // nothing.
   struct UpdateOnDevice {
     kernels::In factor;    // [1] f32
     kernels::In schedule;  // [kernels::kAdamWSchedule] f32: kernels::adamw_schedule()
   };
   void update(const AdamWOptions& adamw, const UpdateOnDevice& numbers);
-  // The same of one bucket, whose gradients of this step are then no longer read.
+  // The same for one bucket, whose gradients of this step are not read afterwards.
   void update(std::int32_t bucket, const AdamWOptions& adamw, const UpdateOnDevice& numbers);
 
-  // ---- with StoreOffload::next_weights, in place of update() (ZeRO-Offload: Ren et al. 2021, section 5.2)
+  // ---- with StoreOffload::next_weights, instead of update() (ZeRO-Offload: Ren et al. 2021, section 5.2)
   // The step's gradients are complete: the next delayed_update() takes them.
   void keep_gradients();
-  // In any thread, beside all that a step does: the update of the kept gradients on the host, in the calling thread
-  // alone. Weights stay as they are.
+  // In any thread, concurrently with a step: updates with the kept gradients on the host, in the calling thread only.
+  // Weights on the device do not change.
   void delayed_update(const AdamWOptions& adamw, std::int64_t step, float factor);
-  // In the rank's own thread, when that is done: weights are what it has made. As update(), it gives up what others
+  // In the rank's own thread, after that: installs the new weights. Like update(), it invalidates weights that others
   // own.
   void take_update();
-  void give_up_gathered();  // in a step without one
+  void give_up_gathered();  // in a step without an update
 
-  // ---- versions of the weights, for stage 0, in the rank's own thread: a reader (a microbatch) holds the weights as
-  // they are until it releases them, whatever update() does meanwhile. Updates copy what is held, each version once.
-  // PipeDream's weight stashing (Narayanan et al. 2019, section 3.3).
-  void hold(std::int32_t reader);  // the newest; what it held before is released
+  // ---- versions of the weights, for stage 0, in the rank's own thread: a reader (a microbatch) holds the current
+  // weights until it releases them, whatever update() does meanwhile. Updates copy weights that are held, each version
+  // once. PipeDream's weight stashing (Narayanan et al. 2019, section 3.3).
+  void hold(std::int32_t reader);  // holds the newest version, and releases the one held before
   bool holds(std::int32_t reader) const;
   void release(std::int32_t reader);
-  void copy_held();                   // now, not with the next update
-  void read_as(std::int32_t reader);  // from now on weight() has what this reader holds
-  void read_newest();                 // or what updates have made, as it does at first
+  void copy_held();                   // now, instead of with the next update
+  void read_as(std::int32_t reader);  // from now on weight() returns the version that this reader holds
+  void read_newest();                 // from now on weight() returns the newest version, as it does initially
 
-  // Bytes of a kind that have been brought to the device and taken away from it, so far.
+  // Bytes of a kind copied to the device and off it so far.
   std::int64_t offloaded_bytes(workload::OffloadKind kind) const;
 
-  // ---- for checkpoints: f32 runs of elements that this rank owns, named by parameter and place in the whole parameter
+  // ---- for checkpoints: f32 runs of elements that this rank owns, by parameter and index in the whole parameter
   enum class State : std::uint8_t { master, first_moment, second_moment };
   struct Run {
     std::size_t parameter = 0;
-    std::int64_t whole_begin = 0;  // element in the whole parameter, flattened
+    std::int64_t whole_begin = 0;  // index in the whole parameter, flattened
     std::int64_t count = 0;
-    float* data = nullptr;  // host memory, or a copy of the device's that store_back() writes
+    float* data = nullptr;  // host memory, or a copy of device memory that store_back() writes
   };
   std::vector<Run> runs(State state);
-  void store_back(State state);  // what the latest runs(state) were changed to
-  // After master weights were changed from outside: weights as kernels read them follow (stages 1, 2: a gather has to
-  // follow, too).
+  void store_back(State state);  // writes back changes to the latest runs(state)
+  // Call it after changing master weights from outside: updates the weights that kernels read (with stages 1 and 2 a
+  // gather has to follow).
   void masters_changed();
-  // The f32 weights of a bucket that this rank owns; whoever writes them calls masters_changed().
+  // The f32 weights of a bucket that this rank owns; after writing to them call masters_changed().
   kernels::InOut own_masters(std::int32_t bucket);
 
  private:
@@ -230,7 +232,7 @@ class ParameterStore {
   std::unique_ptr<Data> data_;
 };
 
-// Points to what a handle speaks of; to nothing in a handle that was moved from, or used up.
+// Points to the object of a handle; nullptr in a handle that was moved from or used up.
 template <class Of>
 class ParameterStore::UsedOnce {
  public:
@@ -246,7 +248,7 @@ class ParameterStore::UsedOnce {
   ~UsedOnce() = default;
 
   Of& get() const {
-    LOCKSTEP_CHECK(of_ != nullptr, "a handle of a parameter store is used, which was used up");
+    LOCKSTEP_CHECK(of_ != nullptr, "a handle of a parameter store is used after it was used up");
     return *of_;
   }
   Of& use_up() {
@@ -261,11 +263,10 @@ class ParameterStore::UsedOnce {
 
 class [[nodiscard]] ParameterStore::PartGradients {
  public:
-  // f32, to be added to. With narrow gradients it is a working copy: what is there so far, in f32, which commit()
-  // rounds once and gives up. A parameter of another part may be added to as well (tied embeddings), before that part
-  // commits.
+  // f32, to be added to. With 16-bit gradients it is a working copy in f32 of the sum so far, which commit() rounds
+  // once and frees. A parameter of another part may be added to as well (tied embeddings), before that part commits.
   kernels::InOut of(std::size_t parameter);
-  void commit() &&;  // the part's gradients of the microbatch are complete
+  void commit() &&;  // the part's gradients for the microbatch are complete
 
  private:
   friend class ParameterStore;
@@ -274,12 +275,12 @@ class [[nodiscard]] ParameterStore::PartGradients {
   std::int32_t part_;
 };
 
-// Weights on their way, from every rank's shard to the whole of all.
+// An all-gather of weights in flight: from every rank's shard to the whole.
 class [[nodiscard]] ParameterStore::Gathering {
  public:
   kernels::In shard() const;
   kernels::Out whole() const;
-  void done() &&;  // the all-gather has run, or is queued before all that reads weights
+  void done() &&;  // call it once the all-gather has run, or is queued before all work that reads the weights
 
  private:
   friend class ParameterStore;
@@ -288,30 +289,30 @@ class [[nodiscard]] ParameterStore::Gathering {
   GatherFrom from_;
 };
 
-// Gradients on their way: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to result, in
-// place for stage 1.
+// A reduction of gradients in flight: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to
+// result, in place for stage 1.
 class [[nodiscard]] ParameterStore::Reduction {
  public:
   kernels::In whole() const;
   kernels::Out result() const;
-  Landed landed() &&;  // the collective has run, or is queued; stages 2 and 3 give up the whole
+  Landed landed() &&;  // call it once the collective has run or is queued; stages 2 and 3 free the whole
 
  private:
   friend class ParameterStore;
   explicit Reduction(Bucket& bucket) : bucket_(bucket) {}
   UsedOnce<Bucket> bucket_;
-  Tensor microbatch_ = {};     // stages 2 and 3: the whole
-  StagedTensor landing_ = {};  // from their second reduction in a step on; where gradients are offloaded, of all
+  Tensor microbatch_ = {};     // stages 2 and 3: the whole gradient
+  StagedTensor landing_ = {};  // from the second reduction in a step on; with offloaded gradients, for all reductions
   kernels::In whole_ = {};
   kernels::Out result_ = {};
 };
 
-// The gradients that a reduction has left on this rank, for sums over further groups (replicas of shards) in place.
+// A reduction's result on this rank, for in-place sums over further groups (replicas of shards).
 class [[nodiscard]] ParameterStore::Landed {
  public:
-  Landed() = default;  // nothing
+  Landed() = default;  // empty
   kernels::InOut shard() const;
-  // To what microbatches before have left. Kernels of the CPU run in the calling thread alone.
+  // Adds the result to that of earlier microbatches. CPU kernels run in the calling thread only.
   void add(const kernels::Context& lane) &&;
 
  private:

@@ -24,7 +24,7 @@ using workload::common_of;
 using workload::FlatBucket;
 using workload::FlatRange;
 
-// A tensor that holds elements from `begin` on of a flat bucket.
+// A tensor with the elements of a flat bucket from `begin` on.
 struct FlatTensor {
   Tensor tensor;
   std::int64_t begin = 0;
@@ -35,10 +35,10 @@ struct FlatTensor {
 };
 
 struct ParameterStore::Bucket {
-  std::vector<std::size_t> members;  // parameters, as they lie
+  std::vector<std::size_t> members;  // parameters in memory order
   FlatBucket flat;
-  std::int32_t shards = 1;  // ranks that share it out
-  FlatRange own;            // what this rank updates
+  std::int32_t shards = 1;  // ranks that share the bucket
+  FlatRange own;            // the range that this rank updates
 
   // As drawn in store.h.
   enum class Weights : std::uint8_t { sharded, gathering, whole };
@@ -46,25 +46,25 @@ struct ParameterStore::Bucket {
   Weights weights_are = Weights::whole;
   Gradients gradients_are = Gradients::open;
 
-  FlatTensor weights;    // in the compute dtype: whole, or with stage 3 the own shard; none where that is offloaded
-  StagedTensor loaded;   // the own shard then, between load() and its gather
-  Tensor gathered;       // stage 3: whole, while used
-  FlatTensor secondary;  // stage 3, where there is a secondary copy: this rank's shard of it
-  bool secondary_is_made = false;    // of the weights as they are
-  bool gathered_from_shards = true;  // what is gathered
-  // These are on the device, for the own shard; none where states are offloaded.
-  FlatTensor master;        // f32; none where the weights are
+  FlatTensor weights;    // in the compute dtype: whole, or with stage 3 the own shard; empty if that is offloaded
+  StagedTensor loaded;   // if it is offloaded: the own shard, between load() and its gather
+  Tensor gathered;       // stage 3: the whole weights while used
+  FlatTensor secondary;  // stage 3 with a secondary copy: this rank's shard of it
+  bool secondary_is_made = false;    // from the current weights
+  bool gathered_from_shards = true;  // origin of the gathered weights
+  // The following are on the device, for the own shard; empty if states are offloaded.
+  FlatTensor master;        // f32; empty if the weights are f32
   FlatTensor first_moment;  // f32
   FlatTensor second_moment;
 
-  FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced; none where offloaded
+  FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of reductions so far; empty if offloaded
   bool has_offloaded_gradient = false;  // in this step
-  std::int64_t first_square = 0;        // of its runs that count, in Data::squares
+  std::int64_t first_square = 0;        // index of the first of its runs that count in the norm, in Data::squares
 
-  // Stages 2 and 3: the whole gradient of a microbatch, in the rank's own thread while it is added to; then it waits
-  // in `complete` for the thread that reduces.
+  // Stages 2 and 3: the whole gradient of a microbatch, owned by the rank's own thread while it is added to; then it
+  // waits in `complete` for the thread that reduces.
   Tensor added_to;
-  std::deque<Tensor> complete;  // under Data::complete_mutex
+  std::deque<Tensor> complete;  // guarded by Data::complete_mutex
   struct PartCommits {
     std::int32_t part = 0;
     std::int64_t commits = 0;
@@ -72,20 +72,20 @@ struct ParameterStore::Bucket {
   std::vector<PartCommits> parts;  // of the members
   std::int64_t times_complete = 0;
 
-  // Where members for which `chosen` is true lie in the own shard.
+  // Ranges in the own shard of the members for which `chosen` is true.
   template <class Chosen>
   std::vector<FlatRange> own_ranges(const Chosen& chosen) const {
     return flat.ranges_in(own, [&](std::size_t i) { return chosen(members[i]); });
   }
 };
 
-// Weights that updates have left behind, because somebody still reads them.
+// Old weights that updates keep because a reader still holds them.
 struct WeightVersions {
   using Copy = std::vector<Tensor>;           // [bucket], whole
-  std::int64_t newest = 0;                    // that of Bucket::weights
+  std::int64_t newest = 0;                    // version of Bucket::weights
   std::map<std::int32_t, std::int64_t> held;  // version by reader
-  std::map<std::int64_t, Copy> copies;        // of a version
-  const Copy* read = nullptr;                 // by weight(); nullptr: the newest
+  std::map<std::int64_t, Copy> copies;        // by version
+  const Copy* read = nullptr;                 // version that weight() returns; nullptr: the newest
 };
 
 struct ParameterStore::Data {
@@ -94,7 +94,7 @@ struct ParameterStore::Data {
   const std::vector<workload::Parameter> parameters;
   const workload::TensorPlace place;
   const StoreOptions options;
-  const std::int32_t stage;  // that has an effect
+  const std::int32_t stage;  // the stage that takes effect
   std::deque<Bucket> buckets = {};
 
   struct Position {
@@ -103,13 +103,13 @@ struct ParameterStore::Data {
   };
   std::vector<Position> positions = {};  // [parameter]
 
-  std::vector<Tensor> working = {};  // [parameter] f32: narrow gradients while they are added to
-  Tensor number_one = {};            // the number, for the optimizer's kernels
+  std::vector<Tensor> working = {};  // [parameter] f32: 16-bit gradients while they are added to
+  Tensor number_one = {};            // the constant 1, for the optimizer's kernels
   std::mutex complete_mutex = {};
-  // [State][bucket]: of a device's memory, or of what is offloaded
+  // [State][bucket]: host copies of device memory or of offloaded states
   std::array<std::vector<std::vector<float>>, 3> host_copies = {};
   std::unique_ptr<OffloadedShards> offloaded = {};
-  Tensor squares = {};  // f64, where gradients are offloaded: of each of their runs that count in the norm
+  Tensor squares = {};  // f64, with offloaded gradients: one per run that counts in the norm
   WeightVersions versions = {};
 
   bool narrow_weights() const { return options.compute != core::DType::f32; }
@@ -129,7 +129,7 @@ struct ParameterStore::Data {
     const bool is_weight = which == State::master && !narrow_weights();
     return is_weight ? workload::OffloadKind::parameters : workload::OffloadKind::optimizer;
   }
-  // A visit's use of the kind that has this state alone.
+  // Uses of a visit to only the kind that has this state.
   OffloadedShards::Uses uses_of(State which, OffloadedShards::Use use) const {
     OffloadedShards::Uses uses = {};
     uses[static_cast<std::size_t>(kind_of(which))] = use;
@@ -141,8 +141,8 @@ struct ParameterStore::Data {
   void allocate(Bucket& made);
   Tensor zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 
-  // The part of `wanted` that is no padding, in pieces of at most so many elements that lie side by side in the bucket
-  // and in the whole parameter.
+  // The part of `wanted` without padding, in pieces of limited size that are contiguous both in the bucket and in the
+  // whole parameter.
   struct Piece {
     std::size_t parameter = 0;
     std::int64_t whole_begin = 0;
@@ -151,7 +151,7 @@ struct ParameterStore::Data {
   std::vector<Piece> pieces_of(const Bucket& of, FlatRange wanted, std::int64_t most_elems) const;
   void initialize(std::size_t bucket, std::uint64_t seed);
   void make_offloaded(std::size_t bucket, std::span<const float> masters);
-  // `masters`: of the own shard, where they or the weights are offloaded.
+  // `masters`: of the own shard, if they or the weights are offloaded.
   void write_initial(Bucket& of, const Piece& piece, std::uint64_t seed, std::span<float> values,
                      std::span<float> masters);
   FlatTensor& state(Bucket& of, State which);
@@ -170,18 +170,18 @@ struct ParameterStore::Data {
   void make_gradient(Bucket& of);
   void add_squares(Bucket& of, const StagedTensor& shard, const kernels::Context& lane);
   void update(std::size_t first_bucket, std::size_t count, const AdamWOptions& options, kernels::AdamW adamw);
-  // On the parts of the shard that decay, and those that do not.
+  // Updates the parts of the shard that decay and those that do not.
   void step_part(Bucket& of, FlatRange part, const ShardViews& views, const AdamWOptions& options, kernels::AdamW adamw,
                  const kernels::Context& on);
   // `views`: of elements from `begin` on.
   void step_range(FlatRange range, const ShardViews& views, std::int64_t begin, kernels::AdamW adamw,
                   const kernels::Context& on) const;
   ShardViews views_on_device(Bucket& of, FlatRange range, const OffloadedShards::Uses& uses);
-  // Goes through the own shards, in parts; what is offloaded is brought and taken back as `uses` says.
+  // Visits the own shards in parts; offloaded kinds are copied in and out according to `uses`.
   using VisitPart = std::function<void(Bucket& of, FlatRange part, const ShardViews& views)>;
   void visit_shards(std::size_t first_bucket, std::size_t count, const OffloadedShards::Uses& uses,
                     const VisitPart& visit);
-  void others_changed(Bucket& of);  // weights of other ranks' shards
+  void others_changed(Bucket& of);  // invalidates weights of other ranks' shards
   bool is_held(std::int64_t version) const;
   void copy_newest(WeightVersions::Copy& to);
   void copy_held();

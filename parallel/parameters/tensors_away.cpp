@@ -13,12 +13,12 @@ std::int64_t in_blocks(std::int64_t bytes) {
   return (bytes + TensorsAway::kAlign - 1) / TensorsAway::kAlign * TensorsAway::kAlign;
 }
 
-// The bytes of tensors, one behind the other.
+// The bytes of several tensors, one after the other.
 class Bytes {
  public:
   explicit Bytes(std::span<Tensor* const> tensors) : tensors_(tensors) {}
 
-  // Calls visit(memory of a tensor, how many bytes) for the next `count` bytes.
+  // Calls visit(memory within a tensor, number of bytes) for the next `count` bytes.
   template <class Visit>
   void next(std::int64_t count, const Visit& visit) {
     while (count > 0) {
@@ -36,7 +36,7 @@ class Bytes {
  private:
   std::span<Tensor* const> tensors_;
   std::size_t at_ = 0;
-  std::int64_t done_ = 0;  // bytes of that tensor
+  std::int64_t done_ = 0;  // bytes of the current tensor
 };
 
 }  // namespace
@@ -61,14 +61,14 @@ void TensorsAway::end(Block& block) {
 
 void TensorsAway::take(const Place& place, std::span<Tensor* const> tensors) {
   std::vector<Left>& left = left_[place.offset];
-  LOCKSTEP_CHECK(left.empty(), "a place that is free");
+  LOCKSTEP_CHECK(left.empty(), "a slot that is free");
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i]->given()) continue;
     left.push_back({i, tensors[i]->dtype(), tensors[i]->elems()});
     bytes += tensors[i]->bytes();
   }
-  LOCKSTEP_CHECK(bytes == place.bytes, "the bytes that a part was said to keep");
+  LOCKSTEP_CHECK(bytes == place.bytes, "the bytes that a part was predicted to keep");
   if (room_->in_blocks()) {
     write_blocks(place, tensors);
   } else {
@@ -82,7 +82,7 @@ void TensorsAway::take(const Place& place, std::span<Tensor* const> tensors) {
   moved_bytes_ += bytes;
 }
 
-// Begun: the blocks are written behind the call.
+// Begins to write: the blocks are written asynchronously.
 void TensorsAway::write_blocks(const Place& place, std::span<Tensor* const> tensors) {
   Bytes from(tensors);
   std::size_t next = 0;
@@ -120,7 +120,7 @@ void TensorsAway::bring_back(const Place& place, std::span<Tensor* const> tensor
 }
 
 void TensorsAway::read_blocks(const Place& place, std::span<Tensor* const> tensors) {
-  for (Block& block : blocks_) end(block);  // this place may be among what is still written
+  for (Block& block : blocks_) end(block);  // this slot may be among those still being written
   const auto count = static_cast<std::int64_t>(blocks_.size());
   const auto begin = [&](std::int64_t number) {
     const std::int64_t at = number * kBlockBytes;

@@ -1,4 +1,4 @@
-// Tensors that wait off a rank's device, in the host's memory or in a file, until they are needed again.
+// Tensors kept off a rank's device, in host memory or in a file, until they are needed again.
 #pragma once
 
 #include <array>
@@ -15,26 +15,26 @@
 
 namespace lockstep::parallel {
 
-// One thread at a time: the one that copies. It may be another than that of kernels. To and from a file tensors go by
-// way of blocks of the host's memory, many at a time, of which some are written while the next are filled.
+// For one thread at a time, the one that copies, which may differ from that of kernels. Copies to and from a file go
+// through many blocks of host memory, some of which are written while the next are filled.
 class TensorsAway {
  public:
   struct Place {
-    std::int64_t offset = 0;  // a multiple of kAlign, as its bytes rounded up are
+    std::int64_t offset = 0;  // a multiple of kAlign; slots do not overlap when their sizes are rounded up to it
     std::int64_t bytes = 0;
   };
   static constexpr std::int64_t kAlign = 4096;
 
-  // `room_bytes`: of all places.
+  // `room_bytes`: size of all slots together.
   TensorsAway(Memory& memory, const MakeStateRoom& make_room, std::int64_t room_bytes);
-  ~TensorsAway();  // what is under way ends first
+  ~TensorsAway();  // copies in flight end first
   TensorsAway(const TensorsAway&) = delete;
   TensorsAway& operator=(const TensorsAway&) = delete;
 
-  // Copies the tensors that are given, activations of place.bytes in all, and gives them up. What the place had has
-  // been brought back.
+  // Copies the given tensors, `place.bytes` of activations in all, off the device and frees them. The previous contents
+  // of the slot must have been brought back.
   void take(const Place& place, std::span<Tensor* const> tensors);
-  // Makes those tensors of the same list again.
+  // Allocates the same tensors again and copies their contents back.
   void bring_back(const Place& place, std::span<Tensor* const> tensors);
 
   std::int64_t moved_bytes() const { return moved_bytes_; }  // off the device and back, so far
@@ -56,10 +56,10 @@ class TensorsAway {
   void end(Block& block);
 
   Memory& memory_;
-  core::PinnedMemory staging_;  // of a room whose copies have to be aligned
+  core::PinnedMemory staging_;  // for a room whose copies have to be aligned
   std::array<Block, 8> blocks_ = {};
-  std::map<std::int64_t, std::vector<Left>> left_;  // by the place's offset
-  std::unique_ptr<StateRoom> room_;                 // goes first
+  std::map<std::int64_t, std::vector<Left>> left_;  // by the slot's offset
+  std::unique_ptr<StateRoom> room_;                 // destroyed first
   std::int64_t moved_bytes_ = 0;
 };
 

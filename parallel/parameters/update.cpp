@@ -1,4 +1,4 @@
-// The calls of a store that run once a step: the norm, the check for overflow, the optimizer.
+// The calls of a store that run once per step: the norm, the check for overflow, the optimizer.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace lockstep::parallel {
 namespace {
 
-// One result of a kernel for each input, all on the device until the last is queued.
+// One result of a kernel per input, all on the device until the last is queued.
 template <class T, class Run>
 std::vector<T> results_of(const std::vector<kernels::In>& inputs, core::DType dtype, Memory& memory,
                           const kernels::Context& where, Run&& run) {
@@ -32,7 +32,7 @@ std::vector<T> results_of(const std::vector<kernels::In>& inputs, core::DType dt
 
 namespace {
 
-// sum = sum of terms, in their order; many terms in several passes.
+// sum = sum of terms, in their order; many terms take several passes.
 void add_up(const Tensor& terms, const kernels::Out& sum, const kernels::Context& where) {
   constexpr std::int64_t kMostAtOnce = 256;
   for (std::int64_t begin = 0; begin < terms.elems(); begin += kMostAtOnce) {
@@ -199,7 +199,7 @@ void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float 
   if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
   data_->update(0, data_->buckets.size(), adamw,
                 {.count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
-  if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // to make it again is no wait
+  if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // without queued work, remaking it does not wait
 }
 
 void ParameterStore::keep_gradients() {
@@ -214,7 +214,7 @@ void ParameterStore::delayed_update(const AdamWOptions& adamw, std::int64_t step
       .count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = {&one, core::DType::f32, 1}};
   data_->offloaded->visit_delayed([&](const OffloadedShards::Piece& piece, const ShardViews& views) {
     const std::size_t bytes = kernels::size_bytes(views.weights.dtype, views.weights.elems);
-    std::memset(views.weights.data, 0, bytes);  // what evens out shards belongs to no parameter
+    std::memset(views.weights.data, 0, bytes);  // padding belongs to no parameter
     data_->step_part(data_->buckets[piece.bucket], piece.range, views, adamw, args, on_host);
   });
 }

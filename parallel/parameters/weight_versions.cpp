@@ -1,4 +1,4 @@
-// Weights that microbatches go on reading while updates make newer ones.
+// Old weights that microbatches continue to read while updates make newer ones.
 #include <algorithm>
 
 #include "core/error.h"

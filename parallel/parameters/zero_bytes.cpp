@@ -6,7 +6,7 @@
 namespace lockstep::parallel {
 namespace {
 
-constexpr std::int64_t kMomentBytes = 8;  // two, in f32
+constexpr std::int64_t kMomentBytes = 8;  // two moments, in f32
 constexpr std::int64_t kMasterBytes = 4;
 
 std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
