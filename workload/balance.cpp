@@ -18,7 +18,7 @@ double sum_of(const std::vector<schedules::Piece>& pieces) {
   return ps;
 }
 
-// Kernels of a part of the model, forward and backward.
+// Time of the kernels of a part of the model, forward and backward.
 double time_of(const Model& model, const Layout& layout, const StageSlice& slice, const KernelPrice& price) {
   const schedules::StageRecipe recipe = recipe_of(model, layout, slice, price);
   return sum_of(recipe.forward) + sum_of(recipe.backward);
@@ -36,7 +36,7 @@ std::vector<std::int32_t> balanced_layers(const Model& model, const Layout& layo
   return layers;
 }
 
-// The part of a layer's time that is attention's core.
+// Share of attention's core in the time of a layer.
 double attention_share(const Model& model, const Layout& layout, const KernelPrice& price) {
   double core = 0;
   double all = 0;
@@ -52,7 +52,7 @@ double attention_share(const Model& model, const Layout& layout, const KernelPri
 }
 
 std::vector<std::int64_t> balanced_tokens(const Model& model, const Layout& layout, const KernelPrice& price) {
-  // Whole rows for each tensor rank with sequence parallelism; short sequences of tests have shorter blocks.
+  // Sequence parallelism needs whole rows for each tensor-parallel rank; short sequences of tests use shorter blocks.
   std::int64_t block = schedules::slice_block(model.sequence, layout.slices);
   if (layout.sequence_parallel && block % layout.tp != 0) block = layout.tp;
   if (model.sequence % block != 0 || model.sequence / block < layout.slices) return {};

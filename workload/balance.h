@@ -1,5 +1,5 @@
-// What a layout leaves to be chosen: how many layers each stage has (layers=balanced), and how long the token slices of
-// a microbatch are (slicing=balanced).
+// Chooses what a layout leaves open: the number of layers of each stage (layers=balanced), and the lengths of the token
+// slices of a microbatch (slicing=balanced).
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace lockstep::workload {
 
-// The layout with layers_of and slice_tokens chosen, where it asks for that and `model` can be laid out so; else as it
-// is, for misfit_of() to say why.
+// Returns the layout with layers_of and slice_tokens chosen, if it asks for that and fits `model`; otherwise unchanged,
+// so that misfit_of() can say why.
 //
-// Layers: of all ways to cut embedding, layers and head into neighbouring stages with one of them at least, one whose
-// longest stage takes least, forward and backward, at these prices of its kernels; among those the most even one. (A
-// stage of a large vocabulary's head has fewer layers than others, or none.) Where a rank has several stages, they are
-// what is balanced. Memory, exchanges and the optimizer do not count.
+// Layers: of all ways to cut embedding, layers and head into consecutive stages with at least one of them each, one
+// whose slowest stage, forward and backward, takes least at these prices of its kernels; among those the most even one.
+// (The stage with the head of a large vocabulary has fewer layers than others, or none.) If ranks have several stages,
+// stages are balanced, not ranks. Memory, communication and the optimizer are ignored.
 //
-// Slices: of equal time in a layer, forward and backward, at these prices (schedules::balanced_slices()).
+// Slices: equal times in a layer, forward and backward, at these prices (schedules::balanced_slices()).
 Layout balanced(const Model& model, const Layout& layout, const KernelPrice& price);
 
-// The time of a kernel where no machine is at hand, in an arbitrary unit: of its declared FLOPs and bytes, on a device
-// that does 16 FLOPs while a byte comes from memory, or goes there.
+// Price of a kernel without a machine description, in an arbitrary unit: computed from its declared FLOPs and bytes,
+// for a device that does 16 FLOPs per byte of memory traffic.
 std::int64_t declared_price(const KernelCall& call);
 
 }  // namespace lockstep::workload

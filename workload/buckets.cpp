@@ -28,7 +28,7 @@ schedules::GroupKind group_of(const Parameter& parameter) {
   return parameter.expert ? schedules::GroupKind::expert_data : schedules::GroupKind::data;
 }
 
-// PyTorch's, over all parameters but the one that is to be alone.
+// PyTorch's buckets over all parameters except the one that must be alone.
 std::vector<Bucket> ddp_buckets(const StagePlan& plan, const Layout& layout, std::size_t alone) {
   std::vector<schedules::Parameter> parameters;
   std::vector<std::size_t> index;
@@ -50,7 +50,7 @@ std::vector<Bucket> ddp_buckets(const StagePlan& plan, const Layout& layout, std
   return buckets;
 }
 
-// One a part, and one more of its experts and of each tile, the last part first.
+// One per part, and one more for its experts and for each tile, the last part first.
 std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
   std::map<std::tuple<std::int32_t, bool, std::int32_t>, Bucket> of_part;
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
@@ -62,7 +62,7 @@ std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
   return buckets;
 }
 
-// One a matrix, which biases and norms go with.
+// One per matrix, together with the biases and norms that belong to it.
 std::vector<Bucket> matrix_buckets(const StagePlan& plan, const std::vector<Bucket>& parts) {
   std::vector<Bucket> made;
   for (const Bucket& part : parts) {
@@ -77,19 +77,19 @@ std::vector<Bucket> matrix_buckets(const StagePlan& plan, const std::vector<Buck
   return made;
 }
 
-// Up to ZeRO 2 they are PyTorch's buckets (1 MiB first, then the cap); with ZeRO 3 one for each part. A word embedding
-// that another stage has, too, or that is gathered for the whole step, is alone in its bucket: its shards then lie
-// alike on both stages.
+// Up to ZeRO 2 these are PyTorch's buckets (1 MiB first, then the cap); with ZeRO 3 there is one per part. A word
+// embedding that another stage has as well, or that is gathered for the whole step, is alone in its bucket, so that its
+// shards have the same layout on both stages.
 std::vector<Bucket> buckets_for(const StagePlan& plan, const Layout& layout) {
   const std::int32_t zero = zero_of(layout);
-  const bool shared = plan.tied && plan.place.embedding != plan.place.head;  // with another stage
+  const bool shared = plan.tied && plan.place.embedding != plan.place.head;  // also on another stage
   const std::size_t word_embedding = word_embedding_of(plan.parameters);
   const bool is_alone = word_embedding < plan.parameters.size() && (shared || zero == 3);
   const std::size_t alone = is_alone ? word_embedding : plan.parameters.size();
   std::vector<Bucket> buckets = zero == 3 ? part_buckets(plan, alone) : ddp_buckets(plan, layout, alone);
   if (layout.gather_lists) buckets = matrix_buckets(plan, buckets);
   if (!is_alone) return buckets;
-  // Its gradient is complete with its part's: behind all buckets of later parts.
+  // Its gradient is complete with its part's: after all buckets of later parts.
   const std::int32_t part = plan.parameters[alone].part;
   const auto place = std::find_if(buckets.begin(), buckets.end(),
                                   [&](const Bucket& bucket) { return first_part_of(plan, bucket) < part; });

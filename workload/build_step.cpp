@@ -24,7 +24,7 @@ using schedules::Schedule;
 using schedules::Step;
 using schedules::Unit;
 
-// A forward of each microbatch, in the order in which the schedule has them.
+// Returns only the forwards of each microbatch, in the schedule's order.
 Schedule forwards_of(Schedule schedule) {
   schedule.name += " (forward only)";
   for (auto& actions : schedule.of_rank) {
@@ -38,7 +38,7 @@ std::int32_t tile_of_task(const schedules::Task& task) {
   return tile_of(piece_named(task.what));
 }
 
-// A list of `Item`s for each stage.
+// Makes a list of `Item`s for each stage.
 template <class Item, class Make>
 std::vector<std::vector<Item>> for_stages(const std::vector<StagePlan>& plans, const Make& make) {
   std::vector<std::vector<Item>> all;
@@ -51,7 +51,7 @@ std::vector<std::vector<Unit>> all_units(const Layout& layout, const std::vector
   return for_stages<Unit>(plans, [&](const StagePlan& plan) { return units_of(plan, layout); });
 }
 
-// Forward and backward in pieces, without what data-parallel ranks do.
+// Forward and backward in pieces, without communication of data-parallel ranks.
 Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedule,
                const std::vector<StageWork>& works) {
   std::vector<schedules::StageCosts> costs;
@@ -67,7 +67,7 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
   return step;
 }
 
-// The bytes of a rank's shard of what a group of ranks shares.
+// Bytes of one rank's shard of data that a group of ranks shares.
 double shard_bytes(const Layout& layout, GroupKind group, std::int64_t whole_bytes) {
   const bool of_experts = group == GroupKind::expert_data;
   return static_cast<double>(whole_bytes) / shard_place(layout, {}, of_experts).shards;
@@ -139,7 +139,7 @@ std::vector<std::vector<schedules::BucketUpdate>> bucket_updates_of(const Layout
   return updates;
 }
 
-// The tasks after the last gradient: sums over other groups, the norm, the update, the gathers of its result.
+// Adds the tasks after the last gradient: sums over other groups, the norm, the update, the gathers of its result.
 void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                      const std::vector<StageWork>& works) {
   const std::int64_t partial = partial_norm_bytes(plans, layout);
@@ -200,7 +200,7 @@ std::vector<schedules::CopyCosts> copies_of(const Model& model, const Layout& la
   return copies;
 }
 
-// Bytes of each element that an update brings from a place, and takes back to it.
+// Bytes per element that an update copies from a storage location to the device, and back.
 struct UpdateCopies {
   double to_device = 0;
   double from_device = 0;
@@ -215,7 +215,7 @@ UpdateCopies update_copies(const Layout& layout, Offload place) {
   return {.to_device = changed + of(OffloadKind::gradients, layout.offload.gradients), .from_device = changed};
 }
 
-// The update of so many elements, in picoseconds: pieces come and go beside the update of others.
+// Time in ps to update this many elements: copies of pieces overlap with the update of other pieces.
 std::int64_t update_ps(const Layout& layout, double elems, const Pricing& pricing) {
   std::int64_t ps = 0;
   if (!pricing.kernel) return ps;
@@ -228,7 +228,7 @@ std::int64_t update_ps(const Layout& layout, double elems, const Pricing& pricin
   return ps;
 }
 
-// The host updates what it has in its memory, or in files, and the device takes the new weights.
+// The host updates tensors in its memory, or in files, and the device receives the new weights.
 void add_delayed_update(StageWork& work, const Layout& layout, double updated, const Pricing& pricing) {
   const auto calls = optimizer_calls(layout, updated);
   if (calls.empty() || !pricing.kernel) return;

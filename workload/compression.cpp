@@ -31,7 +31,7 @@ bool takes_feedback(Way way) {
 
 constexpr std::int64_t kPairBytes = 8;  // an index and a value
 
-// A number of some ways: from `least` to `most`.
+// A number of some of the compressions: from `least` to `most`.
 struct NumberOfWays {
   std::string_view key;
   std::vector<Way> ways;
@@ -74,7 +74,7 @@ core::Error refused(std::string_view item, std::string_view allowed) {
   return core::usage_error("compression '" + std::string(item) + "'; allowed: " + std::string(allowed));
 }
 
-// Takes the part before `between` off `rest`.
+// Removes and returns the part of `rest` before `between`.
 std::string_view next_of(std::string_view& rest, char between) {
   const std::string_view item = rest.substr(0, rest.find(between));
   rest.remove_prefix(std::min(rest.size(), item.size() + 1));
@@ -149,7 +149,7 @@ bool sends_codes(CompressionWay way) {
 }
 
 CodeShape code_shape(CompressionWay way) {
-  LOCKSTEP_CHECK(sends_codes(way), "a way that sends codes");
+  LOCKSTEP_CHECK(sends_codes(way), "a compression that sends codes");
   if (way == Way::sign) return {.bits = 1};
   if (way == Way::fp8) return {.bits = 8, .block = 128};  // kernels/fp8's tile
   return {.bits = way == Way::int4 ? 4 : 8};
@@ -190,7 +190,7 @@ double kernel_bytes(const Compression& compression, std::int64_t elems, std::int
   const auto n = static_cast<double>(elems);
   const auto sent = static_cast<double>(compression.sent_of(elems));
   const double whole = 4 * n;  // of f32
-  // What is owed is read and written as the gradient is added, and as what was sent is taken off.
+  // The pending error is read and written when the gradient is added, and when the sent part is subtracted.
   const double feedback = compression.feedback ? 5 * whole : 0;
   switch (compression.way) {
     case Way::none:
@@ -210,7 +210,7 @@ double kernel_bytes(const Compression& compression, std::int64_t elems, std::int
     default: {
       const double codes = n * code_shape(compression.way).bits / 8;
       const double share = whole / static_cast<double>(ranks);
-      // Encoded; the own share of all ranks decoded, summed, encoded; all shares decoded.
+      // Encoded; this rank's share of all ranks decoded, summed, encoded; all shares decoded.
       return whole + codes + codes + 3 * share + codes + whole + feedback * (1 + 1.0 / static_cast<double>(ranks));
     }
   }

@@ -12,7 +12,7 @@ namespace {
 using schedules::Comm;
 using Array = ContextArray;
 
-// A chunk of queries and one of keys, and which part of the heads (of all: 0).
+// A chunk of queries and a chunk of keys, and the part of the heads (0: all).
 struct Pair {
   std::int32_t query = 0;
   std::int32_t key = 0;
@@ -21,7 +21,7 @@ struct Pair {
 };
 using Pairs = std::set<Pair>;
 
-// What one rank has at a time: arrays by whose they are, and, of results, which pairs are in them.
+// The arrays that one rank has at a time, by owner, and for results the pairs that are in them.
 struct Holding {
   std::set<std::pair<Array, std::int32_t>> operands;
   std::map<std::pair<Array, std::int32_t>, Pairs> results;
@@ -31,7 +31,7 @@ bool is_result(Array array) {
   return is_summed(array) || array == Array::outputs || array == Array::sums;
 }
 
-// Plays one direction of a list.
+// Executes one direction of a list symbolically.
 class Play {
  public:
   Play(const ContextList& list, bool backward, std::size_t limit, std::vector<std::string>& problems)
@@ -85,7 +85,7 @@ class Play {
     }
     for (std::size_t e = 0; e < count; ++e) {
       for (std::int32_t r = 0; r < ranks_; ++r) match(r, part(turn_of(r))[e], e, part);
-      // All leave before any arrives.
+      // All messages are sent before any is received.
       std::vector<Holding> before = holding_;
       for (std::int32_t r = 0; r < ranks_; ++r) leave(r, part(turn_of(r))[e]);
       for (std::int32_t r = 0; r < ranks_; ++r) arrive(r, part(turn_of(r))[e], before);
@@ -149,7 +149,7 @@ class Play {
     }
   }
 
-  // Gathers make a whole sequence's operands; reductions and all-to-alls bring all results home.
+  // Gathers make a whole sequence's operands; reductions and all-to-alls return all results to their owners.
   void among_all(std::int32_t rank, const ContextExchange& exchange) {
     if (exchange.sends.size() + 1 != static_cast<std::size_t>(ranks_) ||
         exchange.receives.size() + 1 != static_cast<std::size_t>(ranks_)) {
@@ -242,7 +242,7 @@ class Play {
 
   // ---- the end
 
-  // Pairs that the mask shows of a chunk's queries or keys.
+  // Pairs with a chunk's queries or keys that the mask shows.
   Pairs visible(std::int32_t rank, bool of_keys) const {
     Pairs pairs;
     const bool all = !list_.shape.causal || list_.shape.way == ContextWay::colossal;

@@ -1,5 +1,5 @@
-// Whether a list of context-parallel attention (context_list.h) is right, whoever made it: played on all ranks together
-// with chunks as symbols.
+// Checks any list of context-parallel attention (context_list.h): executes it on all ranks together with chunks as
+// symbols.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,29 @@
 
 namespace lockstep::workload {
 
-// Empty: each rank sends only what it has; messages of a turn meet; each block has its operands where it is computed;
-// every pair of a query and a key that the mask shows is weighed exactly once, and no other is, but for `colossal`,
-// which makes all scores; results arrive at the rank of their queries, and gradients of queries, keys and values at
-// theirs, each pair's once. At most `limit` problems: "forward, turn 2, rank 1: ...".
+// Returns an empty list if: each rank sends only what it has; the messages of a turn match; each block has its operands
+// on its rank; every pair of a query and a key that the mask shows is computed exactly once and no other is (except for
+// `colossal`, which computes all scores); results arrive at the rank of their queries, and gradients of queries, keys
+// and values at their owners, each pair's once. Otherwise at most `limit` problems: "forward, turn 2, rank 1: ...".
 std::vector<std::string> check(const ContextList& list, std::size_t limit = 10);
 
-// ---- counted
+// ---- counts
 
-// Pairs of a chunk of queries and a chunk of keys, a causal block's diagonal as a half, that a rank weighs in a turn.
+// Pairs of a query chunk and a key chunk that a rank computes in a turn; the diagonal of a causal block counts as a
+// half.
 double chunk_pairs(const ContextTurn& turn);
-// All of a rank.
+// Total of a rank.
 double chunk_pairs(const ContextList& list, std::int32_t rank);
-// In each turn the slowest rank's, where all exchange at the end of a turn.
+// Sum over turns of the slowest rank's pairs, if all ranks exchange at the end of a turn.
 double chunk_pairs_in_step(const ContextList& list);
 
-// Bytes that a rank sends in an exchange. Gathers and reductions as algorithms that send the fewest have them.
+// Bytes that a rank sends in an exchange; for gathers and reductions, with algorithms of minimal traffic.
 double bytes_sent(const ContextExchange& exchange, const ContextLayer& layer);
 struct ContextBytes {
   double forward = 0;
   double backward = 0;
 };
-// Of the layer's rank in a pass.
+// Of the layer's rank, in a pass.
 ContextBytes bytes_sent(const ContextList& list, const ContextLayer& layer);
 
 }  // namespace lockstep::workload

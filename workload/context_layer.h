@@ -1,5 +1,5 @@
 // The attention of a layer on one context-parallel rank: its sizes, those of the arrays of its list (context_list.h),
-// and where a block's rows lie in them.
+// and the position of a block's rows in them.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,41 @@ namespace lockstep::workload {
 // The same for all layers and microbatches of a rank.
 struct ContextLayer {
   ContextShape shape;
-  std::int32_t rank = 0;  // among the context ranks
+  std::int32_t rank = 0;  // index among the context-parallel ranks
   std::int64_t batch = 1;
-  std::int64_t length = 0;  // of a whole sequence, which chunks_of(shape) divides
+  std::int64_t length = 0;  // of a whole sequence; a multiple of the number of chunks
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;
   std::int64_t head_columns = 1;
   core::DType dtype = core::DType::f32;
 
-  std::int64_t tokens() const { return length / shape.ranks; }  // of a sequence, on each rank
+  std::int64_t tokens() const { return length / shape.ranks; }  // per sequence, on each rank
   std::int64_t chunk() const { return length / chunks_of(shape); }
   std::int64_t query_columns() const { return heads * head_columns; }
   std::int64_t key_columns() const { return kv_heads * head_columns; }
   std::int64_t fused_columns() const { return query_columns() + 2 * key_columns(); }
   std::int64_t rows() const { return batch * tokens(); }
-  std::int64_t elems(ContextArray array) const;  // of one rank's
+  std::int64_t elems(ContextArray array) const;  // on one rank
   core::DType dtype_of(ContextArray array) const;
   std::int64_t bytes(ContextArray array) const;
 };
-// Of one tensor rank's heads.
+// For the heads of one tensor-parallel rank.
 ContextLayer context_layer_of(const Model& model, const Layout& layout, std::int32_t rank);
 std::string misfit_of(const ContextLayer& layer);  // empty: there is a list
 
-// A block's rows in its owners' arrays.
+// Position of a block's rows in its owners' arrays.
 struct ContextRows {
-  std::int64_t first_query, queries, all_queries;  // of a sequence
+  std::int64_t first_query, queries, all_queries;  // per sequence
   std::int64_t first_key, keys, all_keys;
   bool has_all_queries() const { return queries == all_queries; }
   bool has_all_keys() const { return keys == all_keys; }
 };
 ContextRows rows_of(const ContextLayer& layer, const ContextBlock& block);
-// Sequences of a call of a block's kernel: all where it has all rows of them, else one by one.
+// Sequences per call of a block's kernel: all if it has all rows of them, otherwise one.
 inline std::int64_t batch_of_call(const ContextLayer& layer, const ContextRows& rows) {
   return rows.has_all_queries() && rows.has_all_keys() ? layer.batch : 1;
 }
-// The kernel's, with the heads that the rank has of the block's queries.
+// Shape of the kernel's call, with the heads that the rank has for the block's queries.
 kernels::AttentionShape call_shape(const ContextLayer& layer, const ContextBlock& block);
 
 }  // namespace lockstep::workload

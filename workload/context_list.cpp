@@ -45,7 +45,8 @@ class RankLists {
  private:
   std::int32_t around(std::int32_t rank) const { return (rank % ranks_ + ranks_) % ranks_; }
 
-  // Sends `to` ranks further on what is `sent`'s, and receives what is `received`'s from as far behind.
+  // Sends the array of owner `sent` to the rank `to` further on, and receives that of `received` from the rank `to`
+  // behind.
   ContextExchange shift(Array array, std::int32_t to, std::int32_t sent, std::int32_t received) const {
     return {.comm = Comm::shift,
             .array = array,
@@ -124,12 +125,12 @@ class RankLists {
   // ---- lightseq
 
   // In turn t the ranks from t on have keys of t ranks before, and those below t have queries of P - t ranks behind.
-  // Halfway around of an even number both would be the same pairs: then the ranks below have none.
+  // Halfway around an even number of ranks both would compute the same pairs, so the ranks below have none there.
   void balanced() {
     for (std::int32_t turn = 0; turn <= ranks_ / 2; ++turn) {
-      const bool helps = rank_ < turn && 2 * turn != ranks_;                // others
-      const bool is_helped = rank_ + turn >= ranks_ && 2 * turn != ranks_;  // by others
-      const std::int32_t behind = rank_ - turn;                             // whose keys or queries come here
+      const bool helps = rank_ < turn && 2 * turn != ranks_;                // computes for others
+      const bool is_helped = rank_ + turn >= ranks_ && 2 * turn != ranks_;  // others compute for it
+      const std::int32_t behind = rank_ - turn;                             // owner of the keys or queries that arrive
       const std::int32_t ahead = rank_ + turn;
       ContextTurn forward;
       ContextTurn backward;
@@ -142,7 +143,7 @@ class RankLists {
       }
       backward.blocks = forward.blocks;
       if (turn > 0) {
-        // Keys ahead, or queries around to a rank that helps.
+        // Sends keys ahead, or queries around to a rank that computes for this one.
         ContextExchange operands{.array = ahead < ranks_ ? Array::keys : Array::queries,
                                  .received = behind >= 0 ? Array::keys : Array::queries};
         if (ahead < ranks_ || is_helped) operands.sends = {{around(ahead), rank_}};
@@ -155,7 +156,7 @@ class RankLists {
           if (helps) also.receives = {{around(behind), around(behind)}};
           if (2 * turn != ranks_) backward.operands.push_back(also);
           if (array == Array::d_outputs || 2 * turn == ranks_) continue;
-          // Back from where queries went.
+          // Results return from the rank that received the queries.
           forward.results.push_back(
               {.array = array, .sends = also.receives, .receives = also.sends, .received = array});
         }
@@ -171,7 +172,7 @@ class RankLists {
 
   // ---- colossal
 
-  // Every score is made, a causal mask or not; the second half of the turns weighs the values by them.
+  // Every score is computed, with or without a causal mask; the second half of the turns multiplies the values by them.
   void scores_in_memory() {
     for (std::int32_t turn = 0; turn < 2 * ranks_; ++turn) {
       const bool weighs = turn >= ranks_;
@@ -238,7 +239,7 @@ namespace {
 // Chunks of queries, and of keys, that have a result.
 using Begun = std::set<std::pair<std::int32_t, std::int32_t>>;  // owner, chunk
 
-// Whether one of the range has; from now on all have.
+// Returns whether any chunk of the range has a result, and marks all of them.
 bool begin(Begun& begun, std::int32_t owner, const ChunkRange& range) {
   bool had = false;
   for (std::int32_t i = range.first; i < range.first + range.count; ++i) had |= !begun.insert({owner, i}).second;

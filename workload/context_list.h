@@ -54,16 +54,16 @@ constexpr std::int32_t chunks_of(const ContextShape& shape) {
 // The rank's chunks of the sequence, in the order of its tokens.
 std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank);
 
-inline constexpr std::int32_t kWholeSequence = -1;  // in place of a rank: of all, in the order of the sequence
+inline constexpr std::int32_t kWholeSequence = -1;  // owner of arrays that have all tokens, in sequence order
 
-// What moves: arrays of all tokens of a rank.
+// Arrays that ranks exchange, each with all tokens of a rank.
 enum class ContextArray : std::uint8_t {
   queries,
   keys,     // keys and values
-  outputs,  // with their sums: merged with what is where they arrive
+  outputs,  // with their sums: merged with the receiver's
   sums,     // the log-sum-exp of each query's scores
   d_outputs,
-  d_queries,  // added to what is where they arrive
+  d_queries,  // added to the receiver's
   d_keys,     // of keys and values; likewise
   keys_only,
   values_only,
@@ -92,22 +92,22 @@ struct ContextBlock {
   ChunkRange keys;
   bool causal = false;  // aligned at the end: the last query sees all keys of the block
   ContextWork work = ContextWork::attention;
-  // Whether the rank has a result of some of these queries by then (an output; backward, a gradient), or a gradient of
-  // some of these keys: the block's is merged with it, or added to it.
+  // True if the rank already has a result for some of these queries (an output; in the backward, a gradient), or a
+  // gradient for some of these keys: the block's result is merged with it or added to it.
   bool merges_queries = false;
   bool adds_keys = false;
 };
 
 struct ContextMessage {
   std::int32_t peer = 0;
-  std::int32_t owner = 0;  // whose array: a rank; kWholeSequence of a gather's or a reduction's
+  std::int32_t owner = 0;  // owner of the array: a rank; kWholeSequence for a gather or a reduction
 };
 
-// One array's move, as one rank takes part in it. shift: at most a message to one rank and from one. all_gather,
-// reduce_scatter, all_to_all: among all; their messages are to and from every other rank.
+// One rank's part in the exchange of an array. shift: at most one message to a rank and one from a rank. all_gather,
+// reduce_scatter, all_to_all: messages to and from every other rank.
 struct ContextExchange {
   schedules::Comm comm = schedules::Comm::shift;
-  ContextArray array = ContextArray::keys;  // of the message sent, where the received one has another (below)
+  ContextArray array = ContextArray::keys;  // of the sent message, if the received one has another (below)
   std::vector<ContextMessage> sends = {};
   std::vector<ContextMessage> receives = {};
   ContextArray received = ContextArray::keys;
@@ -119,7 +119,8 @@ struct ContextTurn {
   std::vector<ContextExchange> results = {};  // after them
 };
 
-// What came in a turn's results is merged after the blocks of the turn that is run next, and of the last right away.
+// Results received in a turn are merged after the blocks of the turn that runs next; those of the last turn
+// immediately.
 struct ContextSides {
   std::vector<ContextTurn> forward;   // in order
   std::vector<ContextTurn> backward;  // [turn], run from the last to the first
@@ -135,12 +136,13 @@ struct ContextList {
     return (backward ? sides.backward : sides.forward)[static_cast<std::size_t>(index)];
   }
 };
-// All ranks have as many turns, and in each as many exchanges of the same kinds. Throws a usage Error with misfit_of().
+// All ranks have the same number of turns, and in each the same kinds of exchanges. Throws a usage Error with
+// misfit_of().
 ContextList context_list(const ContextShape& shape);
-// One rank's. In each turn the last rank has as much to compute as any.
+// One rank's list. In each turn no rank has more to compute than the last one.
 ContextSides context_sides(const ContextShape& shape, std::int32_t rank);
 
-// An exchange in one direction of a list.
+// Position of an exchange in one direction of a list.
 struct ExchangePlace {
   std::int32_t turn = 0;
   bool results = false;
@@ -153,10 +155,10 @@ struct ExchangePlace {
 };
 std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index);  // operands first
 
-// Operands that came in a turn are sent on in the next and needed by their own turn's blocks: they go as soon as what
-// comes after both begins. A rank so has those of two turns at a time.
+// Operands received in a turn are sent on in the next and needed by their own turn's blocks: they are freed once the
+// work after both begins. A rank therefore holds those of two turns at a time.
 enum class ContextMoment : std::uint8_t { operands_begin, blocks_begin, blocks_end };
-// The turn whose operands a rank gives up at this moment of a turn; -1: none.
+// The turn whose operands a rank frees at this moment of a turn; -1: none.
 std::int32_t turn_given_up(const std::vector<ContextTurn>& turns, bool backward, ContextMoment moment,
                            std::int32_t turn);
 

@@ -14,15 +14,16 @@ using Array = ContextArray;
 using Kind = OperationKind;
 using Phases = std::map<std::uint32_t, std::vector<ContextPhase>>;
 
-// Own arrays that a forward may keep.
+// The rank's own arrays that a forward may keep.
 constexpr std::int32_t kQueries = 0;
 constexpr std::int32_t kKeys = 1;
 constexpr std::int32_t kOutputs = 2;
 constexpr std::int32_t kSums = 3;
-constexpr std::int32_t kOwnOutputs = 4;  // of own tokens, where kOutputs are of own heads
+constexpr std::int32_t kOwnOutputs = 4;  // of the rank's own tokens, while kOutputs are of its own heads
 constexpr std::int32_t kFirstOther = 5;
 
-// Plays one way; the play of a direction follows parallel/context's class of the way call by call.
+// Replays the memory use of one form of context parallelism; each direction follows the calls of its class in
+// parallel/context.
 class Play {
  public:
   explicit Play(const ContextLayer& layer) : layer_(layer), sides_(context_sides(layer.shape, layer.rank)) {}
@@ -53,7 +54,7 @@ class Play {
     now_->back().push_back({tensor, false, bytes});
   }
   void make_own(std::int32_t tensor) { make_as(tensor, bytes_of_own(tensor)); }
-  // What a forward gives up whose backward makes it again, and outputs that the projection takes.
+  // Frees what the forward keeps if the backward recomputes it, and the outputs that the projection has used.
   void projection(std::int32_t outputs) {
     piece(Kind::projection, Side::forward);
     for (const std::int32_t own : {kQueries, kKeys, kSums}) touch(own);
@@ -87,7 +88,7 @@ class Play {
   std::int32_t next_ = kFirstOther;
 };
 
-// Ranks that keep their tokens.
+// Forms in which ranks keep their tokens.
 class BlockPlay final : public Play {
  public:
   using Play::Play;
@@ -115,7 +116,7 @@ class BlockPlay final : public Play {
   }
 
  private:
-  using Key = std::pair<Array, std::int32_t>;  // and its owner
+  using Key = std::pair<Array, std::int32_t>;  // with its owner
   Key own(Array array) const { return {array, layer_.rank}; }
   static constexpr std::pair kAllKeys{Array::keys, kWholeSequence};
   static constexpr std::pair kAllGradients{Array::d_keys, kWholeSequence};
@@ -124,7 +125,7 @@ class BlockPlay final : public Play {
   const ContextTurn& turn_at(std::int32_t turn) const { return turns()[static_cast<std::size_t>(turn)]; }
   Side side() const { return backward_ ? Side::input_gradient : Side::forward; }
 
-  // A turn's operands, blocks and results; what came is merged after the blocks of the next turn.
+  // A turn's operands, blocks and results; received results are merged after the blocks of the next turn.
   void run(bool backward) {
     backward_ = backward;
     const auto count = static_cast<std::int32_t>(turns().size());
@@ -206,7 +207,7 @@ class BlockPlay final : public Play {
     give_up(ContextMoment::blocks_end, turn);
   }
 
-  // Bytes of what a block's kernel makes of its own, before it is merged.
+  // Bytes of the output of a block's kernel before it is merged.
   std::int64_t part_bytes(Array array, std::int64_t elems) const {
     return static_cast<std::int64_t>(core::size_of(layer_.dtype_of(array))) * elems;
   }
@@ -244,7 +245,7 @@ class BlockPlay final : public Play {
     if (block.adds_keys) make(part_bytes(Array::d_keys, 2 * shape.batch * shape.keys * shape.key_row()));
   }
 
-  // What has no sum here yet becomes it.
+  // An array without a sum on this rank becomes the sum.
   void merge(std::int32_t turn) {
     piece(Kind::merge_context, side(), static_cast<std::uint16_t>(turn));
     for (const auto& [key, tensor] : std::exchange(arrived_[turn], {})) {
@@ -255,11 +256,11 @@ class BlockPlay final : public Play {
 
   bool backward_ = false;
   std::map<Key, std::int32_t> held_;
-  std::map<std::int32_t, std::map<Key, std::int32_t>> arrived_;  // of a turn
-  std::int32_t gathered_ = -1;                                   // keys of all as ranks have them, or their gradients
+  std::map<std::int32_t, std::map<Key, std::int32_t>> arrived_;  // by turn
+  std::int32_t gathered_ = -1;                                   // gathered keys in rank order, or their gradients
 };
 
-// Ranks that change from their tokens to their heads and back.
+// Ranks exchange their tokens for their heads and back.
 class HeadPlay final : public Play {
  public:
   using Play::Play;
@@ -309,7 +310,7 @@ class HeadPlay final : public Play {
   }
 
  private:
-  // Each of them goes as another comes.
+  // Each array is freed as its replacement arrives.
   void exchange(Side side, bool results, std::vector<std::int32_t>& moving) {
     const ContextTurn& turn = side == Side::forward ? sides_.forward.front() : sides_.backward.front();
     for (std::size_t i = 0; i < moving.size(); ++i) {
@@ -324,7 +325,8 @@ class HeadPlay final : public Play {
 }  // namespace
 
 ContextMemory::ContextMemory(const ContextLayer& layer) {
-  LOCKSTEP_CHECK(layer.shape.way != ContextWay::colossal, "a way whose scores stay on the chip");
+  LOCKSTEP_CHECK(layer.shape.way != ContextWay::colossal,
+                 "a form of context parallelism that keeps no scores in memory");
   const auto play = [&](Play&& way) {
     way.forward();
     way.backward();
@@ -345,7 +347,7 @@ const std::vector<ContextPhase>& ContextMemory::phases(PieceName piece) const {
 
 namespace {
 
-// The most bytes at once of tensors that begin in these phases.
+// Most bytes held at once by tensors that begin in these phases.
 std::int64_t most_bytes(const std::vector<const ContextPhase*>& phases) {
   std::map<std::int32_t, std::size_t> last;
   for (std::size_t i = 0; i < phases.size(); ++i) {

@@ -1,5 +1,5 @@
-// Which tensors each piece of context ranks' attention makes and reads (parallel/context), from the list of its way
-// (context_list.h). A tensor begins with the phase that makes it and ends with the last that touches it.
+// Tensors that each piece of attention on context-parallel ranks makes and reads (parallel/context), from its list
+// (context_list.h). A tensor lives from the phase that makes it to the last one that uses it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace lockstep::workload {
 
 struct ContextTouch {
-  std::int32_t tensor = 0;  // a number of its own in a layer and microbatch
+  std::int32_t tensor = 0;  // unique within a layer and microbatch
   bool makes = false;
   std::int64_t bytes = 0;
 };
@@ -20,19 +20,19 @@ using ContextPhase = std::vector<ContextTouch>;
 
 class ContextMemory {
  public:
-  // Ways whose scores stay on the chip.
+  // For forms that keep no scores in memory.
   explicit ContextMemory(const ContextLayer& layer);
 
-  // Of split_heads, exchange_context, core, merge_context and projection, whose forward gives up what nothing is kept
-  // for, and whose gradients begin the backward.
+  // Phases of split_heads, exchange_context, core, merge_context and projection; the projection's forward frees tensors
+  // that need not be kept, and its gradients begin the backward.
   const std::vector<ContextPhase>& phases(PieceName piece) const;
 
  private:
   std::map<std::uint32_t, std::vector<ContextPhase>> phases_;  // by what_of()
 };
 
-// Bytes that attention of these ranks holds at most in its backward, beside queries, keys, values, outputs and their
-// sums of own tokens. Colossal's: an upper bound.
+// Most bytes that attention on these ranks holds in its backward, in addition to queries, keys, values, outputs and
+// their sums of its own tokens. For colossal: an upper bound.
 std::int64_t context_moving_bytes(const Model& model, const Layout& layout);
 
 }  // namespace lockstep::workload

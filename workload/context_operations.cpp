@@ -37,7 +37,7 @@ class ContextOperations {
   bool has(std::int32_t turn) const { return turn >= 0 && turn < turns_; }
   double element() const { return static_cast<double>(core::size_of(layer_.dtype)); }
 
-  // What is between the blocks of a turn and those of the next: the forward's in order, the backward's in reverse.
+  // Operations between the blocks of two consecutive turns: forward in order, backward in reverse.
   void between(std::int32_t turn) {
     const bool is_end = turn + 1 == turns_;
     if (turn < 0) operands(0, false, false);
@@ -47,7 +47,7 @@ class ContextOperations {
     operands(turn + 2, false, true);
 
     const std::size_t begin = ops_.size();
-    const std::int32_t next = turn + 1;  // whose backward comes before
+    const std::int32_t next = turn + 1;  // its backward comes before this turn's
     if (is_end) operands(turn, true, false);
     merge(next + 1, true);
     results(next, true, turn >= 0);
@@ -100,7 +100,7 @@ class ContextOperations {
   KernelCall call(Args args, double count = 1) const {
     return kernel_call(std::move(args), layer_.dtype, count);
   }
-  // So many elements from one place to another.
+  // A copy of these elements.
   KernelCall copy(std::int64_t columns) const {
     return call(kernels::CopyRows{.rows = layer_.rows(), .columns = columns});
   }
@@ -113,7 +113,7 @@ class ContextOperations {
     return op;
   }
 
-  // Calls of a block's kernel.
+  // Number of kernel calls for a block.
   double count_of(const ContextBlock& block) const {
     const std::int64_t calls = layer_.batch / batch_of_call(layer_, rows_of(layer_, block));
     return static_cast<double>(calls);
@@ -129,7 +129,7 @@ class ContextOperations {
     const double pairs = static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.pairs());
     const double rows = static_cast<double>(shape.batch) *
                         static_cast<double>(shape.queries * shape.row() + shape.keys * shape.key_row());
-    // Colossal's: one product, and the scores to or from memory.
+    // Colossal: one product, with the scores read from or written to memory.
     const double passes = backward ? 2 : 1;
     const double flops = passes * 2 * pairs * static_cast<double>(shape.head_columns);
     return {OtherKernel{KernelClass::attention, layer_.dtype, flops, passes * element() * (pairs + rows)}, count};
@@ -170,14 +170,16 @@ class ContextOperations {
   double kept_of_core() const {
     const auto outputs = static_cast<double>(layer_.bytes(ContextArray::outputs));
     const auto sums = static_cast<double>(layer_.bytes(ContextArray::sums));
-    if (layer_.shape.way == ContextWay::ulysses) return 2 * outputs + sums;  // of own heads, and of own tokens
+    if (layer_.shape.way == ContextWay::ulysses)
+      return 2 * outputs + sums;  // of the rank's own heads, and of its own tokens
     return outputs + (layer_.shape.way == ContextWay::colossal ? scores_bytes() : sums);
   }
   double scores_bytes() const {
     return element() * static_cast<double>(layer_.rows() * layer_.heads) * static_cast<double>(layer_.length);
   }
 
-  // Gathered keys into the order of the sequence, their gradients out of it; Ulysses' tokens of each rank to sequences.
+  // Reorders gathered keys into sequence order, and their gradients back; for Ulysses, tokens of each rank into
+  // sequences.
   void moves_keys_of_all(std::int32_t turn, Operation& op) const {
     if (turn != 0) return;
     if (layer_.shape.way == ContextWay::allgather) {
@@ -197,7 +199,7 @@ class ContextOperations {
     op.input_gradient.push_back({OtherKernel{KernelClass::pass, layer_.dtype, 0, 3 * scores_bytes()}, 1});
   }
 
-  // Sums of what came in the turn's results.
+  // Sums of the turn's received results.
   void merge(std::int32_t turn, bool backward) {
     if (!has(turn)) return;
     Operation op{.kind = OperationKind::merge_context};

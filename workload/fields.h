@@ -1,4 +1,4 @@
-// Texts of fields, "tp=8,pp=4", by which users give models and layouts: read by a table of what each field takes.
+// Texts of fields, "tp=8,pp=4", by which users specify models and layouts: parsed with a table of fields.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep::workload {
 
-// One field as it was given.
+// One field of the user's text.
 struct FieldValue {
   std::string_view of;  // "layout"
   std::string_view name;
@@ -34,9 +34,9 @@ struct Field {
   void (*read)(T& into, const FieldValue& value);
 };
 
-// Parts of `text` between `separator`s, without blanks around them.
+// Parts of `text` between `separator`s, without surrounding blanks.
 std::vector<std::string_view> split(std::string_view text, char separator);
-// Splits "name=value"; value is empty and `has_value` false if there is no '='.
+// Splits "name=value"; without '=' value is empty and `has_value` false.
 struct NameAndValue {
   std::string_view name;
   std::string_view value;
@@ -44,7 +44,7 @@ struct NameAndValue {
 };
 NameAndValue name_and_value(std::string_view part);
 
-// Refuses what names no field of the table, or one twice.
+// Reads all fields; refuses a name that is not in the table, or given twice.
 template <class T>
 void read_fields(T& into, std::string_view of, std::span<const std::string_view> parts,
                  std::span<const Field<T>> table) {

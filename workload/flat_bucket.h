@@ -1,4 +1,4 @@
-// Parameters one after the other in a flat buffer that ranks can share out evenly.
+// Parameters one after the other in a flat buffer that ranks can share evenly.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace lockstep::workload {
 
-// Elements at a multiple of which each parameter begins: 128 bytes in f32, as kernels like their operands. A shard ends
+// Alignment in elements at which each parameter begins: 128 bytes in f32, the alignment that kernels prefer. Shards end
 // at one, too.
 inline constexpr std::int64_t kFlatGrain = 32;
 
@@ -27,13 +27,14 @@ inline FlatRange common_of(FlatRange a, FlatRange b) {
 
 struct FlatBucket {
   std::vector<FlatRange> places;  // [member]
-  std::int64_t elems = 0;         // with padding: a multiple of shards * kFlatGrain
+  std::int64_t elems = 0;         // padding included: a multiple of shards * kFlatGrain
 
-  // Equal shards, in the ranks' order.
+  // Equal shards, in the order of ranks.
   FlatRange shard(std::int32_t shards, std::int32_t index) const {
     return {elems / shards * index, elems / shards * (index + 1)};
   }
-  // Where members for which `chosen(member)` is true lie in a range; neighbours, and the zeros between them, in one.
+  // Ranges of members for which `chosen(member)` is true, within a range; neighbours, and the zeros between them, are
+  // merged.
   template <class Chosen>
   std::vector<FlatRange> ranges_in(FlatRange wanted, const Chosen& chosen) const {
     std::vector<FlatRange> ranges;
@@ -50,7 +51,7 @@ struct FlatBucket {
   }
 };
 
-// `member_elems`: of the bucket's parameters, in the order in which they are to lie.
+// `member_elems`: elements of the bucket's parameters, in memory order.
 FlatBucket lay_out(std::span<const std::int64_t> member_elems, std::int32_t shards);
 
 }  // namespace lockstep::workload

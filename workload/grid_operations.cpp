@@ -72,7 +72,7 @@ class GridOperations {
     return std::move(ops_);
   }
 
-  // Words of all rows of the grid's column are looked up, in this rank's part of the table.
+  // Looks up the words of all rows of the grid's column in this rank's part of the table.
   std::vector<Operation> embedding() {
     Layout column = one_;
     column.microbatch_size *= side_;
@@ -131,7 +131,7 @@ class GridOperations {
     ops_.push_back(sums);
   }
 
-  // SUMMA adds up several products, behind which alone the activation can come.
+  // SUMMA sums several products; the activation can only come after all of them.
   void put_gelu() {
     const std::int64_t count = layout_.microbatch_size * model_.sequence * model_.ffn_hidden / layout_.tp;
     Operation op{.kind = OperationKind::activation};
@@ -184,7 +184,7 @@ class GridOperations {
     return op;
   }
 
-  // A panel; of an all-reduce the block. Gradients of weights have a dtype of their own.
+  // Payload of a panel, or of the block for an all-reduce. Gradients of weights have a dtype of their own.
   double payload(const GridLinear& whole, const GridStep& step) const {
     const bool is_sum = step.comm != GridComm::broadcast && step.comm != GridComm::all_gather;
     const double size =
@@ -194,8 +194,8 @@ class GridOperations {
     return size * static_cast<double>(block.elems());
   }
 
-  // The next product of the list, if it is there and does without this exchange: what is fetched for a later one, and a
-  // result while there is still one to make.
+  // The next product of the list that does not depend on this exchange, if there is one: for data fetched for a later
+  // product, and for a result while further ones are computed.
   static const GridStep* product_beside(const std::vector<GridStep>& steps, std::size_t i) {
     const auto next = std::find_if(steps.begin() + static_cast<std::ptrdiff_t>(i), steps.end(),
                                    [](const GridStep& step) { return !step.is_exchange; });
@@ -208,8 +208,8 @@ class GridOperations {
 
   const Model& model_;
   const Layout& layout_;
-  Model alone_;  // what a rank has between products, as a model
-  Layout one_;   // whose one rank it is
+  Model alone_;  // the part of the model that a rank has between products
+  Layout one_;   // a layout of one such rank
   std::int64_t side_;
   std::vector<Operation> ops_;
 };

@@ -28,7 +28,7 @@ std::vector<std::int32_t> numbers_between_x(std::string_view text) {
   }
 }
 
-// The axis along which the columns of a matrix are shared out in three dimensions.
+// The axis along which the columns of a matrix are split in three dimensions.
 GridAxis axis_of_inputs(const GridLinear& linear) {
   return linear.swapped ? GridAxis::along_row : GridAxis::along_depth;
 }
@@ -50,8 +50,8 @@ GridStep exchange(GridComm comm, GridAxis axis, GridMatrix matrix, GridProduct p
           .number = number};
 }
 
-// SUMMA: `side` products, each of panels that their owners broadcast. Forward, a product adds to y; backward its result
-// goes to the owner of that block of the gradient.
+// SUMMA: `side` products, each of panels that their owners broadcast. In the forward a product adds to y; in the
+// backward its result goes to the owner of that block of the gradient.
 void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct product) {
   if (grid.side == 1) {
     steps.push_back({.product = product});
@@ -160,7 +160,7 @@ GridBlock block_of(const GridLinear& linear, GridMatrix matrix, std::int32_t ran
   const GridPlace place = place_of(linear.grid, rank);
   const std::int64_t side = linear.grid.side;
   GridBlock block = panel_of(linear, matrix);
-  // Block (r, c) of panels, and in three dimensions which `side`th of its rows.
+  // Block (r, c) of panels, and in three dimensions the index of the `side`th of its rows.
   std::int64_t r = 0;
   std::int64_t c = 0;
   std::int64_t share = 0;
@@ -172,7 +172,7 @@ GridBlock block_of(const GridLinear& linear, GridMatrix matrix, std::int32_t ran
     share = matrix == GridMatrix::w ? place.row : matrix == GridMatrix::x ? output : input;
     block.rows /= side;
   } else {
-    // w [outputs, inputs] is the transpose of SUMMA's second factor, whose block (row, column) the rank has.
+    // w [outputs, inputs] is the transpose of SUMMA's second factor, of which the rank has block (row, column).
     r = matrix == GridMatrix::w ? place.column : place.layer * side + place.row;
     c = matrix == GridMatrix::w ? place.row : place.column;
   }

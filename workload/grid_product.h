@@ -1,14 +1,14 @@
-// Tensor parallelism in two and three dimensions: a linear layer y = x w^T, shared out over a grid of ranks. This file
-// says which block of each matrix a rank has, and lists what a rank does in a forward and in a backward. The list is
-// the same for all ranks; ranks that run it differ in their blocks only.
+// Tensor parallelism in two and three dimensions: a linear layer y = x w^T, split over a grid of ranks. Defines the
+// block of each matrix that a rank has, and lists a rank's steps in a forward and in a backward. The list is the same
+// for all ranks, which differ only in their blocks.
 //
 //   two       side x side ranks; x, w and y in side x side blocks. SUMMA (van de Geijn and Watts 1997, Concurrency
 //             9(4)), for layers Xu et al. 2021 (Optimus), arXiv:2104.05343, section 3.
 //   two_half  `depth` such squares; each has a share of the rows of x and y, and all of w. Wang et al. 2021
 //             (Tesseract), arXiv:2105.14500, section 3; with depth = side, Solomonik and Demmel 2011.
 //   three     side^3 ranks; no two have an element in common. Agarwal et al. 1995, IBM J. Res. Dev. 39(5); for layers
-//             Bian et al. 2021, arXiv:2105.14450, section 3. The output's columns lie along the axis that the input's
-//             blocks of rows lay along, so that layers take turns (GridLinear::swapped).
+//             Bian et al. 2021, arXiv:2105.14450, section 3. The output's columns are split along the axis of the
+//             input's blocks of rows, so that layers alternate (GridLinear::swapped).
 #pragma once
 
 #include <cstdint>
@@ -28,16 +28,16 @@ struct Grid {
   std::int32_t ranks() const { return side * side * depth; }
   friend bool operator==(const Grid&, const Grid&) = default;
 };
-// Of the grid's ranks, those that have different parts of a matrix of weights.
+// Number of the grid's ranks that have different parts of a weight matrix.
 inline std::int32_t weight_parts(const Grid& grid) {
   return grid.form == GridForm::three ? grid.ranks() : grid.side * grid.side;
 }
 
-// "2x2", "2x2x2", "2.5d:2x2x2" and "2.5d:4x4x2". Throws a usage Error without the flag's name: what is allowed.
+// "2x2", "2x2x2", "2.5d:2x2x2" and "2.5d:4x4x2". Throws a usage Error with the allowed values, without a flag's name.
 Grid parse_grid(std::string_view text);
 std::string text_of(const Grid& grid);
 
-// Ranks that differ in one coordinate only are a group of that axis. `along_row`: the members of a row, which differ in
+// Ranks that differ in only one coordinate are a group of that axis. `along_row`: the members of a row, which differ in
 // their column.
 enum class GridAxis : std::uint8_t { along_row, along_column, along_depth };
 inline constexpr std::size_t kNumGridAxes = 3;
@@ -51,12 +51,12 @@ struct GridPlace {
   }
 };
 GridPlace place_of(const Grid& grid, std::int32_t rank);
-std::int32_t stride_along(const Grid& grid, GridAxis axis);  // between the ranks of neighbours
+std::int32_t stride_along(const Grid& grid, GridAxis axis);  // distance between the ranks of neighbours
 std::int32_t members_along(const Grid& grid, GridAxis axis);
-// Ascending; a member's place in its group is GridPlace::along(axis).
+// Ascending; a member's index in its group is GridPlace::along(axis).
 std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis axis);
 
-// Of a layer's matrices; their gradients lie as they do.
+// The matrices of a layer; their gradients are split in the same way.
 enum class GridMatrix : std::uint8_t { x, w, y };
 inline constexpr std::size_t kNumGridMatrices = 3;
 
@@ -65,7 +65,7 @@ struct GridLinear {
   std::int64_t rows = 0;
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
-  // In three dimensions: the columns of x are shared out along the rows of the grid and those of y along its depth;
+  // In three dimensions: the columns of x are split along the rows of the grid and those of y along its depth;
   // otherwise the other way around.
   bool swapped = false;
 };
@@ -79,41 +79,41 @@ struct GridBlock {
 };
 // The block that a rank has: of x [rows, inputs], of w [outputs, inputs], of y [rows, outputs].
 GridBlock block_of(const GridLinear& linear, GridMatrix matrix, std::int32_t rank);
-// The block that it multiplies: its own, or what a broadcast or an all-gather brings.
-GridBlock panel_of(const GridLinear& linear, GridMatrix matrix);  // sizes alone
+// The block that it multiplies: its own, or one received by a broadcast or an all-gather.
+GridBlock panel_of(const GridLinear& linear, GridMatrix matrix);  // only its sizes
 
-// What each dimension of the layer has to be a multiple of.
+// Each dimension of the layer must be a multiple of these.
 struct GridDivisors {
   std::int64_t rows = 1, inputs = 1, outputs = 1;
 };
 GridDivisors divisors_of(const Grid& grid);
 
-// The axis along which the columns of x, or of y, are shared out.
+// The axis along which the columns of x, or of y, are split.
 GridAxis axis_of_columns(const GridLinear& linear, GridMatrix matrix);
 
-// ---- what a rank does
+// ---- a rank's steps
 
 enum class GridComm : std::uint8_t { broadcast, all_gather, reduce, reduce_scatter, all_reduce };
 enum class GridProduct : std::uint8_t { forward, input_gradient, weight_gradient };
 
 struct GridStep {
   bool is_exchange = false;
-  // Of an exchange. broadcast, all_gather: from the block to a panel. reduce, reduce_scatter: from the sums of a
-  // product to the block of the gradient or output. all_reduce: of the block, in place.
+  // Collective of an exchange. broadcast, all_gather: from the block to a panel. reduce, reduce_scatter: from the sums
+  // of a product to the block of the gradient or output. all_reduce: of the block, in place.
   GridComm comm = GridComm::broadcast;
   GridAxis axis = GridAxis::along_row;
   std::int32_t root = 0;              // the member that has, or gets, the block
-  GridMatrix matrix = GridMatrix::x;  // of a reduction: what is summed is that matrix's gradient; y itself forward
+  GridMatrix matrix = GridMatrix::x;  // for a reduction: that matrix's gradient is summed; in the forward, y itself
   GridProduct product = GridProduct::forward;
-  std::int32_t number = 0;  // which of the panels: of SUMMA's `side` products
+  std::int32_t number = 0;  // index of the panel among SUMMA's `side` products
 };
-// In an order in which they may run one after the other. Where there are several panels, the next is fetched before the
-// product of the one before it, so that exchanges in this order may run beside the products in this order.
+// In a valid sequential order. If there are several panels, the next is fetched before the product of the previous one,
+// so that exchanges in this order may overlap with products in this order.
 std::vector<GridStep> forward_steps(const GridLinear& linear);
 std::vector<GridStep> backward_steps(const GridLinear& linear);
 
-// Bytes that a rank sends in these steps, by algorithms that send the fewest, in the mean of the ranks: elements of
-// `size` bytes, gradients of weights in f32. By the formulas of the papers, not from the steps.
+// Bytes that a rank sends in these steps with algorithms of minimal traffic, mean over ranks: elements of `size` bytes,
+// gradients of weights in f32. By the formulas of the papers, not from the steps.
 double formula_forward_bytes(const GridLinear& linear, std::int64_t size);
 double formula_backward_bytes(const GridLinear& linear, std::int64_t size);
 

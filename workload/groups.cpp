@@ -12,7 +12,7 @@ namespace {
 
 using schedules::GroupKind;
 
-// Context and data ranks of one pipeline place and tensor rank, taken as one line.
+// Number of context- and data-parallel ranks of one pipeline position and tensor-parallel rank, taken as one line.
 std::int64_t line_of(const Layout& layout) {
   return std::int64_t{layout.cp} * layout.dp;
 }
@@ -35,7 +35,7 @@ std::int64_t digit_of(const Layout& layout, std::int64_t rank, Axis axis) {
   return rank / stride_of(layout, axis) % size_of(layout, axis);
 }
 
-// Context ranks come before data ranks in the line of both.
+// True if context ranks come before data ranks in the line of both.
 bool context_first(const Layout& layout) {
   const auto at = [&](Axis axis) { return std::find(layout.order.begin(), layout.order.end(), axis); };
   return at(Axis::cp) < at(Axis::dp);
@@ -51,8 +51,9 @@ RankSet ranks_along(const Layout& layout, std::int64_t rank, Axis axis) {
   return {rank - digit_of(layout, rank, axis) * stride, stride, size_of(layout, axis)};
 }
 
-// The ranks that have the first and the last stage, whose word embedding is one. Each alone where it has both: where
-// the pipe comes back, and where the opposite pipe begins (whose copies are among the data ranks).
+// The ranks that have the first and the last stage, which share a word embedding. A rank that has both is alone: in
+// schedules whose pipe returns to its start, and where the opposite pipe begins (whose copies are among the data
+// ranks).
 std::vector<schedules::Group> embedding_groups(const Model& model, const schedules::Schedule& schedule) {
   if (!model.tied_embeddings || schedule.stages_a_pipe == 1) return {};
   const std::int32_t first = schedule.rank_of_stage.front();
@@ -66,7 +67,7 @@ constexpr std::array kGridGroups{std::pair{GroupKind::tensor_row, GridAxis::alon
                                  std::pair{GroupKind::tensor_column, GridAxis::along_column},
                                  std::pair{GroupKind::tensor_depth, GridAxis::along_depth}};
 
-// The tensor ranks that differ from this one in one coordinate of the grid.
+// The tensor-parallel ranks that differ from this one in one coordinate of the grid.
 RankSet ranks_of_grid(const Layout& layout, std::int64_t rank, GridAxis axis) {
   const std::int32_t at =
       place_of(layout.grid, static_cast<std::int32_t>(digit_of(layout, rank, Axis::tp))).along(axis);
@@ -74,7 +75,7 @@ RankSet ranks_of_grid(const Layout& layout, std::int64_t rank, GridAxis axis) {
   return {rank - at * stride, stride, members_along(layout.grid, axis)};
 }
 
-// Ranks at these places of the pipeline, and otherwise at the place of `rank`.
+// Ranks at these positions of the pipeline whose other coordinates are those of `rank`.
 RankSet same_place(const Layout& layout, const std::vector<std::int32_t>& places, std::int64_t rank) {
   const std::int64_t each = stride_of(layout, Axis::pp);
   const std::int64_t first = rank + (places.front() - digit_of(layout, rank, Axis::pp)) * each;
@@ -82,9 +83,9 @@ RankSet same_place(const Layout& layout, const std::vector<std::int32_t>& places
   return {first, stride, static_cast<std::int64_t>(places.size())};
 }
 
-// The ranks with these data indices, as runs: those of the first pipe's place, then those of the second's.
+// The ranks with these data indices, as runs: those of the first pipe's position, then those of the second's.
 std::vector<RankSet> data_members(const Layout& layout, const Coordinates& at, const RankSet& indices) {
-  // As long as the line's axes lie next to each other (or one is no axis), indices are evenly spaced ranks.
+  // If the line's axes are adjacent (or one has size 1), indices are evenly spaced ranks.
   const std::int64_t cp_stride = stride_of(layout, Axis::cp);
   const std::int64_t dp_stride = stride_of(layout, Axis::dp);
   const bool cp_first = context_first(layout);
@@ -196,7 +197,7 @@ std::vector<schedules::Group> groups_of_places(const Model& model, const Layout&
       groups.push_back({GroupKind::expert_groups, {p}, model.expert_groups});
     }
   }
-  // The two ends of opposite pipes have the same stages, and so the same parameters.
+  // The ends of opposite pipes have the same stages, and so the same parameters.
   const std::int32_t pipes = pipes_of(layout);
   for (std::int32_t p = 0; p < layout.pp / pipes; ++p) {
     std::vector<std::int32_t> places{p};

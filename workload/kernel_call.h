@@ -1,4 +1,4 @@
-// A call of a kernel as a step has it: arguments with shapes and dtypes, and no data. Its cost is the kernel's own.
+// A call of a kernel in a step: arguments with shapes and dtypes, but without data. Its cost is the kernel's own.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@
 
 namespace lockstep::workload {
 
-// The class of kernels by whose share of a device's peak a kernel is priced.
+// The class of a kernel, which selects the share of a device's peak at which it is priced.
 enum class KernelClass : std::uint8_t { product, attention, pass };
 
-// Work of a kernel that other frameworks launch and this library does not have.
+// A kernel that other frameworks launch and this library does not have.
 struct OtherKernel {
   KernelClass of = KernelClass::pass;
   core::DType dtype = core::DType::bf16;
@@ -47,7 +47,7 @@ struct KernelCall {
                    kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW,
                    kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
   Arguments arguments;
-  double count = 1;  // so many of these, one after the other
+  double count = 1;  // number of such calls, one after the other
 };
 
 // A matrix product, [m, k] by [k, n].
@@ -58,22 +58,22 @@ struct Product {
   double flops() const { return 2 * m * n * k; }
 };
 
-// With the views' lengths and dtypes filled in (kernels::shaped).
+// Makes arguments with the views' lengths and dtypes filled in (kernels::shaped).
 template <class Args>
 KernelCall kernel_call(Args args, core::DType dtype, double count = 1) {
   return {kernels::shaped(std::move(args), dtype), count};
 }
 
-// A text that is equal for calls of equal cost: the kernel, dtype and bytes of each operand in their order, and
-// the FLOPs (attention over other lengths may have operands of equal bytes),
-// "gemm_fwd f32:1048576 f32:786432 f32:3145728 flops:402653184". It is empty for OtherKernel.
+// A text that is equal for calls of equal cost: the kernel, dtype and bytes of each operand in order, and the FLOPs
+// (attention over other lengths may have operands of equal bytes), "gemm_fwd f32:1048576 f32:786432 f32:3145728
+// flops:402653184". Empty for OtherKernel.
 std::string signature_of(const KernelCall& call);
 
 KernelClass class_of(const KernelCall& call);
 core::DType dtype_of(const KernelCall& call);
-kernels::Cost cost_of(const KernelCall& call);              // of one of `count`
-std::optional<Product> product_of(const KernelCall& call);  // none where it is no product, or one without a shape
-// The part of the FLOPs that matrix units do: two a multiply-add of products, all of attention; of one of `count`.
+kernels::Cost cost_of(const KernelCall& call);              // of one of `count` calls
+std::optional<Product> product_of(const KernelCall& call);  // empty if it is not a product, or one without a shape
+// FLOPs done by matrix units: two per multiply-add of products, all of attention; of one of `count` calls.
 double matrix_flops_of(const KernelCall& call);
 
 }  // namespace lockstep::workload

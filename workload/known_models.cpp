@@ -10,7 +10,7 @@ constexpr KnownModel gpt(std::string_view name, std::int64_t layers, std::int64_
   return {name, Family::gpt, layers, hidden, heads, heads, 4 * hidden, vocabulary, sequence, source};
 }
 
-// Those whose tokens are bytes are small enough for tests and for a laptop.
+// Models whose tokens are bytes are small enough for tests and for a laptop.
 constexpr KnownModel gpt2(std::string_view name, std::int64_t layers, std::int64_t hidden, std::int64_t heads,
                           std::int64_t vocabulary, std::int64_t sequence, std::string_view source) {
   return {name, Family::gpt2, layers, hidden, heads, heads, 4 * hidden, vocabulary, sequence, source};
@@ -19,8 +19,8 @@ constexpr KnownModel gpt2(std::string_view name, std::int64_t layers, std::int64
 constexpr std::string_view kSmall = "our own, GPT-2's architecture on bytes";
 constexpr std::string_view kSmallLlama = "our own, Llama's architecture on bytes; as many parameters a layer as nano";
 constexpr std::string_view kGpt2 = "Radford et al. 2019, table 2; heads of 64";
-// Two of its rows do not add up (heads x head size is not the width): gpt3-1.3b has 16 heads here, gpt3-13b width 5120.
-// Attention is dense here in every layer, where GPT-3's is sparse in every other.
+// Two rows of the table are inconsistent (heads x head size is not the width): gpt3-1.3b has 16 heads here, gpt3-13b
+// width 5120. Attention is dense in every layer here, while GPT-3's is sparse in every other layer.
 constexpr std::string_view kGpt3 = "Brown et al. 2020 (arXiv:2005.14165), table 2.1";
 constexpr std::string_view kSc21 = "Narayanan et al. 2021 (arXiv:2104.04473), table 1; 51,200 words, 2,048 tokens";
 constexpr std::string_view kRecompute = "Korthikanti et al. 2022 (arXiv:2205.05198), table 3";
@@ -43,7 +43,7 @@ constexpr std::array kModels{
     gpt("gpt3-2.7b", 32, 2560, 32, 50257, 2048, kGpt3),
     gpt("gpt3-6.7b", 32, 4096, 32, 50257, 2048, kGpt3),
     gpt("gpt3-13b", 40, 5120, 40, 50257, 2048, kGpt3),
-    // 51,200 words, as Megatron pads 50,257 for eight tensor ranks.
+    // 51,200 words: Megatron's padding of 50,257 for eight tensor-parallel ranks.
     gpt("gpt3-175b", 96, 12288, 96, 51200, 2048, kGpt3),
     gpt("megatron-1.7b", 24, 2304, 24, 51200, 2048, kSc21),
     gpt("megatron-3.6b", 30, 3072, 32, 51200, 2048, kSc21),

@@ -1,4 +1,4 @@
-// Models by name, with where their numbers come from.
+// Models by name, with the sources of their numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace lockstep::workload {
 
-// The family of a model, which gives the fields that its models share.
+// The family of a model, which determines the fields that its models share.
 enum class Family : std::uint8_t {
-  gpt2,  // as it is trained today, without dropout
+  gpt2,  // as trained today, without dropout
   gpt,   // GPT-3 and Megatron-LM's, with dropout
   llama,
-  llama3,   // with positions that turn slower
-  llama31,  // and are scaled
+  llama3,   // with a larger base of rotary positions
+  llama31,  // with scaled rotary positions
   mixtral,
 };
 

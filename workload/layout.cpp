@@ -94,7 +94,8 @@ std::string gradient_misfit(const Layout& layout) {
          std::string(core::short_name_of(layout.compute)) + "; allowed: f32, or as dtype";
 }
 
-// Whole gradients and those of replicas are all-reduced; else shards are reduce-scattered, by codes alone.
+// Whole gradients and those of replicas are all-reduced; otherwise shards are reduce-scattered, which only codes
+// support.
 std::string compression_misfit(const Layout& layout) {
   if (layout.weight_compression != CompressionWay::none && layout.zero != 3) {
     return "weight_compression is " + text_of(Compression(layout.weight_compression)) + ", and zero is " +
@@ -152,7 +153,7 @@ std::string tile_misfit(const Model& model, const Layout& layout) {
   return must_divide("tp x mlp_tiles", std::int64_t{layout.tp} * layout.mlp_tiles, "ffn_hidden", model.ffn_hidden);
 }
 
-// Some of the ranks that share a set of shards, their neighbours among themselves.
+// The ranks must be a divisor of those that share a set of shards, so that they are neighbours among themselves.
 std::string neighbours_misfit(const Layout& layout, const char* field, std::int32_t ranks) {
   const std::int64_t shards = layout.shard_ranks > 0 ? layout.shard_ranks : std::int64_t{layout.dp} * layout.cp;
   const char* const of = layout.shard_ranks > 0 ? "shard_ranks" : "dp x cp";
@@ -194,7 +195,8 @@ std::string gather_misfit(const Layout& layout) {
              : "";
 }
 
-// Reduced shards leave while the backward runs; what other groups sum at the end of a step stays on the device.
+// Reduced shards are copied off the device during the backward; gradients that other groups sum at the end of a step
+// stay there.
 std::string gradient_offload_misfit(const Model& model, const Layout& layout) {
   const std::string is = "offload is " + text_of(layout.offload);
   if (zero_of(layout) < 2) {
@@ -230,7 +232,7 @@ std::string offload_misfit(const Model& model, const Layout& layout) {
              : "";
 }
 
-// A user's own schedule was checked when it was read; what remains is how its pipes lie.
+// A user's own schedule is checked when it is read; the arrangement of its pipes is checked here.
 std::string own_misfit(const schedules::Schedule& own) {
   if (own.num_pipes() == 1) return "";
   if (own.num_ranks() % 2 == 0 && own.rank_of_stage == schedules::opposite_placement(own.num_ranks())) return "";
@@ -239,13 +241,14 @@ std::string own_misfit(const schedules::Schedule& own) {
          "first";
 }
 
-// Places p and pp - 1 - p of opposite pipes have the same parameters; their data ranks ascend only if pp counts last.
+// Positions p and pp - 1 - p of opposite pipes have the same parameters; their data ranks ascend only if pp counts
+// last.
 std::string order_misfit(const Layout& layout) {
   if (layout.order.back() == Axis::pp || pipes_of(layout) == 1) return "";
   return "the schedule has two pipes, and order does not end in pp; allowed: such as tp-cp-ep-dp-pp";
 }
 
-// What an update needs of gradients that have not been made yet.
+// Updates per bucket must not depend on gradients that are not complete yet.
 std::string update_misfit(const Layout& layout) {
   if (layout.update == Update::step_end) return "";
   if (layout.compute == core::DType::f16) {
@@ -288,7 +291,7 @@ std::string slice_misfit(const Model& model, const Layout& layout) {
   return "slices have " + number(sum) + " tokens; allowed: those of a sequence, " + number(model.sequence);
 }
 
-// Activations go to one place.
+// Activations are moved to one location only.
 std::string evicting_misfit(const Layout& layout) {
   if (layout.offload.activations == Offload::none) return "";
   const bool evicts = layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
@@ -361,8 +364,8 @@ schedules::Versions versions_of(const Layout& layout) {
 std::int32_t stages_a_pipe(const Layout& layout) {
   if (layout.own_schedule != nullptr) return layout.own_schedule->stages_a_pipe;
   if (layout.chunks > 1) return layout.pp * layout.chunks;
-  // The number of stages that a schedule has per rank does not depend on the shape: a small one shows it. Four
-  // microbatches fit all.
+  // The number of stages per rank does not depend on the shape of a schedule: a small one shows it. Four microbatches
+  // fit all.
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   const schedules::PipelineShape small{2, 4, 1};
   if (!schedules::misfit_of(entry, small).empty()) return layout.pp;
@@ -402,7 +405,7 @@ StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stage
   slice.head = stage == stages - 1;
   if (layout.layers_of.empty()) {
     const std::int64_t even = model.layers / stages;
-    const std::int64_t longer = model.layers % stages;  // stages with one more
+    const std::int64_t longer = model.layers % stages;  // stages with one more layer
     slice.first_layer = stage * even + std::min<std::int64_t>(stage, longer);
     slice.layers = even + (stage < longer ? 1 : 0);
     return slice;

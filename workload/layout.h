@@ -1,4 +1,4 @@
-// How a training step is laid out over ranks: the sizes of each kind of parallelism, what is sharded, recomputed and
+// The layout of a training step over ranks: the size of each kind of parallelism, what is sharded, recomputed and
 // overlapped, the pipeline's schedule, and the dtypes.
 #pragma once
 
@@ -23,22 +23,22 @@ namespace lockstep::workload {
 
 enum class Recompute : std::uint8_t {
   none,
-  selective,  // the core of attention: scores, softmax, dropout, and the values weighed by them (arXiv:2205.05198)
+  selective,  // the core of attention: scores, softmax, dropout, and the product with the values (arXiv:2205.05198)
   full,       // whole layers, from the input of every recompute_every-th
 };
 
-// 8-bit floats in the products of transformer layers, and what has a scale of its own (kernels/fp8/fp8.h).
+// 8-bit floats in the products of transformer layers, and the granularity of scales (kernels/fp8/fp8.h).
 enum class Fp8 : std::uint8_t {
   none,
   tensor,  // Micikevicius et al. 2022 (arXiv:2209.05433)
-  row,     // of activations, weights and gradients
-  block,   // tiles of 1 x 128 of activations and gradients, 128 x 128 of weights (DeepSeek-V3, arXiv:2412.19437)
+  row,     // per row of activations, weights and gradients
+  block,   // per tile: 1 x 128 of activations and gradients, 128 x 128 of weights (DeepSeek-V3, arXiv:2412.19437)
 };
 
 // When parameters are updated.
 enum class Update : std::uint8_t {
   step_end,    // all at once, when the norm of all gradients is known
-  per_bucket,  // each gradient bucket behind its last reduction, between the kernels of the backward
+  per_bucket,  // each gradient bucket after its last reduction, between the kernels of the backward
 };
 
 // The kinds of parallelism that number the ranks.
@@ -49,95 +49,97 @@ inline constexpr AxisOrder kMegatronOrder{Axis::tp, Axis::cp, Axis::dp, Axis::pp
 struct Layout {
   std::int32_t dp = 1;                     // data-parallel ranks
   std::int32_t tp = 1;                     // tensor-parallel ranks
-  Grid grid = {};                          // in two or three dimensions, of tp ranks; of one rank: there is none
+  Grid grid = {};                          // of the tp ranks, in two or three dimensions; one rank: no grid
   std::int32_t pp = 1;                     // pipeline ranks
   std::int32_t cp = 1;                     // context-parallel ranks: each has a part of every sequence
   ContextWay cp_way = ContextWay::zigzag;  // how they share attention (workload/context_list.h)
-  std::int32_t ep = 1;                     // expert-parallel ranks, taken from the dp x cp ranks
-  double skew = 1;                   // rows of the busiest expert-parallel rank, of the mean of all (dropless experts)
-  bool dispatch_tokens = false;      // a token goes once to each rank that has any of its experts; else a copy for each
-  AxisOrder order = kMegatronOrder;  // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
-  std::int32_t zero = 0;         // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
-  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards, the others have replicas of it
+  std::int32_t ep = 1;                     // expert-parallel ranks, a divisor of dp x cp
+  double skew = 1;                         // rows of the busiest expert-parallel rank over the mean (dropless experts)
+  bool dispatch_tokens = false;  // a token is sent once to each rank that has any of its experts, not once per expert
+  AxisOrder order = kMegatronOrder;  // of rank numbers: neighbours differ in the first axis (workload/groups.h)
+  std::int32_t zero = 0;         // 0; 1: optimizer; 2: also gradients; 3: also weights (FSDP) are sharded over dp x cp
+  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards; the others have replicas of it
                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
   // zero=3: neighbouring ranks that share a secondary copy of the weights: a forward gathers them over all
   // shards, a backward over these ranks (ZeRO++'s hpZ: Wang et al. 2023, arXiv:2306.10209); 0: there is none.
   std::int32_t secondary_ranks = 0;
-  // Neighbouring ranks that sum gradients first when reduce-scatters travel as codes; their sums then travel between
-  // sets of neighbours (ZeRO++'s qgZ, in two hops); 0: one hop among all.
+  // Neighbouring ranks that sum gradients first if reduce-scatters use codes; their sums then travel between sets of
+  // neighbours (ZeRO++'s qgZ, in two hops); 0: one hop among all.
   std::int32_t near_ranks = 0;
-  std::string schedule = "1f1b";                                 // of schedules/catalogue.h
-  std::int32_t chunks = 1;                                       // stages a rank, where the schedule takes them
-  std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a checked one of a user's, in place of `schedule`
-  std::int32_t microbatches = 1;                                 // of each data-parallel rank, a step
+  std::string schedule = "1f1b";                                 // from schedules/catalogue.h
+  std::int32_t chunks = 1;                                       // stages per rank, if the schedule takes them
+  std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a user's checked schedule, instead of `schedule`
+  std::int32_t microbatches = 1;                                 // per data-parallel rank and step
   std::int64_t microbatch_size = 1;                              // sequences
   std::vector<std::int32_t> layers_of = {};                      // layers of each stage; empty: spread evenly
-  bool balanced_layers = false;                                  // layers_of is still to be chosen (workload/balance.h)
-  std::int32_t slices = 1;                      // token slices of a microbatch, where the schedule takes them
-  std::vector<std::int64_t> slice_tokens = {};  // of each slice; empty: as even as can be
-  bool balanced_slices = false;                 // slice_tokens is still to be chosen (workload/balance.h)
-  std::int64_t bucket_cap_bytes = 25LL << 20;   // of gradients; 0: one bucket a stage
+  bool balanced_layers = false;                                  // layers_of is to be chosen (workload/balance.h)
+  std::int32_t slices = 1;                      // token slices of a microbatch, if the schedule takes them
+  std::vector<std::int64_t> slice_tokens = {};  // of each slice; empty: as even as possible
+  bool balanced_slices = false;                 // slice_tokens is to be chosen (workload/balance.h)
+  std::int64_t bucket_cap_bytes = 25LL << 20;   // of gradients; 0: one bucket per stage
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::int32_t recompute_every = 1;  // layers between kept inputs
-  // With full recomputation each tensor rank keeps its part of an input that all have (ZeRO-R's partitioned activation
-  // checkpoints, Rajbhandari et al. 2019, arXiv:1910.02054, section 6.1).
+  // With full recomputation each tensor-parallel rank keeps only its part of an input that all have (ZeRO-R's
+  // partitioned activation checkpoints, Rajbhandari et al. 2019, arXiv:1910.02054, section 6.1).
   bool partition_activations = false;
-  // A dense MLP runs as so many tiles, one after the other: rows of its first matrix and columns of its second, which
-  // ZeRO 3 gathers by themselves (memory-centric tiling, ZeRO-Infinity, arXiv:2104.07857, section 5.1.3).
+  // A dense MLP runs as this many tiles, one after the other: rows of its first matrix and columns of its second, which
+  // ZeRO 3 gathers tile by tile (memory-centric tiling, ZeRO-Infinity, arXiv:2104.07857, section 5.1.3).
   std::int32_t mlp_tiles = 1;
   bool early_stop = false;  // recomputation of a layer ends with the last result that its backward needs
-  core::DType compute = core::DType::bf16;  // weights and activations; f32 master weights where it is narrower
-  core::DType gradient = core::DType::f32;  // gradients as they are kept and reduced
+  core::DType compute = core::DType::bf16;  // weights and activations; with f32 master weights if it is 16 bits
+  core::DType gradient = core::DType::f32;  // gradients as kept and reduced
   Fp8 fp8 = Fp8::none;
-  bool fp8_delayed = false;       // scales come from the steps before
-  std::int32_t fp8_history = 16;  // so many of them
+  bool fp8_delayed = false;       // scales come from previous steps
+  std::int32_t fp8_history = 16;  // number of those steps
   OffloadPlaces offload = {};
-  std::int32_t offload_ahead = 1;  // copies to the device begin so many uses before the one that they are for
-  bool delayed_update = false;  // an update runs beside the next step, whose gradients are those of the older weights
+  std::int32_t offload_ahead = 1;  // copies to the device begin this many uses before the one that they are for
+  bool delayed_update = false;  // an update runs during the next step, whose gradients are those of the older weights
                                 // (ZeRO-Offload, section 5.2: delayed parameter update)
   Update update = Update::step_end;
-  // Of f32 gradients in all-reduces over data-parallel ranks or replicas of shards; without either in reduce-scatters.
+  // For f32 gradients: in all-reduces over data-parallel ranks or replicas of shards; if there are neither, in
+  // reduce-scatters.
   Compression compression = {};
-  CompressionWay weight_compression = CompressionWay::none;  // zero=3: as which weights are gathered (ZeRO++'s qwZ)
-  bool reshard = true;            // ZeRO 3: give weights up after the forward, and gather them again
+  CompressionWay weight_compression = CompressionWay::none;  // zero=3: in all-gathers of weights (ZeRO++'s qwZ)
+  bool reshard = true;            // ZeRO 3: free weights after the forward, and gather them again
   bool flash = true;              // attention never writes its scores to memory
-  bool overlap_gradients = true;  // buckets are reduced beside the backward; else after it
+  bool overlap_gradients = true;  // buckets are reduced during the backward; otherwise after it
   bool prefetch = true;           // ZeRO 3: units are gathered ahead of their use
-  // ZeRO 3 as DeepSpeed had it in 2021: every matrix is gathered, and reduced, by itself, as a list of a tensor a rank,
-  // each of which the host copies; and once more between a layer's recomputation and its backward.
+  // ZeRO 3 as in DeepSpeed in 2021: every matrix is gathered, and reduced, separately, as a list of one tensor per
+  // rank, each of which the host copies; and again between a layer's recomputation and its backward.
   bool gather_lists = false;
-  bool graphs = false;       // the host launches kernels as CUDA graphs, and not operator by operator
+  bool graphs = false;       // the host launches kernels as CUDA graphs, not operator by operator
   bool overlap_tp = true;    // tensor-parallel reductions of input gradients run beside weight gradients; so do context
                              // ranks' first exchange, and the dispatch of experts beside shared ones
-  bool overlap_p2p = false;  // the compute lane does not wait for its messages to leave
-  bool scatter_gather = false;  // between stages each tensor rank sends its part (arXiv:2104.04473, section 4.1)
+  bool overlap_p2p = false;  // the compute lane does not wait for its messages to be sent
+  bool scatter_gather = false;  // each tensor-parallel rank sends only its part (arXiv:2104.04473, section 4.1)
 
   std::int32_t ranks() const { return tp * cp * dp * pp; }
   bool has_grid() const { return grid.side > 1; }
-  bool shares_rows() const { return sequence_parallel || has_grid(); }  // between layers, over tensor ranks
-  std::int64_t global_batch() const { return microbatch_size * microbatches * dp; }  // sequences a step
+  bool shares_rows() const { return sequence_parallel || has_grid(); }  // between layers, over tensor-parallel ranks
+  std::int64_t global_batch() const { return microbatch_size * microbatches * dp; }  // sequences per step
 };
 
-// "tp=8,pp=64,dp=6,microbatch=1,batch=3072,recompute=full". Throws a usage Error that names the field and what is
-// allowed. layout_fields() lists the fields with what they take, a line each.
+// Parses "tp=8,pp=64,dp=6,microbatch=1,batch=3072,recompute=full". Throws a usage Error that names the field and valid
+// values. layout_fields() lists the fields and their values, one per line.
 Layout parse_layout(std::string_view text);
-// The same with `base` in place of the defaults.
+// The same with `base` instead of the defaults.
 Layout parse_layout_over(const Layout& base, std::string_view text);
 std::vector<std::string> layout_fields();
-// The text that makes this layout: what differs from the defaults, and always tp, pp, dp and batch.
+// The text that makes this layout: all fields that differ from the defaults, and always tp, pp, dp and batch.
 std::string text_of(const Layout& layout);
 
-// Why a model cannot be laid out so, with what could ("tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"). Empty: it
-// can.
+// Returns why a layout does not fit a model, with valid values ("tp is 5, and heads is 12; allowed: 1 2 3 4 6 12").
+// Empty if it fits.
 std::string misfit_of(const Model& model, const Layout& layout);
 
-// Causal, as models are.
+// With a causal mask, as in all models.
 inline ContextShape context_of(const Layout& layout) {
   return {.way = layout.cp_way, .ranks = layout.cp};
 }
 
-// Words of the vocabulary that one tensor rank has. One that tp does not divide is padded, so that all have as many.
+// Vocabulary words per tensor-parallel rank. A vocabulary that tp does not divide is padded, so that all have the same
+// number.
 inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {
   return (model.vocabulary + layout.tp - 1) / layout.tp;
 }
@@ -145,11 +147,11 @@ inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {
 schedules::PipelineShape shape_of(const Layout& layout);
 // The schedule that the layout names, or the user's own.
 schedules::Schedule schedule_of(const Layout& layout);
-// How many versions of the weights its schedule trains on. A schedule of a user's own: one.
+// Number of versions of the weights that its schedule trains on; 1 for a user's own schedule.
 schedules::Versions versions_of(const Layout& layout);
-// Stages of one pipe; some schedules have a fixed number a rank (ZB-V has two) and say so in their lists only.
+// Stages of one pipe; some schedules have a fixed number per rank (ZB-V has two), which only their lists show.
 std::int32_t stages_a_pipe(const Layout& layout);
-// Pipes of the schedule, each with a copy of the model: 2 in opposite directions (Chimera, DualPipe), else 1.
+// Pipes of the schedule, each with a copy of the model: 2 in opposite directions (Chimera, DualPipe), otherwise 1.
 std::int32_t pipes_of(const Layout& layout);
 
 // The part of the model in one stage of a pipe.
@@ -158,28 +160,28 @@ struct StageSlice {
   std::int64_t layers = 0;
   bool embedding = false;
   bool head = false;
-  // The slice of each sequence that goes through it at a time, where microbatches are cut; 0 tokens: all of them.
+  // The slice of each sequence that is processed at a time, if microbatches are sliced; 0 tokens: all of them.
   std::int64_t first_token = 0;
   std::int64_t tokens = 0;
 
-  // Parts in the forward's order: the embedding if it is here, the layers, the head if it is here.
+  // Parts in forward order: the embedding if it is here, the layers, the head if it is here.
   std::int32_t num_parts() const { return static_cast<std::int32_t>(layers) + (embedding ? 1 : 0) + (head ? 1 : 0); }
   std::int32_t part_of_layer(std::int64_t layer) const {
     return static_cast<std::int32_t>(layer - first_layer) + (embedding ? 1 : 0);
   }
-  // Stages that are alike but for their place cost the same.
+  // True for stages that differ only in their position, and so cost the same.
   bool like(const StageSlice& other) const {
     return layers == other.layers && embedding == other.embedding && head == other.head &&
            first_token == other.first_token && tokens == other.tokens;
   }
 };
-// `stage` counts within its pipe; `stages`: stages_a_pipe(layout), or of a schedule at hand. Where the layout does not
-// say how many layers a stage has, they are spread evenly, and the first layers % stages stages have one more. With
-// `token_slice` the part of the work that one slice of a microbatch is; else of a whole microbatch.
+// `stage` counts within its pipe; `stages` is stages_a_pipe(layout), or that of a given schedule. If the layout does
+// not set the layers per stage, they are spread evenly, and the first layers % stages stages have one more. With
+// `token_slice` the work is that of one slice of a microbatch; otherwise that of a whole microbatch.
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage);
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage,
                     std::int32_t token_slice);
-// Tokens of each slice of a sequence; of one that is whole its length.
+// Tokens of each slice of a sequence; its length if it is not sliced.
 std::vector<std::int64_t> tokens_of_slices(const Model& model, const Layout& layout);
 // The model whose sequences are a slice of this one's.
 Model of_tokens(const Model& model, const StageSlice& slice);

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"}
 constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
 
-// "7:8x14:7": such as layers of each stage; 8x14 is eight stages of 14.
+// Parses "7:8x14:7", such as layers of each stage; 8x14 is eight stages of 14.
 std::vector<std::int32_t> list_of(const FieldValue& value, std::int64_t least, const char* what, const char* allowed) {
   const auto whole = [&](std::string_view text, std::int64_t min) {
     try {
@@ -64,7 +64,7 @@ void read_layers(Layout& layout, const FieldValue& value) {
                                                       "colons: 7:8x14:7");
 }
 
-// "4", or the tokens of each: "2048:2x1024".
+// Parses "4", or the tokens of each: "2048:2x1024".
 void read_slices(Layout& layout, const FieldValue& value) {
   layout.slice_tokens.clear();
   if (value.text.find_first_of(":x") == std::string_view::npos) {
@@ -90,7 +90,7 @@ std::string text_of(std::int64_t value) {
   return std::to_string(value);
 }
 
-// "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks.
+// Parses "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks.
 AxisOrder order_of(const FieldValue& value) {
   const auto refused = [&](const std::string& what) {
     return value.refused(what, "tp, cp, dp and pp once each, and ep directly before dp or left out: tp-cp-ep-dp-pp");
@@ -140,7 +140,7 @@ constexpr std::array kOffloadKinds{
     OffloadName{"optimizer", &OffloadPlaces::optimizer}, OffloadName{"gradients", &OffloadPlaces::gradients},
     OffloadName{"parameters", &OffloadPlaces::parameters}, OffloadName{"activations", &OffloadPlaces::activations}};
 
-// "optimizer:file+parameters:host"; a place alone is the optimizer's.
+// Parses "optimizer:file+parameters:host"; a location without a kind is for the optimizer's states.
 OffloadPlaces offload_of(const FieldValue& value) {
   const auto refused = [&](const std::string& what) {
     return value.refused(what,
@@ -184,14 +184,14 @@ core::DType dtype_of(const FieldValue& value) {
   return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
 }
 
-// A layout as it is given: by its sequences a step or by its microbatches, of which the struct has the latter.
+// A layout as the user gives it: by sequences per step or by microbatches; the struct stores the latter.
 struct Given {
   Layout layout = {};
   std::int64_t batch = 0;         // 0: not given
-  std::int32_t microbatches = 0;  // likewise
+  std::int32_t microbatches = 0;  // 0: not given
 };
 
-// A field, and how it is written back.
+// A field and how it is written back.
 struct LayoutField {
   Field<Given> field;
   std::string (*text)(const Layout& layout);

@@ -27,12 +27,12 @@ double weight_bytes(const Layout& layout) {
 double gradient_bytes(const Layout& layout) {
   return static_cast<double>(core::size_of(layout.gradient));
 }
-// Two moments, and a master copy of weights that are narrower than f32.
+// Two moments, and a master copy of 16-bit weights.
 double optimizer_bytes(const Layout& layout) {
   return layout.compute == core::DType::f32 ? 8 : 12;
 }
 
-// The part of a list of operations that is kept under the layout's recomputation.
+// The bytes of a list of operations that are kept under the layout's recomputation.
 double kept_of(const std::vector<Operation>& ops, const Layout& layout) {
   double bytes = 0;
   for (const Operation& op : ops) {
@@ -61,8 +61,9 @@ void add(ElemCount& to, const ElemCount& more) {
   to.largest_part = std::max(to.largest_part, more.largest_part);
 }
 
-// Gathered weights of the unit at work and the next; a bucket being filled and one being reduced where gradients are
-// sharded; a message coming and one leaving, each way, where there is a pipeline; what context ranks have on the way.
+// Gathered weights of the current unit and the next; one bucket being filled and one being reduced if gradients are
+// sharded; one message received and one sent in each direction if there is a pipeline; data in flight between
+// context-parallel ranks.
 double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& held, double recomputed) {
   double bytes = recomputed;
   if (layout.zero == 3) bytes += weight_bytes(layout) * std::min(held.whole, 2 * held.largest_part);
@@ -86,8 +87,8 @@ MemoryBytes states_in(const Layout& layout, Offload place, double whole, double 
   if (layout.offload.gradients == place) {
     bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? shard : whole);
   }
-  // Without accumulation a bucket's gradients go with its update: one is being made, and one reduced. Sequence-parallel
-  // ranks sum norms' gradients, which every bucket has, at the end.
+  // Without accumulation a bucket's gradients are freed by its update: one is being computed and one reduced.
+  // Sequence-parallel ranks sum norms' gradients, which every bucket has, at the end.
   const bool sums_at_end = layout.tp > 1 && layout.shares_rows();
   const bool goes = layout.update == Update::per_bucket && layout.microbatches == 1 && !sums_at_end;
   if (goes && layout.bucket_cap_bytes > 0) {
@@ -165,7 +166,7 @@ double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
 
 namespace {
 
-// The bytes of stages that are alike, worked out once.
+// The bytes of equal stages, computed once.
 struct OfStage {
   StageSlice slice;
   std::vector<StageActivations> parts;
@@ -173,7 +174,7 @@ struct OfStage {
   ElemCount elems;
 };
 
-// The kernels of each part, in one.
+// Merges the kernels of each part into one piece.
 std::vector<schedules::Piece> parts_of(const std::vector<schedules::Piece>& pieces) {
   std::vector<schedules::Piece> parts;
   for (const schedules::Piece& piece : pieces) {
@@ -183,7 +184,7 @@ std::vector<schedules::Piece> parts_of(const std::vector<schedules::Piece>& piec
   return parts;
 }
 
-// A rank's tasks, part by part, with the copies of what is offloaded.
+// A rank's tasks, part by part, with the copies of offloaded tensors.
 schedules::Step step_with_copies(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
                                  std::span<const OfStage> stages) {
   std::vector<schedules::StageRecipe> recipes;
@@ -218,8 +219,8 @@ double peak_beside_copies(const schedules::RankStep& rank, std::span<const OfSta
   return peak;
 }
 
-// Where microbatches are cut: of one microbatch, the gradients of the keys and values of slices whose backward is to
-// come, which those behind them have added to; and less of each message.
+// If microbatches are sliced: for one microbatch, the gradients of the keys and values of slices whose backward is
+// still to come, to which later slices have added; and smaller messages.
 double key_gradient_bytes(const Model& model, const Layout& layout, std::int64_t layers) {
   if (layout.slices == 1) return 0;
   const std::vector<std::int64_t> tokens = tokens_of_slices(model, layout);

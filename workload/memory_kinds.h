@@ -1,4 +1,4 @@
-// Kinds of memory by their use, the same where a rank's memory is predicted and where it is counted.
+// Kinds of memory by use, shared by the prediction and the count of a rank's memory.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ enum class MemoryKind : std::uint8_t {
   weights,      // as kernels read them, in the compute dtype
   gradients,    // of weights
   optimizer,    // master weights and moments
-  activations,  // what a forward keeps for its backward, and what flows between parts
-  buffers,      // messages, parts of collectives, what a kernel needs for itself
+  activations,  // kept by a forward for its backward, and tensors between parts
+  buffers,      // messages, parts of collectives, scratch memory of kernels
 };
 inline constexpr std::size_t kNumMemoryKinds = 5;
 inline std::string_view name_of(MemoryKind kind) {
@@ -29,7 +29,7 @@ inline std::int64_t total_of(const BytesByKind& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
-// Bytes held now, bytes held when all kinds together were at their peak, and the peak of each kind.
+// Bytes held now, bytes held at the peak of all kinds together, and the peak of each kind.
 class HeldBytes {
  public:
   explicit HeldBytes(const BytesByKind& now = {}) : now_(now), at_peak_(now), peak_of_each_(now) {}

@@ -85,7 +85,7 @@ Model model_named(std::string_view name) {
                           ", or numbers as in hidden=4096,layers=32,heads=32");
 }
 
-// Numbers that were left out take their usual values.
+// Fills in default values of fields that are not given.
 void fill_in(Model& model) {
   const auto usual = [](std::int64_t& field, std::int64_t value) { field = field == 0 ? value : field; };
   usual(model.kv_heads, model.heads);
@@ -123,7 +123,7 @@ std::int64_t norm_parameters(const Model& model) {
 std::int64_t linear(const Model& model, std::int64_t in, std::int64_t out) {
   return in * out + (model.biases ? out : 0);
 }
-// Matrices of a layer that a token meets: products of 2 operations an element.
+// Elements of a layer's matrices that a token uses: 2 operations per element.
 std::int64_t active_matrices(const Model& model) {
   const std::int64_t queries = model.heads * model.head_size;
   const std::int64_t keys = model.kv_heads * model.head_size;
@@ -142,7 +142,7 @@ Model parse_model(std::string_view text) {
     model = model_named(parts.front());
     parts.erase(parts.begin());
   }
-  // Numbers that follow from others follow from the new ones, unless they are given themselves.
+  // Fields that follow from others follow from the new ones, unless they are given themselves.
   const auto given = [&](std::string_view name) {
     for (const std::string_view part : parts) {
       if (name_and_value(part).name == name) return true;
@@ -155,7 +155,7 @@ Model parse_model(std::string_view text) {
     if (given("hidden")) model.ffn_hidden = 0;
   }
   read_fields<Model>(model, "model", parts, kFields);
-  // Shorter sequences leave a table of positions as it is; longer ones need a longer table.
+  // Shorter sequences do not change a table of positions; longer ones need a longer table.
   if (!given("positions")) model.positions = std::max(model.positions, model.sequence);
   if (model.heads > 0 && model.head_size == 0 && model.hidden % model.heads != 0) {
     throw core::usage_error("model: heads is " + std::to_string(model.heads) + ", and hidden is " +

@@ -14,7 +14,7 @@ namespace {
 using schedules::Comm;
 using schedules::GroupKind;
 
-// Names are printed with the field's words; the order is that of OperationKind.
+// Names as printed, in the order of OperationKind.
 constexpr std::array<std::string_view, 46> kNames{
     "none",
     "word embedding",
@@ -64,7 +64,7 @@ constexpr std::array<std::string_view, 46> kNames{
     "sums",
 };
 
-// The sizes of one rank's part, by the letters of the papers.
+// The sizes of one rank's part, with the letters of the papers.
 struct Sizes {
   Sizes(const Model& m, const Layout& l, std::int64_t earlier_tokens = 0)
       : model(m),
@@ -85,15 +85,15 @@ struct Sizes {
 
   const Model& model;
   const Layout& layout;
-  std::int64_t all_keys;  // of a sequence that its queries attend to
+  std::int64_t all_keys;  // keys per sequence to which its queries attend
   bool sequence_parallel;
-  bool fused;      // this library's kernels; else Megatron-LM's
-  double element;  // bytes of an activation
+  bool fused;      // this library's kernels; otherwise Megatron-LM's
+  double element;  // bytes per activation
   double tensor;   // t
-  double tokens;   // s b: inside of tensor-parallel parts
+  double tokens;   // s b: within tensor-parallel parts
   double rows;     // between them: s b, or s b / t with sequence parallelism
   double hidden;   // h
-  double queries;  // columns of the queries here: h / t
+  double queries;  // columns of the queries on this rank: h / t
   double keys;     // of the keys, and of the values
   double ffn;
   double head_size;
@@ -118,18 +118,18 @@ Operation pass(OperationKind kind, const Sizes& at, double forward_bytes, double
   return op;
 }
 
-// How a product's neighbours are part of it.
+// How a product's neighbours are fused with it.
 struct Fused {
   kernels::Epilogue epilogue = kernels::Epilogue::none;
-  bool through_gelu = false;  // backward: its input came out of a GELU
+  bool through_gelu = false;  // backward: its input is the output of a GELU
 };
 
-// Products that are done in 8-bit floats where the layout has them: not the router's and the vocabulary's.
+// Products in 8-bit floats, if the layout has them: not the router's and the vocabulary's.
 bool is_of_layer(OperationKind kind) {
   return kind != OperationKind::router && kind != OperationKind::logits;
 }
 
-// `count` products of rows x inputs by inputs x outputs. The weight's gradient is added to what is there.
+// `count` products of rows x inputs by inputs x outputs. The weight gradient is accumulated.
 Operation product(OperationKind kind, const Sizes& at, double rows, double outputs, double inputs, double count,
                   const Fused& fused = {}) {
   const kernels::GemmShape shape{whole(rows), whole(inputs), whole(outputs)};
@@ -161,7 +161,7 @@ kernels::Epilogue bias_of(const Sizes& at) {
   return at.fused && at.model.biases ? kernels::Epilogue::bias : kernels::Epilogue::none;
 }
 
-// A product whose input comes out of enter(): with sequence parallelism it is kept in parts.
+// A product whose input comes from enter(): with sequence parallelism it is kept in parts.
 Operation entered_product(OperationKind kind, const Sizes& at, double rows, double outputs, double count,
                           const Fused& fused = {}) {
   Operation op = product(kind, at, rows, outputs, at.hidden, count, fused);
@@ -173,7 +173,7 @@ Operation entered_product(OperationKind kind, const Sizes& at, double rows, doub
   return op;
 }
 
-// A product whose output goes into leave(): with sequence parallelism the gradient of it is kept in parts.
+// A product whose output goes into leave(): with sequence parallelism its gradient is kept in parts.
 Operation left_product(OperationKind kind, const Sizes& at, double rows, double inputs, double count,
                        const Fused& fused = {}) {
   Operation op = product(kind, at, rows, at.hidden, inputs, count, fused);
@@ -188,7 +188,7 @@ Operation exchange(OperationKind kind, GroupKind group, Comm forward, Comm backw
   return op;
 }
 
-// Into a tensor-parallel part, and out of it (Shoeybi et al. 2019, arXiv:1909.08053, f and g; with sequence
+// Enters a tensor-parallel part; leave() leaves it (Shoeybi et al. 2019, arXiv:1909.08053, f and g; with sequence
 // parallelism Korthikanti et al. 2022, arXiv:2205.05198, g and g bar).
 void enter(OperationKind kind, std::vector<Operation>& ops, const Sizes& at, double tokens) {
   if (at.tensor == 1) return;
@@ -207,13 +207,13 @@ kernels::Norm norm_of(const Model& model) {
   return model.norm == Norm::layer ? kernels::Norm::layer : kernels::Norm::rms;
 }
 
-// Bytes of mean and 1 / deviation of each row.
+// Bytes of the mean and 1 / deviation of each row.
 double statistics_bytes(const Sizes& at) {
   return at.rows * 4 * (at.model.norm == Norm::layer ? 2 : 1);
 }
 
-// Reads x, writes y. Backward: reads x, dy and the gradient that passes by, writes dx. Here with the residual addition
-// before it, if `of_sum`, and with the gradient that passes by, if `with_residual`.
+// Reads x, writes y. Backward: reads x, dy and the residual's gradient, writes dx. With `of_sum` it includes the
+// preceding residual addition, with `with_residual` the residual's gradient.
 Operation norm(OperationKind kind, const Sizes& at, bool of_sum, bool with_residual) {
   const double x = at.element * at.rows * at.hidden;
   if (!at.fused) return pass(kind, at, 2 * x, 4 * x, x);
@@ -270,8 +270,8 @@ void attention_in_passes(std::vector<Operation>& ops, const Sizes& at) {
   ops.push_back(core(batched));
 }
 
-// Dao et al. 2022 (arXiv:2205.14135): scores stay on the chip. A causal kernel skips what lies above the diagonal; the
-// backward has five products where the forward has two. Kept are the output and a row's sum in f32.
+// Dao et al. 2022 (arXiv:2205.14135): scores stay on the chip. A causal kernel skips the part above the diagonal; the
+// backward has five products for the forward's two. The output and one f32 per row (the sum) are kept.
 Operation flash_attention(const Sizes& at) {
   Operation op{.kind = OperationKind::core};
   op.kept_bytes = at.element * at.tokens * at.queries + 4 * at.tokens * at.queries / at.head_size;
@@ -288,13 +288,13 @@ Operation flash_attention(const Sizes& at) {
   return op;
 }
 
-// Turns queries and keys where they lie, beside the values.
+// Rotates queries and keys in place, next to the values.
 Operation rotary(const Sizes& at) {
   if (!at.fused) {
     const double turned = 2 * at.element * at.tokens * (at.queries + at.keys);
     return pass(OperationKind::rotary, at, turned, turned, 0);
   }
-  // Of context ranks each chunk has positions of its own (workload/context_list.h).
+  // On context-parallel ranks each chunk has positions of its own (workload/context_list.h).
   const std::int64_t chunks = at.layout.cp == 1 ? 1 : chunks_a_rank(at.layout.cp_way);
   const double calls = at.layout.cp == 1 ? 1 : static_cast<double>(at.layout.microbatch_size * chunks);
   kernels::Rotary args{.rows = whole(at.tokens / calls),
@@ -320,8 +320,8 @@ void attention(std::vector<Operation>& ops, const Sizes& at) {
     ops.push_back(core(flash_attention(at)));
     return;
   }
-  // With scores in memory keys and values of all context ranks are gathered first, whatever the way, and their
-  // gradients are summed up.
+  // With scores in memory, keys and values of all context-parallel ranks are gathered first, whatever the form, and
+  // their gradients are summed.
   if (shares_context) {
     const double all_keys = 2 * at.element * at.tokens * at.keys * at.layout.cp;
     ops.push_back(exchange(OperationKind::exchange_context, GroupKind::context, Comm::all_gather, Comm::reduce_scatter,
@@ -330,7 +330,7 @@ void attention(std::vector<Operation>& ops, const Sizes& at) {
   attention_in_passes(ops, at);
 }
 
-// Between the products of an MLP of so many tokens, which is `width` wide here.
+// Between the products of an MLP of this many tokens and width `width` on this rank.
 Operation activation(const Sizes& at, double tokens, double width) {
   const double wide = at.element * tokens * width;
   const core::DType dtype = at.layout.compute;
@@ -351,14 +351,14 @@ Operation activation(const Sizes& at, double tokens, double width) {
   return op;
 }
 
-// Of `tokens` tokens, in `count` equal parts (experts) of this width here.
+// For `tokens` tokens, in `count` equal parts (experts) of this width on this rank.
 void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double width, double count) {
   const bool gated = at.model.gated;
   const bool in_products = !has_activation(at.model, at.layout);  // bias and GELU
   const double wide = at.element * tokens * width;
   Operation up = entered_product(OperationKind::up, at, tokens / count, width * (gated ? 2 : 1), count,
                                  {in_products ? kernels::Epilogue::bias_gelu : kernels::Epilogue::none});
-  if (in_products) up.kept_bytes += wide;  // what goes into the GELU
+  if (in_products) up.kept_bytes += wide;  // the input of the GELU
   ops.push_back(up);
   if (!in_products) {
     ops.push_back(activation(at, tokens, width));
@@ -366,14 +366,14 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double wid
   ops.push_back(left_product(OperationKind::down, at, tokens / count, width, count, {bias_of(at), in_products}));
 }
 
-// Tile by tile: outputs are added up, forward those of the second product, backward those of the first.
+// Tile by tile: outputs are summed, in the forward those of the second product, in the backward those of the first.
 void tiled_mlp(std::vector<Operation>& ops, const Sizes& at) {
   const double rows_bytes = at.element * at.tokens * at.hidden;
   const KernelCall add = kernel_call(kernels::ResidualAdd{.count = whole(at.tokens * at.hidden)}, at.layout.compute);
   for (std::int32_t t = 0; t < at.layout.mlp_tiles; ++t) {
     std::vector<Operation> tile;
     mlp(tile, at, at.tokens, at.ffn / at.layout.mlp_tiles, 1);
-    if (t > 0) {  // all have the same input, and the same gradient of the output
+    if (t > 0) {  // all tiles have the same input, and the same gradient of the output
       tile.front().kept_bytes -= rows_bytes;
       tile.front().later_bytes -= rows_bytes;
       tile.back().later_bytes -= rows_bytes;
@@ -387,7 +387,7 @@ void tiled_mlp(std::vector<Operation>& ops, const Sizes& at) {
   }
 }
 
-// The shared experts as one piece, behind which a dispatch can hide. Their input is kept for the router's product, too.
+// The shared experts as one piece, which a dispatch can overlap. Their input is also kept for the router's product.
 Operation shared_experts(const Sizes& at) {
   std::vector<Operation> ops;
   mlp(ops, at, at.tokens, static_cast<double>(at.model.shared_hidden) / at.tensor, 1);
@@ -409,13 +409,13 @@ Operation shared_experts(const Sizes& at) {
   return all;
 }
 
-// Of `parts` equal parts of a model's experts, those that an even router chooses any expert of for a token, in the
-// mean: with e of E experts a part, parts (1 - (E - e)! (E - k)! / (E! (E - e - k)!)). Under a limit the experts are
-// those of the groups that the token may go to.
+// Mean number of parts, of `parts` equal parts of a model's experts, from which an even router chooses any expert for a
+// token: with e of E experts per part, parts (1 - (E - e)! (E - k)! / (E! (E - e - k)!)). With node-limited routing the
+// experts are those of the groups allowed for the token.
 double parts_of_token(const Model& model, double parts) {
   const double reached = static_cast<double>(most_groups_of_token(model)) / static_cast<double>(model.expert_groups);
   const double experts = reached * static_cast<double>(model.experts);
-  double none = 1;  // of a part's experts
+  double none = 1;  // probability that no expert of a part is chosen
   for (std::int64_t i = 0; i < model.experts_a_token; ++i) {
     const auto before = static_cast<double>(i);
     none *= std::max(0.0, experts - experts / (reached * parts) - before) / (experts - before);
@@ -423,15 +423,15 @@ double parts_of_token(const Model& model, double parts) {
   return reached * parts * (1 - none);
 }
 
-// Rows that a token becomes on its way to its experts: a copy for each, or one for each rank that has any of them.
+// Rows per token on the way to its experts: a copy for each, or one for each rank that has any of them.
 double rows_a_token(const Model& model, const Layout& layout) {
   if (!layout.dispatch_tokens) return static_cast<double>(model.experts_a_token);
   return parts_of_token(model, layout.ep);
 }
 
-// Each token goes to `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
-// after, forward and backward). With a skew the work is that of the busiest rank, for which all others wait: as much
-// more comes to it and is computed there.
+// Each token uses `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
+// after, forward and backward). With a skew the work is that of the busiest rank, for which all others wait: it
+// receives and computes that many times more rows.
 void mixture(std::vector<Operation>& ops, const Sizes& at) {
   const std::int64_t capacity = capacity_of(at.model, whole(at.rows));
   const double copies = capacity == 0 ? static_cast<double>(at.model.experts_a_token)
@@ -459,7 +459,7 @@ void mixture(std::vector<Operation>& ops, const Sizes& at) {
   over_groups(OperationKind::dispatch_over_groups);
   if (!hops) among_ranks(OperationKind::dispatch);
   if (shared) {
-    // The first exchange is the longest: in two hops that between nodes.
+    // The first exchange is the longest: with two hops, the one between nodes.
     if (ops.back().forward_exchange.comm == Comm::all_to_all) ops.back().beside = at.layout.overlap_tp;
     ops.push_back(shared_experts(at));
     leave(OperationKind::leave_shared, ops, at, at.tokens);
@@ -474,8 +474,8 @@ void mixture(std::vector<Operation>& ops, const Sizes& at) {
       pass(OperationKind::unpermute, at, (1 + copies) * row_bytes, (1 + 2 * copies) * row_bytes, copies * row_bytes));
 }
 
-// The loss of logits in f32, as Megatron-LM has it: cast, maximum, subtract, exponent, sum; backward scale and cast.
-// Tensor ranks exchange maximum, sum and the predicted logit of each token (1909.08053, section 3).
+// The loss from logits in f32, as in Megatron-LM: cast, maximum, subtract, exponent, sum; backward scale and cast.
+// Tensor-parallel ranks exchange maximum, sum and the predicted logit of each token (1909.08053, section 3).
 void loss_in_passes(std::vector<Operation>& ops, const Sizes& at, double logits) {
   ops.push_back(pass(OperationKind::loss, at, 30 * logits, 14 * logits, 4 * logits));
   if (at.tensor == 1) return;
@@ -485,7 +485,7 @@ void loss_in_passes(std::vector<Operation>& ops, const Sizes& at, double logits)
   }
 }
 
-// The gradient takes the logits' place. Tensor ranks gather three floats a token.
+// The gradient overwrites the logits. Tensor-parallel ranks gather three floats per token.
 void fused_loss(std::vector<Operation>& ops, const Sizes& at, std::int64_t columns) {
   constexpr double kStatsBytes = 3 * sizeof(float);
   const std::int64_t rows = whole(at.tokens);
@@ -550,7 +550,7 @@ double kept_input_bytes(const Model& model, const Layout& layout) {
 }
 
 std::int64_t message_bytes(const Model& model, const Layout& layout) {
-  const bool in_parts = layout.shares_rows() || !layout.scatter_gather;  // as they lie, sharded or not
+  const bool in_parts = layout.shares_rows() || !layout.scatter_gather;  // as stored, sharded or not
   const double output = input_bytes(model, layout);
   return static_cast<std::int64_t>(in_parts ? output : output / layout.tp);
 }

@@ -10,7 +10,7 @@
 namespace lockstep::workload {
 namespace {
 
-// A parameter as [outer][blocks of some lengths][inner], of each of whose lengths a rank has a share.
+// A parameter as [outer][blocks of given lengths][inner]; a rank has a share of each block.
 struct Axes {
   std::int64_t outer = 1;
   std::vector<std::int64_t> lengths = {};
@@ -30,13 +30,13 @@ std::size_t split_axis(const Parameter& parameter) {
   return axis;
 }
 
-// The lengths that ranks share out one by one.
+// The lengths that ranks split one by one.
 std::span<const std::int64_t> blocks_of(const Parameter& parameter) {
   if (parameter.blocks.empty()) return std::span(parameter.shape).subspan(split_axis(parameter), 1);
   return parameter.blocks;
 }
 
-// Of the split axis, what one rank has of all blocks.
+// Length of one rank's share of all blocks of the split axis.
 std::int64_t length_of_share(const Parameter& parameter, std::int32_t ranks) {
   const bool may_be_padded = parameter.split == Split::rows && parameter.blocks.empty();
   bool divides = true;
@@ -97,7 +97,7 @@ void for_each_run(const Parameter& parameter, TensorPlace place,
   const bool whole = parameter.split == Split::none;
   const Axes axes = axes_of(parameter, whole ? 1 : place.ranks);
   ElementRun run;
-  ElementRun next;  // its beginnings; what a rank has of padding is in the share alone
+  ElementRun next;  // its beginnings; a rank's padding is only in the share
   for (std::int64_t outer = 0; outer < axes.outer; ++outer) {
     for (std::size_t block = 0; block < axes.lengths.size(); ++block) {
       const std::int64_t length = axes.lengths[block];

@@ -12,8 +12,8 @@
 namespace lockstep::workload {
 namespace {
 
-// As openai/gpt-2 has it, src/model.py: 0.02 for matrices and words, 0.01 for positions. Projections into the residual
-// stream are scaled by one over the root of its additions, two a layer (Radford et al. 2019, section 2.3).
+// As in openai/gpt-2, src/model.py: 0.02 for matrices and words, 0.01 for positions. Projections into the residual
+// stream are scaled by one over the root of its number of additions, two per layer (Radford et al. 2019, section 2.3).
 constexpr float kDeviation = 0.02F;
 constexpr float kPositionDeviation = 0.01F;
 constexpr const char* kWordsName = "wte.weight";
@@ -41,7 +41,7 @@ class PartWriter {
     put({.name = prefix_ + name + ".weight", .shape = {model_.hidden}, .fill = 1});
     if (model_.norm == Norm::layer) put({.name = prefix_ + name + ".bias", .shape = {model_.hidden}});
   }
-  // The bias of a column-parallel layer is shared out as its outputs are; of a row-parallel one it is whole.
+  // The bias of a column-parallel layer is split like its outputs; that of a row-parallel one is whole.
   void linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
               std::vector<std::int64_t> blocks = {}) {
     matrix(name + ".weight", outputs, inputs, split, deviation, blocks);
@@ -54,7 +54,7 @@ class PartWriter {
     put(std::move(bias));
   }
   void experts() { expert_ = true; }
-  // From now on names that begin with `name` are drawn as those that begin with `as`.
+  // From now on names that begin with `name` are drawn like those that begin with `as`.
   void draw_as(const std::string& name, const std::string& as) {
     drawn_name_ = prefix_ + name;
     drawn_as_ = prefix_ + as;
@@ -91,8 +91,8 @@ void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix, 
   writer.linear(prefix + "c_proj", model.hidden, width, Split::columns, residual_deviation(model));
 }
 
-// The tile of a linear layer whose parameters were written as `whole`: of the second matrix the first tile has the
-// bias.
+// The tile of a linear layer whose parameters were written as `whole`: the bias of the second matrix is in the first
+// tile.
 Parameter tile_of(const Parameter& whole, TensorPlace tile) {
   Parameter made = whole;
   const std::string mlp = "mlp.";
@@ -219,7 +219,7 @@ ElemCount count_of_each(const Model& model, const Layout& layout, const StageSli
     const auto elems = static_cast<double>(elems_of_rank(parameter, layout));
     count.whole += elems;
     count.shard += elems / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
-    // As units_of() has it: experts, and what is gathered for the whole step, have no secondary copy.
+    // As in units_of(): experts, and weights gathered for the whole step, have no secondary copy.
     const bool held = model.tied_embeddings && slice.embedding && slice.head && parameter.name == kWordsName;
     if (layout.secondary_ranks > 0 && !parameter.expert && !held) count.secondary += elems / layout.secondary_ranks;
     parts[{parameter.part, tile_unit_of(parameter)}] += elems;
@@ -230,7 +230,7 @@ ElemCount count_of_each(const Model& model, const Layout& layout, const StageSli
 
 }  // namespace
 
-// Layers are alike: one of them is counted.
+// Layers are equal: one of them is counted.
 ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice) {
   StageSlice ends = slice;
   ends.layers = 0;

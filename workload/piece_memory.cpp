@@ -20,8 +20,8 @@ std::int64_t rows_of_all(const Model& model, const Layout& layout) {
   return layout.microbatch_size * model.sequence / layout.cp;
 }
 
-// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the second one's
-// largest numbers.
+// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the largest
+// elements of the second.
 std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName product) {
   std::int64_t bytes = 0;
   for (const Operation& op : layer_operations(model, layout)) {
@@ -40,14 +40,14 @@ std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName prod
   return bytes;
 }
 
-// Numbers of each row (mean and 1 / deviation, or the latter alone), and gradients of each column (gamma's and beta's,
-// or gamma's alone).
+// Numbers per row (mean and 1 / deviation, or only the latter), and gradients per column (gamma's and beta's, or only
+// gamma's).
 std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
 }
 
-// Rows that an expert-parallel rank sends, and has of its experts: without a capacity as many come as go, if the router
-// is even.
+// Rows that an expert-parallel rank sends, and that its experts have: without a capacity it receives as many as it
+// sends, if the router is even.
 std::int64_t copies_of(const Model& model, std::int64_t tokens) {
   const std::int64_t capacity = capacity_of(model, tokens);
   return capacity > 0 ? capacity * model.experts : tokens * model.experts_a_token;
@@ -55,7 +55,7 @@ std::int64_t copies_of(const Model& model, std::int64_t tokens) {
 
 std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
-  constexpr std::int64_t kFloat = sizeof(float);  // and of an id
+  constexpr std::int64_t kFloat = sizeof(float);  // also the size of an id
   const std::int64_t rows = rows_of_all(model, layout);
   const std::int64_t own_rows = layout.sequence_parallel ? rows / layout.tp : rows;
   const std::int64_t all = compute * rows * model.hidden;
@@ -197,11 +197,11 @@ class PieceTouches {
     return before + static_cast<std::size_t>(layers_before) * places_.count;
   }
   WeightPlace of_part(WeightPlace place) const { return place.behind(first_parameter()); }
-  void add_to(WeightPlace place) {  // and to the bias behind it
+  void add_to(WeightPlace place) {  // and to the bias after it
     phases_.back().gradients.push_back(place.weight);
     if (place.has_bias) phases_.back().gradients.push_back(place.bias());
   }
-  // Gradients of norms come with the input's gradient, and wait for a separate W.
+  // Gradients of norms are computed with the input gradient, and wait for a separate W.
   bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
   void norm_gradients(T held, WeightPlace norm) {
     if (is_split()) {
@@ -226,10 +226,10 @@ class PieceTouches {
   }
   void use(T name) { touch(name, false, piece_.part); }
   void make(T name) { touch(name, true, piece_.part); }
-  void use_next(T name) { touch(name, false, piece_.part + 1); }  // of the part behind: this one's output
+  void use_next(T name) { touch(name, false, piece_.part + 1); }  // of the next part: this one's output
   void make_next(T name) { touch(name, true, piece_.part + 1); }
   void give_up() { phases_.emplace_back(); }
-  // The first of what context ranks touch comes with what has been touched here.
+  // The first tensors that context-parallel ranks touch come with those touched here.
   void touch_context(PieceName what) {
     if (context_ == nullptr) return;
     bool is_first = true;
@@ -242,11 +242,11 @@ class PieceTouches {
     }
   }
 
-  // SwiGLU's gradient takes the memory of what it is a gradient of.
+  // SwiGLU's gradient overwrites the tensor that it is the gradient of.
   T d_pre() const { return model_.gated ? T::pre : T::d_pre; }
   T d_shared_pre() const { return model_.gated ? T::shared_pre : T::d_shared_pre; }
 
-  // All rows of something, where ranks have a share of them each.
+  // All rows of a tensor of which ranks have a share each.
   void use_rows(T own, T all) { use(shares_rows() ? all : own); }
   void use_next_d() {
     if (shares_rows()) {
@@ -263,7 +263,7 @@ class PieceTouches {
       case Kind::embed:
         use(T::tokens);
         if (what.side == Side::weight_gradient) {
-          add_to({EmbeddingPlaces(model_).words, model_.learned_positions});  // positions are behind the words
+          add_to({EmbeddingPlaces(model_).words, model_.learned_positions});  // positions follow the words
           use_next_d();
           return commit();
         }
@@ -289,7 +289,7 @@ class PieceTouches {
     make(sum);
   }
 
-  // Whether a piece is of a mixture, which then has touched all that it does.
+  // Touches the tensors of a mixture's piece; returns whether it was one.
   bool mixture(PieceName what) {
     if (model_.experts == 0) return false;
     switch (what.side) {
@@ -301,7 +301,7 @@ class PieceTouches {
         return mixture_weight_gradient(what.kind);
     }
   }
-  bool alone() const { return layout_.ep == 1; }  // all experts are here
+  bool alone() const { return layout_.ep == 1; }  // all experts are on this rank
   void use_all(std::initializer_list<T> names) {
     for (const T name : names) use(name);
   }
@@ -320,7 +320,7 @@ class PieceTouches {
         use(T::n2);
         for (const T name : {T::shared_pre, T::shared_act, T::shared}) make(name);
         return true;
-      case Kind::dispatch_over_groups:  // in two hops, which the trainer does not run: memory as in one
+      case Kind::dispatch_over_groups:  // in two hops, which the trainer does not run: memory as with one
       case Kind::combine_over_groups:
         return true;
       case Kind::dispatch:
@@ -454,7 +454,7 @@ class PieceTouches {
     use(own);
     make(all);
   }
-  // What one more tile gives to a sum of all tiles.
+  // The term that one more tile adds to a sum over all tiles.
   void add_tile(T term, T sum, std::int32_t part) {
     make(term);
     touch(sum, false, part);

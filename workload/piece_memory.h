@@ -1,6 +1,6 @@
-// Which tensors each piece of a recipe reads and makes, in GPT-2's and Llama's architecture as this library's layers
-// run it (trainer/model): a table, from which a tensor's life follows. It begins with the piece that makes it and ends
-// with the last that touches it, whatever order the schedule has.
+// Tensors that each piece of a recipe reads and makes, for GPT-2's and Llama's architecture as this library's layers
+// run it (trainer/model): a table from which the lifetime of a tensor follows. It lives from the piece that makes it to
+// the last one that touches it, whatever order the schedule has.
 //
 //   forward     x -> n1 -> qkv -> (o, lse) -> sum1 -> (h, n2) -> (pre, act) -> x of the next part
 //   backward    d of the next part -> d_pre -> dh -> d_o -> d_qkv -> d
@@ -20,7 +20,7 @@
 namespace lockstep::workload {
 
 enum class TensorName : std::uint8_t {
-  x,       // the input of a part, with the part's number; the stage's output has the number behind the last part's
+  x,       // the input of a part, with the part's number; the stage's output has the number after the last part
   d,       // its gradient
   x_part,  // with Layout::partition_activations, of a group's input
   norm1,
@@ -29,8 +29,8 @@ enum class TensorName : std::uint8_t {
   qkv,
   o,
   lse,
-  context,  // of context ranks: numbered by their list (workload/context_memory.h)
-  term1,    // what is summed over sequence-parallel ranks: all rows
+  context,  // of context-parallel ranks: numbered by their list (workload/context_memory.h)
+  term1,    // summed over sequence-parallel ranks: all rows
   sum1,
   h,
   norm2,
@@ -40,7 +40,7 @@ enum class TensorName : std::uint8_t {
   act,
   term2,
   d_all,
-  d_act,  // where the activation is a kernel of its own
+  d_act,  // if the activation is a kernel of its own
   d_pre,
   d_term2,
   dh,
@@ -75,7 +75,7 @@ enum class TensorName : std::uint8_t {
   d_here,
   d_sent,
   d_router_logits,
-  d_router,  // what comes through the router, before it is added
+  d_router,  // gradient through the router, before it is added
   // of its shared experts
   shared_pre,
   shared_act,
@@ -90,13 +90,13 @@ struct TensorKey {
   std::int32_t microbatch = 0;
   std::int32_t part = 0;
   TensorName name = {};
-  std::int32_t number = 0;  // of those with this name
+  std::int32_t number = 0;  // index among those with this name
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
 
 struct Touch {
   TensorKey key = {};
-  bool makes = false;  // it begins here
+  bool makes = false;  // it is made here
   MemoryKind kind = {};
   std::int64_t bytes = 0;
 };
@@ -104,15 +104,15 @@ struct Touch {
 // Bytes of a tensor that is made or read, and their kind.
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
 
-// A piece goes through phases: gradients that it adds to and tensors that it makes are there from the beginning of
-// one; at its end goes what nobody touches again.
+// A piece consists of phases: gradients that it adds to and tensors that it makes exist from the beginning of a phase;
+// tensors that are not touched again are freed at its end.
 struct Phase {
   std::vector<std::size_t> gradients = {};  // of the stage's parameters
   std::vector<Touch> touches = {};
-  bool commits = false;  // at its end the part's gradients of the microbatch are complete
+  bool commits = false;  // the part's gradients of the microbatch are complete at its end
 };
-// The phases of a kernel of a part, or of a collective inside a layer. `context`: of the rank, where there are context
-// ranks, else null.
+// The phases of a kernel of a part, or of a collective inside a layer. `context`: the rank's, if there are
+// context-parallel ranks, otherwise nullptr.
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
                              const ContextMemory* context, const schedules::Task& piece);
 

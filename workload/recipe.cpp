@@ -11,7 +11,7 @@ namespace {
 using schedules::Op;
 using schedules::Piece;
 
-// The pieces of one part: what it does forward, again, and backward.
+// The pieces of one part: forward, recomputation, and backward.
 struct PartRecipe {
   std::vector<Piece> forward = {};
   std::vector<Piece> again = {};               // recomputation of the whole part
@@ -43,7 +43,7 @@ class PartWriter {
     const bool stops_early = count < ops_.size();
     for (std::size_t i = 0; i < count; ++i) {
       const PieceName name{ops_[i].kind, Side::forward, ops_[i].turn};
-      // Nor is what earlier tiles would add to the layer's output.
+      // Sums of earlier tiles into the layer's output are not recomputed either.
       if (stops_early && name.kind == OperationKind::down && tile_of(name) >= 0) continue;
       kernels(pieces, op, ops_[i].forward, name);
       collective(pieces, ops_[i].forward_exchange, ops_[i].beside, name);
@@ -51,7 +51,7 @@ class PartWriter {
     return pieces;
   }
 
-  // Operations up to the last that makes something that is kept: nobody needs a layer's output a second time
+  // Number of operations up to the last one that makes a kept tensor: a layer's output is not needed a second time
   // (torch.utils.checkpoint's early stop).
   std::size_t needed() const {
     std::size_t last = ops_.size();
@@ -72,8 +72,9 @@ class PartWriter {
       const PieceName input{op.kind, Side::input_gradient, op.turn};
       kernels(to.backward, Op::backward, op.input_gradient, input);
       kernels(to.input_gradient, Op::input_gradient, op.input_gradient, input);
-      // The gradient that enters a tensor-parallel part leaves while the weight's gradient of the product is made; so
-      // do the first keys that context ranks' backward needs, and a mixture's dispatch beside the shared experts.
+      // The gradient that enters a tensor-parallel part is sent while the product's weight gradient is computed; so are
+      // the first keys that the backward of context-parallel ranks needs, and a mixture's dispatch during the shared
+      // experts.
       const bool beside = i > 0 && leaves_beside(i - 1);
       if (beside) collective(to.backward, ops_[i - 1].backward_exchange, true, input_of(i - 1));
 
@@ -87,7 +88,7 @@ class PartWriter {
     }
   }
 
-  // The core of attention once more: it is needed first by the weight's gradient of the product behind it.
+  // Recomputes the core of attention: it is first needed by the weight gradient of the following product.
   void core_again(PartRecipe& to) const {
     for (const Operation& op : ops_) {
       if (!op.core) continue;
@@ -162,7 +163,7 @@ class StageWriter {
   schedules::StageRecipe& into_;
 };
 
-// The forward of a group's first layer, which gives its input up to the part that is kept right behind its last use.
+// The forward of a group's first layer, which reduces its input to the kept part right after its last use.
 std::vector<Piece> forward_that_keeps(const PartRecipe& layer, const PartRecipe& kept_input) {
   std::vector<Piece> pieces = layer.forward;
   const auto last_use = std::find_if(pieces.begin(), pieces.end(), [](const Piece& piece) {
@@ -172,8 +173,8 @@ std::vector<Piece> forward_that_keeps(const PartRecipe& layer, const PartRecipe&
   return pieces;
 }
 
-// Layers go backward in groups of recompute_every, each after its forward has been done again from its input, which
-// comes back first where it was kept in parts.
+// Layers go backward in groups of recompute_every, each after its forward has been recomputed from its input, which is
+// gathered first if it was kept in parts.
 void layers_backward(StageWriter& writer, const PartRecipe& layer, const PartRecipe& kept_input, const Layout& layout,
                      std::int32_t first, std::int32_t count) {
   const std::int32_t group = layout.recompute == Recompute::full ? layout.recompute_every : count;

@@ -1,5 +1,5 @@
-// A stage's operations in the order in which they run: the recipe that schedules/passes put in place of the whole F, B,
-// I and W of a schedule.
+// A stage's operations in execution order: the recipe with which schedules/passes replaces the whole F, B, I and W of a
+// schedule.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace lockstep::workload {
 
-// The time of one of a kernel call's `count` calls, in picoseconds. An empty function: no times are needed.
+// Time in ps of one of a kernel call's `count` calls. An empty function: no times are needed.
 using KernelPrice = std::function<std::int64_t(const KernelCall& call)>;
 
-// The host's time to issue what a piece has, in picoseconds. All 0: the host is no limit.
+// Host time in ps to issue a piece. All 0: the host is not a limit.
 struct IssueTimes {
-  std::int64_t kernel_ps = 0;  // of each call of a kernel
+  std::int64_t kernel_ps = 0;  // per kernel call
   std::int64_t collective_ps = 0;
 };
 
-// Every kernel and every collective is a piece, whose `part` counts as StageSlice::num_parts() does and whose `what` is
-// what_of() its name. Order of a full backward, as Megatron-LM's: an input's gradient is reduced over the tensor ranks
-// while the weight's gradient is made, and with sequence parallelism what that needs is gathered again while the
-// input's is made (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+// Every kernel and every collective is a piece, whose `part` counts as in StageSlice::num_parts() and whose `what` is
+// what_of() its name. A full backward has Megatron-LM's order: an input gradient is reduced over the tensor-parallel
+// ranks while the weight gradient is computed, and with sequence parallelism the latter's operand is gathered again
+// while the input gradient is computed (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
 schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                  const KernelPrice& price = {}, const IssueTimes& issue = {});
 

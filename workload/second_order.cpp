@@ -11,7 +11,7 @@ KernelCall product(core::DType dtype, double flops, double bytes) {
   return {OtherKernel{.of = KernelClass::product, .dtype = dtype, .flops = flops, .bytes = bytes}};
 }
 
-// n rows of `columns`, multiplied by themselves.
+// The product of n rows of `columns` with themselves.
 KernelCall curvature(core::DType dtype, double rows, double columns) {
   const double bytes = rows * columns * static_cast<double>(core::size_of(dtype)) + columns * columns * sizeof(float);
   return product(dtype, 2 * rows * columns * columns, bytes);

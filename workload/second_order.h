@@ -1,6 +1,5 @@
 // The work of K-FAC on the matrices of a transformer layer (Martens, Grosse 2015, arXiv:1503.05671), as kernels that a
-// machine prices: what PipeFisher puts into bubbles (Osawa et al. 2023, arXiv:2211.14133). It is no part of any step
-// that the trainer runs.
+// machine prices: PipeFisher runs it in bubbles (Osawa et al. 2023, arXiv:2211.14133). The trainer does not run it.
 #pragma once
 
 #include <vector>
@@ -12,18 +11,18 @@
 
 namespace lockstep::workload {
 
-// Of one matrix [outputs, inputs], as much of it as a rank has.
+// Work for one matrix [outputs, inputs], for a rank's part of it.
 struct SecondOrderWork {
   OperationKind product = OperationKind::none;
-  KernelCall input_curvature;   // of a microbatch: x' x, [inputs, inputs] in f32 of x in the compute dtype
-  KernelCall output_curvature;  // of a microbatch: dy' dy, [outputs, outputs]
-  KernelCall input_inversion;   // once a refresh: Cholesky and the inverse from it, n^3 FLOPs in f32
+  KernelCall input_curvature;   // per microbatch: x' x, [inputs, inputs] in f32 of x in the compute dtype
+  KernelCall output_curvature;  // per microbatch: dy' dy, [outputs, outputs]
+  KernelCall input_inversion;   // once per refresh: Cholesky and the inverse from it, n^3 FLOPs in f32
   KernelCall output_inversion;
   KernelCall precondition;  // in every step: inverse x gradient x inverse, f32
 };
 
-// Of each product of a layer with weights, in the forward's order. Curvature counts as whole products, though one half
-// of a symmetric matrix gives the other.
+// For each product with weights of a layer, in forward order. Curvature counts as whole products, although one half of
+// a symmetric matrix determines the other.
 std::vector<SecondOrderWork> second_order_work(const Model& model, const Layout& layout);
 
 }  // namespace lockstep::workload

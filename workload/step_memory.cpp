@@ -26,13 +26,13 @@ std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
 
 // ---- tensors of microbatches
 
-// A change of the bytes held, in order. A tensor that is touched for the last time before it is made again goes at the
-// next end of a phase.
+// A change of the bytes held, in order. A tensor that is touched for the last time before it is made again is freed at
+// the next end of a phase.
 struct Event {
   std::optional<Touch> touch = {};
-  std::optional<std::uint32_t> copies = {};  // the task, which copies activations: touches yet to be found
+  std::optional<std::uint32_t> copies = {};  // the task that copies activations, whose touches are still to be found
   bool ends_phase = false;
-  MemoryKind kind = {};  // of bytes that come or go otherwise
+  MemoryKind kind = {};  // kind of bytes that come or go otherwise
   std::int64_t bytes = 0;
 };
 
@@ -70,8 +70,8 @@ PartKey part_of(const Task& task) {
   return {task.stage, task.microbatch, task.part};
 }
 
-// Finds what OFFLOAD and LOAD copy: the part's activations that are there, and that somebody uses behind the LOAD. They
-// go with the one, and are made by the other.
+// Finds what OFFLOAD and LOAD copy: the part's existing activations that are used after the LOAD. OFFLOAD frees them
+// and LOAD makes them again.
 class Copies {
  public:
   Copies(const std::vector<Event>& events, const std::vector<Task>& tasks) : events_(events) {
@@ -84,7 +84,7 @@ class Copies {
     }
   }
 
-  // The events with these touches in their places; the bytes of each task are put in.
+  // The events with these touches inserted; fills in the bytes of each task.
   std::vector<Event> put_in(std::vector<std::int64_t>& bytes) const {
     std::map<std::size_t, std::vector<Touch>> touches;  // by event
     for (const auto& [part, copies] : copies_of_) {
@@ -122,31 +122,31 @@ class Copies {
   }
 
   const std::vector<Event>& events_;
-  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD in turn, by their events
+  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD alternately, by their events
   std::map<PartKey, std::map<TensorKey, std::vector<std::size_t>>> touches_of_;
 };
 
 // ---- parameters
 
-// A bucket of a stage as parallel::ParameterStore has it.
+// The state of a stage's bucket, as in parallel::ParameterStore.
 struct BucketState {
   FlatBucket flat;
   FlatRange own;
-  bool gathered = false;                         // stage 3: whole weights are there
-  bool added_to = false;                         // stages 2, 3: a whole gradient of the microbatch at hand
-  std::map<std::int32_t, std::int64_t> commits;  // of each part that has members
+  bool gathered = false;                         // stage 3: the whole weights exist
+  bool added_to = false;                         // stages 2, 3: a whole gradient of the current microbatch
+  std::map<std::int32_t, std::int64_t> commits;  // by part that has members
   std::int64_t times_complete = 0;
-  bool reduced = false;       // in this step: what comes next lands beside
-  bool has_gradient = false;  // with Update::per_bucket: since it was added to or reduced, until its update
+  bool reduced = false;       // in this step: the next result lands in a separate tensor
+  bool has_gradient = false;  // with Update::per_bucket: from the first addition or reduction to its update
 };
 
 struct StageState {
   const StagePlan* plan = nullptr;
   std::vector<BucketState> buckets;
   std::vector<std::size_t> bucket_of;  // [parameter]
-  std::vector<std::size_t> member_of;  // [parameter] in its bucket
-  std::vector<bool> copied;            // [parameter] f32, while a narrow gradient is added to
-  // Of a schedule with several versions of the weights, as parallel::WeightVersions has them.
+  std::vector<std::size_t> member_of;  // [parameter] index in its bucket
+  std::vector<bool> copied;            // [parameter] f32, while a 16-bit gradient is added to
+  // For schedules with several versions of the weights, as in parallel::WeightVersions.
   std::int32_t newest = 0;
   std::map<std::int32_t, std::int32_t> version_of = {};  // [microbatch]
 };
@@ -188,7 +188,7 @@ class RankMemory {
     return Copies(events_, tasks_.tasks).put_in(copied_bytes);
   }
 
-  // ---- what is always there
+  // ---- permanent tensors
 
   StageState make_stage(const StagePlan& plan) const {
     StageState stage{.plan = &plan,
@@ -245,7 +245,7 @@ class RankMemory {
         held.change(MemoryKind::buffers, bytes_of(core::DType::f64, counted_runs(stage)));
       }
     }
-    if (layout_.fp8_delayed) {  // as trainer/model/fp8_history.h has them
+    if (layout_.fp8_delayed) {  // as in trainer/model/fp8_history.h
       for (const auto& [number, stage] : stages_) {
         const std::int64_t numbers = kFp8LinearLayers * 3 * stage.plan->place.num_parts();
         const std::int64_t steps = layout_.fp8_history;
@@ -253,7 +253,7 @@ class RankMemory {
                                              bytes_of(core::DType::f8e4m3, numbers * steps));
       }
     }
-    for (const auto& [number, stage] : stages_) {  // as trainer/model/router_bias.h has it
+    for (const auto& [number, stage] : stages_) {  // as in trainer/model/router_bias.h
       const std::int64_t biases = model_.bias_rate > 0 ? model_.experts * stage.plan->place.num_parts() : 0;
       held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
     }
@@ -275,7 +275,7 @@ class RankMemory {
     return places_.optimizer != Offload::none || places_.gradients != Offload::none ||
            places_.parameters != Offload::none;
   }
-  // Of a shard that is copied at once.
+  // Bytes of a shard that is copied at once.
   static std::int64_t staged(core::DType dtype, const BucketState& bucket) {
     return OffloadStaging::staged_bytes(bytes_of(dtype, bucket.own.count()));
   }
@@ -288,7 +288,7 @@ class RankMemory {
   const ContextMemory* context() const { return context_ ? &*context_ : nullptr; }
   StageState& stage_of(const Task& task) { return stages_.at(task.stage); }
 
-  // Tokens and targets are there for the whole step, losses once they are made.
+  // Tokens and targets exist for the whole step, losses from their computation on.
   void load(std::int32_t stage, std::int32_t microbatch) {
     const StageSlice& place = stages_.at(stage).plan->place;
     const auto keep = [&](std::int32_t part, TensorName name) {
@@ -330,7 +330,7 @@ class RankMemory {
         return reduce(task);
       case Op::optimizer:
         if (task.microbatch >= 0) return update_stage(task);
-        if (task.lane == schedules::Lane::host) return;  // it takes no memory of the device
+        if (task.lane == schedules::Lane::host) return;  // it uses no device memory
         if (task.part >= 0) return update_bucket(task);
         return task.comm == schedules::Comm::none ? update() : norm();
       default:
@@ -355,7 +355,7 @@ class RankMemory {
     }
   }
 
-  // The last kernel of each stage and microbatch, forward and backward.
+  // Finds the last kernel of each stage and microbatch, forward and backward.
   void find_last_kernels() {
     for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) {
       const Task& task = tasks_.tasks[i];
@@ -365,7 +365,7 @@ class RankMemory {
       last_kernel_[{task.stage, task.microbatch, forward}] = i;
     }
   }
-  // The output that another stage of this rank takes is copied after the last kernel.
+  // The output that another stage of this rank uses is copied after the last kernel.
   void hand_over(const Task& task, std::uint32_t index) {
     const bool forward = task.op == Op::forward;
     const auto last = last_kernel_.find({task.stage, task.microbatch, forward});
@@ -386,7 +386,7 @@ class RankMemory {
   std::int64_t elems_of(const StageState& stage, std::size_t parameter) const {
     return elems_of_rank(stage.plan->parameters[parameter], layout_);
   }
-  // Of what a rank keeps: whole, or its shard.
+  // Bytes of a rank's gradients: whole, or its shard.
   std::int64_t gradient_bytes(const BucketState& bucket) const {
     return bytes_of(layout_.gradient, zero_ >= 2 ? bucket.own.count() : bucket.flat.elems);
   }
@@ -443,7 +443,7 @@ class RankMemory {
   void reduce_bucket(const Task& task, GroupKind kind) {
     if (zero_ < 2) return;
     BucketState& bucket = bucket_of_task(task);
-    if (places_.gradients != Offload::none) {  // it lands where it leaves from
+    if (places_.gradients != Offload::none) {  // it lands in the buffer from which it is copied
       if (kind == GroupKind::replicas) return;
       change(MemoryKind::gradients, staged(layout_.gradient, bucket));
       return change(MemoryKind::gradients, -bytes_of(layout_.gradient, bucket.flat.elems));
@@ -460,7 +460,7 @@ class RankMemory {
   }
 
   BucketState& bucket_of_task(const Task& task) { return stage_of(task).buckets[static_cast<std::size_t>(task.part)]; }
-  // The sum of earlier microbatches comes, and both go.
+  // The sum of earlier microbatches is copied to the device, and both are freed.
   void offload_gradient(BucketState& bucket) {
     const std::int64_t bytes = staged(layout_.gradient, bucket);
     if (bucket.reduced) change(MemoryKind::gradients, bytes);
@@ -468,7 +468,7 @@ class RankMemory {
     bucket.reduced = true;
   }
 
-  // As StepEnd packs them.
+  // The sizes that StepEnd packs.
   std::int64_t packed_elems(GroupKind kind) const {
     std::int64_t elems = 0;
     for (const auto& [number, stage] : stages_) {
@@ -512,7 +512,7 @@ class RankMemory {
     set_gathered(bucket, false);
   }
 
-  // What the microbatch alone has read is given up; what others will still read is copied.
+  // Frees a version that only this microbatch has read, and copies one that others will still read.
   void update_stage(const Task& task) {
     StageState& stage = stage_of(task);
     std::int64_t bytes = 0;
@@ -530,7 +530,7 @@ class RankMemory {
 
   // One f64 for each run of gradients that this rank counts.
   void norm() {
-    if (places_.gradients != Offload::none) return;  // they are there
+    if (places_.gradients != Offload::none) return;  // the sums exist already
     for (const auto& [number, stage] : stages_) {
       const std::int64_t bytes = bytes_of(core::DType::f64, counted_runs(stage));
       change(MemoryKind::buffers, bytes);
@@ -561,7 +561,7 @@ class RankMemory {
   std::map<std::int32_t, StageState> stages_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward
   std::vector<Event> events_;
-  std::vector<Touch> kept_;  // to the end of the step
+  std::vector<Touch> kept_;  // until the end of the step
 };
 
 }  // namespace
