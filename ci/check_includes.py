@@ -88,7 +88,7 @@ def is_for_highway(path: str) -> bool:
 
 
 def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -> str | None:
-    """What is wrong with `path` including our header `name`."""
+    """Says what is wrong with `path` including our header `name`."""
     if not (tree.root / name).is_file() and name not in table.made:
         return f'"{name}" is no file of ours; write the path from the root, and <> for others\' headers'
     if Path(path).suffix == ".h" and Path(name).suffix == ".cuh":
@@ -105,7 +105,7 @@ def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -
 
 
 def check_third_party(table: Table, path: str, name: str) -> str | None:
-    """What is wrong with `path` including somebody else's header `name`."""
+    """Says what is wrong with `path` including somebody else's header `name`."""
     if Path(path).suffix != ".h" or name in STANDARD_HEADERS or name in table.shows.get(path, set()):
         return None
     if is_for_highway(path) and name.startswith("hwy/"):

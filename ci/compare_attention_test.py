@@ -1,4 +1,4 @@
-"""What ci/compare_attention.py counts, and how it reads bench/attention_loop."""
+"""Tests how ci/compare_attention.py counts, and how it reads bench/attention_loop."""
 
 from __future__ import annotations
 

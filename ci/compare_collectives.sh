@@ -60,7 +60,7 @@ mpich() {  # RANKS GROUP ROUND ALGORITHM
   [ -x "$build/bin/peers/mpich_all_reduce" ] || return 0
   local calls
   calls=$(calls_of "$2")
-  [ "$1" -le "$cores" ] || calls=10  # it polls without giving its core away: milliseconds a call
+  [ "$1" -le "$cores" ] || calls=10  # it polls without giving its core away: milliseconds per call
   try "mpich-$4-$1-$2-$3" env MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM="$4" mpiexec.mpich -n "$1" \
     "$build/bin/peers/mpich_all_reduce" "mpich $4" "$(sizes_of "$2")" "$calls"
 }

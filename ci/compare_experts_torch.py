@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A mixture of experts against PyTorch on the CPU, forward and backward, in turn: tokens a second of either.
+"""A mixture of experts against PyTorch on the CPU, forward and backward, in turn: tokens per second of either.
 
     python ci/compare_experts_torch.py build/release/bin/moe_bench [--threads 2] [--rounds 5]
 
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print(f"# PyTorch {torch.__version__}, {args.threads} threads; tokens a second, forward and backward, medians of "
+    print(f"# PyTorch {torch.__version__}, {args.threads} threads; tokens per second, forward and backward, medians of "
           f"{args.rounds} rounds in turn")
     print(f"{'tokens':>7} {'h':>5} {'ffn':>5} {'experts':>7} {'k':>2} {'ours':>10} {'PyTorch':>10} {'ratio':>6}  (least to most)")
     ratios = []

@@ -108,7 +108,7 @@ def speed_ups(own: Times, library: Times) -> dict[str, float]:
 
 
 def verdict(own: Times, library: Times) -> str:
-    """Of one implementation and dtype; the mean of each round shows how sure it is."""
+    """Sentence on one implementation and dtype; the mean of each round shows how sure it is."""
     ratios = speed_ups(own, library)
     if not ratios:
         return "oneDNN has no such products on this CPU: own code stays"

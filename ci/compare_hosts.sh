@@ -71,7 +71,7 @@ import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 print(max(r["bytes"] / r["stats"]["median"] for r in rows if r["record"] == "row"))' "$out/wire.json")
 
-# What --algo auto chooses by.
+# The table that --algo auto chooses by.
 on_hosts "$build/bin/tune" --transport mpi --collectives all_reduce -e 4M -f 2 --time-budget 90 \
   --output "$LOCKSTEP_TUNING" >&2 || fail "tune failed"
 

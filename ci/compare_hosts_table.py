@@ -11,7 +11,7 @@ WIRE_MB_S = 125.0  # 1 Gbit/s
 
 
 def wire_limit_us(ranks: int, size: int, mb_s: float) -> float:
-    """What each port must carry in each direction: 2 (p-1)/p of the bytes."""
+    """Bytes that each port must carry in each direction: 2 (p-1)/p of the bytes."""
     return 2 * (ranks - 1) / ranks * size / mb_s
 
 

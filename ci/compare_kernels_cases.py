@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-SMALL_SHARE = 0.02  # of a case's largest operand: less is left out of its streams (a norm's gamma, scales of blocks)
+SMALL_SHARE = 0.02  # share of a case's largest operand; smaller ones are left out of its streams (a norm's gamma, scales of blocks)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class KernelCase:
 
     @property
     def name(self) -> str:
-        """What peers print: "gelu_fwd/f32/B8_T128_C1024/cold"."""
+        """Name that peers print: "gelu_fwd/f32/B8_T128_C1024/cold"."""
         return f"{self.kernel}/{self.dtype}/{self.shape}/{self.cache}"
 
     @property
@@ -73,7 +73,7 @@ class KernelCase:
         return sum(min(operand.bytes, self.most_touched_bytes()) for operand in self.operands)
 
     def shared_operands(self) -> set[str]:
-        """Of which ids name the rows that are touched; sets of operands share them, and name other rows."""
+        """Names of operands of which ids select the rows that are touched; sets of operands share them, and select other rows."""
         if all(operand.name != "ids" for operand in self.operands):
             return set()
         return {operand.name for operand in self.operands if operand.bytes > self.most_touched_bytes()}

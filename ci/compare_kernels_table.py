@@ -1,6 +1,6 @@
 """The table of ci/compare_kernels.sh: compare_kernels_table.py FOLDER
 
-FOLDER holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file a run
+FOLDER holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file per run
 and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain
 streaming loops over the same operands, from memory, over ours; a ratio above 1 says that Lockstep is the faster by so much. "at best"
 are the same of the fastest calls of all rounds: on a machine that does other things, medians tell who was interrupted.
@@ -25,7 +25,7 @@ COMPUTE_BOUND_FLOPS_A_BYTE = 8  # from here on a streaming loop is no limit
 @dataclass(frozen=True)
 class Time:
     median_us: float  # over the rounds
-    min_us: float  # of all rounds
+    min_us: float  # least of all rounds
 
     def over(self, other: Time) -> Ratio:
         return Ratio(self.median_us / other.median_us, self.min_us / other.min_us)

@@ -1,4 +1,4 @@
-"""What an eager user of PyTorch 1.13 writes for each of our kernels: functions from a case and its inputs, named as the
+"""Code that an eager user of PyTorch 1.13 writes for each of our kernels: functions from a case and its inputs, named as the
 operands of our records, to the call that is timed. Where PyTorch has one operator it is that, else the formula,
 operator by operator. Gradients of parameters are added to what is there, as in ours.
 """
@@ -72,7 +72,7 @@ def rmsnorm_fwd(case: KernelCase, t: Tensors) -> Call:
 
 
 def rmsnorm_bwd(case: KernelCase, t: Tensors) -> Call:
-    """What automatic differentiation makes of the forward: elements in their dtype, sums of a row in f32."""
+    """The backward that automatic differentiation makes of the forward: elements in their dtype, sums of a row in f32."""
     columns = case.size("C")
     r = rows_of(t, columns, "x dy dsum")
     rstd = t["rstd"].view(-1, 1).to(r["x"].dtype)
@@ -137,7 +137,7 @@ def cross_entropy(case: KernelCase, t: Tensors) -> Call:
 
 
 def cross_entropy_stats(case: KernelCase, t: Tensors) -> Call:
-    """Of shard 0, as Megatron-LM's vocabulary-parallel loss: in f32, operator by operator."""
+    """Loss of shard 0, as Megatron-LM's vocabulary-parallel loss: in f32, operator by operator."""
     logits, targets = t["logits"].view(-1, case.size("V")), t["targets"].long().unsqueeze(1)
 
     def call() -> object:
@@ -150,7 +150,7 @@ def cross_entropy_stats(case: KernelCase, t: Tensors) -> Call:
 
 
 def cross_entropy_finish(case: KernelCase, t: Tensors) -> Call:
-    """Of shard 0: merges the shards' maxima, sums and target logits, then the gradient. As above."""
+    """Gradient of shard 0: merges the shards' maxima, sums and target logits first. As above."""
     logits, targets = t["logits"].view(-1, case.size("V")), t["targets"].long().unsqueeze(1)
     stats = t["stats"].view(-1, logits.shape[0], 3)
     minus_one = torch.full((logits.shape[0], 1), -1.0)

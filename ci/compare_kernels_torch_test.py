@@ -1,4 +1,4 @@
-"""What compare_kernels_torch_calls.py times computes what our kernels do: held against automatic differentiation."""
+"""Tests that compare_kernels_torch_calls.py computes what our kernels do, by automatic differentiation."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_shard_of_the_vocabulary_has_its_part_of_the_gradient() -> None:
     close(losses, torch.nn.functional.cross_entropy(logits.detach(), targets, reduction="none"))
     close(gradient, logits.grad[:, :3])
     whole = result_of("cross_entropy", "R4_V6", {"targets": ids, "logits": logits.detach().view(-1)})
-    close(4 * whole, logits.grad)  # of the mean
+    close(4 * whole, logits.grad)  # gradient of the mean
 
 
 def test_sums_and_buckets() -> None:

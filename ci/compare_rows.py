@@ -44,7 +44,7 @@ def rows_of_csv(path: Path) -> list[tuple[Key, float]]:
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         cells = line.split(",")
-        if len(cells) != 7:  # what a launcher has to say of itself
+        if len(cells) != 7:  # a line of the launcher's
             continue
         rows.append((Key(cells[0], int(cells[1]), int(cells[2])), float(cells[4])))
     return rows

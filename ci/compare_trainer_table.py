@@ -26,7 +26,7 @@ def run(label: str, command: list[str]) -> int:
 
 
 def steps_of(folder: Path, label: str) -> tuple[list[float], int]:
-    """Milliseconds of the steps that count, and tokens a step."""
+    """Milliseconds of the steps that count, and tokens per step."""
     if (records := folder / f"{label}.jsonl").is_file():
         lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
         training = next(line for line in lines if line["record"] == "training")
@@ -36,7 +36,7 @@ def steps_of(folder: Path, label: str) -> tuple[list[float], int]:
 
 
 def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """By "a-f32-ours": tokens a second of each step of all rounds, and memory of each run."""
+    """By "a-f32-ours": tokens per second of each step of all rounds, and memory of each run."""
     runs: dict[str, dict[str, list[float]]] = {}
     for memory in sorted(folder.glob("*.memory")):
         label = memory.name.removesuffix(".memory")
@@ -59,7 +59,7 @@ def rate_of(row: dict[str, list[float]]) -> float:
 
 
 def products_of(folder: Path, name: str) -> str:
-    """What computed the products of matrices in each of our runs: "packed" or "amx, packed"."""
+    """Implementation of the matrix products in each of our runs: "packed" or "amx, packed"."""
     found = {}
     for records in sorted(folder.glob(f"*-{name}.jsonl")):
         lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]

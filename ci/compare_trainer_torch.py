@@ -4,7 +4,7 @@
     compare_trainer_torch.py --layers 4 --hidden 256 --heads 4 --vocabulary 256 --length 128 --batch 8 \\
         --dtype f32|bf16|bf16-weights --threads 2 --steps 20 [--compile]
 
-Prints one line of JSON: milliseconds of each step (forward, backward, clipping and AdamW), tokens a step, versions.
+Prints one line of JSON: milliseconds of each step (forward, backward, clipping and AdamW), tokens per step, versions.
   f32           weights and products in f32
   bf16          torch.autocast: f32 weights, bf16 products (what mini_train's bf16 with f32 master weights does)
   bf16-weights  bf16 weights, no master copy: less work, and not the same training

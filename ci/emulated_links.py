@@ -32,7 +32,7 @@ PROGRAMS = {"all_reduce": "all_reduce_perf", "reduce_scatter": "reduce_scatter_p
             "all_to_all": "alltoall_perf"}
 LINKS = ("latency_us=50,gbps=1.25", "latency_us=10,gbps=5", "latency_us=2,gbps=12.5")
 SIZES = ("64K", "16M", "4")  # from, to, factor
-BOUND_SHARE = 0.8  # of the prediction, from which on the machine is what is measured
+BOUND_SHARE = 0.8  # share of the prediction from which on the machine is measured, not the links
 WANTED = 0.05
 
 

@@ -75,7 +75,7 @@ for name in "${tests[@]}"; do take "$build/tests/$name"; done
 cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py ci/gpu_summary.py ci/compare_gpu_torch.py \
   ci/compare_trainer_torch.py "$bundle/ci"
 tar -czf "$bundle.tar.gz" -C "$bundle" .
-most_mib=52  # of the archive: it travels with the repository's tree, and places that lend GPUs limit both together
+most_mib=52  # limit of the archive: it travels with the repository's tree, and places that lend GPUs limit both together
 [ "$(du -sm "$bundle.tar.gz" | cut -f1)" -le $most_mib ] || fail "$bundle.tar.gz is larger than $most_mib MiB"
 echo "needed from the machine:"
 sed 's/^/  /' "$bundle/needs.txt"

@@ -79,7 +79,7 @@ def test_steps_run_in_order_and_go_on_after_one_that_hangs_or_fails(bundle):
 
 
 def is_alive(pid: str) -> bool:
-    """Who has ended and was not yet waited for is a zombie."""
+    """True if the process runs; one that has ended and was not yet waited for is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -213,7 +213,7 @@ def test_a_list_that_is_not_known_is_refused(bundle):
 
 
 def packed(bundle) -> dict[str, str]:
-    """What OUT's archive holds, by name."""
+    """Contents of OUT's archive, by name."""
     with tarfile.open(bundle.out / "records.tar.gz") as archive:
         return {Path(member.name).name: archive.extractfile(member).read().decode()
                 for member in archive.getmembers() if member.isfile()}

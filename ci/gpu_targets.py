@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What one GPU's records of ci/gpu_check.sh say of the targets, in a table: the standard library only.
+"""Compares one GPU's records of ci/gpu_check.sh with the targets, in a table: the standard library only.
 
     gpu_targets.py RECORDS        RECORDS: the folder of what records.tar.gz of gpu_check.sh holds
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 LARGE_BYTES, SMALL_BYTES = 64 * MIB, 32 << 10
 SHARE_OF_COPY, SHARE_OF_KERNELS, OVER_TORCH_ATTENTION = 0.85, 0.90, 1.15
 GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50304, "length": 1024}
-CURVES_APART = 2.0 ** -8  # of the loss: bf16's unit roundoff
+CURVES_APART = 2.0 ** -8  # share of the loss: bf16's unit roundoff
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def latencies(lines: list[dict]) -> list[Finding]:
 
 
 def transport_of(lines: list[dict]) -> dict[str, str]:
-    """Of each run: "cuda" or "nccl" where it trained on GPUs, "local" on the CPU."""
+    """Transport of each run: "cuda" or "nccl" where it trained on GPUs, "local" on the CPU."""
     return {line["run"]: line["transport"] for line in lines if line.get("record") == "run"}
 
 
@@ -134,7 +134,7 @@ def training(lines: list[dict]) -> list[Finding]:
         found = f"{speed:.0f} tokens/s" + (f", {energy['tokens_per_joule']:.1f} a joule" if energy else "")
         sequences = run["tokens_a_step"] // GPT2["length"]
         graph = ", as a CUDA graph" if run.get("graph") else ""
-        name = f"mini_train 124M, {run['dtype']}, {run['layout']['text'] or 'one rank'}, {sequences} sequences a step{graph}"
+        name = f"mini_train 124M, {run['dtype']}, {run['layout']['text'] or 'one rank'}, {sequences} sequences per step{graph}"
         if run is not fastest_run:
             findings.append(Finding(name, found, "no target", None))
         else:

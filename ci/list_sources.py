@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the paths of all C++ and CUDA sources and headers, from the root, one a line."""
+"""Prints the paths of all C++ and CUDA sources and headers, from the root, one per line."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Every way of splitting a step that fits 2 to 4 ranks, at the same work for all: 16 sequences a step.
+# Every way of splitting a step that fits 2 to 4 ranks, at the same work for all: 16 sequences per step.
 LAYOUTS = ("dp=1,microbatch=8,batch=16", "dp=2,microbatch=8,batch=16", "dp=2,zero=2,microbatch=8,batch=16",
            "dp=2,zero=3,microbatch=8,batch=16", "tp=2,microbatch=8,batch=16", "tp=2,sp=yes,microbatch=8,batch=16",
            "pp=2,microbatch=4,batch=16", "pp=2,schedule=zb_h1,microbatch=4,batch=16",

@@ -60,7 +60,7 @@ stage_pytest() {
   count "pytest $(sed -nE 's/^([0-9]+) passed.*/\1/p' "$stage_logs/pytest.log" | tail -n 1)"
 }
 
-# What repeats exactly, against what the repository says it is. A change that is meant: the same command with --update.
+# Compares what repeats exactly with the repository's values. For a change that is meant: the same command with --update.
 stage_gate() {
   "$python" ci/gate.py exact --base ci/gate_baseline.jsonl --head build/ci --undecided fail
   close_with "$(tail -n 1 "$stage_logs/gate.log")"

@@ -34,7 +34,7 @@ class Instruction:
 
     @property
     def moved_bytes(self) -> int:
-        """Of global memory by a thread: LDG, STG, and generic LD, ST."""
+        """Number of a thread's accesses to global memory: LDG, STG, and generic LD, ST."""
         parts = self.operation.split(".")
         if parts[0] not in ("LDG", "STG", "LD", "ST", "LDGSTS"):
             return 0

@@ -22,7 +22,7 @@ _ALONE = "hwy/foreach_target.h"
 
 
 def local_names(text: str) -> set[str]:
-    """What a source defines at the outermost level of its unnamed namespaces, and its tests."""
+    """Names that a source defines at the outermost level of its unnamed namespaces, and its tests."""
     names = {"_".join(match) for match in _TEST.findall(text)}
     depth, opened_at = 0, None
     for line in text.splitlines():

@@ -9,7 +9,7 @@ stage_closing=""   # and the closing lines of their test runners
 seconds_now() { date +%s.%N; }
 seconds_since() { awk -v a="$1" -v b="$(seconds_now)" 'BEGIN { printf "%.1f", b - a }'; }
 
-# What a stage says of itself, on its line in the terminal.
+# Text that a stage puts on its line in the terminal.
 say() { echo "== $*"; }
 close_with() { say "$*"; echo "=. $*"; }   # the same, and again at the end of the run: a test runner's closing line
 count() { echo "=# $*"; }                  # count NAME NUMBER: a part of the summary

@@ -23,9 +23,9 @@ from source_groups import groups
 from source_tree import SourceTree, Stamps, compile_commands
 
 CLANG_TIDY = "clang-tidy-14"
-# Of a group: its members are headers to clang-tidy, and it is no matter that they are named .cpp or hide names.
+# Warnings that groups cause: members are headers to clang-tidy, although they are named .cpp and hide names.
 GROUP_OPTIONS = ("--quiet", "--checks=-bugprone-suspicious-include", "--extra-arg=-Wno-shadow")
-# What Highway compiles once for each instruction set is read once: the text is the same.
+# Sources that Highway compiles once for each instruction set are read once: the text is the same.
 ONE_INSTRUCTION_SET = " -DHWY_COMPILE_ONLY_STATIC "
 LARGEST_GROUP = 20  # larger than builds take: no code is made
 HEADER_FILTER = re.compile(r"^HeaderFilterRegex: *'(.*)'", re.MULTILINE)
@@ -82,7 +82,7 @@ def group_is_clean(root: Path, command: str, group: list[str]) -> bool:
 
 
 def tidy_group(root: Path, database: Path, sources: dict[str, str], group: list[str]) -> dict[str, str | None]:
-    """What tidy() says of each source of a group."""
+    """Findings of tidy() for each source of a group."""
     if len(group) > 1 and group_is_clean(root, sources[group[0]], group):
         return dict.fromkeys(group)
     return {path: tidy(root, database, path) for path in group}

@@ -38,7 +38,7 @@ class Machine:
 
 @fields_of("Build", "Source")
 class Build:
-    """What was built, of which source: lines of one plot come from one build."""
+    """Build and source: lines of one plot come from one build."""
 
     @property
     def short_revision(self) -> str:
@@ -88,7 +88,7 @@ class ScheduleLine:
 
     @property
     def has_buckets(self) -> bool:
-        """Of a real step, whose gradients travel in buckets."""
+        """Reductions of a real step, whose gradients travel in buckets."""
         return self.overlap is not None and self.overlap.reductions is not None
 
 
@@ -120,7 +120,7 @@ class Training:
 
     @property
     def mean_ms(self) -> float:
-        """Of a step, without the first: where some steps agree and others do not, a median would be of one kind."""
+        """Mean time of a step, without the first: where some steps agree and others do not, a median would be of one kind."""
         steps = self.steps[1:] or self.steps
         return sum(step.ms for step in steps) / len(steps)
 
@@ -135,7 +135,7 @@ class Scaling:
 
 @fields_of("LayerRecord")
 class Layer:
-    """Of one layer in so many tiles."""
+    """Times of one layer in so many tiles."""
 
     def time(self, direction: str, way: str) -> Any:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
@@ -177,7 +177,7 @@ class Context:
 
     @property
     def load(self) -> float:
-        """What the rank with most computes, over the mean: counted."""
+        """Computation of the rank with most, over the mean: counted."""
         return max(self.pairs) / self.mean_pairs
 
     @property
@@ -187,7 +187,7 @@ class Context:
 
 @fields_of("ExpertsRecord")
 class ExpertsLine:
-    """Of one mixture of experts on its ranks."""
+    """One mixture of experts on its ranks."""
 
     def time(self, direction: str, way: str) -> Any:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
@@ -204,7 +204,7 @@ class ExpertsLine:
 
 @fields_of("StudyRecord")
 class StudyPoint:
-    """Of a curve, map or table that one command made."""
+    """One point of a curve, map or table that one command made."""
 
 
 @fields_of("VerdictRecord")
@@ -223,7 +223,7 @@ def run_from(data: dict[str, Any], partial: bool = False) -> Run:
 
 
 def line_from(data: dict[str, Any], run: Run) -> Any:
-    """Of any kind but a run, checked."""
+    """Any line but a run, checked."""
     if data["record"] == "sharding":
         data = {"shard_ranks": data["ranks"], **data}  # before there was hybrid sharding
     return made(data, kind_schema(data["record"]), run=run)

@@ -18,10 +18,10 @@ def kind_schema(kind: str) -> Schema:
     return SCHEMA["$defs"][kind]
 
 
-# What is wrong with a line
+# Problems of a line
 
 def problem_in(value: Any, kind: str) -> Optional[str]:
-    """What is wrong with a record of this kind ("run", "row", ...); None if nothing is."""
+    """Returns what is wrong with a record of this kind ("run", "row", ...); None if nothing is."""
     error = next(_validator(kind).iter_errors(value), None)
     return error and _told(error)
 
@@ -99,7 +99,7 @@ def fields_of(*titles: str, and_also: Iterable[str] = ()) -> Callable[[type], ty
 
 
 def class_of(title: str) -> type:
-    """Of an object or a tuple with nothing beyond its fields."""
+    """Class of an object or a tuple with nothing beyond its fields."""
     if title not in _CLASSES:
         schema = _SCHEMAS[title]
         if "prefixItems" in schema:

@@ -11,7 +11,7 @@ from .model import Channel, Result, Verdict
 from .pairs import Pairing, PairTimes, typical_us
 from .rule import Decision, Rule, decide
 
-Case = tuple[str, str]  # of a suite's line, and in it
+Case = tuple[str, str]  # name of a suite's line, and of the case in it
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Budget:
 
 @dataclass
 class Opinion:
-    """What a set of pairs says of each case."""
+    """Result of a set of pairs for each case."""
 
     pairs: dict[Case, list[PairTimes]] = field(default_factory=dict)
     decisions: dict[Case, Decision] = field(default_factory=dict)

@@ -114,7 +114,7 @@ def test_calls_fill_a_run():
 
 
 def test_first_calls_are_cold():
-    """Of two ranks' first calls each took hundreds of microseconds, which 2,000 calls take otherwise."""
+    """First calls of two ranks took hundreds of microseconds each, as long as thousands of later calls."""
     asked = []
 
     def us_of_call(calls: int) -> float:

@@ -71,7 +71,7 @@ def left_out(sides: Sequence[Side], root: Path) -> list[str]:
 
 
 def _git(root: Path, *words: str) -> str:
-    """What it says; nothing where it fails."""
+    """Output of the command; empty where it fails."""
     return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False).stdout.strip()
 
 

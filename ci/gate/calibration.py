@@ -17,7 +17,7 @@ from .worker import Worker
 
 RUN_LINE_PROGRAM = "all_reduce_perf"  # any that writes records: the machine and the build are in its run line
 _DEADLINE_S = 60
-_RUN_US, _RUNS = 1000.0, 12  # of each case
+_RUN_US, _RUNS = 1000.0, 12  # time and number of runs of each case
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _samples(worker: Worker, case: int) -> tuple[list[float], int]:
 
 
 def _run_line(build: Build) -> Line:
-    """Of this machine and build, as our programs write it."""
+    """Line `run` of this machine and build, as our programs write it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         command = [str(build.program(RUN_LINE_PROGRAM)), *"--ranks 2 -b 8 -e 8 -n 1 -w 0 --json".split(), str(path)]

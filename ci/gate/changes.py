@@ -64,7 +64,7 @@ def seeded_intervals(n: int) -> tuple[tuple[int, int], ...]:
 
 
 def _sums(rows: np.ndarray) -> np.ndarray:
-    """Of each row: sums of its first 0 ... n values, in standard deviations of its noise, without outliers."""
+    """Sums of each row's first 0 ... n values, in standard deviations of its noise, without outliers."""
     n = rows.shape[1]
     first = np.clip(np.arange(n) - _WINDOW // 2, 0, n - _WINDOW)
     middles = np.sort(rows[:, first[:, None] + np.arange(_WINDOW)], axis=2)[:, :, _WINDOW // 2]
@@ -85,7 +85,7 @@ def _noise(rows: np.ndarray) -> np.ndarray:
 
 
 def _clearness(sums: np.ndarray, start: int, end: int) -> np.ndarray:
-    """Of each row: how far the means of [start, at) and [at, end) are apart, in standard deviations of that difference, for each
+    """Distance of each row's means of [start, at) and [at, end), in standard deviations of that difference, for each
     `at` that leaves enough on both sides."""
     at = np.arange(start + LEAST_POINTS, end - LEAST_POINTS + 1)
     before, after = at - start, end - at

@@ -66,7 +66,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _run(words)
     except GateError as error:
         return _failed(str(error), error.status)
-    except OSError as error:  # of the world: a full disk, no git
+    except OSError as error:  # a failure outside of the program: a full disk, no git
         return _failed(f"{error.filename or 'the system'}: {error.strerror or error}", COULD_NOT_RUN)
     except KeyboardInterrupt:
         return _failed("interrupted", COULD_NOT_RUN)

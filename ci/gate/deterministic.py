@@ -1,4 +1,4 @@
-"""What repeats exactly: the values of one build, collected by the lines of a suite; files of them; two builds compared."""
+"""Values that repeat exactly: those of one build, collected by the lines of a suite; files of them; two builds compared."""
 
 import json
 import platform
@@ -42,7 +42,7 @@ class Value:
 @dataclass(frozen=True)
 class Facts:
     revision: str
-    counted_with: Mapping[str, str]  # what instruction counts depend on beside the source: compiler, flags, tool
+    counted_with: Mapping[str, str]  # all that instruction counts depend on beside the source: compiler, flags, tool
     values: tuple[Value, ...]
 
 
@@ -98,7 +98,7 @@ def why_it_cannot_count() -> str | None:
 
 
 def counted_with(build: Build) -> dict[str, str]:
-    """What counts depend on beside the source."""
+    """All that counts depend on beside the source."""
     tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     made = made_with(build.folder)
     return {"tool": tool, "compiler": made["compiler"], "flags": made["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
@@ -130,7 +130,7 @@ def _total(path: Path) -> int:
 
 
 def _features() -> str:
-    """What of the processor decides which code runs under valgrind: instruction sets of ours, string functions of libc's."""
+    """Properties of the processor that decide which code runs under valgrind: our instruction sets, libc's string functions."""
     flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     has = set(flags.group(1).split()) if flags else set()
     return " ".join(name for name in ("avx2", "fma", "bmi2", "f16c", "erms", "fsrm") if name in has)
@@ -201,7 +201,7 @@ def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tu
 
 
 def _recorded(build: Build, line: ExactLine) -> list[Value]:
-    """What the line's records have that is exact. Nothing is a mistake of the suite."""
+    """Exact values of the line's records. None at all is a mistake of the suite."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
         found = by_quantity(read_file(_run(build, line.name, line.command, Path(name) / "records.jsonl")))
     values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)

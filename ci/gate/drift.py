@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .inputs.observation import Observation, Quantity
 from .two_samples import differences, shift, shift_bounds
 
-Sides = tuple[Sequence[float], Sequence[float]]  # of base and head
+Sides = tuple[Sequence[float], Sequence[float]]  # costs of base and of head
 NOTABLE = math.log1p(0.03)  # more is said: then it is hardly the same machine
 
 
@@ -21,7 +21,7 @@ class Drift:
 
 
 def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Drift:
-    """Of logarithms, one a run. Where there are too few for bounds, their extremes: the widest that they can say."""
+    """Bounds of logarithms, one per run. Where there are too few for bounds, their extremes: the widest that they can say."""
     low, high = shift_bounds(base, head, error)
     extremes = differences(base, head)
     return Drift(shift(base, head), max(low, float(extremes[0])), min(high, float(extremes[-1])))
@@ -47,7 +47,7 @@ def _of_kind(cases: Sequence[Sides], error: float) -> Drift:
 
 
 def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
-    """Of a case of this kind. Where its kind was not calibrated nothing is taken out, but its interval holds all that any kind
+    """Drift of a case of this kind. Where its kind was not calibrated nothing is taken out, but its interval holds all that any kind
     may have moved."""
     if kind in found:
         return found[kind]

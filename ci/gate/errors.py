@@ -1,4 +1,4 @@
-"""What ends the gate: each error knows the exit status that docs/gate.md promises."""
+"""Errors that end the gate: each knows the exit status that docs/gate.md promises."""
 
 
 class GateError(Exception):

@@ -44,7 +44,7 @@ def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[lis
 
 
 def points_of(observations: Sequence[Observation]) -> dict[Quantity, list[Point]]:
-    """By time, one a file and revision: a file may hold runs of several."""
+    """By time, one per file and revision: a file may hold runs of several."""
     files: dict[Quantity, dict[tuple[str, str], list[Observation]]] = {}
     for one in observations:
         files.setdefault(one.quantity, {}).setdefault((one.origin.source, one.origin.revision), []).append(one)
@@ -70,7 +70,7 @@ def _series(quantity: Quantity, points: list[Point], level: float, rule: History
 
 
 def _differences(quantity: Quantity, points: Sequence[Point], rule: HistoryRule) -> list[Change]:
-    """Of exact values each is a change."""
+    """Finds changes of exact values: each difference is one."""
     places = [at for at in range(1, len(points)) if points[at].value != points[at - 1].value]
     found = []
     for at in places:

@@ -9,7 +9,7 @@ from .history import HistoryRule, history
 from .inputs.observation import Observation, Origin, Quantity
 from .model import Channel, Verdict
 
-SPREAD = 0.015  # of a point, which is the median of its runs; one point in twenty is disturbed by several percent
+SPREAD = 0.015  # spread of a point, which is the median of its runs; one point in twenty is disturbed by several percent
 
 
 def noise(dice, n, spread=SPREAD):

@@ -1,10 +1,10 @@
-"""What the gate says: verdicts, results, and the report that every output is made of."""
+"""Results of the gate: verdicts, and the report that every output is made of."""
 from dataclasses import dataclass, field
 from enum import Enum
 
 
 class Verdict(str, Enum):
-    """Of one case. Better and worse are the case's own: a bandwidth that falls is slower."""
+    """Verdict of one case. Better and worse are the case's own: a bandwidth that falls is slower."""
 
     SLOWER = "slower"  # or more of what is counted: the regression
     FASTER = "faster"
@@ -34,11 +34,11 @@ class Result:
     base: float | None = None  # typical value in that unit; None where the side lacks the case
     head: float | None = None
     ratio: float | None = None
-    low: float | None = None  # of the ratio's interval; None where there is none
+    low: float | None = None  # lower bound of the ratio's interval; None where there is none
     high: float | None = None
     why: str = ""  # one clause: "confirmed by 12 fresh pairs", "time was up after 24 pairs"
     pairs: int = 0  # independent comparisons behind the interval
-    ratios: tuple[float, ...] = ()  # of those, for plots
+    ratios: tuple[float, ...] = ()  # those of the pairs, for plots
     seconds: float = 0.0  # that measuring took
 
 
@@ -57,7 +57,7 @@ class Report:
     base: Side
     head: Side
     threshold: float  # 0.02: what is less does not matter
-    confidence: float  # of the intervals, two-sided
+    confidence: float  # confidence of the intervals, two-sided
     results: tuple[Result, ...]
     seconds: float
     notes: tuple[str, ...] = field(default=())  # a line each: what a reader must know, such as a fingerprint that differs
@@ -68,7 +68,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Point:
-    """Of a case's history: what one record file says."""
+    """A point of a case's history: the result of one record file."""
 
     time: str  # UTC, ISO 8601
     revision: str
@@ -86,7 +86,7 @@ class Change:
     after: float  # level from it to the next
     worse: bool
     ratio: float | None  # None where a level is 0
-    low: float | None  # of the ratio's interval
+    low: float | None  # lower bound of the ratio's interval
     high: float | None
     p: float  # chance of a step as clear as this in a series without any
     recent: bool  # among the last points that the user asked about, and the series' last change
@@ -104,7 +104,7 @@ class Series:
 
     @property
     def verdict(self) -> Verdict:
-        """What the last change says, if it is recent."""
+        """Verdict of the last change, if it is recent."""
         if not self.changes or not self.changes[-1].recent:
             return Verdict.SAME
         return Verdict.SLOWER if self.changes[-1].worse else Verdict.FASTER
@@ -112,12 +112,12 @@ class Series:
 
 @dataclass(frozen=True)
 class HistoryReport:
-    """What Report is for two sides, for a series of them."""
+    """Report of a series, as Report is of two sides."""
 
     source: str  # the folder, its last part only
     last: int  # points that count as recent
     error: float  # chance that a history without a change in any case has one found
-    confidence: float  # of the intervals, two-sided
+    confidence: float  # confidence of the intervals, two-sided
     threshold: float  # steps that are less are not shown
     series: tuple[Series, ...]
     seconds: float

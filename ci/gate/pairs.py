@@ -15,14 +15,14 @@ from .worker import Worker
 
 @dataclass(frozen=True)
 class PairTimes:
-    """Of one case in one pair: mean times of a call, run by run, in microseconds."""
+    """Measurements of one case in one pair: mean times of a call, run by run, in microseconds."""
 
     base_us: tuple[float, ...]
     head_us: tuple[float, ...]
     seconds: float
 
     def log_ratio(self) -> float:
-        """Of the faster halves: an interruption only ever makes a run slower, and both sides' runs came in turn."""
+        """Logarithm of head over base, of the faster halves: an interruption only makes a run slower, and both sides' runs came in turn."""
         return _log_of_faster_half(self.head_us) - _log_of_faster_half(self.base_us)
 
 
@@ -36,7 +36,7 @@ class _Side:
     """One worker of a pair and its times of the case that is being run."""
 
     worker: Worker
-    index: int  # of the case, in the worker's own list
+    index: int  # position of the case in the worker's own list
     us: list[float] = field(default_factory=list)
 
 
@@ -57,7 +57,7 @@ class Pairing:
     _leaving: ExitStack = field(default_factory=ExitStack)  # workers of the pair before
 
     def cases(self) -> tuple[list[str], list[str]]:
-        """What base and head have."""
+        """Cases that base and head both have."""
         with self._pair(None) as (base, head):
             return base.cases, head.cases
 

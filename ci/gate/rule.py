@@ -62,7 +62,7 @@ def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
 class Rule:
     """Fixed before anything is measured. A comparison is a fresh pair of processes; only these are independent."""
 
-    threshold: float = 0.02  # what is less does not matter
+    threshold: float = 0.02  # smaller changes do not matter
     error: float = 0.03  # chance that one bound is wrong, at one look
     confirm_error: float = 0.01  # the same, of the fresh pairs that what looks different must convince again
     looks: tuple[int, ...] = (6, 9, 13, 19, 28, 42, 63, 94, 141)  # pairs after which it is asked: each half as many again
@@ -77,7 +77,7 @@ class Decision:
 
 
 def decide(log_ratios: Sequence[float], rule: Rule) -> Decision:
-    """Of logarithms of head over base, one a pair. Slower: the ratio is beyond the threshold, and its lower bound beyond
+    """Verdict by logarithms of head over base, one per pair. Slower: the ratio is beyond the threshold, and its lower bound beyond
     half of it. Same: both bounds are within the threshold."""
     middle = hodges_lehmann(log_ratios)
     low, high = signed_rank_bounds(log_ratios, rule.error)

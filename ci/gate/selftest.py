@@ -18,7 +18,7 @@ LEAST_FOUND = {3.0: 60.0, 5.0: 90.0}
 
 @dataclass(frozen=True, order=True)
 class Kind:
-    """What a trial was made of."""
+    """Settings of a trial."""
 
     percent: float  # planted in the head; 0: one build against itself
     noise: int  # busy processes beside it
@@ -40,7 +40,7 @@ class Trial:
     low: float | None
     high: float | None
     seconds: float
-    ratios: list[float]  # of the pairs behind it
+    ratios: list[float]  # ratios of the pairs behind it
 
     @classmethod
     def of(cls, result: Result, line: str, kind: Kind) -> "Trial":
@@ -50,7 +50,7 @@ class Trial:
 
 
 class Records:
-    """A file of trials, one a line, to which more are added."""
+    """A file of trials, one per line, to which more are added."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -68,7 +68,7 @@ class Records:
                 self.trials.append(trial)
 
     def trials_of(self, line: str, kind: Kind) -> int:
-        """Of the line's case of which there are the most."""
+        """Number of trials of this kind for the line's case that has the most."""
         cases = [trial.case for trial in self.trials if (trial.line, trial.percent, trial.noise) == (line, kind.percent, kind.noise)]
         return max(map(cases.count, set(cases)), default=0)
 
@@ -84,7 +84,7 @@ class Tally:
         return 100 * self._count(*verdicts) / len(self.trials)
 
     def interval(self, *verdicts: Verdict) -> tuple[float, float]:
-        """Of 95 %, of the rate that share() estimates, in percent."""
+        """95 % interval of the rate that share() estimates, in percent."""
         low, high = wilson(self._count(*verdicts), len(self.trials))
         return 100 * low, 100 * high
 
@@ -141,7 +141,7 @@ def _row(name: str, percent: float, tally: Tally) -> str:
 
 
 def summary(trials: Sequence[Trial]) -> tuple[str, bool]:
-    """A table for people, a row a case and one for all cases; and whether no goal is missed. Shares are in percent."""
+    """A table for people, a row per case and one for all cases; and whether no goal is missed. Shares are in percent."""
     rows, met = [], True
     for kind in sorted({Kind(trial.percent, trial.noise) for trial in trials}):
         of_kind = [trial for trial in trials if (trial.percent, trial.noise) == (kind.percent, kind.noise)]

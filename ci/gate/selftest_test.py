@@ -35,7 +35,7 @@ SECOND_IS_FASTER = """
 
 
 class BaseFirst(Pairing):
-    """What the gate once did."""
+    """Pairs as the gate once made them, the base always first."""
 
     def _shuffled_means_us(self, sides, calls):
         return [side.worker.run(side.index, calls)[0] for side in sides]

@@ -1,4 +1,4 @@
-"""A baseline store: a folder a machine fingerprint, in it the files of its runs. Nothing in it is ever changed."""
+"""A baseline store: a folder per machine fingerprint, in it the files of its runs. Nothing in it is ever changed."""
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ def add(store: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def baseline(store: Path, machines: Sequence[str], revision: str | None) -> list[Observation]:
-    """Of these machines: the runs of the newest revision, or of one that begins so."""
+    """Runs of these machines: those of the newest revision, or of one that begins so."""
     found = [one for machine in machines for path in sorted((store / machine).glob("*")) if not path.name.startswith(".")
              for one in read_file(path)]
     if not found:

@@ -19,7 +19,7 @@ Runs = Mapping[Quantity, Sequence[Observation]]
 class StoredRule:
     """Fixed before anything is looked at."""
 
-    threshold: float = 0.02  # what is less does not matter
+    threshold: float = 0.02  # smaller changes do not matter
     error: float = 0.05  # chance that one bound of one interval is wrong
     # Chance that any of all cases is called slower where none is; the same for faster. Half of it is for the drift's bound, which
     # all cases share, half for the cases
@@ -33,7 +33,7 @@ class StoredRule:
 
 @dataclass(frozen=True)
 class Timing:
-    """A case that both sides have: logarithms of costs, one a run, and what is known before all cases are looked at together."""
+    """A case that both sides have: logarithms of costs, one per run, and what is known before all cases are looked at together."""
 
     quantity: Quantity
     base: tuple[float, ...]
@@ -115,7 +115,7 @@ def counted(cases: int) -> str:
 
 
 def _too_few(timings: Sequence[Timing], rule: StoredRule) -> list[str]:
-    """What is needed to find anything, if some cases lack it."""
+    """States what is needed to find anything, if some cases lack it."""
     lacking = [timing for timing in timings
                if least_p(len(timing.base), len(timing.head)) * len(timings) > rule.of_cases]
     if not lacking:

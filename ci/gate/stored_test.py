@@ -1,4 +1,4 @@
-"""What compare says of made-up sessions: of none that differ, of planted steps, of machines that moved."""
+"""Tests compare on made-up sessions: without differences, with planted steps, on machines that moved."""
 import math
 import random
 
@@ -10,7 +10,7 @@ from .model import Channel, Verdict
 from .stored import StoredRule, compare
 
 CASES = [f"case{i}" for i in range(40)]
-SPREAD = 0.015  # of the medians of processes on one machine in one session; a tenth of them sit elsewhere (see session())
+SPREAD = 0.015  # spread of the medians of processes on one machine in one session; a tenth of them sit elsewhere (see session())
 
 
 def session(dice, slower=None, runs=10, cases=CASES, drift=None, kind="memory", calibrated=True, spread=SPREAD):
@@ -38,7 +38,7 @@ def verdicts(base, head, rule=StoredRule()):
 def test_sessions_that_do_not_differ_raise_an_alarm_in_one_of_a_hundred_at_most():
     dice = random.Random(1)
     alarms = sum(Verdict.SLOWER in verdicts(session(dice), session(dice))[0].values() for _ in range(150))
-    assert alarms <= 1  # of 150 sessions of 40 cases; 1 % would be 1.5
+    assert alarms <= 1  # expected of 150 sessions of 40 cases at 1 %: 1.5
 
 
 @pytest.mark.parametrize("percent, runs, least", [(5, 12, 0.7), (5, 16, 0.85), (10, 12, 0.9)])

@@ -1,4 +1,4 @@
-"""What is compared: lines of a suite's file, each the command of a worker."""
+"""A suite: the lines of its file, each the command of a worker."""
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ class Timing:
     """How a case is run in a pair."""
 
     run_us: float = 250.0  # wanted length of a run: short beside a time slice, so that most are not interrupted
-    turns: int = 12  # of each build in a pair, of calls that are not long
+    turns: int = 12  # runs of each build in a pair, if calls are not long
     least_turns: int = 4
     pair_us: float = 40_000.0  # wanted of each build's turns in a pair, where calls are long
     runs: int = 2  # in a turn: in the first, caches that the other worker emptied are filled and parked threads wake up
@@ -21,7 +21,7 @@ class Timing:
 class Turn:
     calls: int  # in a run
     runs: int  # in a turn
-    turns: int  # of each build in a pair
+    turns: int  # runs of each build in a pair
 
 
 def turn_for(us_of_call: Callable[[int], float], timing: Timing) -> Turn:
@@ -45,7 +45,7 @@ def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:
 
 
 def _shortest_run_us(us_of_call: Callable[[int], float], calls: int, run_us: float) -> float:
-    """Of one run if it is clearly shorter or longer than run_us; of several else: one may have been cold, or interrupted."""
+    """Shortest of up to four runs; one suffices if it is clearly shorter or longer than run_us: others may be cold, or interrupted."""
     shortest = math.inf
     for _ in range(4):
         shortest = min(shortest, us_of_call(calls) * calls)

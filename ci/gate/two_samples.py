@@ -7,7 +7,7 @@ import numpy as np
 
 
 def differences(base: Sequence[float], head: Sequence[float]) -> np.ndarray:
-    """Of each of head and each of base, ascending."""
+    """Differences of each value of head and each of base, ascending."""
     return np.sort((np.asarray(head, dtype=float)[:, None] - np.asarray(base, dtype=float)[None, :]).ravel())
 
 
@@ -20,14 +20,14 @@ def shift(base: Sequence[float], head: Sequence[float]) -> float:
 def rank_sum_distribution(m: int, n: int) -> np.ndarray:
     """P(U <= u) for u = 0 ... m n of the Mann-Whitney count U of two samples from one distribution, without ties. Ways to
     place samples are counted by the largest value (Mann and Whitney 1947): it is of either sample."""
-    rows = [np.ones(1)] * (n + 1)  # of i values of the first sample and j = 0 ... n of the second: chances of u = 0 ... i j
+    rows = [np.ones(1)] * (n + 1)  # row i, column j: chances of u = 0 ... i j with i values of the first sample and j = 0 ... n of the second
     for i in range(1, m + 1):
         above = rows
         rows = [np.ones(1)]
         for j in range(1, n + 1):
             chances = np.zeros(i * j + 1)
             chances[:i * (j - 1) + 1] += rows[j - 1] * j / (i + j)  # the largest is of the second: no pair of it counts
-            chances[j:] += above[j] * i / (i + j)  # of the first: j pairs do
+            chances[j:] += above[j] * i / (i + j)  # the largest is one of the first: j pairs do
             rows.append(chances)
     return np.cumsum(rows[n])
 
@@ -50,7 +50,7 @@ def p_above(base: Sequence[float], head: Sequence[float], at: float) -> float:
 
 
 def least_p(m: int, n: int) -> float:
-    """What p_above says where all of head lies above all of base: no fewer values can ever say more."""
+    """p_above where all of head lies above all of base: the least that so many values can give."""
     return 1 / math.comb(m + n, n)
 
 

@@ -16,7 +16,7 @@ from .errors import CouldNotRun
 from .groups import end_group, uninterrupted
 
 START_DEADLINE_S = 120  # to make cases ready
-ORDER_DEADLINE_S = 60  # of each run: no case's call may take longer
+ORDER_DEADLINE_S = 60  # seconds for each run: no case's call may take longer
 STOP_DEADLINE_S = 2  # to end by itself, once nothing more will be said
 
 
@@ -126,7 +126,7 @@ class Worker:
         return answer
 
     def _last_words(self) -> str:
-        """What it wrote on stderr last, as ": text"."""
+        """Last line that it wrote on stderr, as ": text"."""
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""

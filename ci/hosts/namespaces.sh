@@ -21,7 +21,7 @@ up() {
     ip -n "$prefix$host" link set lo up
     ip -n "$prefix$host" link set port up
     ip -n "$prefix$host" addr add "$network.$((10 + host))/24" dev port
-    # What the host sends, and what it is sent.
+    # Limits in both directions of the host's link.
     ip netns exec "$prefix$host" tc qdisc add dev port root tbf rate "$rate" burst "$burst" latency "$latency"
     tc qdisc add dev "$prefix-v$host" root tbf rate "$rate" burst "$burst" latency "$latency"
   done

@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of two series at the sizes that both have; ratio is second over first: above 1, the first is faster."""
+    """Compares two series at the sizes that both have; ratio is second over first: above 1, the first is faster."""
 
     sizes: tuple[int, ...]
     ratios: tuple[float, ...]

@@ -34,7 +34,7 @@ class Family:
 
     @property
     def _noun(self) -> str:
-        """What all members are called, if they are one algorithm with several options; else the family."""
+        """Name of all members, if they are one algorithm with several options; else the family."""
         bases = {member.algorithm.split(":")[0] for member in self.members}
         return bases.pop() if len(bases) == 1 else self.name
 

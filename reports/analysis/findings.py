@@ -14,8 +14,8 @@ class Finding:
     headline: str
     text: str
     why: str
-    badge: str  # what was not measured is said to be so
-    anchor: str  # of its place in the page
+    badge: str  # the basis, where the finding is not measured
+    anchor: str  # the page's section
 
 
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:

@@ -11,7 +11,7 @@ from reports.analysis.panels import Panel, Point, Series, Setting, Variant
 
 MIN_SIZES = 4
 MIN_SPAN = 64  # the largest size over the smallest: less does not tell latency from bandwidth
-MIN_SHARE = 0.1  # of the time that alpha takes at the smallest sizes and beta at the largest; less is not to be seen
+MIN_SHARE = 0.1  # share of the time that alpha must have at the smallest sizes and beta at the largest
 _HUBER = 0.1  # relative errors beyond 10 % weigh less
 
 
@@ -27,7 +27,7 @@ class FitKey:
 class Fit:
     alpha_us: float
     beta_us_per_byte: float
-    r2: float  # of the logarithm of time
+    r2: float  # coefficient of determination of the logarithm of time
     typical_error: float  # median of |predicted / measured - 1|
     worst_error: float
     worst_bytes: int
@@ -117,7 +117,7 @@ def _judged(alpha: float, beta: float, steps: np.ndarray, wire: np.ndarray, time
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one series; `model` has its sizes with predicted in place of measured times."""
+    """Prediction of one series; `model` has its sizes with predicted in place of measured times."""
 
     label: str
     model: Series

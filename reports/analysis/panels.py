@@ -14,7 +14,7 @@ from reports.units import collective_order
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rows of a panel have in common."""
+    """Properties that the rows of a panel have in common."""
 
     collective: str
     ranks: int

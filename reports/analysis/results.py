@@ -169,7 +169,7 @@ def _stake_text(panel: Panel) -> str:
 
 
 def _members_text(duels: tuple[Duel, ...]) -> str:
-    """What "the best tree" is the best of."""
+    """Explains which members "the best tree" is the best of."""
     told = dict.fromkeys(family.explained for duel in duels for family in (duel.tree, duel.ring) if family.explained)
     return "".join(f" {text}." for text in told)
 

@@ -63,7 +63,7 @@ class StudyResult:
 
 
 def analyse_studies(records: Records) -> tuple[StudyResult, ...]:
-    """Of equal points of several runs the latest."""
+    """Keeps the latest of equal points of several runs."""
     grouped: dict[tuple, dict[tuple, StudyPoint]] = {}
     for one in records.studies:
         place = (one.series if one.study != "map" else "", one.basis, tuple(one.at.items()), one.note if one.study != "map" else "")
@@ -106,14 +106,14 @@ def beside(result: StudyResult) -> list[tuple[StudyPoint, StudyPoint]]:
 
 def _scaling_answer(result: StudyResult) -> str:
     if result.published:
-        return (f"Predicted and published TFLOP/s a GPU of {counted(len(beside(result)), 'run')} differ by "
+        return (f"Predicted and published TFLOP/s per GPU of {counted(len(beside(result)), 'run')} differ by "
                 f"{100 * mean_error(result):.0f} % in the mean.")
     told = []
     for series, points in result.series.items():
         first, last = points[0], points[-1]
         grown = grown_part(first, last)
         why = f"; {grown[0]} grows from {100 * grown[1]:.1f} to {100 * grown[2]:.1f} % of the step" if grown and len(points) > 1 else ""
-        told.append(f"{series.capitalize()} scaling keeps {100 * last.values['efficiency']:.0f} % of the throughput a GPU from "
+        told.append(f"{series.capitalize()} scaling keeps {100 * last.values['efficiency']:.0f} % of the throughput per GPU from "
                     f"{first.at['gpus']:,.0f} to {last.at['gpus']:,.0f} GPUs{why}.")
     return " ".join(told)
 
@@ -133,8 +133,8 @@ def _memory_answer(result: StudyResult) -> str:
     starts = {name: next((one.at["ranks"] for one in points if one.fits), None) for name, points in result.series.items()}
     fitting = [f"{name} from {ranks:,.0f} ranks on" for name, ranks in starts.items() if ranks is not None]
     never = [name for name, ranks in starts.items() if ranks is None]
-    whole = f"Model states fit in {short(capacity)} GB a rank with {joined(fitting)}" if fitting else \
-        f"Model states fit in {short(capacity)} GB a rank on none of these numbers of ranks"
+    whole = f"Model states fit in {short(capacity)} GB per rank with {joined(fitting)}" if fitting else \
+        f"Model states fit in {short(capacity)} GB per rank on none of these numbers of ranks"
     return whole + (f"; never with {joined(never)}." if never and fitting else ".")
 
 
@@ -167,7 +167,7 @@ def _boundary_answer(result: StudyResult) -> str:
     left = other.values["tflops_a_gpu"] / one.values["tflops_a_gpu"]
     waits = other.parts_ms.get("exposed_tensor", 0) / other.values["step_ms"]
     return (f"From {one.at['tp']:.0f} to {other.at['tp']:.0f} tensor ranks, beyond a node of {node:.0f}, {100 * left:.0f} % of the "
-            f"TFLOP/s a GPU are left: {100 * waits:.0f} % of the step is waiting for collectives in layers.{error}")
+            f"TFLOP/s per GPU are left: {100 * waits:.0f} % of the step is waiting for collectives in layers.{error}")
 
 
 def _order_answer(result: StudyResult) -> str:
@@ -175,7 +175,7 @@ def _order_answer(result: StudyResult) -> str:
     if len(points) == 1:
         return "There is one order only: one kind of parallelism has more than one rank."
     best, worst = points[0], points[-1]
-    return (f"{best.series} is best, {time_text(1e3 * best.values['step_ms'])} a step; {worst.series} takes "
+    return (f"{best.series} is best, {time_text(1e3 * best.values['step_ms'])} per step; {worst.series} takes "
             f"{worst.values['step_ms'] / best.values['step_ms']:.2f} times as long.")
 
 

@@ -14,7 +14,7 @@ FEWEST = 3  # numbers of ranks, below which the panels themselves say it
 
 @dataclass(frozen=True)
 class Cell:
-    """Of one size and number of ranks."""
+    """Winner at one size and number of ranks."""
 
     ranks: int
     bytes: int
@@ -26,7 +26,7 @@ class Cell:
 @dataclass(frozen=True)
 class WinnerMap:
     results: tuple[PanelResult, ...]  # fewest ranks first
-    number: int  # of the map in the report
+    number: int  # position of the map in the report
 
     @property
     def setting(self) -> Setting:
@@ -47,7 +47,7 @@ class WinnerMap:
 
     @property
     def labels(self) -> list[str]:
-        """Of those that are fastest somewhere, the most frequent first."""
+        """Algorithms that are fastest somewhere, the most frequent first."""
         counts: dict[str, int] = defaultdict(int)
         for cell in self.cells:
             counts[cell.label] += 1
@@ -55,7 +55,7 @@ class WinnerMap:
 
     @property
     def headline(self) -> str:
-        """What is fastest on the fewest and on the most ranks."""
+        """Sentence on what is fastest on the fewest and on the most ranks."""
         ends = [f"on {counted(result.panel.setting.ranks, 'rank')} {fastest_text(result.fastest)}"
                 for result in (self.results[0], self.results[-1])]
         text = "; ".join(ends)

@@ -25,7 +25,7 @@ def _where(spans: Sequence[Span], sizes: Sequence[int]) -> str:
 
 
 def comparison_text(first: str, second: str, comparison: Comparison, place: str = "") -> str:
-    """Who of two is faster at which sizes. `place`, as "at 8 ranks", is set in once."""
+    """Says which of two is faster at which sizes. `place`, as "at 8 ranks", is put in once."""
     sizes, spans = comparison.sizes, comparison.spans
     if not sizes:
         return f"{first} and {second} have no size in common"

@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers: mixed, missing, wrong or doubtful records are said, not hidden."""
+"""Warnings that a reader needs before the numbers: mixed, missing, wrong or doubtful records are named, not hidden."""
 from reports.analysis.report import Report
 from reports.check.collectives import notes_on_collectives
 from reports.check.kernels import notes_on_kernels

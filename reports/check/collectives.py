@@ -1,4 +1,4 @@
-"""What must be said of the rows of collectives."""
+"""Warnings about the rows of collectives."""
 from collections import defaultdict
 from typing import Iterable
 
@@ -38,7 +38,7 @@ def _oversubscribed(records: Records) -> Iterable[Note]:
     if ranks:
         told = joined([f"{ranks} ranks on {counted(cores, 'core')}" for ranks, cores in ranks])
         yield Note("warning", f"More ranks than cores: {told}. Ranks then wait for a core as well as for each other, "
-                              "so these times say more about the scheduler than a machine with a core a rank would.")
+                              "so these times say more about the scheduler than a machine with a core per rank would.")
 
 
 def _unverified(records: Records) -> Iterable[Note]:

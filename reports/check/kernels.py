@@ -1,4 +1,4 @@
-"""What must be said of kernels and ceilings."""
+"""Warnings about kernels and ceilings."""
 from collections import Counter
 from typing import Iterable
 

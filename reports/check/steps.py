@@ -1,4 +1,4 @@
-"""What must be said of schedules and simulated layouts."""
+"""Warnings about schedules and simulated layouts."""
 from typing import Iterable
 
 from reports.analysis.steps.cases import repeated
@@ -6,7 +6,7 @@ from reports.check.runs import Note, are, notes_on_runs, worst_first
 from reports.records import Records, ScheduleLine
 from reports.units import counted, joined, short
 
-LATE = 0.02  # of the shortest task: a wake-up that is later shows in the makespan
+LATE = 0.02  # share of the shortest task: a wake-up that is later shows in the makespan
 
 
 def notes_on_schedules(records: Records) -> list[Note]:

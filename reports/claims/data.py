@@ -39,7 +39,7 @@ class Selection:
 @dataclass(frozen=True)
 class Relation:
     kind: str  # "at_most", "at_least", "near", "between"
-    bound: float  # of "between" the lower one
+    bound: float  # the bound; the lower one of "between"
     tolerance: float
     upper: float = 0.0
 
@@ -55,7 +55,7 @@ class Relation:
 @dataclass(frozen=True)
 class Evidence:
     basis: str
-    shows: str  # what the value is
+    shows: str  # meaning of the value
     short: str  # its name in a condition
     value: Selection
     test: Relation

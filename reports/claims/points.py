@@ -76,7 +76,7 @@ def _partner(below: Mapping[Axis, Curve], group: Axis) -> Curve:
 
 
 def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[Any]]) -> dict[Axis, Curve]:
-    """Of a command that ran again, the latest run counts; two values of one run at one point are a mistake of the selection."""
+    """Curves of the selected lines: the latest run of a command counts; two values of one run at one point are a mistake."""
     curves: dict[Axis, Curve] = {}
     run_at: dict[tuple[Axis, Axis], str] = {}
     for name, records in lines.items():
@@ -128,7 +128,7 @@ def _value(record: Any, selection: Selection) -> Optional[float]:
 
 def _number(record: Any, path: str) -> Optional[float]:
     value = _at(record, path)
-    if isinstance(value, (tuple, list)):  # an entry a rank: the busiest rank's
+    if isinstance(value, (tuple, list)):  # an entry per rank: the busiest rank's
         value = max(value, default=None)
     return None if value is None or isinstance(value, str) else float(value)
 

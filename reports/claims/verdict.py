@@ -39,7 +39,7 @@ class Settled:
 
     @property
     def verdict(self) -> str:
-        """Of what repeats exactly; where the claim has no such evidence, of emulated, else of measured times."""
+        """Verdict of what repeats exactly; where the claim has no such evidence, of emulated, else of measured times."""
         if self.claim.not_testable:
             return UNTESTED
         return self.verdict_of(*self._deciding)
@@ -51,14 +51,14 @@ class Settled:
 
     @property
     def condition(self) -> str:
-        """What it holds under, with numbers of the records; why it cannot be tested."""
+        """Condition under which it holds, with numbers of the records; or why it cannot be tested."""
         if self.claim.not_testable:
             return self.claim.not_testable
         return condition_of(self.of(*self._deciding)) if self.verdict == ONLY_IF else ""
 
     @property
     def others(self) -> list[str]:
-        """What the other bases say, where that is another verdict or has a condition of its own."""
+        """Results of the other bases, where that is another verdict or has a condition of its own."""
         told = []
         for basis in BASES:
             verdict = self.verdict_of(basis)

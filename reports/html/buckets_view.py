@@ -1,4 +1,4 @@
-"""What the page of gradient buckets shows, all text made."""
+"""View of the page of gradient buckets, all text made."""
 from pathlib import Path
 from typing import Sequence
 
@@ -18,23 +18,23 @@ from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.step_figures import render_steps
 from reports.records import Records, ScheduleLine
-from reports.units import counted, joined, unbroken
+from reports.units import counted, joined
 
 BADGE = "EMULATED links: not a time of this machine's own"
 
 
 def render_buckets(results: Sequence[BucketsResult], folder: Path) -> list[list[FigureFile]]:
-    """Of each the lines over bucket size, and charts of the row that hides most and of the one that hides least."""
+    """Draws for each result exposed communication over bucket size, and charts of the rows that hide most and least."""
     folder.mkdir(parents=True, exist_ok=True)
     return [[_lines_of(result, folder), *render_steps(result.lines, result.anchor, folder)] for result in results]
 
 
 def _lines_of(result: BucketsResult, folder: Path) -> FigureFile:
-    heading = Heading(unbroken(best_text(result).rstrip(".")), result.name, BADGE if result.emulates else "")
+    heading = Heading("Exposed communication by bucket size", result.name, BADGE if result.emulates else "")
     with style.context():
         save(bucket_figure(result, heading), folder / f"{result.anchor}-exposed")
     return FigureFile("lines", f"{result.anchor}-exposed", heading.title,
-                      f"Exposed communication over bucket size, a panel a number of ranks, a line a link. {heading.title}")
+                      f"{heading.title}, a panel per number of ranks, a line per link: {result.name}")
 
 
 def buckets_page_of(records: Records, results: Sequence[BucketsResult], figures: Sequence[Sequence[FigureFile]],
@@ -59,7 +59,7 @@ def _view(result: BucketsResult, drawn: Sequence[FigureFile]) -> GroupView:
 
 _COLUMNS = (
     Column("ranks", "*: more than cores", False), Column("links", "emulated, each way", False),
-    Column("buckets of", "at most", False), Column("buckets", "a step"), Column("sent", "by a rank, counted"),
+    Column("buckets of", "at most", False), Column("buckets", "per step"), Column("sent", "by a rank, counted"),
     Column("computing ms", "alone"), Column("backward ms", "of it, beside which buckets can travel"),
     Column("communication ms", "alone, one bucket after the other"), Column("step ms", "buckets beside the backward"),
     Column("exposed ms", "median over turns of the step less computing alone"),

@@ -1,4 +1,4 @@
-"""What the template of the claims' page shows, all text made."""
+"""View for the template of the claims' page, all text made."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import Mapping, Sequence
@@ -34,7 +34,7 @@ class ClaimView:
     claim: str
     source: str
     published: str
-    cells: Sequence[Sequence[str]]  # what each basis found, a line a piece of evidence
+    cells: Sequence[Sequence[str]]  # result of each basis, a line per piece of evidence
     verdict: str
     condition: str
     css: str

@@ -1,4 +1,4 @@
-"""What the page of long sequences shows, all text made."""
+"""View of the page of long sequences, all text made."""
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -17,16 +17,15 @@ from reports.plots.context_figures import exposed_figure, hidden_figure, load_fi
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.records import Context, Records
-from reports.units import counted, joined, unbroken
+from reports.units import counted, joined
 
-_FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[ContextResult], str], str], ...] = (
-    ("time", time_figure, time_sentence, "A line a way: time by length"),
-    ("memory", memory_figure, memory_sentence, "A line a way: memory of a rank by length"),
-    ("hidden", hidden_figure, hidden_sentence, "A line a way: share of communication that kernels hide, by length"),
-    ("load", load_figure, load_sentence, "A group of bars a way: what each rank computes"),
+_FIGURES: tuple[tuple[str, Callable[..., Figure], str], ...] = (  # name, function, title
+    ("time", time_figure, "Time by length of the sequence"),
+    ("memory", memory_figure, "Memory per rank by length of the sequence"),
+    ("hidden", hidden_figure, "Share of communication that kernels hide, by length of the sequence"),
+    ("load", load_figure, "Computation on each rank"),
 )
-_EXPOSED = ("exposed", exposed_figure, exposed_sentence,
-            "A line a way: time of communication that kernels do not hide, by length; open circles: simulated")
+_EXPOSED = ("exposed", exposed_figure, "Exposed communication by length of the sequence; open circles: simulated")
 
 
 def render_context(results: Sequence[ContextResult], folder: Path) -> list[list[FigureFile]]:
@@ -34,18 +33,17 @@ def render_context(results: Sequence[ContextResult], folder: Path) -> list[list[
     return [[_render(result, *figure, folder) for figure in _figures_of(result)] for result in results]
 
 
-def _figures_of(result: ContextResult) -> Sequence[tuple[str, Callable[..., Figure], Callable[[ContextResult], str], str]]:
+def _figures_of(result: ContextResult) -> Sequence[tuple[str, Callable[..., Figure], str]]:
     return _FIGURES + (_EXPOSED,) if all(one.simulated_exposed_us for one in result.all) else _FIGURES
 
 
-def _render(result: ContextResult, name: str, draw: Callable[..., Figure], title: Callable[[ContextResult], str], alt: str,
-            folder: Path) -> FigureFile:
+def _render(result: ContextResult, name: str, draw: Callable[..., Figure], title: str, folder: Path) -> FigureFile:
     emulated = result.first.basis != "measured" and name in ("time", "hidden", "exposed")
-    heading = Heading(unbroken(title(result).rstrip(".")), result.name,
+    heading = Heading(title, result.name,
                       "EMULATED links: not a time of this machine's own" if emulated else "")
     with style.context():
         save(draw(result, heading), folder / f"{result.anchor}-{name}")
-    return FigureFile("lines", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
+    return FigureFile("lines", f"{result.anchor}-{name}", title, f"{title}: {result.name}")
 
 
 def context_page_of(records: Records, results: Sequence[ContextResult], figures: Sequence[Sequence[FigureFile]],
@@ -57,7 +55,7 @@ def context_page_of(records: Records, results: Sequence[ContextResult], figures:
                           f"{sum(one.checked_passes for one in lines):,} passes checked")]
     views = [GroupView(result.anchor, result.name, "" if result.first.basis == "measured" else result.first.basis,
                        [time_sentence(result), memory_sentence(result), hidden_sentence(result), load_sentence(result),
-                        bytes_sentence(result)], drawn, [], 0, [context_table(result)])
+                        bytes_sentence(result), *([exposed_sentence(result)] if _EXPOSED in _figures_of(result) else [])], drawn, [], 0, [context_table(result)])
              for result, drawn in zip(results, figures)]
     return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=[],

@@ -4,7 +4,7 @@ from typing import Protocol, Sequence
 from reports.html.tables import Cell, Column, number, word
 from reports.records import Energy
 
-_COLUMNS = (Column("tokens/J", "of whole devices, in the steps that are timed"), Column("J a step", "likewise"),
+_COLUMNS = (Column("tokens/J", "of whole devices, in the steps that are timed"), Column("J per step", "likewise"),
             Column("W", "mean, likewise"), Column("of", "", False))
 
 
@@ -19,7 +19,7 @@ def energy_columns(lines: Sequence[Counted]) -> tuple[Column, ...]:
 
 
 def energy_cells(lines: Sequence[Counted], one: Counted) -> tuple[Cell, ...]:
-    """Of `one` of the lines, in these columns."""
+    """Cells of `one` of the lines, in these columns."""
     if not energy_columns(lines):
         return ()
     energy = one.energy

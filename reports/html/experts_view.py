@@ -1,4 +1,4 @@
-"""What the page of mixtures of experts shows, all text made."""
+"""View of the page of mixtures of experts, all text made."""
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -16,11 +16,11 @@ from reports.plots import style
 from reports.plots.experts_figures import load_figure, parts_figure
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
-from reports.units import counted, joined, unbroken
+from reports.units import counted, joined
 
-_FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[ExpertsResult], str], str], ...] = (
-    ("parts", parts_figure, split_text, "A bar of parts a case"),
-    ("load", load_figure, skew_text, "Time over the load of the most loaded expert"),
+_FIGURES: tuple[tuple[str, Callable[..., Figure], str], ...] = (  # name, function, title
+    ("parts", parts_figure, "Parts of the time of each case"),
+    ("load", load_figure, "Time over the load of the most loaded expert"),
 )
 
 
@@ -29,13 +29,12 @@ def render_experts(results: Sequence[ExpertsResult], folder: Path) -> list[list[
     return [[_render(result, *figure, folder) for figure in _FIGURES] for result in results]
 
 
-def _render(result: ExpertsResult, name: str, draw: Callable[..., Figure], title: Callable[[ExpertsResult], str], alt: str,
-            folder: Path) -> FigureFile:
-    heading = Heading(unbroken(title(result).rstrip(".")), result.name,
+def _render(result: ExpertsResult, name: str, draw: Callable[..., Figure], title: str, folder: Path) -> FigureFile:
+    heading = Heading(title, result.name,
                       "EMULATED links: not a time of this machine's own" if result.first.basis != "measured" else "")
     with style.context():
         save(draw(result, heading), folder / f"{result.anchor}-{name}")
-    return FigureFile("parts", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
+    return FigureFile("parts", f"{result.anchor}-{name}", title, f"{title}: {result.name}")
 
 
 def experts_page_of(records: Records, results: Sequence[ExpertsResult], figures: Sequence[Sequence[FigureFile]],

@@ -1,4 +1,4 @@
-"""What the gate's page shows, all text made."""
+"""View of the gate's page, all text made."""
 from pathlib import Path
 from typing import Iterable, Optional, Sequence
 

@@ -1,4 +1,4 @@
-"""What the template of the kernels' page shows, all text made."""
+"""View for the template of the kernels' page, all text made."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import Optional, Sequence

@@ -1,4 +1,4 @@
-"""What the page of tensor-parallel layers shows, all text made."""
+"""View of the page of tensor-parallel layers, all text made."""
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -15,12 +15,12 @@ from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.layer_figures import bytes_figure, gain_figure, split_figure
-from reports.units import counted, joined, unbroken
+from reports.units import counted, joined
 
-_FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[LayersResult], str], str], ...] = (
-    ("split", split_figure, split_text, "Two bars of parts a layer: one after the other, and beside each other"),
-    ("gain", gain_figure, gain_text, "A row a layer: what communication adds in either form"),
-    ("bytes", bytes_figure, bytes_sentence, "A bar a layer: bytes sent, with the formula's mark"),
+_FIGURES: tuple[tuple[str, Callable[..., Figure], str], ...] = (  # name, function, title
+    ("split", split_figure, "Parts of the time of each layer, one after the other and beside each other"),
+    ("gain", gain_figure, "Time that communication adds to each layer, in either form"),
+    ("bytes", bytes_figure, "Bytes sent in each layer; the mark is the formula's value"),
 )
 
 
@@ -29,14 +29,13 @@ def render_layers(results: Sequence[LayersResult], folder: Path) -> list[list[Fi
     return [[_render(result, *figure, folder) for figure in _FIGURES] for result in results]
 
 
-def _render(result: LayersResult, name: str, draw: Callable[..., Figure], title: Callable[[LayersResult], str], alt: str,
-            folder: Path) -> FigureFile:
+def _render(result: LayersResult, name: str, draw: Callable[..., Figure], title: str, folder: Path) -> FigureFile:
     emulated = result.first.basis != "measured" and name != "bytes"
-    heading = Heading(unbroken(title(result).rstrip(".")), result.name,
+    heading = Heading(title, result.name,
                       "EMULATED links: not a time of this machine's own" if emulated else "")
     with style.context():
         save(draw(result, heading), folder / f"{result.anchor}-{name}")
-    return FigureFile("parts", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
+    return FigureFile("parts", f"{result.anchor}-{name}", title, f"{title}: {result.name}")
 
 
 def layers_page_of(records: Records, results: Sequence[LayersResult], figures: Sequence[Sequence[FigureFile]],

@@ -1,4 +1,4 @@
-"""What the template of the simulations' page shows, all text made."""
+"""View for the template of the simulations' page, all text made."""
 from typing import Sequence
 
 from reports.analysis.findings import MOST
@@ -12,7 +12,7 @@ from reports.plots.figures import FigureFile
 from reports.records import Records, Simulation
 from reports.units import counted, joined, short
 
-MOST_LINES = 1000  # of a table; a page of more is slow
+MOST_LINES = 1000  # lines of a table; a page with more is slow
 
 
 def simulation_page_of(records: Records, results: Sequence[LayoutResult], figures: Sequence[Sequence[FigureFile]],
@@ -48,7 +48,7 @@ _LAYOUTS = (
     Column("layout", "tp tensor, cp context, ep expert, pp pipeline, dp data parallel", False),
     Column("schedule", "of the pipeline", False), Column("devices", ""),
     Column("step ms", ""), Column("MFU %", "model FLOPs over the peak"),
-    Column("HFU %", "with recomputation"), Column("TFLOP/s a device", "model FLOPs"),
+    Column("HFU %", "with recomputation"), Column("TFLOP/s per device", "model FLOPs"),
     Column("tokens/s", "of all devices"), Column("computing %", "of the step, by the rank that computes longest"),
     Column("exposed %", "of the step: that rank waits for bytes that move"),
     Column("bubble %", "of the step: it waits for others"),

@@ -16,7 +16,7 @@ class _Subject(NamedTuple):
     title: str
     question: str
     figure: str  # the kind that answers it, where there is one
-    lead: str  # of its page
+    lead: str  # first sentence of its page
     bad_heading: str = "Wrong rows"
     template: str = "groups.html"
 

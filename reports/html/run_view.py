@@ -1,4 +1,4 @@
-"""What both pages say of runs and machines."""
+"""Runs and machines as all pages show them."""
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Sequence

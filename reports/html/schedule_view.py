@@ -1,4 +1,4 @@
-"""What the template of the schedules' page shows, all text made."""
+"""View for the template of the schedules' page, all text made."""
 from dataclasses import dataclass
 from typing import Sequence
 

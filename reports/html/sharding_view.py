@@ -1,4 +1,4 @@
-"""What the page of sharding shows, all text made."""
+"""View of the page of sharding, all text made."""
 from pathlib import Path
 from typing import Sequence
 
@@ -15,18 +15,17 @@ from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.part_bars import sharding_figure
 from reports.records import Records, Sharding
-from reports.units import counted, joined, unbroken
+from reports.units import counted, joined
 
 
 def render_sharding(results: Sequence[ShardingResult], folder: Path) -> list[FigureFile]:
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for result in results:
-        heading = Heading(unbroken(saved_text(result).rstrip(".")), result.name, "")
+        heading = Heading("Memory per rank between steps, by ZeRO stage", result.name, "")
         with style.context():
             save(sharding_figure(result, heading), folder / f"{result.anchor}-memory")
-        files.append(FigureFile("bars", f"{result.anchor}-memory", heading.title,
-                                f"A bar a stage, of the kinds of memory. {heading.title}"))
+        files.append(FigureFile("bars", f"{result.anchor}-memory", heading.title, f"{heading.title}: {result.name}"))
     return files
 
 
@@ -60,7 +59,7 @@ _PLUS = {"secondary": Column("from a secondary copy", "weights sent by a rank in
 
 
 def sharding_table(result: ShardingResult) -> Table:
-    """What offloading takes only where a row offloads, and what ZeRO++ sends where one does any of it."""
+    """Columns of offloading only where a row offloads, and of ZeRO++ where one uses any of it."""
     offloads = any(one.offloaded_bytes for one in result.lines)
     plus = [name for name in _PLUS if any(one.sent_bytes.get(name) for one in result.lines)]
     lines = (Line((*_cells(one), *(size(round(one.sent_bytes.get(name, 0))) for name in plus),

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from reports.analysis.report import Report
-from reports.analysis.training.runs import loss_text, speed_text
+from reports.analysis.training.runs import run_name
 from reports.analysis.training.scaling import chart_stem, line_text, telling
 from reports.analysis.training.words import parts_text, titled
 from reports.plots.figures import FigureFile
@@ -34,8 +34,7 @@ def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story
 def _training_sentences(one: Optional[Training]) -> list[str]:
     if one is None:
         return []
-    told = f"{titled(one.model)} ({one.model.parameters:,} parameters) on {one.data}, {speed_text(one)}"
-    return [text for text in (told, f"Where the time goes: {parts_text(one.parts_ms)}.", loss_text((one,))) if text]
+    return [f"{titled(one.model)} ({one.model.parameters:,} parameters) on {one.data}, {run_name(one)}: {parts_text(one.parts_ms)} of the step."]
 
 
 def _scaling_sentences(line: Optional[Scaling]) -> list[str]:

@@ -10,9 +10,9 @@ from reports.records import ScheduleLine
 _PERCENT = "idle time of the busiest rank over "
 _SCHEDULES = (
     Column("schedule", "", False), Column("basis", "simulated, emulated or measured", False),
-    Column("stages a rank", "in each pipe"), Column("step ms", "makespan; of several runs the median"),
+    Column("stages per rank", "in each pipe"), Column("step ms", "makespan; of several runs the median"),
     Column("own span ms", "the longest time from a rank's own start to its own end"),
-    Column("bound ms", "no schedule of one stage a rank in this one's memory has a shorter own span"),
+    Column("bound ms", "no schedule of one stage per rank in this one's memory has a shorter own span"),
     Column("bubble of makespan %", _PERCENT + "the makespan"), Column("of ideal %", _PERCENT + "its work"),
     Column("of own span %", "the same of the longest own span: no wait at the optimizer"),
     Column("own of ideal %", "own span less work, over work"),

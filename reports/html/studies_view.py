@@ -1,4 +1,4 @@
-"""What the page of studies shows, all text made."""
+"""View of the page of studies, all text made."""
 from typing import Sequence
 
 from reports.analysis.findings import MOST
@@ -54,4 +54,4 @@ def _names(of) -> list[str]:
 
 def _shown(name: str) -> str:
     """step_ms: step ms."""
-    return name.replace("tflops_a_gpu", "TFLOP/s a GPU").replace("_percent", " %").replace("_", " ")
+    return name.replace("tflops_a_gpu", "TFLOP/s per GPU").replace("_percent", " %").replace("_", " ")

@@ -15,7 +15,7 @@ Value = Union[str, float, int, None]
 @dataclass(frozen=True)
 class Cell:
     text: str
-    value: Value  # what sorting goes by
+    value: Value  # key for sorting
 
 
 @dataclass(frozen=True)

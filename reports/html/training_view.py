@@ -1,4 +1,4 @@
-"""What the pages of training and scaling show, all text made."""
+"""Views of the pages of training and scaling, all text made."""
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
@@ -25,7 +25,7 @@ MOST_TOLD = 4  # runs with a sentence of their own
 
 @dataclass(frozen=True)
 class GroupView:
-    """What the `workload` macro shows."""
+    """View for the `workload` macro."""
 
     anchor: str
     name: str
@@ -58,7 +58,7 @@ def training_page_of(records: Records, results: Sequence[TrainingResult], figure
     views = [_view(result, drawn, [loss_text(result.runs), predicted_text(result.runs),
                                    equal_bytes_text(result.runs), straggler_text(result.runs),
                                    *(joined_sentences(speed_text(one), energy_text(one)) for one in _told_runs(result)),
-                                   f"FLOPs a token are counted as {result.first.flop_convention}; MFU is over what a "
+                                   f"FLOPs per token are counted as {result.first.flop_convention}; MFU is over what a "
                                    "product of matrices reaches on all cores or GPUs together, or as was stated."],
                    [runs_table(result), *replica_tables(result), *activation_tables(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
              for result, drawn in zip(results, figures)]
@@ -79,7 +79,7 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
 
 
 def _told_runs(result: TrainingResult) -> Sequence[Training]:
-    """Of many runs the fastest: the table has all."""
+    """Chooses the fastest of many runs: the table has all."""
     return result.runs if len(result.runs) <= MOST_TOLD else (result.fastest,)
 
 
@@ -100,10 +100,10 @@ def _page(records: Records, results: Sequence, views: Sequence[GroupView], facts
 
 
 _RUNS = (
-    Column("run", "layout, dtype, threads or GPUs", False), Column("steps", ""), Column("tokens a step", ""),
+    Column("run", "layout, dtype, threads or GPUs", False), Column("steps", ""), Column("tokens per step", ""),
     Column("step ms", "median, the first three left out"), Column("tokens/s", "likewise, of all ranks"),
     Column("MFU %", "likewise"), Column("memory", "of the fullest rank at its peak"),
-    Column("most of it", "", False), Column("validation loss", "nats a token"), Column("bigram", "nats a token"),
+    Column("most of it", "", False), Column("validation loss", "nats per token"), Column("bigram", "nats per token"),
     Column("where the time goes", "mean of the ranks", False),
 )
 
@@ -115,7 +115,7 @@ def runs_table(result: TrainingResult) -> Table:
 
 _REPLICAS = (
     Column("replicas agree by", "--sync, and which replica is slowed; or what gradients travel as, --compression", False), Column("steps", ""),
-    Column("loss", f"mean of the last {SMOOTH} steps, nats a token"),
+    Column("loss", f"mean of the last {SMOOTH} steps, nats per token"),
     Column("at equal bytes", "likewise, when as much was sent as by the run that sends least"),
     Column("sent", "by the rank that sends most"), Column("step ms", "mean"),
     Column("predicted ms", "by the times of the slow replica alone, where they are stated"),
@@ -135,7 +135,7 @@ def replica_tables(result: TrainingResult) -> list[Table]:
 
 _ACTIVATIONS = (
     Column("run", "layout, dtype", False), Column("kept", "between forward and backward", False),
-    Column("ahead", "layers whose time a copy has"), Column("copied a step", "off the device and back, by the rank that copied most"),
+    Column("ahead", "layers whose time a copy has"), Column("copied per step", "off the device and back, by the rank that copied most"),
     Column("away", "at once"), Column("memory", "of the fullest rank at its peak"), Column("step ms", "median, the first three left out"),
 )
 
@@ -185,7 +185,7 @@ def _run_cells(one: Training) -> tuple[Cell, ...]:
 
 
 _SCALING = (
-    Column("layout", "* more ranks than cores", False), Column("ranks", ""), Column("sequences a step", ""),
+    Column("layout", "* more ranks than cores", False), Column("ranks", ""), Column("sequences per step", ""),
     Column("alone ms", "from pieces timed alone, simulated"),
     Column("contended ms", "with the slowdowns measured while pieces run concurrently, simulated"),
     Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),

@@ -1,4 +1,4 @@
-"""What the template shows: the results arranged as the page is, all text made."""
+"""View for the template: the results arranged as the page is, all text made."""
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -82,7 +82,7 @@ def _panel(number: int, result: PanelResult, figures: Sequence[FigureFile]) -> P
 
 
 def _about_prediction(result: PanelResult) -> str:
-    """What a reader must know of the predicted times; empty if they are simply there."""
+    """Warning about the predicted times; empty if they are simply there."""
     predictions = result.predictions
     if not result.panel.series or not predictions.no_fit:
         return ""

@@ -233,6 +233,16 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     return names
 
 
+class Untold:
+    """Leaves out of a section's sentences those that the page's list of findings has said: a finding is said once."""
+
+    def __init__(self, page: AnyPage):
+        self._told = [text for finding in getattr(page, "findings", ()) for text in (finding.text, finding.why) if text]
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        return [text for text in sentences if text and not any(text in told for told in self._told)]
+
+
 def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optional[Story] = None,
             figure_source: Optional[Callable[[str], str]] = None) -> str:
     """`figure_source`: what stands for a figure's file where that is not in figures/ beside the page."""
@@ -240,6 +250,7 @@ def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optio
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
+    environment.filters["untold"] = Untold(page)
     environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
     about = SUBJECTS.get(subject)

@@ -1,4 +1,4 @@
-"""Exposed communication over bucket size: a panel a number of ranks, a line a link."""
+"""Exposed communication over bucket size: a panel a number of ranks, a line per link."""
 from dataclasses import replace
 from typing import Sequence
 

@@ -53,7 +53,7 @@ def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
 
 
 def load_figure(result: ContextResult, heading: Heading) -> Figure:
-    """A group of bars a way, a bar a rank: its share of the pairs over the mean; marks: its kernels' time likewise."""
+    """A group of bars a way, a bar per rank: its share of the pairs over the mean; marks: its kernels' time likewise."""
     figure, top = new_figure(heading, 3.6, WIDTH)
     axes = figure.add_axes([0.115, 0.16, 0.87, top - 0.18])
     tidy(axes)

@@ -13,7 +13,7 @@ from reports.plots.frame import (End, Heading, bytes_axis, draw_line, label_ends
 from reports.plots.style import GRID, INK, MUTED, Style
 from reports.units import short, time_text
 
-Value = Callable[[Point, float], float]  # of a point and one of its times
+Value = Callable[[Point, float], float]  # function of a point and one of its times
 
 
 def busbw(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:

@@ -1,4 +1,4 @@
-"""Two ways of timing the same cases: a row a case, two dots and the line between them, the ratio at the edge."""
+"""Two ways of timing the same cases: a row per case, two dots and the line between them, the ratio at the edge."""
 from math import ceil, floor, log10
 from typing import Sequence
 

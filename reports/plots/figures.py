@@ -74,7 +74,7 @@ def render_all(results: Sequence[PanelResult], folder: Path) -> list[list[Figure
 
 
 def in_parallel(render: Callable, tasks: Sequence[tuple]) -> list:
-    """What `render` gives for each task's arguments, on all cores."""
+    """Results of `render` for each task's arguments, on all cores."""
     workers = min(os.cpu_count() or 1, len(tasks))
     if workers <= 1:
         return [render(*task) for task in tasks]
@@ -96,7 +96,7 @@ def render_panel(result: PanelResult, styles: dict[str, Style], folder: Path, nu
         stem = f"{number:02d}-{setting.collective}-{setting.ranks}-ranks-{setting.basis}-{kind}"
         with style.context():
             save(draw(result, shown, Heading(title, subtitle(kind, result), badge(setting))), folder / stem)
-        alt = f"{_ALT[kind]}; {headline_of(result)}. {title}"
+        alt = f"{_ALT[kind]}; {headline_of(result)}"
         files.append(FigureFile(kind, stem, title, alt))
     return files
 

@@ -1,4 +1,4 @@
-"""What all figures share: a title that says the finding, a line below it on what was run, axes in bytes, labels."""
+"""The frame that all figures share: a title, a line below it on what was run, axes in bytes, labels."""
 import textwrap
 from dataclasses import dataclass
 from typing import Callable, Optional, Sequence

@@ -1,4 +1,4 @@
-"""Gantt charts of a schedule: a row a rank, a chart a basis on one time axis, and memory over time below."""
+"""Gantt charts of a schedule: a row per rank, a chart a basis on one time axis, and memory over time below."""
 from dataclasses import dataclass
 from typing import Iterable, Optional, Sequence
 
@@ -22,7 +22,7 @@ MEMORY = 1.25
 MOST_ROWS = 8.0  # inches for the rows of all charts
 STRIPS_UP_TO = 32  # ranks: in thinner rows strips are hairs
 RASTER_FROM = 2500  # boxes: a picture of as many paths is slow to open
-COLUMNS = 5  # of the legend
+COLUMNS = 5  # columns of the legend
 PIXEL = 0.006  # inches: finer boxes are put together
 HATCHED = 0.03  # inches; narrower spans are filled
 LETTER = 0.062  # inches a digit of a box's label takes
@@ -35,7 +35,7 @@ class Chart:
     basis: str
     timeline: Timeline
     makespan_ms: float
-    told: str  # of the makespan: "bubble 12 % of that"
+    told: str  # words beside the makespan: "bubble 12 % of that"
     memory: Optional[Memory]
 
     @property
@@ -48,7 +48,7 @@ class Chart:
 
 
 def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
-    """Of those with a timeline."""
+    """Charts of the lines with a timeline."""
     return [Chart(line.basis, line.timeline, line.makespan_ms, _told(line), line.memory)
             for line in lines if line.timeline]
 
@@ -112,7 +112,7 @@ def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
     ranks = lanes_of(line.timeline, PIXEL * inch)
     strips = [lane for lane in STRIPS if line.ranks <= STRIPS_UP_TO and any(lane in one.strips for one in ranks)]
     chunks = max((box.chunk for one in ranks for box in one.compute), default=0) + 1
-    share = 0.9 - min(0.13 * len(strips), 0.45)  # of the row's height, for computations
+    share = 0.9 - min(0.13 * len(strips), 0.45)  # share of the row's height for computations
     drawn = sum(len(one.compute) + sum(map(len, one.strips.values())) for one in ranks)
     raster = drawn > RASTER_FROM
     _boxes(axes, [(r, box) for r, one in enumerate(ranks) for box in one.compute], (0.05, share), chunks, raster)
@@ -206,7 +206,7 @@ def _handles(lines: Sequence[Chart]) -> list[Patch]:
 
 
 def _numbers(figure: Figure, lines: Sequence[Chart]) -> list[Line2D]:
-    """What the numbers in boxes are, if there are any."""
+    """Meaning of the numbers in boxes, if there are any."""
     there = any(text.get_text().isdigit() for axes in figure.axes for text in axes.texts)
     what = "layer" if labels_are_layers(lines[0].timeline) else "microbatch"
     return [Line2D([], [], linestyle="none", marker="$0$", color=TEXT, markersize=6, label=f"number: {what}")] * there

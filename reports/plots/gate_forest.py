@@ -35,7 +35,7 @@ class Rows:
 
 
 def rows_of(cases: Sequence[GateCase]) -> Rows:
-    """Of cases that are worst first, those that have a ratio. Too many: all notable ones that fit, then others."""
+    """Rows of those cases, worst first, that have a ratio. Too many: all notable ones that fit, then others."""
     known = [case for case in cases if case.ratio is not None and case.ratio > 0]
     if len(known) <= MOST:
         return Rows(tuple(known), ())

@@ -5,7 +5,7 @@ from typing import Callable, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.roofline.findings import comparison_text, comparisons_of, NEAR, reach_text, sides
+from reports.analysis.roofline.findings import comparisons_of, NEAR, sides
 from reports.analysis.roofline.pairs import Comparison
 from reports.analysis.roofline.results import RooflineResult
 from reports.analysis.roofline.rooflines import Roofline, way_text
@@ -17,7 +17,7 @@ from reports.plots.roofline import plotted, roofline_figure
 from reports.plots.shares import rows_of, shares_figure
 from reports.units import joined, share_text, unbroken
 
-# ---- The words on a figure of kernels: a title that says the finding, a line on what was run, a badge
+# ---- The words on a figure of kernels: a title that says what is drawn, a line on what was run, a badge
 
 _SHOWS = {
     "roofline": "bands: from the least to the most that copy, read, triad or fma, gemm reach",
@@ -39,15 +39,11 @@ def kernel_subtitle(kind: str, result: RooflineResult, comparisons: Sequence[Com
     return "  ·  ".join(parts)
 
 
-def kernel_title(kind: str, result: RooflineResult, comparisons: Sequence[Comparison]) -> str:
-    roofline = result.roofline
-    if kind == "roofline":
-        return unbroken(f"{_capital(way_text(roofline.main, roofline.place.device))}: "
-                        f"{reach_text(roofline.timed[roofline.main])}".rstrip("."))
+def kernel_title(kind: str, result: RooflineResult) -> str:
+    """The shares' title has what no sentence of the page says: how many kernels come near, by threads and caches."""
     if kind == "shares":
-        return unbroken(f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(roofline))}")
-    told = comparisons[-1]
-    return unbroken(f"{_capital(told.name)}, {comparison_text(told)}")
+        return unbroken(f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(result.roofline))}")
+    return _ALT[kind]
 
 
 def _near_by_way(roofline: Roofline) -> list[str]:
@@ -58,10 +54,6 @@ def _near_by_way(roofline: Roofline) -> list[str]:
             near = sum(share >= NEAR for share in shares)
             told.append(f"{near} of {len(shares)} ({way_text(way, roofline.place.device)})")
     return told
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 Draw = Callable[[RooflineResult, Sequence[Comparison], Heading], Figure]
@@ -89,7 +81,7 @@ def kinds_of(result: RooflineResult) -> list[str]:
 
 def draw(kind: str, result: RooflineResult) -> Figure:
     comparisons = comparisons_of(result.roofline).get(kind, [])
-    heading = Heading(kernel_title(kind, result, comparisons), kernel_subtitle(kind, result, comparisons),
+    heading = Heading(kernel_title(kind, result), kernel_subtitle(kind, result, comparisons),
                       kernel_badge(result))
     return _DRAW[kind](result, comparisons, heading)
 
@@ -99,7 +91,7 @@ def _render(result: RooflineResult, kind: str, folder: Path) -> FigureFile:
     stem = f"{result.anchor}-{place.device}-{place.basis}-{kind}"
     with style.context():
         save(draw(kind, result), folder / stem)
-    title = kernel_title(kind, result, comparisons_of(result.roofline).get(kind, []))
+    title = kernel_title(kind, result)
     return FigureFile(kind, stem, title, f"{_ALT[kind]}; {result.name}. {title}")
 
 
@@ -111,7 +103,7 @@ _DRAW: dict[str, Draw] = {
 }
 
 _ALT = {
-    "roofline": "Speed in FLOP/s against arithmetic intensity in FLOP a byte, with the measured ceilings",
+    "roofline": "Speed in FLOP/s against arithmetic intensity in FLOP per byte, with the measured ceilings",
     "shares": "Share of the binding ceiling of each kernel",
     "caches": "GB/s of each kernel with cold and with warm caches",
     "threads": "GB/s of each kernel with few and with many threads",

@@ -28,7 +28,7 @@ def marks(style: Style, dtype: str, size: float) -> dict[str, object]:
 
 
 def legend(figure: Figure, styles: dict[str, Style], dtypes: Sequence[str], bottom: float, columns: int) -> None:
-    """What colours and markers mean, below the axes; and the fills, where there are several."""
+    """Legend of colours and markers, below the axes; and of fills, where there are several."""
     entries = [(name, marks(style, "f32", 6)) for name, style in styles.items()]
     if len(dtypes) > 1:
         for fill, name in _FILL_NAMES.items():

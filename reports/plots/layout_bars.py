@@ -51,7 +51,7 @@ def memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     figure, axes = _bars(result, heading, layouts)
     capacity = layouts[0].capacity_bytes
     most = max(one.memory_bytes["total"] for one in layouts)
-    end = max(min(most, 1.8 * capacity), 1.05 * capacity)  # what is far too large is cut off: a triangle
+    end = max(min(most, 1.8 * capacity), 1.05 * capacity)  # bars that are far too large are cut off: a triangle
     _stack(axes, layouts, names, lambda one, name: one.memory_bytes.get(name, 0.0), _KINDS)
     _value_axis(axes, end, 1 / GIB, "memory of the device that needs most (GiB)")
     axes.axvline(capacity, color=ALARM, linewidth=1.4, zorder=4)

@@ -1,4 +1,4 @@
-"""Memory over time of a step: a line a rank, or where there are many the span of all and the extremes."""
+"""Memory over time of a step: a line per rank, or where there are many the span of all and the extremes."""
 from bisect import bisect_right
 from typing import Sequence
 

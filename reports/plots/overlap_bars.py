@@ -1,4 +1,4 @@
-"""Collectives beside the computation: a bar a case, of computing and what is exposed, up to the sum of both."""
+"""Collectives beside the computation: a bar per case, of computing and what is exposed, up to the sum of both."""
 from typing import Sequence
 
 from matplotlib.axes import Axes

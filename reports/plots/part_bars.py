@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.analysis.steps.layouts import KINDS
-from reports.analysis.training.runs import TrainingResult, memory_text, predicted_runs, run_name
+from reports.analysis.training.runs import TrainingResult, predicted_runs, run_name
 from reports.analysis.training.sharding import STATES, ShardingResult, stage_text, states_bytes, told_text
 from reports.analysis.training.words import NAMES
 from reports.plots.frame import Heading
@@ -21,7 +21,7 @@ _KINDS = dict(zip(KINDS, ("#0072b2", "#56b4e9", "#e69f00", "#009e73", "#a0a0a0")
 
 
 def part_colours(of: Iterable[dict[str, float]]) -> tuple[tuple[str, str, str], ...]:
-    """Of the parts that any has."""
+    """Colours of the parts that any has."""
     return _present(of, [*NAMES], lambda part: (part, NAMES.get(part, part), _PARTS.get(part, OTHER)))
 
 
@@ -62,13 +62,6 @@ def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
     return stacked_figure(rows, Scale(f"memory of the fullest rank at its peak ({'GiB' if large else 'MiB'})",
                                       1 / (GIB if large else MIB),
                                       kind_colours(row.parts for row in rows)), heading)
-
-
-def memory_title(result: TrainingResult) -> str:
-    least = min(result.runs, key=lambda one: one.memory_bytes["total"])
-    whole = bytes_text(least.memory_bytes["total"], 3)
-    return f"{run_name(least)} takes {whole} on its fullest rank: {memory_text(least)}"
-
 
 
 def sharding_figure(result: ShardingResult, heading: Heading) -> Figure:

@@ -33,7 +33,7 @@ class Box(NamedTuple):
 @dataclass(frozen=True)
 class Wanted:
     text: str
-    x: float  # of the point, in data coordinates
+    x: float  # x of the point, in data coordinates
     y: float
 
 

@@ -26,7 +26,7 @@ def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(int(value), 2)))
     axes.set_xlabel("sent so far by the rank that sends most (bytes)")
-    axes.set_ylabel("loss (nats a token)")
+    axes.set_ylabel("loss (nats per token)")
     legend(figure, from_zero=False)
     return figure
 

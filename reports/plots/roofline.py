@@ -61,7 +61,7 @@ def _cell(i: int, rows: int, columns: int, top: float, height: float) -> Sequenc
 
 
 def _limits(roofline: Roofline) -> Limits:
-    """Of x and y, for all small plots: every point, every roof and the places where they meet."""
+    """Limits of x and y, for all small plots: every point, every roof and the places where they meet."""
     points = [kernel for timed in roofline.timed.values() for _, kernel in plotted(timed)]
     ceilings = [roofline.ceilings_for(way) for way in roofline.ways]
     peaks = [roof.high for one in ceilings for roof in one.compute]

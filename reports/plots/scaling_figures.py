@@ -29,7 +29,7 @@ def efficiency_figure(result: ScalingResult, heading: Heading) -> Figure:
     axes = figure.add_axes([0.75 / WIDTH, 0.95 / height, 1 - (0.75 + LABELS) / WIDTH, top - 1.0 / height])
     tidy(axes)
     _ranks_axis(axes, result)
-    axes.set_ylabel("tokens/s a rank, over one rank's (%)")
+    axes.set_ylabel("tokens/s per rank, over one rank's (%)")
     lines = [one for one in result.lines if one.efficiency is not None]
     for mode in result.modes:
         for way in _WAYS:

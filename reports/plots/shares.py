@@ -1,4 +1,4 @@
-"""Share of the binding ceiling: a row a kernel, a dot a shape and dtype, a column a way of timing."""
+"""Share of the binding ceiling: a row per kernel, a dot a shape and dtype, a column a way of timing."""
 from statistics import median
 from typing import Sequence
 

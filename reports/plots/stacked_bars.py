@@ -1,4 +1,4 @@
-"""Bars of stacked parts, a row a case, with words at the right end of each."""
+"""Bars of stacked parts, a row per case, with words at the right end of each."""
 from dataclasses import dataclass
 from typing import Sequence
 
@@ -14,7 +14,7 @@ from reports.units import short
 WIDTH, ROW = 11.4, 0.25  # inches
 CHARACTER = 0.069  # inches of a name
 HEAD, FOOT = 0.3, 1.0  # inches: above the axes, and below them for their label and the legend
-COLUMNS = 4  # of the legend
+COLUMNS = 4  # columns of the legend
 OTHER = "#4d4d4d"
 
 
@@ -29,7 +29,7 @@ class BarRow:
 @dataclass(frozen=True)
 class Scale:
     label: str
-    factor: float = 1.0  # of the values, as they are shown
+    factor: float = 1.0  # applied to the values, as they are shown
     colours: tuple[tuple[str, str, str], ...] = ()  # part, its name, its colour; in the order of the stack
 
 

@@ -64,16 +64,16 @@ def _shown(order: Sequence[str]) -> list[str]:
     return [name for name in order if name in best or name in known]
 
 
-MOST_CHARTS = 60  # of all workloads together
-MOST_OF_ONE = 8  # of a workload, if there are several
-MOST_TIMELINES = 3  # of a model's layouts
+MOST_CHARTS = 60  # limit for all workloads together
+MOST_OF_ONE = 8  # limit for a workload, if there are several
+MOST_TIMELINES = 3  # limit for a model's layouts
 
 
 @dataclass(frozen=True)
 class Bars:
     """One of the figures that show all layouts."""
 
-    kind: str  # of BARS
+    kind: str  # key of BARS
     result: LayoutResult
 
 
@@ -115,7 +115,7 @@ def render_layouts(results: Sequence[LayoutResult], folder: Path) -> list[list[F
 
 
 def render_overlaps(results: Sequence[OverlapResult], folder: Path) -> list[list[FigureFile]]:
-    """Of each the bars, and charts of the case that hides most and of the one that hides least."""
+    """Draws for each result the bars, and charts of the cases that hide most and least."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks = []
     for result in results:

@@ -1,10 +1,11 @@
-"""The words on figures of steps: the finding as title, what was run below, a badge on what was not measured."""
+"""The words on figures of steps: a title, what was run below, a badge on what was not measured. The title says what is drawn, or
+what no sentence of the page says: a finding is said once."""
 from typing import Sequence
 
 from reports.analysis.steps.cases import Case, Workload
-from reports.analysis.steps.layouts import LayoutResult, layouts_text
-from reports.analysis.steps.overlap import OverlapResult, hidden_text, link_finding, link_text, way_text
-from reports.analysis.steps.schedules import Contest, Growth, bubble, contest_text, percent_off
+from reports.analysis.steps.layouts import LayoutResult
+from reports.analysis.steps.overlap import OverlapResult, hidden_text, link_text, way_text
+from reports.analysis.steps.schedules import Contest, Growth, bubble, percent_off
 from reports.plots.layout_bars import MOST
 from reports.records import ScheduleLine, Simulation
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
@@ -33,7 +34,7 @@ def case_subtitle(case: Case) -> str:
     ranks = [rank for line in case.lines for rank in line.timeline or ()]
     stages = max((len({task.stage for task in rank if task.stage >= 0}) for rank in ranks), default=1)
     pipes = f" in {case.first.pipes} pipes" if case.first.pipes > 1 else ""
-    of_rank = f"{stages} stages a rank{pipes}, later ones lighter"
+    of_rank = f"{stages} stages per rank{pipes}, later ones lighter"
     return _dotted([workload_text(case.workload), of_rank if stages > 1 else ""])
 
 
@@ -41,8 +42,8 @@ def workload_text(workload: Workload) -> str:
     return _dotted([workload.name, workload.times_text])
 
 
-def contest_title(contest: Contest) -> str:
-    return unbroken(contest_text(contest).rstrip("."))
+def contest_title(_: Contest) -> str:
+    return "Bubble of each schedule against the activations that a rank holds"
 
 
 def contest_subtitle(contest: Contest) -> str:
@@ -68,9 +69,8 @@ def _dotted(parts: Sequence[str]) -> str:
     return "  ·  ".join(part for part in parts if part)
 
 
-def overlap_title(result: OverlapResult) -> str:
-    link, lines = next(iter(result.by_link.items()))
-    return unbroken(f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}".rstrip("."))
+def overlap_title(_: OverlapResult) -> str:
+    return "Computing, and hidden and exposed communication of a step"
 
 
 def overlap_subtitle(result: OverlapResult) -> str:
@@ -95,17 +95,17 @@ def layouts_subtitle(result: LayoutResult) -> str:
                     f"all with {', '.join(result.common)}" if result.common else "", shown])
 
 
-def parts_title(result: LayoutResult) -> str:
-    return unbroken(layouts_text(result).rstrip("."))
+def parts_title(_: LayoutResult) -> str:
+    return "Parts of the step of each layout"
 
 
 def memory_title(result: LayoutResult) -> str:
-    """What fills the memory of the fastest layout."""
+    """Names what fills the memory of the fastest layout."""
     best = result.best
     kinds = sorted(((value, kind) for kind, value in best.memory_bytes.items() if kind != "total"), reverse=True)
     told = joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:2]])
     return unbroken(f"{result.name_of(best)} needs {bytes_text(best.memory_bytes['total'], 3)} of "
-                    f"{bytes_text(best.capacity_bytes, 3)} a device, most of it {told}; "
+                    f"{bytes_text(best.capacity_bytes, 3)} per device, most of it {told}; "
                     f"{len(result.fitting)} of {counted(len(result.layouts), 'layout')} "
                     f"{'fits' if len(result.fitting) == 1 else 'fit'}")
 
@@ -117,5 +117,5 @@ def layout_title(one: Simulation) -> str:
 
 def layout_subtitle(one: Simulation) -> str:
     return _dotted([f"{one.model.name} on {counted(one.ranks, 'device')} of {one.machine}",
-                    "a row a stage of the pipeline, which stands for all ranks that do alike" if
+                    "a row per stage of the pipeline, which stands for all ranks that do alike" if
                     one.ranks > len(one.timeline or ()) else ""])

@@ -17,7 +17,7 @@ from reports.plots.place_labels import Wanted, place_labels, point_box
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure
 from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered, styles_for
 from reports.records import StudyPoint
-from reports.units import short, time_text, unbroken
+from reports.units import short, time_text
 
 WIDTH = 11.4  # inches
 
@@ -31,11 +31,11 @@ def render_studies(results: Sequence[StudyResult], folder: Path) -> list[list[Fi
 
 
 def _render(result: StudyResult, kind: str, folder: Path) -> FigureFile:
-    draw, alt = _DRAW[kind]
-    heading = Heading(unbroken(result.answer.rstrip(".")), result.setting, badge(result))
+    draw, title = _DRAW[kind]
+    heading = Heading(title, result.setting, badge(result))
     with style.context():
         save(draw(result, heading), folder / f"{result.anchor}-{kind}")
-    return FigureFile(kind, f"{result.anchor}-{kind}", heading.title, f"{alt}. {heading.title}")
+    return FigureFile(kind, f"{result.anchor}-{kind}", title, f"{title}: {result.setting}")
 
 
 def badge(result: StudyResult) -> str:
@@ -75,7 +75,7 @@ def _efficiency(result: StudyResult, heading: Heading) -> Figure:
     styles = styles_for(list(series))
     figure, axes = line_axes(heading, list(series))
     _powers(axes, [one.at["gpus"] for one in result.simulated], "GPUs")
-    axes.set_ylabel("throughput a GPU, over the first point's (%)")
+    axes.set_ylabel("throughput per GPU, over the first point's (%)")
     axes.set_ylim(0, 108 * max(1.0, *(one.values["efficiency"] for one in result.simulated)))
     axes.axhline(100, color=INK, linewidth=0.9, zorder=2)
     for name, points in series.items():
@@ -97,7 +97,7 @@ def published_figure(result: StudyResult, heading: Heading) -> Figure:
     styles = styles_for(list(series))
     figure, axes = line_axes(heading, list(series))
     _powers(axes, [one.at[field] for one in result.simulated], "GPUs" if field == "gpus" else "tensor-parallel ranks")
-    axes.set_ylabel("TFLOP/s a GPU")
+    axes.set_ylabel("TFLOP/s per GPU")
     for name, points in series.items():
         draw_line(axes, [one.at[field] for one in points], [one.values["tflops_a_gpu"] for one in points], styles[name])
     published = by_series(result.published)
@@ -138,7 +138,7 @@ def parts_figure(result: StudyResult, heading: Heading) -> Figure:
             where = f"{one.at['gpus']:,.0f} GPUs" if "gpus" in one.at else f"tp={one.at['tp']:.0f}"
             shares = {part: 100 * ms / one.values["step_ms"] for part, ms in one.parts_ms.items()}
             rows.append(BarRow(f"{name}, {where}" if several else where, shares,
-                               f"{time_text(1e3 * one.values['step_ms'])}, {short(one.values['tflops_a_gpu'])} TFLOP/s a GPU"
+                               f"{time_text(1e3 * one.values['step_ms'])}, {short(one.values['tflops_a_gpu'])} TFLOP/s per GPU"
                                + ("" if one.fits else ": does not fit"), gap=name != last))
             last = name
     return stacked_figure(rows, Scale("share of the step (%)", colours=part_colours(row.parts for row in rows)), heading)
@@ -348,16 +348,16 @@ def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
 
 
 _DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
-    "efficiency": (efficiency_figure, "Throughput a GPU against the number of GPUs"),
-    "boundary": (published_figure, "TFLOP/s a GPU against tensor-parallel ranks"),
-    "parts": (parts_figure, "A bar a point, of the step's parts"),
-    "map": (map_figure, "A coloured cell for each model and link: the way to divide a step that is fastest"),
-    "memory": (memory_figure, "Memory of model states a rank against data-parallel ranks, a line a ZeRO stage"),
-    "pareto": (pareto_figure, "Time of a step against memory, a point a kind of recomputation"),
-    "order": (order_figure, "A bar an order of the ranks, of the step's parts"),
-    "bubbles": (bubbles_figure, "Two bars a schedule: the part of the time in which ranks compute, without and with work in bubbles"),
-    "clocks": (clocks_figure, "Energy of a step against its time, a line for what has clocks of its own"),
-    "tornado": (tornado_figure, "A bar each way for each figure of the machine"),
+    "efficiency": (efficiency_figure, "Throughput per GPU by number of GPUs"),
+    "boundary": (published_figure, "TFLOP/s per GPU by number of tensor-parallel ranks"),
+    "parts": (parts_figure, "Parts of the step at each point"),
+    "map": (map_figure, "The fastest way to divide a step, by model and link"),
+    "memory": (memory_figure, "Memory of model states per rank by number of data-parallel ranks, for each ZeRO stage"),
+    "pareto": (pareto_figure, "Time of a step against memory, for each kind of recomputation"),
+    "order": (order_figure, "Parts of the step for each order of the ranks"),
+    "bubbles": (bubbles_figure, "Share of the time in which ranks compute, without and with work in bubbles, for each schedule"),
+    "clocks": (clocks_figure, "Energy of a step against its time, for each part that has a clock of its own"),
+    "tornado": (tornado_figure, "Change of the step's time when a figure of the machine changes either way"),
 }
 _FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
             "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),

@@ -1,9 +1,10 @@
-"""The words on a figure: a title that says the finding, a line on what was run, a badge on what was not measured."""
+"""The words on a figure: a title, a line on what was run, a badge on what was not measured. The title says what is drawn, or what
+no sentence of the page says: a finding is said once."""
 from statistics import median
 
 from reports.analysis.panels import Setting
 from reports.analysis.results import PanelResult, link_text
-from reports.analysis.words import comparison_text, fastest_text, sentence
+from reports.analysis.words import sentence
 from reports.units import (bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text,
                            unbroken)
 
@@ -37,13 +38,12 @@ def title_of(kind: str, result: PanelResult) -> str:
 
 
 def _relative(result: PanelResult) -> str:
-    return fastest_text(result.fastest)
+    return "Time of each algorithm over the fastest one's, by message size"
 
 
 def _latency(result: PanelResult) -> str:
     if result.duels:
-        duel = result.duels[0]
-        return comparison_text(duel.tree.called, duel.ring.called, duel.comparison)
+        return "Time of a call by message size"
     size = result.panel.sizes[0]
     best = min((point.time_us, one.label) for one in result.panel.series if (point := one.at(size)))
     return f"{best[1]} takes {time_text(best[0])} at {bytes_text(size)}" + _of_all(result, "the least")

@@ -61,7 +61,7 @@ def _name(name: str, line: ScheduleLine) -> str:
 
 
 def _highest(points: Sequence[Point]) -> float:
-    """What is drawn; a single schedule far above all others would press them together."""
+    """Largest value that is drawn; a single schedule far above all others would press them together."""
     values = sorted(max(point.bubble, point.own) for point in points)
     highest = values[-2] if len(values) > 3 and values[-1] > 1.7 * values[-2] else values[-1]
     return max(highest, 0.01)

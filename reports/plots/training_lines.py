@@ -1,4 +1,4 @@
-"""Training runs over their steps: the loss with what counting reaches, and tokens a second."""
+"""Training runs over their steps: the loss with what counting reaches, and tokens per second."""
 from statistics import median
 from typing import Sequence
 
@@ -30,7 +30,7 @@ def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
             axes.plot(*zip(*points), linestyle="none", marker=style.marker, markersize=6, color=style.colour,
                       markeredgecolor=INK, markeredgewidth=0.7, zorder=4, label="validation" if number == 0 else None)
     _baselines(axes, result.runs)
-    axes.set_ylabel("loss (nats a token)")
+    axes.set_ylabel("loss (nats per token)")
     axes.set_ylim(bottom=0)
     legend(figure)
     return figure
@@ -53,7 +53,7 @@ def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
         axes.plot([s.step for s in one.steps], [s.tokens_per_s for s in one.steps], color=style.colour, linewidth=1.2,
                   linestyle=style.dash, marker=style.marker if len(one.steps) < 60 else None, markersize=3,
                   label=run_name(one), zorder=3)
-    axes.set_ylabel("tokens a second, all ranks")
+    axes.set_ylabel("tokens per second, all ranks")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     legend(figure)

@@ -4,11 +4,9 @@ from typing import Callable, NamedTuple, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.training.replicas import by_bytes, equal_bytes_text, slowed, straggler_text
-from reports.analysis.training.runs import (TrainingResult, loss_text, predicted_runs, predicted_text, run_name,
-                                            speed_text)
-from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name,
-                                               line_text, why_text)
+from reports.analysis.training.replicas import by_bytes, slowed
+from reports.analysis.training.runs import TrainingResult, predicted_runs, run_name
+from reports.analysis.training.scaling import KINDS, ScalingResult, charted, line_name, why_text
 from reports.analysis.training.words import parts_text, titled
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
@@ -16,20 +14,19 @@ from reports.plots.frame import Heading
 from reports.plots.gantt import Chart, gantt_figure
 from reports.plots.replica_figures import bytes_figure, straggler_figure
 from reports.plots.scaling_figures import efficiency_figure, gap_figure, three_times_figure
-from reports.plots.part_bars import memory_figure, memory_title, parts_figure, predicted_figure
+from reports.plots.part_bars import memory_figure, parts_figure, predicted_figure
 from reports.plots.training_lines import loss_figure, speed_figure
 from reports.records import Scaling, Training
 from reports.units import share_text, time_text, unbroken
 
-MOST_CHARTS = 6  # of a group of runs
+MOST_CHARTS = 6  # limit for a group of runs
 
 
 class _Figure(NamedTuple):
     kind: str
     draw: Callable[..., Figure]
-    title: Callable[..., str]
-    subtitle: Callable[..., str]
-    alt: str
+    title: str | Callable[..., str]  # a function of what is drawn where no sentence of the page says it
+    subtitle: Callable[..., str] = lambda shown: shown.name
 
 
 def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
@@ -53,7 +50,7 @@ def _training_figures(result: TrainingResult) -> Sequence[str]:
 
 
 def _scaling_figures(result: ScalingResult) -> Sequence[str]:
-    """What was simulated beyond the machine has no measured step to be compared with."""
+    """Steps that were simulated beyond the machine have no measured step to be compared with."""
     return ("efficiency", "three", "gap") if any(one.step("measured") for one in result.lines) else ("efficiency", "three")
 
 
@@ -70,10 +67,11 @@ def _rendered(results: Sequence, names: Callable, cases: Callable, folder: Path)
 
 def _render(name: str, shown: object, stem: str, folder: Path) -> FigureFile:
     one = _FIGURES[name]
-    heading = Heading(unbroken(one.title(shown).rstrip(".")), one.subtitle(shown), _badge(shown))
+    title = one.title if isinstance(one.title, str) else unbroken(one.title(shown).rstrip("."))
+    heading = Heading(title, one.subtitle(shown), _badge(shown))
     with style.context():
         save(one.draw(shown, heading), folder / stem)
-    return FigureFile(one.kind, stem, heading.title, f"{one.alt}. {heading.title}")
+    return FigureFile(one.kind, stem, title, f"{title}: {heading.subtitle}")
 
 
 def _badge(shown: object) -> str:
@@ -108,7 +106,7 @@ def _bubble(parts_ms: dict[str, float]) -> str:
 
 def _gantt_title(one: Training | Scaling) -> str:
     if isinstance(one, Scaling):
-        return line_text(one)
+        return f"{line_name(one)}: each rank's tasks over time"
     return f"{run_name(one)}: a step takes {time_text(1e3 * sum(one.parts_ms.values()))}: {parts_text(one.parts_ms)}"
 
 
@@ -121,37 +119,21 @@ def _largest_gap(result: ScalingResult) -> str:
     return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
 
 
-def _sentence(told: str) -> str:
-    """Without what stands in brackets behind it."""
-    return told.split(" (")[0]
-
-
 def _stars(result: ScalingResult) -> str:
     return result.name + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else "")
 
 
 _FIGURES = {
-    "loss": _Figure("loss", loss_figure, lambda result: loss_text(result.runs) or "Loss of training",
-                    lambda result: result.name, "Loss against the step, with what counting tokens reaches"),
-    "bytes": _Figure("bytes", bytes_figure, lambda result: equal_bytes_text(result.runs) or "Loss over bytes sent",
-                     lambda result: result.name, "Loss against the bytes that the busiest rank has sent"),
-    "straggler": _Figure("parts", straggler_figure, lambda result: straggler_text(result.runs),
-                         lambda result: result.name, "A bar a run: the replicas' own steps, and what comes behind them"),
-    "speed": _Figure("speed", speed_figure, lambda result: speed_text(result.fastest), lambda result: result.name,
-                     "Tokens a second against the step"),
-    "parts": _Figure("parts", parts_figure,
-                     lambda result: f"{run_name(result.fastest)}: {parts_text(result.fastest.parts_ms)}",
-                     lambda result: result.name, "A bar a run, of the parts of a step"),
-    "predicted": _Figure("parts", predicted_figure, lambda result: _sentence(predicted_text(result.runs)),
-                         lambda result: result.name, "Two bars a run: the parts of a step as predicted and as measured"),
-    "memory": _Figure("memory", memory_figure, memory_title, lambda result: result.name,
-                      "A bar a run, of the kinds of memory"),
-    "efficiency": _Figure("efficiency", efficiency_figure,
-                          lambda result: "; ".join(efficiency_text(result)[:2]) or "One rank only", _stars,
-                          "Efficiency against the number of ranks, a point a layout"),
-    "three": _Figure("parts", three_times_figure, gaps_text, _stars,
-                     "Three bars a layout: from pieces alone, with contention, measured"),
-    "gap": _Figure("parts", gap_figure, _largest_gap, _stars, "Measured less predicted time, a bar of parts a layout"),
+    "loss": _Figure("loss", loss_figure, "Loss by step, with what counting tokens reaches"),
+    "bytes": _Figure("bytes", bytes_figure, "Loss by bytes that the busiest rank has sent"),
+    "straggler": _Figure("parts", straggler_figure, "The replicas' own steps, and what comes behind them, for each run"),
+    "speed": _Figure("speed", speed_figure, "Tokens per second by step"),
+    "parts": _Figure("parts", parts_figure, "Parts of a step of each run"),
+    "predicted": _Figure("parts", predicted_figure, "Parts of a step of each run as predicted and as measured"),
+    "memory": _Figure("memory", memory_figure, "Memory of the fullest rank of each run by kind"),
+    "efficiency": _Figure("efficiency", efficiency_figure, "Efficiency of each layout by number of ranks", _stars),
+    "three": _Figure("parts", three_times_figure, "Time of each layout from its pieces alone, with contention, and measured", _stars),
+    "gap": _Figure("parts", gap_figure, _largest_gap, _stars),
     "gantt": _Figure("gantt", lambda one, heading: gantt_figure(_timelines(one), heading), _gantt_title,
-                     lambda one: f"{titled(one.model)}, a row a rank", "What each rank does over time"),
+                     lambda one: f"{titled(one.model)}, a row per rank"),
 }

@@ -13,7 +13,7 @@ from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading, new_figure
 from reports.plots.style import MUTED, numbered, TEXT
 from reports.plots.titles import badge
-from reports.units import bytes_text, unbroken
+from reports.units import bytes_text
 
 def render_maps(maps: Sequence[WinnerMap], folder: Path) -> list[FigureFile]:
     """stem.svg lies in the folder."""
@@ -22,12 +22,12 @@ def render_maps(maps: Sequence[WinnerMap], folder: Path) -> list[FigureFile]:
 
 def _render(winners: WinnerMap, folder: Path) -> FigureFile:
     setting = winners.setting
-    title = unbroken(winners.headline.rstrip("."))
+    title = "The fastest algorithm by message size and number of ranks"
     subtitle = f"{winners.name}  ·  colour: the fastest  ·  number: time of the next over it, where it is more than 5 %"
     stem = f"{winners.anchor}-{setting.collective}-{setting.basis}-winners"
     with style.context():
         save(winner_map(winners, Heading(title, subtitle, badge(setting))), folder / stem)
-    return FigureFile("winners", stem, title, f"The fastest algorithm by message size and number of ranks. {title}")
+    return FigureFile("winners", stem, title, title)
 
 
 _FULL = 2.0  # the margin from which on a cell has its colour in full

@@ -24,7 +24,7 @@ class GateWorld:
 
     def case(self, name: str, verdict: str = "same", ratio: Optional[float] = 1.0, half: float = 0.01,
              **fields: Any) -> dict[str, Any]:
-        """Of a time of 12.5 us before, with pairs at the bounds and the centre of the ratio."""
+        """A case of 12.5 us before, with pairs at the bounds and the centre of the ratio."""
         known = ratio is not None
         low, high = (ratio - half * ratio, ratio + half * ratio) if known else (None, None)
         record = {"record": "verdict", "run": self.run_name, "case": name, "channel": "time", "verdict": verdict, "unit": "us",

@@ -69,7 +69,7 @@ def all_reduces() -> Iterable[Record]:
 
 @dataclass
 class GpuKernels(KernelWorld):
-    """What kernels_bench measures on a GPU: one copy, products, a launch."""
+    """Ceilings as kernels_bench measures them on a GPU: one copy, products, a launch."""
 
     def ceilings(self, threads: Iterable[int] | None = None) -> list[Record]:
         speed = self.speed

@@ -12,11 +12,11 @@ WIDTH = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1}
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel declares, for an element of its activations; and the share of its limit that it reaches."""
+    """A kernel's declaration for an element of its activations; and the share of its limit that it reaches."""
 
     kernel: str
     flops: float
-    bytes: float  # at 4 bytes an element; half in bf16
+    bytes: float  # at 4 bytes per element; half in bf16
     share: float
     stream: str = "copy"
     elements: int = TOKENS * HIDDEN
@@ -37,7 +37,7 @@ WORKS = [
 ]
 TINY = Work("clip_factor", 3, 8, 0.7, elements=8)
 
-# Of one thread: GB/s by level and stream, GFLOP/s by dtype and loop.
+# Ceilings of one thread: GB/s by level and stream, GFLOP/s by dtype and loop.
 BANDWIDTH = {"l1": {"copy": 210, "read": 330, "triad": 260}, "l2": {"copy": 74, "read": 96, "triad": 82},
              "l3": {"copy": 21, "read": 28, "triad": 24}, "memory": {"copy": 11.2, "read": 13.1, "triad": 11.9}}
 PEAK = {"f32": {"fma": 168, "gemm": 151}, "bf16": {"fma": 2900, "gemm": 1450}}
@@ -48,7 +48,7 @@ LAUNCH_US = 1.6
 class KernelWorld:
     works: Iterable[Work] = tuple(WORKS)
     dtypes: Iterable[str] = ("f32", "bf16")
-    sizes: Iterable[float] = (1, 1 / 16)  # of the work's elements; the second fits a cache
+    sizes: Iterable[float] = (1, 1 / 16)  # shares of the work's elements; the second fits a cache
     threads: Iterable[int] = (1, 2)
     caches: Iterable[str] = ("warm", "cold")
     timings: Iterable[str] = ("host",)

@@ -20,7 +20,7 @@ def _texts(line):
 
 def test_lines_that_were_counted_show_it_and_others_have_dashes(analysis_of):
     table = _table(analysis_of, sharding(0), {**sharding(1), "energy": ENERGY})
-    assert [column.name for column in table.columns[-4:]] == ["tokens/J", "J a step", "W", "of"]
+    assert [column.name for column in table.columns[-4:]] == ["tokens/J", "J per step", "W", "of"]
     without, counted = (_texts(line) for line in table.lines)
     assert counted[-4:] == ["16.38", "31.25", "62.5", "1 CPU package"]
     assert without[-4:] == ["–"] * 4

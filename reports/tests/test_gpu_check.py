@@ -26,7 +26,7 @@ def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(
     result = report.trainings[0]
     assert result.name.endswith("1024 tokens a sequence, on MADE-UP H200")
     told = result.findings[0].text
-    assert told.startswith("dp=1, bf16, 65,536 tokens a step: 163 ms, 402,000 tokens/s")
+    assert told.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
     assert "659 tokens a joule at 610 W of 1 GPU. After" in told
     assert len(result.runs) == 5 and result.fastest.tokens_a_step == 65536
 
@@ -41,8 +41,8 @@ def test_pages(files, tmp_path):
     assert main([*files, "-o", str(tmp_path)]) == 0
     pages = {name: (tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("index", "kernels", "training")}
     assert all("MADE-UP H200" in text for text in pages.values())
-    assert "tp=2, bf16, shared GPU, 32,768 tokens a step" in pages["training"]
-    assert "tokens/J" in pages["training"] and "thread a rank" not in pages["training"]
+    assert "tp=2, bf16, shared GPU, 32,768 tokens per step" in pages["training"]
+    assert "tokens/J" in pages["training"] and "thread per rank" not in pages["training"]
     rows = (tmp_path / "collectives.html").read_text(encoding="utf-8")
     assert "two_shot (cuda)" in rows and "library (nccl)" in rows
 

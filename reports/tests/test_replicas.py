@@ -51,7 +51,7 @@ def test_losses_at_equal_bytes(results):
     assert loss_at(one, budget(runs)) == pytest.approx(4 + sum(1 / n for n in range(1, 5)) / 4), "four steps of a MiB"
     assert loss_at(average, budget(runs)) == loss_at(average), "all of them"
     assert equal_bytes_text(results[0].runs).startswith("At equal bytes, 4 MiB from the rank that sends most, the loss is")
-    assert " nats a token with average" in equal_bytes_text(results[0].runs)
+    assert " nats per token with average" in equal_bytes_text(results[0].runs)
     assert missed_text(runs[2]) == "2.5, 7 updates at most" and missed_text(one) == ""
 
 
@@ -62,7 +62,7 @@ def test_compressed_gradients_are_a_way_to_agree(tmp_path):
     result, = report_of(load([file])).trainings
     runs = compared(result.runs)
     assert [way_name(one) for one in runs] == ["allreduce", "as topk:density=0.01"] and budget(runs) == 5 * MIB
-    assert "4.07 nats a token with topk:density=0.01" in equal_bytes_text(runs), "nats a token"
+    assert "4.07 nats per token with topk:density=0.01" in equal_bytes_text(runs), "nats per token"
     assert "as topk:density=0.01" in replica_tables(result)[0].lines[1].cells[0].text
 
 

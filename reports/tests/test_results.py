@@ -1,4 +1,4 @@
-"""What the page says of whole files: sentences, and nothing mixed or hidden."""
+"""Tests the page's text for whole files: sentences, and nothing mixed or hidden."""
 import pytest
 
 from reports.analysis.findings import main_findings, summary_text

@@ -83,7 +83,7 @@ def test_every_mutant_that_the_reference_refuses_is_told_in_our_words(record):
     validator, rejected, accepted = reference(record["record"]), 0, 0
     for path in paths(record):
         if path == ("record",):
-            continue  # what kind of line it is, is decided before
+            continue  # the kind of line is decided before
         for mutant in [changed(record, path, remove=True)] + [changed(record, path, odd) for odd in ODD]:
             problem = problem_in(mutant, mutant["record"])
             assert (problem is None) == validator.is_valid(mutant), (path, mutant)

@@ -69,7 +69,7 @@ def test_the_latest_of_equal_lines_counts(loaded):
 
 
 def test_emulated_steps_of_two_machines_are_never_compared(loaded):
-    """What is simulated stands beside each."""
+    """Simulated lines stand beside each."""
     here = StepWorld(basis="emulated", run_name="here")
     machine = {**here.run()["machine"], "fingerprint": "other"}
     there = StepWorld(basis="emulated", run_name="there", slow=3.0, run_fields={"machine": machine})

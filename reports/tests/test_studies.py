@@ -28,7 +28,7 @@ def steps(gpus, efficiency, reduce_ms, series="weak"):
 
 def test_scaling_says_what_is_left_and_what_grows(tmp_path):
     (result,) = results_of(tmp_path, [steps(8, 1.0, 1.0), steps(64, 0.8, 21.0)])
-    assert result.answer == ("Weak scaling keeps 80 % of the throughput a GPU from 8 to 64 GPUs; waiting for reduced gradients "
+    assert result.answer == ("Weak scaling keeps 80 % of the throughput per GPU from 8 to 64 GPUs; waiting for reduced gradients "
                              "grows from 1.0 to 21.0 % of the step.")
 
 

@@ -92,7 +92,7 @@ def test_pages(records, tmp_path):
                 assert (tmp_path / "report" / link.split("#")[0]).exists(), link
     first, training, scaling = (parsed.text for parsed in pages.values())
     for text in (first, training):
-        assert "dp=2, f32, 1 thread a rank, 2,048 tokens a step: 50 ms, 40,960 tokens/s, MFU 40 %" in text
+        assert "dp=2, f32, 1 thread per rank, 2,048 tokens per step: 50 ms, 40,960 tokens/s, MFU 40 %" in text
     assert "pieces timed alone give 50 ms, with their measured contention 54 ms, and the step takes 60 ms" in first
     assert "below the 2.78 that counting pairs of tokens reaches" in first
     assert "1 layout, simulated from the pieces of two replicas; none was run." in scaling

@@ -36,7 +36,7 @@ ALGORITHMS: dict[str, Callable[[int], tuple[int, float]]] = {
 
 @dataclass
 class World:
-    """alpha in microseconds a message, beta in microseconds a byte; noise is the sigma of a log-normal factor."""
+    """alpha in microseconds per message, beta in microseconds a byte; noise is the sigma of a log-normal factor."""
 
     alpha: float = 5.0
     beta: float = 1e-3

@@ -1,4 +1,4 @@
-"""gate.py store DIR RECORDS...: adds files of measurements to a baseline store, in a folder a machine."""
+"""gate.py store DIR RECORDS...: adds files of measurements to a baseline store, in a folder per machine."""
 import argparse
 from pathlib import Path
 

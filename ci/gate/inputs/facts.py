@@ -1,4 +1,4 @@
-"""What is exact in our records: the one table. A fact is counted, computed or simulated; times that were taken are not here."""
+"""The one table of exact values in our records. A fact is counted, computed or simulated; measured times are not here."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -40,7 +40,7 @@ def read_json(path: Path) -> Any:
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:
-    """Of what a foreign file says of its machine: less than our own records know."""
+    """Hash of what a foreign file says of its machine: less than our own records know."""
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:16]
 
 

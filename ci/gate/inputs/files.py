@@ -31,7 +31,7 @@ def files_of(text: str, what: str) -> list[Path]:
 
 
 def read(texts: Sequence[str], what: str) -> list[Observation]:
-    """Of all files that are meant; a file that is meant twice is read once."""
+    """Paths of all files that are meant; a file that is meant twice is read once."""
     paths = dict.fromkeys(path.resolve() for text in texts for path in files_of(text, what))
     return [one for path in paths for one in read_file(path)]
 

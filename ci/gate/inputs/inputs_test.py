@@ -1,4 +1,4 @@
-"""What files of each format say, and what is said of files that are broken."""
+"""Tests that files of each format are read, and that broken files are refused with a reason."""
 import json
 
 import pytest

@@ -31,7 +31,7 @@ def kernel_line(run: str, kernel: str, bound: str | None, samples_us: Sequence[f
 
 
 def all_reduce_line(run: str, samples_us: Sequence[float], iterations: int, num_bytes: int) -> Line:
-    """Of two ranks, f32, unchecked; each sends half of its part to the other, twice."""
+    """A row of two ranks, f32, unchecked; each sends half of its part to the other, twice."""
     gbps = num_bytes / statistics.median(samples_us) / 1e3
     return {"record": "row", "run": run, "collective": "all_reduce", "algorithm": "two_shot", "executor": "direct",
             "transport": "local", "ranks": 2, "bytes": num_bytes, "count": num_bytes // 4, "dtype": "float", "op": "sum", "root": -1,

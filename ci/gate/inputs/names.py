@@ -1,4 +1,4 @@
-"""What a case of our records is called: all that must be alike for two times to be times of the same thing."""
+"""Names of the cases in our records: all that must be alike for two times to be times of the same thing."""
 from typing import Any
 
 from reports.records import (
@@ -102,7 +102,7 @@ def _model(model: Any) -> str:
 
 
 def _conditions(run: Run, basis: str) -> list[str]:
-    """What else times depend on: an emulated link, and that they are none of a real machine."""
+    """Other conditions that times depend on: an emulated link, and that they are none of a real machine."""
     link = [] if run.link is None else [f"link:{_known(run.link.latency_us)}us,{_known(run.link.gbps)}GBps"]
     return link if basis == "measured" else [*link, basis]
 

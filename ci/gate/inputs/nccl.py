@@ -23,10 +23,10 @@ _COLUMNS = re.compile(r"#\s*size\s+count\s+type\b")
 
 @dataclass
 class Header:
-    """What stands above a table."""
+    """Heading of a table."""
 
     program: str = "collective"
-    hosts: list[str] = of(default_factory=list)  # of each rank
+    hosts: list[str] = of(default_factory=list)  # host of each rank
     devices: list[str] = of(default_factory=list)
     has_root: bool = True
     width: int = 0  # columns of a placement: time algbw busbw #wrong, and with -I four more; 0: no table yet

@@ -1,4 +1,4 @@
-"""What all inputs become: numbers of a case, with the run that they are from."""
+"""The form that all inputs become: numbers of a case, with the run that they are from."""
 
 import math
 import statistics
@@ -19,18 +19,18 @@ class Origin:
     source: str  # the file, its last part only
     started: str = ""  # UTC, ISO 8601; empty if the file does not say
     revision: str = UNKNOWN
-    fingerprint: str = UNKNOWN  # of the machine
+    fingerprint: str = UNKNOWN  # the machine's
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is compared: two observations of the same quantity are numbers of the same thing."""
+    """The quantity that is compared: two observations of the same quantity are numbers of the same thing."""
 
     case: str
     channel: Channel  # STORED: times; EXACT: what must not differ at all
     unit: str
     better: str = "lower"  # or "higher"
-    # of STORED: "memory", "compute", "collective": what limits it, so which drift is its own; a kernel's may differ from run to run
+    # for STORED: "memory", "compute", "collective": what limits it, so which drift is its own; a kernel's may differ from run to run
     kind: str | None = field(default=None, compare=False)
     calibrates: bool = False  # it is measured to know the machine, and is not judged
 
@@ -56,7 +56,7 @@ class Quantity:
 class Observation:
     quantity: Quantity
     origin: Origin
-    values: tuple[float, ...]  # of times: samples, all above 0
+    values: tuple[float, ...]  # for times: samples, all above 0
 
     @property
     def typical(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # of reports/, whose words and pages these outputs share
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # for reports/, whose words and pages these outputs share
 
 from ..errors import GateError, UsageError  # noqa: E402
 from ..model import HistoryReport, Report
@@ -21,7 +21,7 @@ from .page import check_packages, page
 from .records import history_lines, lines_of, text_of
 from .terminal import table, wants_colour
 
-FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test a case"),
+FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test per case"),
          ("records", "JSON Lines (docs/record_format.md)"), ("html", "a page with plots, in one file"))
 
 
@@ -75,7 +75,7 @@ class Outputs:
 
 
 def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outputs:
-    """Of the flags; `words`: the command line without the program."""
+    """Outputs that the flags ask for; `words`: the command line without the program."""
     files = [(name, getattr(arguments, name)) for name, _ in FILES if getattr(arguments, name)]
     for i, (name, path) in enumerate(files):
         check_writable(path, f"--{name}")
@@ -95,6 +95,6 @@ def _published(report: Report) -> Report:
 
 
 def _public(word: str) -> str:
-    """Of absolute paths only the last part stays, as in all records."""
+    """The command, with only the last part of absolute paths, as in all records."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (value.rsplit("/", 1)[1] if value.startswith(("/", "~")) and "/" in value else value)

@@ -39,7 +39,7 @@ def read(name: str) -> Any:
 
 
 def commands(name: str) -> list[list[str]]:
-    """Of the gate, as the shell sees them; variables stand for a revision."""
+    """Commands of the gate, as the shell sees them; variables are replaced by a revision."""
     text = re.sub(r"\$\{\{.*?\}\}|\$\w+", "main", (FOLDER / name).read_text(encoding="utf-8"))
     return [shlex.split(found) for found in re.findall(r"python3 ci/gate\.py((?:[^\n]*\n(?=\s+--))+[^\n]*)", text)]
 

@@ -130,7 +130,7 @@ def test_markdown_of_nothing():
 
 
 def suite_of(text: str) -> ElementTree.Element:
-    """What GitLab's and Jenkins' readers rely on: names, counts that agree with the elements, numbers that are numbers."""
+    """Tests what GitLab's and Jenkins' readers rely on: names, counts that agree with the elements, numbers that are numbers."""
     root = ElementTree.fromstring(text.encode())
     assert root.tag == "testsuites" and [child.tag for child in root] == ["testsuite"]
     suite = root[0]

@@ -14,7 +14,7 @@ def check_packages() -> None:
 
 
 def page(lines: Sequence[dict]) -> str:
-    """Of the lines that --records writes."""
+    """Page of the lines that --records writes."""
     from reports.html.single_file import gate_file  # matplotlib takes a second to import
     from reports.records import Records, line_from, run_from
 

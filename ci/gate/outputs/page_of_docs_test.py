@@ -16,7 +16,7 @@ PAGE = (DOCS / "gate.md").read_text(encoding="utf-8")
 
 
 def blocks() -> list[str]:
-    return re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```(?:sh)?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def commands() -> list[list[str]]:

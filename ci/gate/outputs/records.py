@@ -30,7 +30,7 @@ def this_machine() -> dict:
 
 
 def fingerprint(machine: dict) -> str:
-    """Of all but the clock: equal where results may be compared."""
+    """Hash of the machine without its clock: equal where results may be compared."""
     caches = [machine["caches"][name] for name in ("l1d_bytes", "l2_bytes", "l3_bytes")]
     sizes = [-1 if size is None else size for size in (machine["memory_bytes"], *caches)]
     words = [machine["cpu"] or "", machine["cores"], sizes[0], machine["kernel"], *sizes[1:], machine["hosts"],

@@ -1,4 +1,4 @@
-"""What a report says of the gate's runs: each run's cases worst first, and its verdict as a finding."""
+"""Results of the gate's runs: each run's cases worst first, and its verdict as a finding."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import Sequence
@@ -16,7 +16,7 @@ class GateResult:
     anchor: str
     run: Run
     cases: tuple[GateCase, ...]  # worst first
-    series: tuple[GateSeries, ...] = ()  # of a history
+    series: tuple[GateSeries, ...] = ()  # those of a history
 
     @property
     def compared(self) -> Compared:
@@ -53,7 +53,7 @@ def analyse_gates(records: Records) -> tuple[GateResult, ...]:
 
 
 def sentences(result: GateResult) -> list[str]:
-    """What else a reader asks at once: how many of each kind, why some are undecided, what it is made of."""
+    """Sentences on what a reader asks next: how many of each kind, why some are undecided, what it is made of."""
     verdicts = {case.verdict for case in result.cases}
     in_headline = len(verdicts) == 1 or not verdicts & {"slower", *OPEN}
     told = [] if in_headline else [f"In all: {counts_text([case.told for case in result.cases])}."]
@@ -71,7 +71,7 @@ def pairs_text(result: GateResult) -> str:
 
 
 def _changes_text(series: Sequence[GateSeries]) -> list[str]:
-    """What a history shows in all, and the range to blame for what is recent."""
+    """Summary of a history, and the range to blame for what is recent."""
     if not series:
         return []
     changes = sum(len(one.changes) for one in series)

@@ -7,7 +7,7 @@ from reports.units import counted, flops_text, joined, rate_text, short, time_te
 
 LEVELS = {"l1": "L1", "l2": "L2", "l3": "L3", "memory": "memory"}
 UNITS = {"gbps": "GB/s", "gflops": "GFLOP/s", "us": "µs"}
-ODD = 0.9  # of another ceiling that should be the lower one
+ODD = 0.9  # share of another ceiling that should be the lower one
 EXACT = 0.005  # a kernel's ceiling is recognised among the run's ceilings within this
 
 
@@ -43,7 +43,7 @@ class Ceilings:
         return next((c.value for c in self.all if c.name == "launch"), None)
 
     def value(self, name: str, where: str) -> Optional[float]:
-        """Of "copy" in "memory"; of "fma" in "bf16"."""
+        """Value of a ceiling: of "copy" in "memory", of "fma" in "bf16"."""
         return next((c.value for c in self.all if c.name == name and where in (c.level, c.dtype)), None)
 
 

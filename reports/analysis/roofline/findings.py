@@ -1,4 +1,4 @@
-"""What the kernels' page says first: how many reach their limit, and which is the farthest from it."""
+"""Findings of the kernels' page: how many reach their limit, and which is the farthest from it."""
 from collections import Counter
 from statistics import median
 from typing import Iterable, Sequence
@@ -10,7 +10,7 @@ from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.records import Kernel
 from reports.units import counted, joined, share_text, times_text
 
-NEAR = 0.85  # of the binding ceiling: counts as reaching it
+NEAR = 0.85  # share of the binding ceiling that counts as reaching it
 ABOVE = 1.05  # a share that says more about the ceiling than about the kernel
 
 _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch": "bound by the launch"}
@@ -74,7 +74,7 @@ def bounds_text(cases: Iterable[Kernel], roofline: Roofline) -> str:
 
 
 def sides(one: Comparison) -> tuple[str, str]:
-    """What the slow and the fast way are called: "cold" and "warm"; "1 thread" and "2 threads"."""
+    """Names of the slow and the fast way: "cold" and "warm"; "1 thread" and "2 threads"."""
     if one.slow.threads != one.fast.threads:
         return counted(one.slow.threads, "thread"), counted(one.fast.threads, "thread")
     return one.slow.cache, one.fast.cache

@@ -26,7 +26,7 @@ class Comparison:
 
     slow: Way
     fast: Way
-    name: str  # what both have in common: "2 threads"
+    name: str  # the common part: "2 threads"
     pairs: tuple[Pair, ...]  # largest ratio first
 
     @property

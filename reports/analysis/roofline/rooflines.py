@@ -10,7 +10,7 @@ from reports.units import counted
 
 @dataclass(frozen=True)
 class Place:
-    """What the kernels of a roofline have in common."""
+    """Properties that the kernels of a roofline have in common."""
 
     device: str
     basis: str
@@ -29,7 +29,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Case:
-    """What was timed: the same work in every way."""
+    """Identity of a timed kernel: the same work in every way."""
 
     kernel: str
     shape: str
@@ -62,7 +62,7 @@ class Roofline:
 
     @property
     def main(self) -> Way:
-        """What is told first: all threads, cold, as a training step finds its operands."""
+        """The way that findings are about: all threads, cold, as a training step finds its operands."""
         return max(self.ways, key=lambda way: (way.threads, way.cache == "cold", way.timing != "graph"))
 
     def ceilings_for(self, way: Way) -> Ceilings:
@@ -96,7 +96,7 @@ def way_text(way: Way, device: str) -> str:
 
 
 def device_text(roofline: Roofline) -> str:
-    """What the place is called: the processor's name where it is known."""
+    """Name of the place: the processor's where it is known."""
     machine = roofline.machine
     if roofline.place.device == "cpu":
         return f"CPU ({machine.cpu})" if machine.cpu else "CPU"
@@ -133,7 +133,7 @@ def _roofline(place: Place, kernels: list[Kernel], ceilings: list[Ceiling]) -> R
 
 
 def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:
-    """Of equal kernels of several runs the one of the latest run, as each has the ceilings of its own run."""
+    """Keeps of equal kernels of several runs that of the latest run, as each has the ceilings of its own run."""
     timed: dict[Way, dict[Case, Kernel]] = defaultdict(dict)
     apart = _by_several(kernels)
     for kernel in sorted(kernels, key=lambda one: one.run.started):

@@ -11,7 +11,7 @@ BASES = ("simulated", "emulated", "measured")  # one above the other in a figure
 
 @dataclass(frozen=True)
 class Workload:
-    """What a step has to do, whatever its order."""
+    """Work of a step, whatever its order."""
 
     ranks: int
     microbatches: int

@@ -1,4 +1,4 @@
-"""What is drawn of a rank's lanes: computations, communication beside them, and where the one waits for the other."""
+"""Boxes that are drawn of a rank's lanes: computations, communication beside them, and where the one waits for the other."""
 from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 

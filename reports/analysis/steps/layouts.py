@@ -12,7 +12,7 @@ ALIKE = 1.05  # times over the best: layouts below are not ranked, as prediction
 
 @dataclass(frozen=True)
 class LayoutResult:
-    """What trains alike: model, machine, sequences a step. Those that fit first; least time of all devices first."""
+    """Layouts that train alike: model, machine, sequences per step. Those that fit first; least time of all devices first."""
 
     anchor: str
     layouts: tuple[Simulation, ...]
@@ -35,7 +35,7 @@ class LayoutResult:
         best, ranks = self.best, [one.ranks for one in self.layouts]
         devices = counted(best.ranks, "device") if self.alike else f"{min(ranks):,} to {max(ranks):,} devices"
         return (f"{best.model.name} on {devices} of {best.machine}, "
-                f"{counted(best.global_batch, 'sequence')} a step")
+                f"{counted(best.global_batch, 'sequence')} per step")
 
     @property
     def findings(self) -> list[Finding]:
@@ -43,7 +43,7 @@ class LayoutResult:
 
     @cached_property
     def common(self) -> list[str]:
-        """What all layouts say, where there are several: sp=yes."""
+        """Fields that all layouts share, where there are several: sp=yes."""
         said = [one.layout.text.split(",") for one in self.layouts]
         shared = set.intersection(*map(set, said))
         return [word for word in said[0] if word in shared] if len(said) > 1 else []
@@ -62,7 +62,7 @@ class LayoutResult:
 
 
 def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
-    """Of equal layouts of several runs the latest."""
+    """Keeps the latest of equal layouts of several runs."""
     grouped: dict[tuple, dict[tuple, Simulation]] = {}
     for one in records.simulations:
         key = (one.model.name, one.model.parameters, one.machine, one.global_batch)
@@ -104,11 +104,11 @@ def layouts_text(result: LayoutResult) -> str:
 
 
 def _speed_text(one: Simulation) -> str:
-    return f"{time_text(1e3 * one.step_ms)} a step, MFU {share_text(one.mfu)}"
+    return f"{time_text(1e3 * one.step_ms)} per step, MFU {share_text(one.mfu)}"
 
 
 def _memory_text(one: Simulation) -> str:
-    return f"{bytes_text(one.memory_bytes['total'], 3)} of {bytes_text(one.capacity_bytes, 3)} a device"
+    return f"{bytes_text(one.memory_bytes['total'], 3)} of {bytes_text(one.capacity_bytes, 3)} per device"
 
 
 def parts_text(one: Simulation) -> str:
@@ -121,7 +121,7 @@ def parts_text(one: Simulation) -> str:
 
 
 COMPUTING = ("forward", "backward", "recompute", "optimizer")
-# What stands in sentences and legends, in the order of the bars.
+# Words in sentences and legends, in the order of the bars.
 PARTS = {
     "forward": "forward", "backward": "backward", "recompute": "recomputation", "optimizer": "optimizer",
     "exposed_tensor": "waiting for collectives in layers", "exposed_pipeline": "waiting for messages of the pipeline",

@@ -6,7 +6,7 @@ from reports.analysis.steps.cases import BASES, place_of
 from reports.records import Link, Overlap, Records, ScheduleLine
 from reports.units import bytes_text, counted, share_text, short, time_text
 
-HIDDEN = 0.995  # of the communication: counts as all
+HIDDEN = 0.995  # share of the communication that counts as all
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OverlapResult:
 
 
 def analyse_overlap(records: Records) -> tuple[OverlapResult, ...]:
-    """Of equal lines of several runs the latest."""
+    """Keeps the latest of equal lines of several runs."""
     grouped: dict[tuple, dict[tuple, ScheduleLine]] = {}
     for line in records.schedules:
         if line.overlap is None:

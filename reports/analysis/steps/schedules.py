@@ -79,7 +79,7 @@ def _contest(workload: Workload, basis: str, cases: Sequence[Case]) -> Contest:
 
 
 def _order(line: ScheduleLine) -> tuple[float, float, float]:
-    """Of bubbles that are alike the one that is smaller without a wait at the optimizer, then what holds less."""
+    """Sort key: the bubble, then the one without a wait at the optimizer, then the activations held."""
     return round(bubble(line), 4), round(line.bubbles.of_own_span, 4), line.peak
 
 

@@ -9,7 +9,7 @@ from reports.units import bytes_text, counted, joined, share_text, time_text
 
 
 def as_text(compression: str) -> str:
-    """What gradients travel as, in words: of a way with its numbers as --compression takes it."""
+    """Format in which gradients travel, in words: a way with its numbers as --compression takes it."""
     way, _, numbers = compression.partition(":")
     words = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes", "int4": "as int4 codes",
              "fp8": "as 8-bit floats", "sign": "as signs", "topk": "as the largest elements",
@@ -80,7 +80,7 @@ class BucketsResult:
 
 
 def analyse_buckets(records: Records) -> tuple[BucketsResult, ...]:
-    """Of equal lines of several runs the latest."""
+    """Keeps the latest of equal lines of several runs."""
     grouped: dict[tuple, dict[tuple, dict[int, ScheduleLine]]] = {}
     for line in records.schedules:
         one = line.overlap
@@ -115,7 +115,7 @@ def bucket_bytes(line: ScheduleLine) -> int:
 
 
 def ideal_ms(line: ScheduleLine) -> float:
-    """What would stay exposed if collectives took nothing of the cores: the recurrence less computing alone."""
+    """Communication that would stay exposed if collectives took nothing of the cores: the recurrence less computing alone."""
     return max(line.closed_form_ms.cost - line.overlap.compute_alone_ms, 0.0)
 
 
@@ -167,7 +167,7 @@ def best_text(result: BucketsResult) -> str:
 
 
 def bytes_sentence(result: BucketsResult) -> str:
-    """What a rank sends in a step, by number of ranks."""
+    """Bytes that a rank sends in a step, by number of ranks."""
     told = [f"{bytes_text(reductions(curves[0].lines[0]).sent_bytes, 3)} on {counted(ranks, 'rank')}"
             for ranks, curves in result.by_ranks.items()]
     off = sum(reductions(line).sent_bytes != reductions(line).formula_bytes for line in result.lines)

@@ -52,7 +52,7 @@ class ContextResult:
         link = f", {link_text(one.run.link)}" if one.run.link else ""
         return (f"cp {one.ranks}, {counted(int(one.sizes['batch']), 'sequence')}, {int(one.sizes['heads'])} heads of "
                 f"{int(one.sizes['head_columns'])}, {one.dtype}, {'causal' if one.causal else 'no mask'}, "
-                f"{counted(one.threads, 'thread')} a rank{link}")
+                f"{counted(one.threads, 'thread')} per rank{link}")
 
     @property
     def findings(self) -> list[Finding]:
@@ -61,7 +61,7 @@ class ContextResult:
 
 
 def analyse_context(records: Records) -> tuple[ContextResult, ...]:
-    """Of equal rows of several runs the latest."""
+    """Keeps the latest of equal rows of several runs."""
     groups: dict[tuple, dict[str, dict[int, Context]]] = {}
     for one in records.contexts:
         sizes = tuple((name, size) for name, size in sorted(one.sizes.items()) if name != "length")
@@ -78,12 +78,12 @@ def exposed_us(one: Context) -> float:
 
 
 def simulated_exposed_us(one: Context) -> float | None:
-    """What the simulator says in place of it, over emulated links."""
+    """Exposed communication that the simulator predicts over emulated links, in microseconds."""
     return sum(one.simulated_exposed_us.values()) if one.simulated_exposed_us else None
 
 
 def hidden(one: Context) -> float:
-    """Of the time of communication alone."""
+    """Share of the communication alone that kernels hide."""
     return _hidden_of(one, exposed_us(one))
 
 

@@ -1,4 +1,4 @@
-"""What a mixture of experts costs on its ranks: where the time goes, what an uneven router costs, bytes and drops."""
+"""Costs of a mixture of experts on its ranks: where the time goes, what an uneven router costs, bytes and drops."""
 from dataclasses import dataclass
 from typing import Optional
 
@@ -26,8 +26,8 @@ class ExpertsResult:
         one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
         link = f", {link_text(one.run.link)}" if one.run.link else ""
         shared = f", shared {size['shared']:,}" if size["shared"] else ""
-        return (f"{size['tokens']:,} tokens a rank, h {size['hidden']:,}, experts of {size['ffn']:,}{shared}, {one.dtype}, "
-                f"{counted(one.threads, 'thread')} a rank{link}")
+        return (f"{size['tokens']:,} tokens per rank, h {size['hidden']:,}, experts of {size['ffn']:,}{shared}, {one.dtype}, "
+                f"{counted(one.threads, 'thread')} per rank{link}")
 
     @property
     def findings(self) -> list[Finding]:
@@ -41,7 +41,7 @@ def case_name(one: ExpertsLine) -> str:
 
 
 def analyse_experts(records: Records) -> tuple[ExpertsResult, ...]:
-    """Of equal lines of several runs the latest."""
+    """Keeps the latest of equal lines of several runs."""
     groups: dict[tuple, dict[tuple, ExpertsLine]] = {}
     for one in records.experts:
         setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.threads,
@@ -69,7 +69,7 @@ def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
 
 
 def skew_text(result: ExpertsResult) -> str:
-    """What the most uneven router costs."""
+    """Cost of the most uneven router."""
     known = [(slowdown_of(one, result), one) for one in result.lines if one.ranks > 1]
     told = [(ratio, one) for ratio, one in known if ratio is not None]
     if not told:

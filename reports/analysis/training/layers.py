@@ -1,4 +1,4 @@
-"""What tensor-parallel layers cost: where their time goes, what running communication beside products hides, bytes."""
+"""Costs of tensor-parallel layers: where their time goes, what running communication beside products hides, bytes."""
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -11,7 +11,7 @@ from reports.units import bytes_text, counted, joined, share_text, short, time_t
 
 NAMES = {"column": "column-parallel", "row": "row-parallel", "mlp": "MLP pair", "attention": "attention",
          "embedding": "embedding", "cross-entropy": "cross-entropy"}
-FREE = 0.02  # of the kernels' time: what is less adds nothing
+FREE = 0.02  # share of the kernels' time below which nothing is added
 DTYPE_BYTES = {"f32": 4, "bf16": 2}
 
 
@@ -32,7 +32,7 @@ class Case:
         return f"{NAMES.get(self.one.layer, self.one.layer)}, {shared}{sequence}"
 
     def added_us(self, form: Layer, way: str) -> float:
-        """What communication, and tiles, add to the kernels in one tile: median of the turns, both directions."""
+        """Time that communication, and tiles, add to the kernels in one tile: median of the turns, both directions."""
         return _over(form, way, self.one)
 
     def exposed_us(self, form: Layer, way: str) -> float:
@@ -84,7 +84,7 @@ class LayersResult:
         one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
         link = f", {link_text(one.run.link)}" if one.run.link else ""
         return (f"h {size['hidden']:,}, {size['heads']} heads, {size['batch']} × {size['length']} tokens, "
-                f"{size['vocabulary']:,} words, {one.dtype}, {counted(one.threads, 'thread')} a rank{link}")
+                f"{size['vocabulary']:,} words, {one.dtype}, {counted(one.threads, 'thread')} per rank{link}")
 
     @property
     def findings(self) -> list[Finding]:
@@ -93,7 +93,7 @@ class LayersResult:
 
 
 def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
-    """Of equal lines of several runs the latest."""
+    """Keeps the latest of equal lines of several runs."""
     groups: dict[tuple, dict[tuple, dict[int, Layer]]] = {}
     for one in records.layers:
         setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.threads,
@@ -136,7 +136,7 @@ def _hidden_text(case: Case) -> str:
 
 
 def bytes_sentence(result: LayersResult) -> str:
-    """What sequence parallelism sends more, and whether counts are the formulas'."""
+    """Bytes that sequence parallelism sends more, and whether counts are the formulas'."""
     wrong = [line for line in result.lines if line.status != "ok"]
     passes = sum(line.checked_passes for line in result.lines)
     agreed = (f"Bytes are the formulas', and results one rank's within rounding, in all {passes:,} passes of "
@@ -154,7 +154,7 @@ def bytes_sentence(result: LayersResult) -> str:
 
 
 def grids_sentence(result: LayersResult) -> str:
-    """What layers on grids send, over the same layer in one dimension on as many ranks."""
+    """Bytes that layers on grids send, over the same layer in one dimension on as many ranks."""
     told = []
     for case in result.cases:
         other = _in_one_dimension(result, case)

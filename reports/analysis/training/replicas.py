@@ -49,7 +49,7 @@ def by_bytes(runs: Sequence[Training]) -> tuple[Training, ...]:
 
 
 def budget(runs: Sequence[Training]) -> int:
-    """What every one of them has sent."""
+    """Bytes that every one of them has sent."""
     return min(one.sent_bytes for one in runs)
 
 
@@ -69,12 +69,12 @@ def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
 
 
 def behind_ms(one: Training) -> float:
-    """What of a step comes behind the replicas' own: mean, without the first."""
+    """Part of a step that comes behind the replicas' own: mean, without the first."""
     return mean(step.sync_ms or 0.0 for step in one.steps[1:] or one.steps)
 
 
 def equal_bytes_text(runs: Sequence[Training]) -> str:
-    """At equal bytes, 3.5 MiB from the rank that sends most, the loss is 2.6 nats a token with diloco:every=32, ..."""
+    """At equal bytes, 3.5 MiB from the rank that sends most, the loss is 2.6 nats per token with diloco:every=32, ..."""
     told = by_bytes(runs)
     if len(told) < 2:
         return ""
@@ -84,11 +84,11 @@ def equal_bytes_text(runs: Sequence[Training]) -> str:
         return ""
     at_end = sorted((loss_at(one), way(one)) for one in told)
     return (f"At equal bytes, {bytes_text(most, 3)} from the rank that sends most, the loss is "
-            f"{_best_and_worst(losses, ' nats a token')}; at equal tokens {_best_and_worst(at_end)}.")
+            f"{_best_and_worst(losses, ' nats per token')}; at equal tokens {_best_and_worst(at_end)}.")
 
 
 def _best_and_worst(losses: Sequence[tuple[float, str]], unit: str = "") -> str:
-    """2.6 nats a token with int4, 5.1 with allreduce"""
+    """2.6 nats per token with int4, 5.1 with allreduce"""
     (best, best_way), (worst, worst_way) = losses[0], losses[-1]
     return f"{short(best)}{unit} with {best_way.removeprefix('as ')}, {short(worst)} with {worst_way.removeprefix('as ')}"
 

@@ -44,7 +44,7 @@ class TrainingResult:
 
 
 def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
-    """Of equal runs the latest."""
+    """Keeps the latest of equal runs."""
     grouped: dict[tuple, dict[tuple, Training]] = {}
     for one in records.trainings:
         key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.data,
@@ -59,10 +59,10 @@ def is_on_gpus(one: Training) -> bool:
 
 
 def run_name(one: Training) -> str:
-    """dp=2,zero=1, f32, 1 thread a rank, 2,048 tokens a step; of GPUs, which the heading names, whether ranks share one."""
+    """dp=2,zero=1, f32, 1 thread per rank, 2,048 tokens per step; of GPUs, which the heading names, whether ranks share one."""
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
-    parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} a rank",
-             f"{counted(one.tokens_a_step, 'token')} a step", "as a CUDA graph" if one.graph else "",
+    parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} per rank",
+             f"{counted(one.tokens_a_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
              way_name(one) if one.sync or one.compression else "", link_text(one.run.link)]
     return ", ".join(part for part in parts if part)
 
@@ -100,7 +100,7 @@ def speed_text(one: Training) -> str:
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
-    """After 300 steps the validation loss is 2.41 nats a token; counting pairs of tokens reaches 2.78."""
+    """After 300 steps the validation loss is 2.41 nats per token; counting pairs of tokens reaches 2.78."""
     told = [one for one in runs if one.validation and one.validation.loss is not None]
     if not told:
         return ""

@@ -10,9 +10,9 @@ from reports.units import counted, joined, share_text, short, time_text
 
 KINDS = {"isolated": "pieces alone, simulated", "contended": "with contention, simulated", "measured": "measured"}
 _FROM = {"isolated": "what their pieces alone give", "contended": "what these give with their measured contention"}
-NAMED = 0.01  # of the step: what differs by less is not named
+NAMED = 0.01  # share of the step: smaller differences are not named
 MOST_NAMED = 3
-MOST_CHARTS = 8  # of a group
+MOST_CHARTS = 8  # charts of a group
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ScalingResult:
     @property
     def name(self) -> str:
         one = self.first
-        parts = [model_text(one.model), one.dtype, f"{counted(one.threads, 'thread')} a rank", link_text(one.run.link)]
+        parts = [model_text(one.model), one.dtype, f"{counted(one.threads, 'thread')} per rank", link_text(one.run.link)]
         return ", ".join(part for part in parts if part)
 
     @property
@@ -42,7 +42,7 @@ class ScalingResult:
 
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
-    """Of equal layouts of several runs the latest."""
+    """Keeps the latest of equal layouts of several runs."""
     grouped: dict[tuple, dict[tuple, Scaling]] = {}
     for one in records.scalings:
         key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
@@ -135,7 +135,7 @@ def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Sc
 
 
 def charted(result: ScalingResult) -> list[Scaling]:
-    """Of which timelines are drawn, in this order."""
+    """Lines whose timelines are drawn, in this order."""
     return [line for line in result.lines if line.ranks > 1 and any(step.timeline for step in line.steps)][:MOST_CHARTS]
 
 

@@ -1,4 +1,4 @@
-"""What each stage of ZeRO costs a rank: bytes held and sent beside the formulas, and the time of a step."""
+"""Costs of each stage of ZeRO per rank: bytes held and sent beside the formulas, and the time of a step."""
 from dataclasses import dataclass
 
 from reports.analysis.findings import Finding
@@ -32,7 +32,7 @@ class ShardingResult:
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
-    """Of equal lines of several runs the latest."""
+    """Keeps the latest of equal lines of several runs."""
     grouped: dict[tuple, dict[tuple, Sharding]] = {}
     for one in records.shardings:
         key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
@@ -47,7 +47,7 @@ _PLACES = {"host": "the host's memory", "file": "files"}
 
 
 def away_text(offload: str) -> str:
-    """Of optimizer:file+parameters:host: "optimizer in files, parameters in the host's memory"; a place alone is the optimizer's."""
+    """Words for optimizer:file+parameters:host: "optimizer in files, parameters in the host's memory"; a place alone is the optimizer's."""
     if offload == "none":
         return ""
     kinds = (one.split(":") for one in (offload if ":" in offload else f"optimizer:{offload}").split("+"))
@@ -66,7 +66,7 @@ def stage_text(one: Sharding) -> str:
 
 
 def plus_text(one: Sharding) -> str:
-    """What ZeRO++ adds, with the paper's names."""
+    """Words for what ZeRO++ adds, with the paper's names."""
     hops = f" in two hops, {one.near_ranks} ranks first" if one.near_ranks else ""
     return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression else "",
                     f", secondary copy over {one.secondary_ranks} (hpZ)" if one.secondary_ranks else "",

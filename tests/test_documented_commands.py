@@ -1,0 +1,254 @@
+"""Commands in README.md, CONTRIBUTING.md and docs/: all that a page shows exists, takes the flags that it is given, and runs.
+
+A command is a line of a block that begins with ```sh (or a line that begins with "$ " in a block of output), or a code span in a text
+that begins with a program of ours. Flags of all are looked up in the program's --help. Those in blocks are run, made small by flags of
+their own (SMALL), except those that NOT_RUN lists with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Programs, find_binaries
+from test_mini_train import MPIRUN
+
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
+TOOLS = ("cmake", "ctest", "ninja", "tar")  # of others: their flags are not checked
+SWEEP = "-b 1K -e 1K -n 1 -w 0 --ranks 2 -T 20"
+SMALL = {  # flags put behind those of the page; the last of a kind counts
+    **{f"{name}_perf": SWEEP for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
+                                          "sendrecv", "gather", "scatter", "hypercube")},
+    "kernels_bench": "--benchmark_list_tests",
+    "mini_train": "--steps 1 --length 16",
+    "suite": "--list",
+    "zero_bench": "--model nano --layers 1 --length 16 --batch 1 --steps 1 --warmup 1",
+    "pipeline_perf": "",
+    "simulate": "",
+    "simulate plan": "--gpus 8 --batch 8 --model gpt2-124m --top 1",
+    "simulate map": "--gpus 8 --links 25",
+    "reports": "--summary",
+}
+NOT_RUN = (  # expression found in a command -> reason
+    (r"^(ci/quickstart|ci/test|ci/run|ci/lint|ci/install)\.sh", "installs, builds or runs everything"),
+    (r"^(cmake|ctest|ninja) ", "builds, or runs tests of a build"),
+    (r"\bpytest\b", "runs tests"),
+    (r"ci/gpu_(build|check)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
+    (r"sass_counts\.py", "needs nvcc's cuobjdump"),
+    (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
+    (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/commands/stored_commands_test.py runs it"),
+    (r"compare_\w+\.sh|emulated_links\.py", "measures for minutes, beside other libraries"),
+    (r"/tests/\w+_test", "a test program"),
+    (r"--(transport|device) (cuda|nccl)", "needs a GPU"),
+    (r"\s(x|NAME|FILE|BUNDLE|OUT)\b|\.\.\.|=x\b|/x\b", "has a placeholder"),
+    (r"gpt2/", "needs files of the reader's"),
+    (r"validation_page", "writes files of the repository; simulator_validation_test compares them"),
+    (r"--calibrate|here\.json", "needs records of this machine that take minutes; tests/test_simulate.py runs it"),
+    (r"reports\.claims", "needs records of the whole suite claims; reports/tests/test_claims.py runs it"),
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    page: str
+    line: int
+    words: tuple[str, ...]
+    in_block: bool
+
+    @property
+    def where(self) -> str:
+        return f"{self.page}:{self.line}: {' '.join(self.words)}"
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not run here."""
+        text = " ".join(self.words)
+        return next((reason for pattern, reason in NOT_RUN if re.search(pattern, text)), None)
+
+
+def split_command(text: str) -> list[tuple[str, ...]]:
+    """Simple commands of a shell line, without variables set before them, comments and redirections."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="&|;<>")
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    commands: list[list[str]] = [[]]
+    for word in lexer:
+        if word and not word.strip("&|;"):
+            commands.append([])
+        elif commands[-1] or not re.fullmatch(r"\w+=\S*", word):
+            commands[-1].append(word)
+    return [tuple(words[: words.index(">")] if ">" in words else words) for words in commands if words]
+
+
+def block_commands(page: str, text: str) -> list[Command]:
+    found: list[Command] = []
+    tag: str | None = None  # None: outside of a block
+    pending, first = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            tag = line.strip()[3:] if tag is None else None
+            continue
+        is_prompt = tag is not None and line.startswith("$ ")
+        if tag != "sh" and not is_prompt or not line.strip() or line.lstrip().startswith("#"):
+            continue
+        first = first if pending else number
+        pending += line.removeprefix("$ ")
+        if pending.endswith("\\"):
+            pending = pending[:-1]
+            continue
+        found += [Command(page, first, words, True) for words in split_command(pending)]
+        pending = ""
+    return found
+
+
+def span_commands(page: str, text: str, ours: frozenset[str]) -> list[Command]:
+    """Code spans that are a program of ours with a flag or more; those in blocks are blanked first."""
+    text = re.sub(r"(?ms)^[ ]*```.*?^[ ]*```", lambda m: "\n" * m.group().count("\n"), text)
+    found = []
+    for m in re.finditer(r"(?<!`)`([^`]+)`(?!`)", text):
+        span = " ".join(m.group(1).split())
+        first = span.split()[0].rsplit("/", 1)[-1]
+        if (first in ours or re.match(r"ci/\S+\.(py|sh) |(/usr/bin/)?python3 |mpirun ", span)) and re.search(r" -", span):
+            number = text[: m.start()].count("\n") + 1
+            found += [Command(page, number, words, False) for words in split_command(span)]
+    return found
+
+
+def built() -> frozenset[str]:
+    folder = find_binaries()
+    return frozenset(path.name for path in folder.iterdir() if os.access(path, os.X_OK)) if folder else frozenset()
+
+
+def commands_of(page: str, text: str, ours: frozenset[str]) -> list[Command]:
+    return block_commands(page, text) + span_commands(page, text, ours)
+
+
+def all_commands() -> list[Command]:
+    ours = built()
+    return [one for page in PAGES for one in commands_of(page, (ROOT / page).read_text(encoding="utf-8"), ours)]
+
+
+def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """What is run ("simulate plan", "reports", "ci/gate.py ab", "cmake") and its arguments."""
+    if words[0] == "mpirun":
+        at = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] in built() | {"mini_train"}), None)
+        return taken_apart(words[at:]) if at is not None else ("mpirun", ())
+    if words[0] in ("python3", "/usr/bin/python3"):
+        return taken_apart(words[2:] if words[1] == "-m" else words[1:])
+    name = words[0] if words[0].startswith("ci/") else words[0].rsplit("/", 1)[-1]
+    has_command = name in ("simulate", "ci/gate.py") and len(words) > 1 and not words[1].startswith("-")
+    return (f"{name} {words[1]}", words[2:]) if has_command else (name, words[1:])
+
+
+@functools.lru_cache(maxsize=None)
+def help_of(program: str) -> str:
+    """Text of --help; what is no program of ours has none."""
+    name, *command = program.split()
+    if name.startswith("reports"):
+        call = [sys.executable, "-m", name]
+    elif name.endswith(".py"):
+        call = [sys.executable, str(ROOT / name)]
+    else:
+        call = [str(find_binaries() / name)]
+    done = subprocess.run([*call, *command, "--help"], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert done.returncode == 0, f"{program} --help: {done.stderr}"
+    return done.stdout
+
+
+def problem_of(command: Command, ours: frozenset[str]) -> str | None:
+    """What is wrong with a command's program or its flags, by their help."""
+    program, arguments = taken_apart(command.words)
+    name = program.split()[0]
+    if name in TOOLS or name in ("pytest", "mpirun") or "/tests/" in command.words[0]:
+        return None
+    if name.endswith(".sh") or name.startswith("core/"):
+        return None if (ROOT / name).is_file() else f"there is no {name}"
+    if name in ("x", "x_test"):  # what a reader adds
+        return None
+    module = ROOT / name.replace(".", "/")
+    is_module = name.startswith("reports") and ((module / "__main__.py").is_file() or module.with_suffix(".py").is_file())
+    if not (is_module or name in ours or (ROOT / name).is_file()):
+        return f"there is no program {name}"
+    flags = [word.split("=")[0] for word in arguments if re.match(r"--?[A-Za-z]", word) and not word.startswith("--benchmark_")]
+    wrong = (flag for flag in flags if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", help_of(program)))
+    return next((f"{program} has no flag {flag}" for flag in wrong), None)
+
+
+@pytest.fixture(name="ours", scope="module")
+def _ours(programs: Programs) -> frozenset[str]:
+    return built()
+
+
+def test_each_program_exists_and_takes_the_flags_that_pages_give_it(ours: frozenset[str]) -> None:
+    found = all_commands()
+    assert len([one for one in found if one.in_block]) > 40 and len(found) > 100
+    assert [f"{one.where}: {problem}" for one in found if (problem := problem_of(one, ours))] == []
+
+
+def test_what_is_wrong_with_a_command_is_found(ours: frozenset[str]) -> None:
+    def problems(text: str) -> list[str | None]:
+        return [problem_of(one, ours) for one in commands_of("a.md", text, ours)]
+
+    assert problems("```sh\nbuild/release/bin/all_reduce_perf --algoo ring   # comment\n```\n") == ["all_reduce_perf has no flag --algoo"]
+    assert problems("```sh\nbuild/release/bin/all_reduce -b 8\n```\n") == ["there is no program all_reduce"]
+    assert problems("```sh\nsimulate plan --gpus 8 \\\n  --batches 8\n```\n") == ["simulate plan has no flag --batches"]
+    assert problems("Text `mini_train --step 3` text") == ["mini_train has no flag --step"]
+    assert problems("```\n$ python3 ci/gate.py ab --bass main\noutput --x\n```\n") == ["ci/gate.py ab has no flag --bass"]
+    assert problems("```sh\nLOCKSTEP_BIN=a ci/none.sh && mpirun -n 4 build/release/bin/zero_bench --zeroo 1\n```\n") == [
+        "there is no ci/none.sh", "zero_bench has no flag --zeroo"]
+    assert problems("```sh\nall_reduce_perf --algo ring > file\nsimulate --list\n```\n`mini_train` `-x`") == [None, None]
+
+
+def test_each_exception_is_needed() -> None:
+    texts = [" ".join(one.words) for one in all_commands()]
+    assert [pattern for pattern, _ in NOT_RUN if not any(re.search(pattern, text) for text in texts)] == []
+
+
+def prepared(folder: Path, words: tuple[str, ...]) -> list[str]:
+    """The command as it runs in `folder`: with our programs, a record file where it names some, and small."""
+    program, _ = taken_apart(words)
+    call = [str(find_binaries() / word.rsplit("/", 1)[-1]) if word.rsplit("/", 1)[-1] in built() else word for word in words]
+    call = [sys.executable if word in ("python3", "/usr/bin/python3") else word for word in call]
+    if call[0] == "mpirun":
+        at = next(i for i, word in enumerate(call) if os.path.isabs(word))
+        call = [*MPIRUN, "-n", "2", *call[at:]]
+    small = SMALL.get(program, SMALL.get(program.split()[0]))
+    assert small is not None, f"{program} has no small form in this test: add one to SMALL"
+    if "mpirun" in words[0]:
+        small = small.replace("--ranks 2", "")
+    call = [word.replace("*.jsonl", "r.jsonl") for word in call]
+    return call + small.split()
+
+
+def run(folder: Path, command: Command) -> str | None:
+    """What went wrong with it."""
+    if command.words[0] == "mpirun" and not MPIRUN[0]:
+        return None
+    call = prepared(folder, command.words)
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    env = {**os.environ, "LOCKSTEP_TUNING": str(folder / "tuning.json"), "PYTHONPATH": path}
+    done = subprocess.run(call, capture_output=True, text=True, timeout=60, cwd=folder, env=env, check=False)
+    for word in command.words:  # what a line writes, the next ones of the page read
+        if done.stdout and ">" not in word and word.endswith(".plan") and not (folder / word).exists():
+            (folder / word).write_text(done.stdout)
+    return None if done.returncode == 0 else f"{command.where}: status {done.returncode}: {done.stderr.strip()[-300:]}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run(page: str, ours: frozenset[str], tmp_path: Path) -> None:
+    found = [one for one in block_commands(page, (ROOT / page).read_text(encoding="utf-8")) if one.reason is None]
+    if not found:
+        return
+    for name in ("bench", "ci", "docs", "simulator", "workload"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in {re.sub(r"\*", "r", word) for one in found for word in one.words if word.endswith("/*.jsonl")}:
+        (tmp_path / name).parent.mkdir(parents=True)
+        command = Command(page, 0, ("all_reduce_perf", "--json", name), True)
+        assert run(tmp_path, command) is None
+    assert [problem for one in found if (problem := run(tmp_path, one))] == []
