@@ -12,9 +12,10 @@
 #include "core/cores.h"
 #include "core/error.h"
 #include "core/statistics.h"
-#include "kernels/attention/attention_cases.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/context.h"
+#include "kernels/cases.h"
 
 namespace lockstep::kernels {
 namespace {

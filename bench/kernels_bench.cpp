@@ -38,18 +38,19 @@ int exit_status_of(const Instance& instance) {
   return static_cast<int>(instance.outcome.status == "wrong" ? core::Failure::wrong_data : core::Failure::internal);
 }
 
-// Bandwidths, registers and dispatch first; products go through a place, whose pool is made when that pool is gone.
+// Bandwidths, registers and dispatch first; products use a TimedDevice, whose pool is made after that pool is
+// destroyed.
 Ceilings cpu_ceilings(core::Device& device, int threads, const core::Caches& caches) {
   Ceilings all;
   {
     kernels::ThreadPool pool(threads, /*first_core=*/0);
     all = measure_cpu_ceilings(pool, caches);
   }
-  const std::unique_ptr<Place> place = make_cpu_place(threads);
+  const std::unique_ptr<TimedDevice> timed = make_timed_cpu(threads);
   Arena arena(device);
   constexpr std::int64_t kColumns = 512;  // a millisecond's work, that other programs seldom interrupt
   for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
-    all.push_back(gemm_ceiling(*place, arena, "cpu", threads, dtype, kColumns));
+    all.push_back(gemm_ceiling(*timed, arena, "cpu", threads, dtype, kColumns));
   }
   return all;
 }

@@ -27,9 +27,8 @@ int open_nameless(const std::string& folder, int flags) {
 }
 
 Error refused(const std::string& folder, const std::string& what, int error) {
-  return usage_error(
-      fmt::format("offload folder '{}': {}: {}; allowed: a folder that can be written, with that much room", folder,
-                  what, std::strerror(error)));
+  return usage_error(fmt::format("offload folder '{}': {}: {}; allowed: a writable folder with enough space", folder,
+                                 what, std::strerror(error)));
 }
 
 }  // namespace
@@ -56,7 +55,7 @@ struct AsyncFile::State {
     open();
     if (const int result = io_setup(options.depth, &context); result < 0) {
       close(file);
-      throw refused(options.folder, fmt::format("no queue of {} requests", options.depth), -result);
+      throw refused(options.folder, fmt::format("cannot create a queue of {} requests", options.depth), -result);
     }
   }
   ~State() {
@@ -73,16 +72,16 @@ struct AsyncFile::State {
     file = open_nameless(options.folder, O_DIRECT);
     direct = file >= 0;
     if (file < 0 && errno == EINVAL) file = open_nameless(options.folder, 0);
-    if (file < 0) throw refused(options.folder, "no file can be made there", errno);
+    if (file < 0) throw refused(options.folder, "cannot create a file", errno);
     if (const int error = posix_fallocate(file, 0, std::max<off_t>(options.bytes, 1)); error != 0) {
       close(file);
-      throw refused(options.folder, fmt::format("no room for {} bytes", options.bytes), error);
+      throw refused(options.folder, fmt::format("not enough space for {} bytes", options.bytes), error);
     }
   }
 
   Ticket begin(bool writes, std::int64_t offset, void* memory, std::int64_t bytes) {
     LOCKSTEP_CHECK(offset % kAlign == 0 && bytes % kAlign == 0 && offset + bytes <= options.bytes,
-                   "whole blocks of the file");
+                   "offset and size must be whole blocks inside of the file");
     const Ticket ticket = ++last_ticket;
     for (std::int64_t at = 0; at < bytes; at += options.request_bytes) {
       waiting.push_back({.writes = writes,

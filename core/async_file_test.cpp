@@ -75,13 +75,12 @@ TEST(AsyncFile, LeavesNothingBehindAndHasNoName) {
 }
 
 TEST(AsyncFile, SaysAtOnceThatThereIsNoFolderOrNoRoom) {
-  EXPECT_NE(
-      refusal_of({.folder = "/no/such/folder", .bytes = kBlock})
-          .find("offload folder '/no/such/folder': no file can be made there: No such file or directory; allowed"),
-      std::string::npos);
+  EXPECT_NE(refusal_of({.folder = "/no/such/folder", .bytes = kBlock})
+                .find("offload folder '/no/such/folder': cannot create a file: No such file or directory; allowed"),
+            std::string::npos);
   const TemporaryFolder folder;
   const std::string full = refusal_of({.folder = folder.path(), .bytes = std::int64_t{1} << 60});
-  EXPECT_NE(full.find(": no room for 1152921504606846976 bytes: "), std::string::npos) << full;
+  EXPECT_NE(full.find(": not enough space for 1152921504606846976 bytes: "), std::string::npos) << full;
 }
 
 // Reads into memory that cannot be written, which stands in for a device that fails.

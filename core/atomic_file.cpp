@@ -18,16 +18,6 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
-void refuse_special_target(const std::string& target) {
-  struct stat status {};
-  if (stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
-  throw usage_error("cannot write " + target + ": it is there and no regular file; allowed: a new file's name");
-}
-
 std::string path_of(int descriptor) {
   return "/proc/self/fd/" + std::to_string(descriptor);
 }
@@ -43,6 +33,16 @@ int open_unnamed(const std::string& folder) {
 
 }  // namespace
 
+std::string system_reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+void refuse_special_target(const std::string& target) {
+  struct stat status {};
+  if (stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw usage_error("cannot write " + target + ": it exists and is not a regular file; allowed: a new file's name");
+}
+
 AtomicFile::AtomicFile(const std::string& target)
     : target_(target), partial_(target + ".partial-" + std::to_string(getpid())) {
   refuse_special_target(target_);
@@ -51,8 +51,8 @@ AtomicFile::AtomicFile(const std::string& target)
   is_named_ = true;
   descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
-    throw usage_error("cannot write " + target_ + ": " + reason(errno) +
-                      "; allowed: a file in a folder that is there and can be written");
+    throw usage_error("cannot write " + target_ + ": " + system_reason(errno) +
+                      "; allowed: a file in an existing, writable folder");
   }
 }
 
@@ -69,7 +69,8 @@ void AtomicFile::discard() {
 
 void AtomicFile::fail(int error_number) {
   discard();
-  throw Error(Failure::internal, "cannot write " + target_ + ": " + reason(error_number) + "; no file was left");
+  throw Error(Failure::internal,
+              "cannot write " + target_ + ": " + system_reason(error_number) + "; the partial file was removed");
 }
 
 void AtomicFile::write(std::string_view text) {

@@ -33,6 +33,12 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// Returns the system's text for an error number.
+std::string system_reason(int error_number);
+
+// Throws a usage Error if the target exists and is not a regular file.
+void refuse_special_target(const std::string& target);
+
 // Syncs a folder: names created or removed in it survive a crash of the machine from here on. Does nothing on file
 // systems that cannot sync folders.
 void sync_folder(const std::string& folder);

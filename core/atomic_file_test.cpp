@@ -96,14 +96,13 @@ TEST_F(AtomicFileTest, CommitReplacesWhatWasThere) {
 TEST_F(AtomicFileTest, AFolderThatIsNotThereIsRefusedAtOnce) {
   const std::string path = (folder_ / "missing" / "r.jsonl").string();
   EXPECT_EQ(error_text([&] { AtomicFile file(path); }),
-            "cannot write " + path +
-                ": No such file or directory; allowed: a file in a folder that is there and can be written");
+            "cannot write " + path + ": No such file or directory; allowed: a file in an existing, writable folder");
 }
 
 TEST_F(AtomicFileTest, DevicesAndFoldersAreRefused) {
   EXPECT_EQ(error_text([] { AtomicFile file("/dev/full"); }),
-            "cannot write /dev/full: it is there and no regular file; allowed: a new file's name");
-  EXPECT_NE(error_text([&] { AtomicFile file(folder_.string()); }).find("no regular file"), std::string::npos);
+            "cannot write /dev/full: it exists and is not a regular file; allowed: a new file's name");
+  EXPECT_NE(error_text([&] { AtomicFile file(folder_.string()); }).find("not a regular file"), std::string::npos);
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 }
 
@@ -118,7 +117,7 @@ TEST_F(AtomicFileTest, AFileThatGrowsPastTheLimitLeavesNothing) {
       file.commit();
     });
   });
-  EXPECT_EQ(text, "cannot write " + target_ + ": File too large; no file was left");
+  EXPECT_EQ(text, "cannot write " + target_ + ": File too large; the partial file was removed");
   EXPECT_EQ(files(), 0);
 }
 
@@ -136,7 +135,7 @@ TEST_F(AtomicFileTest, AFullDiskLeavesNothing) {
     return error + " " + std::to_string(files());
   });
   if (text == "skip") GTEST_SKIP() << "a small file system can be mounted by root only";
-  EXPECT_EQ(text, "cannot write " + target_ + ": No space left on device; no file was left 0");
+  EXPECT_EQ(text, "cannot write " + target_ + ": No space left on device; the partial file was removed 0");
 }
 
 }  // namespace

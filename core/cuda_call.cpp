@@ -45,7 +45,7 @@ void check_launch(int status, const char* kernel, CudaPlace place, Stream& strea
   try {
     stream.synchronize();
   } catch (const Error& error) {
-    throw Error(error.failure(), fmt::format("{}, which was waited for alone: {}", kernel, error.what()));
+    throw Error(error.failure(), fmt::format("{} (found by LOCKSTEP_CUDA_SYNC=1): {}", kernel, error.what()));
   }
 }
 

@@ -7,13 +7,6 @@
 #include "core/cuda_call.h"
 
 namespace lockstep::core {
-namespace {
-
-cudaStream_t native_of(const Stream& stream) {
-  return static_cast<cudaStream_t>(stream.native());
-}
-
-}  // namespace
 
 CudaGraph::CudaGraph(Parts parts) : parts_(std::move(parts)) {}
 
@@ -32,12 +25,13 @@ void CudaGraph::instantiate(Stream& stream) {
   check_cuda(cudaGraphInstantiateWithFlags(&executable, static_cast<cudaGraph_t>(parts_.graph), 0),
              "cudaGraphInstantiateWithFlags", parts_.context->place);
   executable_ = executable;
-  check_cuda(cudaGraphUpload(executable, native_of(stream)), "cudaGraphUpload", parts_.context->place);
+  check_cuda(cudaGraphUpload(executable, static_cast<cudaStream_t>(stream.native())), "cudaGraphUpload",
+             parts_.context->place);
 }
 
 void CudaGraph::launch(Stream& stream) {
-  check_launch(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native_of(stream)), "a CUDA graph",
-               parts_.context->place, stream);
+  check_launch(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), static_cast<cudaStream_t>(stream.native())),
+               "a CUDA graph", parts_.context->place, stream);
 }
 
 }  // namespace lockstep::core

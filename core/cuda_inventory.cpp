@@ -71,7 +71,7 @@ std::optional<std::string> why_no_cuda() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (status != cudaSuccess) return fmt::format("no CUDA device: {}", cudaGetErrorString(status));
-  if (count == 0) return "no CUDA device: the driver shows none";
+  if (count == 0) return "no CUDA device: the driver reports none";
   return std::nullopt;
 }
 

@@ -83,7 +83,7 @@ class CudaStream final : public Stream {
 
 // The capture is thread-local: other threads may allocate and wait meanwhile, for example ranks of the same process.
 void CudaStream::begin_capture() {
-  LOCKSTEP_CHECK(pool_ != nullptr, "a stream of the device's own is not captured");
+  LOCKSTEP_CHECK(pool_ != nullptr, "the device's default stream cannot be captured");
   pool_->capture_begins();
   const cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) pool_->graph_ends(pool_->capture_ends());
@@ -128,7 +128,7 @@ class CudaEvent final : public Event {
   bool done() override { return is_done(*context_, "cudaEventQuery", cudaEventQuery(event_)); }
   double us_since(const Event& start) const override {
     const auto* other = dynamic_cast<const CudaEvent*>(&start);
-    LOCKSTEP_CHECK(other != nullptr, "the events are of two devices");
+    LOCKSTEP_CHECK(other != nullptr, "the events belong to different devices");
     float ms = 0;
     check_cuda(cudaEventElapsedTime(&ms, other->event_, event_), "cudaEventElapsedTime", context_->place);
     return 1e3 * static_cast<double>(ms);

@@ -36,7 +36,7 @@ class CpuEvent final : public Event {
   void* native() const override { return nullptr; }
   double us_since(const Event& start) const override {
     const auto* other = dynamic_cast<const CpuEvent*>(&start);
-    LOCKSTEP_CHECK(other != nullptr, "the events are of two devices");
+    LOCKSTEP_CHECK(other != nullptr, "the events belong to different devices");
     return us_between(other->at_, at_);
   }
 

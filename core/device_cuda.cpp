@@ -161,7 +161,7 @@ void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
 
 std::unique_ptr<Stream> make_urgent_stream(Device& device) {
   auto* const cuda = dynamic_cast<CudaDevice*>(&device);
-  LOCKSTEP_CHECK(cuda != nullptr, "an urgent stream is a CUDA device's");
+  LOCKSTEP_CHECK(cuda != nullptr, "urgent streams exist only on CUDA devices");
   return cuda->make_urgent_stream();
 }
 

@@ -1,6 +1,8 @@
-// Replaces device_cuda.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is the reason that CMake found at configure time.
+// Replaces device_cuda.cpp and trace_nvtx.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is the reason that CMake found
+// at configure time.
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/trace.h"
 
 namespace lockstep::core {
 
@@ -31,5 +33,11 @@ std::unique_ptr<Stream> make_urgent_stream(Device& /*device*/) {
 std::unique_ptr<Device> make_cuda_device(int /*index*/, int /*rank*/, std::chrono::nanoseconds /*timeout*/) {
   throw Error(Failure::not_built, *why_no_cuda());
 }
+
+bool trace_ranges_built() {
+  return false;
+}
+ScopedRange::ScopedRange(const char* /*name*/) {}
+ScopedRange::~ScopedRange() = default;
 
 }  // namespace lockstep::core

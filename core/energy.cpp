@@ -83,7 +83,7 @@ OpenedEnergyMeter no_meter(std::string why) {
 OpenedEnergyMeter add_up_gpus(std::vector<std::unique_ptr<GpuMeter>> gpus) {
   const auto count = static_cast<int>(gpus.size());
   auto meter = std::make_unique<GpuEnergy>(std::move(gpus));
-  if (!meter->joules()) return no_meter("no energy: a GPU counts none (NVML, from Volta on)");
+  if (!meter->joules()) return no_meter("no energy: this GPU does not report energy to NVML (Volta and later do)");
   return {std::move(meter), "nvml", count, ""};
 }
 
@@ -116,7 +116,7 @@ OpenedEnergyMeter open_cpu_energy(const std::string& folder) {
     }
     packages.push_back({counter, *range_uj, *now_uj});
   }
-  if (packages.empty()) return no_meter(fmt::format("no energy: {} shows no package of RAPL's", folder));
+  if (packages.empty()) return no_meter(fmt::format("no energy: {} has no RAPL package", folder));
   const auto count = static_cast<int>(packages.size());
   return {std::make_unique<CpuEnergy>(std::move(packages)), "rapl", count, ""};
 }

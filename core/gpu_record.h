@@ -9,7 +9,7 @@
 
 #include "core/device_cuda.h"
 #include "core/nvml.h"
-#include "core/record.h"
+#include "core/record_types.h"
 
 namespace lockstep::core {
 

@@ -111,7 +111,7 @@ void* map_huge(std::size_t size_bytes, std::size_t wanted_bytes) {
 void* allocate_private(std::size_t size_bytes) {
   if (size_bytes >= kAskFromBytes) {
     const std::size_t available_bytes = available_host_bytes();
-    if (size_bytes > available_bytes) refuse(size_bytes, std::to_string(available_bytes) + " are available");
+    if (size_bytes > available_bytes) refuse(size_bytes, "only " + std::to_string(available_bytes) + " are available");
   }
   const std::size_t mapped = mapped_bytes(size_bytes);
   return size_bytes >= kHugeFromBytes ? map_huge(mapped, size_bytes) : map(mapped, size_bytes);

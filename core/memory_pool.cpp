@@ -151,8 +151,8 @@ void MemoryPool::refuse(std::size_t size_bytes) {
   }
   if (capturing_) {
     throw Error(Failure::cuda,
-                fmt::format("{}: work that is captured needs {} bytes more, and the device has {} bytes free, and none "
-                            "of the {} bytes that are kept fit",
+                fmt::format("{}: captured work needs {} more bytes; the device has {} bytes free, and none of the kept "
+                            "blocks ({} bytes in total) fits",
                             place_, size_bytes, raw_->free_bytes(), kept));
   }
   throw Error(Failure::cuda, fmt::format("cudaMalloc of {} bytes failed on {}: the program holds {} bytes, {} are kept "

@@ -298,7 +298,7 @@ TEST_F(MemoryPoolTest, WhatACaptureReleasesIsItsGraphs) {
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), kept);
   pool_->release_on(a_, kept);
   device_.capacity = 180 * kMiB;
-  EXPECT_TRUE(contains(refusal_of(100 * kMiB), "device 1: work that is captured needs 104857600 bytes more"))
+  EXPECT_TRUE(contains(refusal_of(100 * kMiB), "device 1: captured work needs 104857600 more bytes"))
       << "no other stream gets it: " << refusal_of(100 * kMiB);
   device_.capacity = 1024 * kMiB;
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), kept) << "its own does";

@@ -15,8 +15,7 @@ OpenedLibrary::OpenedLibrary(std::string name, Failure failure, std::span<const 
     if (library_ != nullptr) return;
     reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", dlerror());
   }
-  throw Error(failure_,
-              fmt::format("{} cannot be opened (its folder belongs into LD_LIBRARY_PATH): {}", name_, reasons));
+  throw Error(failure_, fmt::format("{} cannot be opened (add its folder to LD_LIBRARY_PATH): {}", name_, reasons));
 }
 
 void* OpenedLibrary::address_of(const char* function) const {

@@ -7,31 +7,15 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
 
 namespace lockstep::core {
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
-void refuse_special_target(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
-  throw usage_error("cannot write " + path + ": it is there and no regular file; allowed: a new file's name");
-}
-
-}  // namespace
 
 std::string partial_path(const std::string& path) {
-  fs::path name(path);
+  std::filesystem::path name(path);
   const std::string extension = name.extension().string();
   return name.replace_extension(".partial" + extension).string();
 }
@@ -40,8 +24,8 @@ RecordFile::RecordFile(std::string path) : path_(std::move(path)), partial_(part
   refuse_special_target(path_);
   descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
-    throw usage_error("cannot write " + path_ + ": " + reason(errno) +
-                      "; allowed: a file in a folder that is there and can be written");
+    throw usage_error("cannot write " + path_ + ": " + system_reason(errno) +
+                      "; allowed: a file in an existing, writable folder");
   }
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
   close(descriptor_);
@@ -57,7 +41,7 @@ RecordFile::~RecordFile() {
 }
 
 void RecordFile::fail(int error_number) {
-  throw Error(Failure::internal, "cannot write " + path_ + ": " + reason(error_number));
+  throw Error(Failure::internal, "cannot write " + path_ + ": " + system_reason(error_number));
 }
 
 // Cuts off bytes that an earlier run or a longer line left, before the first line and after each line, so that the file
@@ -100,7 +84,7 @@ void RecordFile::commit() {
   if (rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
   close(descriptor_);
   descriptor_ = -1;
-  const fs::path folder = fs::path(path_).parent_path();
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   sync_folder(folder.empty() ? "." : folder.string());  // the rename itself must survive a crash, too
 }
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Makes from docs/record.schema.json, the one place where a record's fields are written:
+"""Generates from docs/record.schema.json, the only definition of a record's fields:
 
-  record_format.py --cpp FOLDER   record_types.h and record_types.cpp: a struct of each object, and its JSON
+  record_format.py --cpp FOLDER   record_types.h and record_types.cpp: a struct for each object, and its JSON
   record_format.py --page FILE    docs/record_format.md
 
-Beside JSON Schema's own keywords, of which `title` names a struct (or a member, in prefixItems) and `default` its value,
-the schema has
-  x-computed   a C++ expression of the struct `r`: the field is computed when the record is written, and is no member
-  x-written    likewise, of a member that is not written as it is
-  x-ordered    an object of any names keeps the order in which they were put in; else they are sorted
-  x-writer     "python": what ci/gate.py alone writes has no C++
-  x-intro      of a kind of line: what the page says before its table
-A field that is not required, may not be null and has no default is left out of a line where it has no value.
+Of JSON Schema's own keywords, `title` names a struct (or a member, in prefixItems), and `default` is a member's initial
+value. The schema also uses
+  x-computed   a C++ expression of the struct `r`: the field is computed when the record is written, and is not a member
+  x-written    a C++ expression that is written instead of the member itself
+  x-ordered    an object with arbitrary names keeps their order of insertion; otherwise they are sorted
+  x-writer     "python": only ci/gate.py writes this, so there is no C++ for it
+  x-intro      text that the page shows before the fields of a kind of line
+A field that is not required, cannot be null and has no default is omitted from a line if it has no value.
 """
 import argparse
 import json
@@ -31,13 +31,13 @@ class Format:
         self.kinds = [one["$ref"].rsplit("/", 1)[1] for one in schema["oneOf"]]
 
     def resolved(self, schema: Schema) -> Schema:
-        """With what `$ref` names; what stands beside it wins."""
+        """Returns the schema with the target of `$ref` merged in; keywords beside `$ref` take precedence."""
         if "$ref" not in schema:
             return schema
         return {**self.schema["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}
 
     def structs(self) -> list[Schema]:
-        """All objects and tuples with a name that C++ writes, each after those that it is made of."""
+        """Returns all named objects and tuples that C++ writes, each after its members' types."""
         found: dict[str, Schema] = {}
         for kind in self.kinds:
             self._collect({"$ref": f"#/$defs/{kind}"}, found)
@@ -63,7 +63,7 @@ class Format:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """JSON's names; "null" among them if it may be."""
+    """Returns the schema's JSON types, including "null" if it is allowed."""
     if "enum" in schema:
         return ["string"] + ["null"] * (None in schema["enum"])
     return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
@@ -181,18 +181,18 @@ def page_type(form: Format, schema: Schema) -> str:
 
 
 def page_member(form: Format, name: str, schema: Schema) -> str:
-    """Inside of an object; numbers and texts are not said to be such."""
+    """Returns a member of an object; the types number and string are not mentioned."""
     text = page_type(form, schema)
     return name if is_stats(form.resolved(schema)) or text.removeprefix("null | ") in ("number", "string", "int", "bool") else f"{name}: {text}"
 
 
 def page_rows(form: Format, schema: Schema, prefix: str = "") -> Iterator[str]:
-    """A list item for each field; an object's own fields that have a description follow it."""
+    """Yields a list item for each field, followed by those fields of an object that have a description."""
     for name, one in schema["properties"].items():
         one = form.resolved(one)
-        told = one.get("description", "")
-        if not prefix or told and not is_stats(one):
-            yield wrapped(f"- **{prefix}{name}** ({page_type(form, one)})" + (f": {told}" if told else ""), indent="  ")
+        text = one.get("description", "")
+        if not prefix or text and not is_stats(one):
+            yield wrapped(f"- **{prefix}{name}** ({page_type(form, one)})" + (f": {text}" if text else ""), indent="  ")
         inner = form.resolved(one["items"]) if "items" in one else one
         if "properties" in inner and not is_stats(inner):
             yield from page_rows(form, inner, f"{prefix}{name}{'[]' if 'items' in one else ''}.")
@@ -211,7 +211,7 @@ def page(form: Format) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Leaves a file alone that has this text already, so that nothing is compiled again."""
+    """Writes the file unless it already has this text, so that nothing is recompiled."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 

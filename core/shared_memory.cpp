@@ -47,7 +47,7 @@ std::byte* Arena::allocate(std::size_t size_bytes) {
   if (begin > size_bytes_ || size_bytes > size_bytes_ - begin) {
     throw Error(Failure::internal, "a rank's shared memory of " + std::to_string(size_bytes_) +
                                        " bytes is used up: " + std::to_string(used_bytes_) + " in use, " +
-                                       std::to_string(size_bytes) + " more asked for");
+                                       std::to_string(size_bytes) + " more requested");
   }
   used_bytes_ = begin + size_bytes;
   return data_ + begin;

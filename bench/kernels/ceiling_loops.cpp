@@ -69,20 +69,20 @@ void triad(const float* a, const float* b, float* to, std::int64_t floats, bool 
 // Reads at four positions of the array at once, because a core has more lines in flight for several streams than for
 // one; uses eight sums, because an addition takes four cycles and two can begin in each.
 float read(const float* a, std::int64_t floats) {
-  constexpr std::size_t kPlaces = 4;
+  constexpr std::size_t kStreams = 4;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
-  const std::int64_t quarter = floats / static_cast<std::int64_t>(kPlaces);
-  VF32 sums[2 * kPlaces];
+  const std::int64_t quarter = floats / static_cast<std::int64_t>(kStreams);
+  VF32 sums[2 * kStreams];
   for (VF32& sum : sums) sum = hn::Zero(F32());
   for (std::int64_t i = 0; i < quarter; i += 2 * lanes) {
-    for (std::size_t place = 0; place < kPlaces; ++place) {
-      const float* const from = a + static_cast<std::int64_t>(place) * quarter + i;
-      VF32* const both = sums + 2 * place;
+    for (std::size_t stream = 0; stream < kStreams; ++stream) {
+      const float* const from = a + static_cast<std::int64_t>(stream) * quarter + i;
+      VF32* const both = sums + 2 * stream;
       both[0] = hn::Add(both[0], hn::Load(F32(), from));
       both[1] = hn::Add(both[1], hn::Load(F32(), from + lanes));
     }
   }
-  for (std::size_t k = 1; k < 2 * kPlaces; ++k) sums[0] = hn::Add(sums[0], sums[k]);
+  for (std::size_t k = 1; k < 2 * kStreams; ++k) sums[0] = hn::Add(sums[0], sums[k]);
   return hn::GetLane(hn::SumOfLanes(F32(), sums[0]));
 }
 

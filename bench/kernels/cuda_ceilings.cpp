@@ -7,13 +7,13 @@ namespace {
 constexpr std::size_t kCopyBytes = std::size_t{1} << 30;  // larger than the L2 cache of any GPU
 constexpr std::int64_t kColumns = 8192;
 
-Ceiling copy_ceiling(Place& place, Arena& arena) {
+Ceiling copy_ceiling(TimedDevice& timed, Arena& arena) {
   std::byte* const memory = arena.at_least(2 * kCopyBytes);
-  const auto copy = [&] { kernels::copy_on_device(place.context().cuda(), memory + kCopyBytes, memory, kCopyBytes); };
+  const auto copy = [&] { kernels::copy_on_device(timed.context().cuda(), memory + kCopyBytes, memory, kCopyBytes); };
   Ceiling ceiling{CeilingKind::copy, "cuda", 1, Level::memory, std::nullopt, {}};
   copy();
   for (int k = 0; k < 9; ++k) {
-    ceiling.samples.push_back(2.0 * static_cast<double>(kCopyBytes) / place.us_of(1, copy) / 1e3);
+    ceiling.samples.push_back(2.0 * static_cast<double>(kCopyBytes) / timed.us_of(1, copy) / 1e3);
   }
   return ceiling;
 }
@@ -21,8 +21,8 @@ Ceiling copy_ceiling(Place& place, Arena& arena) {
 }  // namespace
 
 Ceilings measure_cuda_ceilings(core::Device& device) {
-  const std::unique_ptr<Place> by_events = make_cuda_place(device, "events");
-  const std::unique_ptr<Place> by_graph = make_cuda_place(device, "graph");
+  const std::unique_ptr<TimedDevice> by_events = make_timed_cuda(device, "events");
+  const std::unique_ptr<TimedDevice> by_graph = make_timed_cuda(device, "graph");
   Arena arena(device);
   Ceilings all{copy_ceiling(*by_events, arena)};
   for (core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f8e4m3}) {

@@ -14,13 +14,14 @@ constexpr int kSamples = 60;
 
 // Returns the mean time of a call in each sample. The first call, which may choose an algorithm or allocate, is
 // excluded.
-std::vector<double> call_times_us(Place& place, Arena& arena, const kernels::KernelCase& one, std::int64_t calls) {
+std::vector<double> call_times_us(TimedDevice& timed, Arena& arena, const kernels::KernelCase& one,
+                                  std::int64_t calls) {
   OperandSets sets(arena, one, short_patterns(one, /*seed=*/1), 0);
-  const auto call = [&] { one.run(sets.next(), place.context()); };
+  const auto call = [&] { one.run(sets.next(), timed.context()); };
   call();
-  place.wait();
+  timed.wait();
   std::vector<double> times_us;
-  for (int k = 0; k < kSamples; ++k) times_us.push_back(place.us_of(calls, call) / static_cast<double>(calls));
+  for (int k = 0; k < kSamples; ++k) times_us.push_back(timed.us_of(calls, call) / static_cast<double>(calls));
   return times_us;
 }
 
@@ -35,19 +36,19 @@ kernels::KernelCase square_product(core::DType dtype, std::int64_t columns) {
 
 }  // namespace
 
-Ceiling gemm_ceiling(Place& place, Arena& arena, const std::string& device, int threads, core::DType dtype,
+Ceiling gemm_ceiling(TimedDevice& timed, Arena& arena, const std::string& device, int threads, core::DType dtype,
                      std::int64_t columns) {
   const kernels::KernelCase one = square_product(dtype, columns);
   Ceiling ceiling{CeilingKind::gemm, device, threads, std::nullopt, dtype, {}};
-  for (double us : call_times_us(place, arena, one, 1)) ceiling.samples.push_back(one.cost.flops / us / 1e3);
+  for (double us : call_times_us(timed, arena, one, 1)) ceiling.samples.push_back(one.cost.flops / us / 1e3);
   return ceiling;
 }
 
-Ceiling launch_ceiling(Place& place, Arena& arena, const std::string& device) {
+Ceiling launch_ceiling(TimedDevice& timed, Arena& arena, const std::string& device) {
   const kernels::KernelCase one = kernels::make_case(kernels::GeluForward{.count = 1}, {.shape = "N1"});
   constexpr std::int64_t kCalls = 200;
   Ceiling ceiling{CeilingKind::launch, device, 1, std::nullopt, std::nullopt, {}};
-  ceiling.samples = call_times_us(place, arena, one, kCalls);
+  ceiling.samples = call_times_us(timed, arena, one, kCalls);
   return ceiling;
 }
 

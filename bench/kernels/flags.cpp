@@ -28,7 +28,7 @@ std::vector<int> all_or_one() {
 std::vector<Cache> caches_of(const FlagValue& value) {
   std::vector<Cache> caches;
   for (const FlagValue& part : value.list()) {
-    if (part.text != "warm" && part.text != "cold") throw value.refused("not a state of caches", "warm cold");
+    if (part.text != "warm" && part.text != "cold") throw value.refused("not a cache state", "warm cold");
     caches.push_back(part.text == "warm" ? Cache::warm : Cache::cold);
   }
   return caches;
@@ -58,7 +58,7 @@ void check_together(const program::CommandLine& line, const BenchFlags& flags) {
     throw core::usage_error("--attention with --device " + flags.device + "; allowed: with --device cuda");
   }
   if (flags.model.empty() && line.value("--layout")) {
-    throw core::usage_error("--layout without --model; allowed: with it");
+    throw core::usage_error("--layout without --model; allowed: with --model");
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "bench/kernels/place.h"
+#include "bench/kernels/timed_device.h"
 #include "core/device_cpu.h"
 #include "kernels/gemm/gemm.h"
 
@@ -16,18 +16,18 @@ Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns,
   const auto repeat = [&, setting, cold_bytes, gemm](const std::stop_token& stop, std::size_t copy) {
     bool has_started = false;
     try {
-      const std::unique_ptr<Place> place =
-          make_cpu_place(setting.threads, (static_cast<int>(copy) + 1) * setting.threads);
-      if (!gemm.empty()) kernels::choose_gemms_by_rule(place->context(), gemm);
+      const std::unique_ptr<TimedDevice> timed =
+          make_timed_cpu(setting.threads, (static_cast<int>(copy) + 1) * setting.threads);
+      if (!gemm.empty()) kernels::choose_gemms_by_rule(timed->context(), gemm);
       const std::unique_ptr<core::Device> device =
           core::make_cpu_device();  // its own device: a device tracks the allocations of one thread
       Arena arena(*device);
       OperandSets sets(arena, one, patterns, cold_bytes);
       const std::function<void(std::span<void* const>, const kernels::Context&)> run = one.run;
-      run(sets.next(), place->context());
+      run(sets.next(), timed->context());
       has_started = true;
       started_.count_down();
-      while (!stop.stop_requested()) run(sets.next(), place->context());
+      while (!stop.stop_requested()) run(sets.next(), timed->context());
     } catch (...) {
       has_failed_ = true;
       if (has_started) return;

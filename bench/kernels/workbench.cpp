@@ -21,7 +21,7 @@ void Workbench::prepare(Instance& instance) {
   if (prepared_ == &instance) return;
   prepared_ = nullptr;
   neighbours_.reset();
-  enter_place(instance);
+  enter_device(instance);
   take_case(*instance.one);
   instance.outcome.checked = options_.check && is_checkable(*instance.one);
   if (!case_errors_.empty()) {
@@ -30,27 +30,27 @@ void Workbench::prepare(Instance& instance) {
     return;
   }
   if (instance.setting.copies > 1) {
-    place_.reset();  // its pool pins this thread, and a new thread may only run where the thread that starts it may
+    timed_.reset();  // its pool pins this thread, and a new thread may only run where the thread that starts it may
     neighbours_ =
         std::make_unique<Neighbours>(*instance.one, patterns_, instance.setting,
                                      instance.setting.cache == Cache::cold ? options_.cold_bytes : 0, options_.gemm);
-    enter_place(instance);
+    enter_device(instance);
   }
   take_operands(instance);
-  instance.one->run(sets_->next(), place_->context());
-  place_->wait();
+  instance.one->run(sets_->next(), timed_->context());
+  timed_->wait();
   prepared_ = &instance;
 }
 
-void Workbench::enter_place(const Instance& instance) {
+void Workbench::enter_device(const Instance& instance) {
   const Setting& wanted = instance.setting;
-  if (place_ && place_setting_.threads == wanted.threads && place_timing_ == instance.timing) return;
-  place_.reset();  // first, because a pool pins the thread that makes the next one
-  place_ = wanted.device == "cpu" ? make_cpu_place(wanted.threads)
-                                  : make_cuda_place(*device_, instance.timing, options_.attention);
-  if (!options_.gemm.empty()) kernels::choose_gemms_by_rule(place_->context(), options_.gemm);
-  place_setting_ = wanted;
-  place_timing_ = instance.timing;
+  if (timed_ && timed_setting_.threads == wanted.threads && timed_by_ == instance.timing) return;
+  timed_.reset();  // first, because a pool pins the thread that makes the next one
+  timed_ = wanted.device == "cpu" ? make_timed_cpu(wanted.threads)
+                                  : make_timed_cuda(*device_, instance.timing, options_.attention);
+  if (!options_.gemm.empty()) kernels::choose_gemms_by_rule(timed_->context(), options_.gemm);
+  timed_setting_ = wanted;
+  timed_by_ = instance.timing;
 }
 
 void Workbench::take_case(const kernels::KernelCase& one) {
@@ -58,7 +58,7 @@ void Workbench::take_case(const kernels::KernelCase& one) {
   case_ = nullptr;
   case_errors_.clear();
   if (options_.check && is_checkable(one)) {
-    const kernels::CaseRunner runner{*device_, place_->context(), [this] { place_->wait(); }};
+    const kernels::CaseRunner runner{*device_, timed_->context(), [this] { timed_->wait(); }};
     case_errors_ = kernels::result_errors(one, options_.seed, runner);
     while (!case_errors_.empty() && case_errors_.back() == '\n') case_errors_.pop_back();
   }
@@ -76,18 +76,18 @@ void Workbench::take_operands(const Instance& instance) {
 
 double Workbench::us_of_call(std::int64_t calls) {
   const kernels::KernelCase& one = *prepared_->one;
-  const kernels::Context& context = place_->context();
-  return place_->us_of(calls, [&] { one.run(sets_->next(), context); }) / static_cast<double>(calls);
+  const kernels::Context& context = timed_->context();
+  return timed_->us_of(calls, [&] { one.run(sets_->next(), context); }) / static_cast<double>(calls);
 }
 
 void Workbench::end(Instance& instance) {
   if (neighbours_ && neighbours_->has_failed()) {
-    throw core::Error(core::Failure::internal, "a copy beside it has failed, and it ran with fewer");
+    throw core::Error(core::Failure::internal, "a concurrent copy has failed, so it ran with fewer copies");
   }
-  instance.outcome.cores = place_->cores();
+  instance.outcome.cores = timed_->cores();
   std::string& implementation = instance.outcome.implementation;
-  if (instance.one->implementation) implementation = instance.one->implementation(place_->context());
-  if (implementation.empty() && place_->context().on_cpu()) implementation = instruction_set();
+  if (instance.one->implementation) implementation = instance.one->implementation(timed_->context());
+  if (implementation.empty() && timed_->context().on_cpu()) implementation = instruction_set();
 }
 
 }  // namespace lockstep::kernel_bench

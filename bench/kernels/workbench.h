@@ -8,7 +8,7 @@
 #include "bench/kernels/instance.h"
 #include "bench/kernels/neighbours.h"
 #include "bench/kernels/operand_sets.h"
-#include "bench/kernels/place.h"
+#include "bench/kernels/timed_device.h"
 
 namespace lockstep::kernel_bench {
 
@@ -37,16 +37,16 @@ class Workbench {
   void end(Instance& instance);  // records the cores and the implementation on which it ran
 
  private:
-  void enter_place(const Instance& instance);
+  void enter_device(const Instance& instance);
   void take_case(const kernels::KernelCase& one);
   void take_operands(const Instance& instance);
 
   WorkbenchOptions options_;
   std::unique_ptr<core::Device> device_;
   Arena arena_;
-  std::unique_ptr<Place> place_;
-  Setting place_setting_;
-  std::string place_timing_;
+  std::unique_ptr<TimedDevice> timed_;
+  Setting timed_setting_;
+  std::string timed_by_;
   const kernels::KernelCase* case_ = nullptr;
   Patterns patterns_;
   std::string case_errors_;

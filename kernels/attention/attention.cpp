@@ -8,7 +8,7 @@
 namespace lockstep::kernels {
 namespace {
 
-const char* const kBetweenRows = "rows alone, not what lies between them";
+const char* const kBetweenRows = "only the rows count, not the elements between them";
 
 template <class Args>
 double row_bytes(const Args& args) {

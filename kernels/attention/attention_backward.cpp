@@ -8,7 +8,7 @@
 // foreach_target.h must come before the others.
 #include "kernels/attention/attention_tiles-inl.h"
 #include "kernels/base/vector_io-inl.h"
-#include "kernels/base/vector_weights-inl.h"
+#include "kernels/base/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

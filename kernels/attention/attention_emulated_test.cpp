@@ -8,13 +8,14 @@
 
 #include "core/device_cpu.h"
 #include "core/random.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_backward.cuh"
-#include "kernels/attention/attention_cases.h"
 #include "kernels/attention/attention_forward.cuh"
 #include "kernels/attention/attention_sizes.cuh"
 #include "kernels/attention/emulated_block.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/element_types.h"
+#include "kernels/cases.h"
 
 namespace lockstep::kernels {
 namespace {

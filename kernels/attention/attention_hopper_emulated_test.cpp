@@ -13,12 +13,13 @@
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/random.h"
-#include "kernels/attention/attention_cases.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_hopper_backward.cuh"
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/attention/emulated_hopper.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/element_types.h"
+#include "kernels/cases.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
 #include "kernels/attention/attention_tiled-inl.h"
+#include "kernels/base/vector_math-inl.h"
 #include "kernels/base/vector_results-inl.h"
-#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

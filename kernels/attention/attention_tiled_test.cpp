@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "core/device_cpu.h"
-#include "kernels/attention/attention_cases.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/emulated_tiles.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/base/each_target.h"
+#include "kernels/cases.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

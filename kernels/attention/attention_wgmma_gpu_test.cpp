@@ -7,11 +7,12 @@
 
 #include "core/capture.h"
 #include "core/gpu_for_tests.h"
-#include "kernels/attention/attention_cases.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/attention_choice.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/cases.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -338,7 +338,7 @@ Cost cost_of(const AttentionDecode& args) {
   const double bytes =
       2 * static_cast<double>(size_bytes(args.q.dtype, rows * s.head_columns)) +
       static_cast<double>(size_bytes(core::DType::i32, entries + s.sequences) + size_bytes(core::DType::f32, s.rows()));
-  return {flops, bytes, "of the cache the tokens of contexts alone, and of the table what names their blocks"};
+  return {flops, bytes, "only the tokens in contexts, and the table entries of their blocks, are read"};
 }
 
 void run_cpu(const AttentionDecode& args, ThreadPool& pool) {

@@ -38,7 +38,7 @@ Cost cost_of(const CacheAppend& args) {
   const std::int64_t elems = 2 * args.tokens * args.cache.kv_heads * args.cache.head_columns;
   const double bytes = 2 * static_cast<double>(size_bytes(args.k.dtype, elems)) +
                        static_cast<double>(size_bytes(core::DType::i32, args.tokens));
-  return {0, bytes, "of the caches only the rows that are written"};
+  return {0, bytes, "only the written rows of the caches count"};
 }
 
 void run_cpu(const CacheAppend& args, ThreadPool& pool) {

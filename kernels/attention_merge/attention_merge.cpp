@@ -87,7 +87,7 @@ Cost cost_of(const AttentionMerge& args) {
   const auto elem_bytes = static_cast<double>(core::size_of(args.o.dtype));
   const double bytes = rows * (3 * columns * elem_bytes + 3 * sizeof(float));
   return {rows * (3 * columns + 7), bytes,
-          args.lse_row() == args.queries ? "" : "rows of lse alone, not what lies between them"};
+          args.lse_row() == args.queries ? "" : "only the rows of lse count, not the elements between them"};
 }
 
 void run_cpu(const AttentionMerge& args, ThreadPool& pool) {

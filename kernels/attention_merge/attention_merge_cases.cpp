@@ -1,4 +1,5 @@
-#include "kernels/attention_merge/attention_merge_cases.h"
+#include "kernels/attention_merge/attention_merge.h"
+#include "kernels/cases.h"
 
 #include <fmt/format.h>
 

@@ -19,7 +19,7 @@ std::string list_of(const DTypes& allowed) {
 
 void check_one(std::string_view kernel, const Operand& operand) {
   if (operand.elems != operand.expected_elems) {
-    throw core::usage_error(fmt::format("{}: {} has {} elements; its shape asks for {}", kernel, operand.name,
+    throw core::usage_error(fmt::format("{}: {} has {} elements; its shape requires {}", kernel, operand.name,
                                         operand.elems, operand.expected_elems));
   }
   if (!operand.allowed.contains(operand.dtype)) {

@@ -37,7 +37,7 @@ TEST(Operands, GoodArgumentsPass) {
 
 TEST(Operands, WrongArgumentsAreNamed) {
   EXPECT_EQ(refusal([](auto& args) { args.count = 0; }), "gelu_fwd: count is 0; allowed: at least 1");
-  EXPECT_EQ(refusal([](auto& args) { args.y.elems = 7; }), "gelu_fwd: y has 7 elements; its shape asks for 8");
+  EXPECT_EQ(refusal([](auto& args) { args.y.elems = 7; }), "gelu_fwd: y has 7 elements; its shape requires 8");
   EXPECT_EQ(refusal([](auto& args) { args.x.data = nullptr; }), "gelu_fwd: x has no memory");
   EXPECT_EQ(refusal([](auto& args) { args.x.dtype = core::DType::i32; }),
             "gelu_fwd: x is int32; allowed: half, float, bfloat16");

@@ -54,7 +54,7 @@ void StreamGate::close() {
   config.stream = stream_of(cuda_);
   core::check_cuda(
       cudaLaunchKernelEx(&config, gate_kernel, &words_->opened, &words_->lost_patience, turn_, patience_ns_),
-      "a gate in a stream", cuda_.place());
+      "the launch of a stream gate", cuda_.place());
 }
 
 void StreamGate::open() {

@@ -18,7 +18,6 @@
 // foreach_target.h must come before the others.
 #include "kernels/base/vector_io-inl.h"
 #include "kernels/base/vector_math-inl.h"
-#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

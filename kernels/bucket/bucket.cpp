@@ -72,7 +72,7 @@ void check_pieces(const Args& args) {
   check_finite(args.name(), "scale", args.scale);
   if (args.pieces.size() > args.counts.size()) {
     throw core::usage_error(std::string(args.name()) + ": " + std::to_string(args.pieces.size()) +
-                            " pieces are given; its shape asks for " + std::to_string(args.counts.size()));
+                            " pieces are given; its shape requires " + std::to_string(args.counts.size()));
   }
 }
 }  // namespace

@@ -19,7 +19,7 @@ void CopyRows::check_shape() const {
 Cost cost_of(const CopyRows& args) {
   const bool is_dense = args.from_row() == args.columns && args.to_row() == args.columns;
   return {0, 2 * static_cast<double>(size_bytes(args.from.dtype, args.rows * args.columns)),
-          is_dense ? "" : "rows alone, not what lies between them"};
+          is_dense ? "" : "only the rows count, not the elements between them"};
 }
 
 void run_cpu(const CopyRows& args, ThreadPool& pool) {

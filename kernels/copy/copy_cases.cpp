@@ -1,4 +1,5 @@
-#include "kernels/copy/copy_cases.h"
+#include "kernels/cases.h"
+#include "kernels/copy/copy.h"
 
 #include <fmt/format.h>
 

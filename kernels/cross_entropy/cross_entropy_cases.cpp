@@ -1,4 +1,4 @@
-#include "kernels/cross_entropy/cross_entropy_cases.h"
+#include "kernels/cases.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/embedding/embedding_cases.h"
+#include "kernels/cases.h"
 
 #include <fmt/format.h>
 

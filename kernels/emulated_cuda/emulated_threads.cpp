@@ -18,7 +18,7 @@ constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
 // A saved context. swapcontext would do, but makes a system call to save the signal mask at each switch, which takes
 // most of a test's time; so the system makes a context once, and setjmp and longjmp switch from then on.
-struct Place {
+struct SavedContext {
   ucontext_t context = {};
   jmp_buf jump = {};
   bool started = false;
@@ -26,7 +26,7 @@ struct Place {
 
 // Switches from `from`, to which another switch may return, to `to`. Not inlined: local variables are indeterminate
 // after setjmp returns for the second time, and this function has none.
-[[gnu::noinline]] void go(Place& from, Place& to) {
+[[gnu::noinline]] void go(SavedContext& from, SavedContext& to) {
   if (_setjmp(from.jump) != 0) return;
   if (to.started) _longjmp(to.jump, 1);
   to.started = true;
@@ -40,7 +40,7 @@ struct Meeting {
 };
 
 struct Thread {
-  Place place = {};
+  SavedContext saved = {};
   int exchanges = 0;
 };
 
@@ -56,7 +56,7 @@ struct Threads::State {
   std::unique_ptr<std::byte[]> stacks;  // not initialised: most of it is never touched
   std::vector<Warp> warps;
   Meeting all;
-  Place scheduler = {.started = true};
+  SavedContext scheduler = {.started = true};
   const std::function<void(int)>* body = nullptr;
   std::vector<int> ready;
   int current = 0;
@@ -85,14 +85,14 @@ void Threads::State::body_of_running() {
     if (!error) error = std::current_exception();
   }
   --unfinished;
-  go(running().place, scheduler);  // does not return
+  go(running().saved, scheduler);  // does not return
 }
 
 void Threads::State::start(int thread) {
   Thread& started = threads.at(static_cast<std::size_t>(thread));
   started.exchanges = 0;
-  started.place.started = false;
-  ucontext_t& context = started.place.context;
+  started.saved.started = false;
+  ucontext_t& context = started.saved.context;
   getcontext(&context);
   context.uc_stack.ss_sp = stacks.get() + static_cast<std::size_t>(thread) * kStackBytes;
   context.uc_stack.ss_size = kStackBytes;
@@ -121,7 +121,7 @@ void Threads::State::meet(Meeting& meeting) {
     ready.insert(ready.end(), meeting.waiting.begin(), meeting.waiting.end());
     meeting.waiting.clear();
   }
-  go(running().place, scheduler);
+  go(running().saved, scheduler);
 }
 
 Threads::Threads() : state_(std::make_unique<State>()) {}
@@ -135,7 +135,7 @@ void Threads::run(int count, core::Random& random, const std::function<void(int)
     std::swap(s.ready.at(random.below(s.ready.size())), s.ready.back());
     s.current = s.ready.back();
     s.ready.pop_back();
-    go(s.scheduler, s.running().place);
+    go(s.scheduler, s.running().saved);
   }
   if (s.error) std::rethrow_exception(s.error);
   if (s.unfinished == 0) return;
@@ -153,7 +153,7 @@ void Threads::meet_block() {
 
 void Threads::give_way() {
   state_->ready.push_back(state_->current);
-  go(state_->running().place, state_->scheduler);
+  go(state_->running().saved, state_->scheduler);
 }
 
 const Threads::WarpWords& Threads::exchange(const Words& mine) {

@@ -1,4 +1,6 @@
-#include "kernels/fp8/fp8_cases.h"
+#include "kernels/cases.h"
+#include "kernels/fp8/fp8.h"
+#include "kernels/fp8/gemm_fp8.h"
 
 #include <fmt/format.h>
 

@@ -12,7 +12,6 @@
 #endif
 
 #include "kernels/base/vector_math-inl.h"
-#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

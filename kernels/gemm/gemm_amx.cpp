@@ -104,7 +104,8 @@ class AmxProduct {
     bool finite;
     Ahead next;
   };
-  struct Place {
+  // A tile of 32 x 32 elements of c, or fewer at the edge.
+  struct TileOfC {
     std::int64_t row, column, rows, columns;
   };
 
@@ -181,7 +182,7 @@ class AmxProduct {
             (depth_runs ? panel.depth : panel.lines) * size, depth_runs ? panel.lines : panel.depth, steps};
   }
 
-  Place place_of(const Block& b, std::int64_t o, std::int64_t s) const {
+  TileOfC tile_of_c(const Block& b, std::int64_t o, std::int64_t s) const {
     const std::int64_t row = (a_passes_ ? b.passing + o : b.staying + s) * kPanel;
     const std::int64_t column = (a_passes_ ? b.staying + s : b.passing + o) * kPanel;
     return {row, column, std::min(kPanel, p_.m - row), std::min(kPanel, p_.n - column)};
@@ -189,7 +190,7 @@ class AmxProduct {
 
   void multiply_tile(const Block& b, const Layer& layer, std::int64_t o, std::int64_t s, bool finite,
                      PanelProduct& panels, Beside beside) {
-    const Place here = place_of(b, o, s);
+    const TileOfC here = tile_of_c(b, o, s);
     const Sums c = p_.c.from(here.row, here.column);
     StagedTile then;
     beside.stride_bytes = c.row_stride * c_size_;
@@ -227,7 +228,7 @@ class AmxProduct {
   }
 
   // For f32 numbers that are not the sum of their parts: about twenty times as slow.
-  void multiply_plainly(const Place& here, std::int64_t begin, std::int64_t depth, const PanelProduct& panels) const {
+  void multiply_plainly(const TileOfC& here, std::int64_t begin, std::int64_t depth, const PanelProduct& panels) const {
     Square a{};
     Square b{};
     for (std::int64_t r = 0; r < here.rows && !panels.add; ++r) {

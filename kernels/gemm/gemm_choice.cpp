@@ -70,8 +70,8 @@ Product repeatable(const Product& product, std::vector<float>& memory) {
 
 void check_name(std::string_view name, const std::vector<std::string>& allowed) {
   if (name.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
-  throw core::Error(core::Failure::usage,
-                    fmt::format("gemm: implementation '{}' is not here; allowed: {}", name, fmt::join(allowed, ", ")));
+  throw core::Error(core::Failure::usage, fmt::format("gemm: implementation '{}' is not available; allowed: {}", name,
+                                                      fmt::join(allowed, ", ")));
 }
 
 }  // namespace

@@ -14,11 +14,11 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::size_t kLeastRounds = 5;
-constexpr std::size_t kMostRounds = 15;
-constexpr double kSeconds = 0.04;  // for all rounds together; after this time, kLeastRounds are enough
-constexpr double kHopeless = 8;    // times the fastest in the first round: dropped
-constexpr double kAsFast = 1.05;   // times the fastest: counts as equal
+constexpr std::size_t kProbeLeastRounds = 5;
+constexpr std::size_t kProbeMostRounds = 15;
+constexpr double kProbeSeconds = 0.04;  // for all rounds together; after this time, kProbeLeastRounds are enough
+constexpr double kHopeless = 8;         // times the fastest in the first round: dropped
+constexpr double kAsFast = 1.05;        // times the fastest: counts as equal
 constexpr std::int64_t kInputs = 256;
 constexpr std::int64_t kOutputs = 768;
 constexpr std::int64_t kRowsAThread = 128;
@@ -64,7 +64,8 @@ std::vector<GemmTime> time_in_turn(std::span<const std::string> names,
   for (std::size_t i = 0; i < names.size(); ++i) first.push_back(run_s(i));
   std::vector<std::vector<double>> rounds(names.size());
   double spent = 0;
-  for (std::size_t round = 0; round < kMostRounds && (round < kLeastRounds || spent < kSeconds); ++round) {
+  for (std::size_t round = 0; round < kProbeMostRounds && (round < kProbeLeastRounds || spent < kProbeSeconds);
+       ++round) {
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (first[i] > kHopeless * fastest_of(first)) continue;
       rounds[i].push_back(run_s(i));

@@ -1,4 +1,4 @@
-#include "kernels/norm/norm_cases.h"
+#include "kernels/cases.h"
 
 #include <fmt/format.h>
 

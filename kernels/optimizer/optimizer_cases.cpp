@@ -1,4 +1,4 @@
-#include "kernels/optimizer/optimizer_cases.h"
+#include "kernels/cases.h"
 
 #include <fmt/format.h>
 

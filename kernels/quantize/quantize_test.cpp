@@ -172,7 +172,7 @@ TEST(Quantize, Refusals) {
   args.codes = {codes.data(), DType::i8, 300};
   std::vector<float> scales(2);
   args.scales = {scales.data(), DType::f32, 1};
-  EXPECT_EQ(refusal(args), "quantize_int8: scales has 1 elements; its shape asks for 2");
+  EXPECT_EQ(refusal(args), "quantize_int8: scales has 1 elements; its shape requires 2");
   args.scales.elems = 2;
   EXPECT_EQ(refusal(args), "");
   args.codes.dtype = DType::u8;

@@ -36,7 +36,7 @@ void Reduction::check_shape() const {
                             std::string(core::name_of(op)) + "; allowed: with sum and avg");
   }
   if (static_cast<std::int64_t>(sources.size()) > num_sources) {
-    throw core::usage_error("reduction: " + std::to_string(sources.size()) + " sources are given; its shape asks for " +
+    throw core::usage_error("reduction: " + std::to_string(sources.size()) + " sources are given; its shape requires " +
                             std::to_string(num_sources));
   }
 }

@@ -83,8 +83,8 @@ TEST(Reduction, Refusals) {
   };
   EXPECT_EQ(spoiled([](auto& a) { a.count = 0; }), "reduction: count is 0; allowed: at least 1");
   EXPECT_EQ(spoiled([](auto& a) { a.num_sources = 0; }), "reduction: num_sources is 0; allowed: at least 1");
-  EXPECT_EQ(spoiled([](auto& a) { a.num_sources = 1; }), "reduction: 2 sources are given; its shape asks for 1");
-  EXPECT_EQ(spoiled([](auto& a) { a.num_sources = 3; }), "reduction: source2 has 0 elements; its shape asks for 8");
+  EXPECT_EQ(spoiled([](auto& a) { a.num_sources = 1; }), "reduction: 2 sources are given; its shape requires 1");
+  EXPECT_EQ(spoiled([](auto& a) { a.num_sources = 3; }), "reduction: source2 has 0 elements; its shape requires 8");
   EXPECT_EQ(spoiled([](auto& a) { a.average_over = -1; }), "reduction: average_over is -1; allowed: at least 0");
   EXPECT_EQ(spoiled([](auto& a) {
               a.average_over = 2;

@@ -1,4 +1,4 @@
-#include "kernels/residual/residual_cases.h"
+#include "kernels/cases.h"
 
 #include <fmt/format.h>
 

@@ -210,7 +210,7 @@ Cost cost_of(const Rotary& args) {
   const double elems = static_cast<double>(args.rows * args.row());
   const bool packed = args.row_stride() == args.row();
   return {3 * elems, 2 * static_cast<double>(size_bytes(args.x.dtype, args.rows * args.row())),
-          packed ? "" : "rows alone, not what lies between them"};
+          packed ? "" : "only the rows count, not the elements between them"};
 }
 
 void run_cpu(const Rotary& args, ThreadPool& pool) {

@@ -13,9 +13,9 @@
 // foreach_target.h must come before the others.
 #include <hwy/cache_control.h>
 
+#include "kernels/base/vector_math-inl.h"
 #include "kernels/base/vector_results-inl.h"
 #include "kernels/base/vector_rows-inl.h"
-#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

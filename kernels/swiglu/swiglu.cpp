@@ -12,7 +12,6 @@
 #include "kernels/base/vector_map-inl.h"
 #include "kernels/base/vector_math-inl.h"
 #include "kernels/base/vector_rows-inl.h"
-#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

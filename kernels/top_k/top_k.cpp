@@ -127,7 +127,7 @@ Cost cost_of(const TopK& args) {
 }
 Cost cost_of(const ScatterAdd& args) {
   const auto k = static_cast<double>(args.k);
-  return {k, 16 * k, "of y only the elements that are added to are touched"};
+  return {k, 16 * k, "only the elements of y that change are touched"};
 }
 
 void run_cpu(const TopK& args, ThreadPool& pool) {

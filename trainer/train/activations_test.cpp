@@ -93,7 +93,7 @@ TEST(OffloadedActivations, AreRefusedWhereTheyCannotLeave) {
   EXPECT_EQ(refusal(), "");
   options.layout = workload::parse_layout_over(options.layout, "offload=activations:file");
   options.offload_folder = "/nowhere";
-  EXPECT_EQ(refusal().find("offload folder '/nowhere': no file can be made there"), 0u) << refusal();
+  EXPECT_EQ(refusal().find("offload folder '/nowhere': cannot create a file"), 0u) << refusal();
 }
 
 }  // namespace

@@ -202,9 +202,8 @@ TEST(Offload, AFolderThatIsNotThereIsOneLineAndLeavesTheCheckpoint) {
   rest.resume = folder.path();
   rest.checkpoint_folder = folder.path();
   rest.offload_folder = folder.path() + "/none";
-  EXPECT_NE(
-      refusal_of(rest).find("offload folder '" + rest.offload_folder + "': no file can be made there: No such file"),
-      std::string::npos);
+  EXPECT_NE(refusal_of(rest).find("offload folder '" + rest.offload_folder + "': cannot create a file: No such file"),
+            std::string::npos);
   rest.offload_folder.clear();
   EXPECT_EQ(run(rest).steps.size(), 2u) << "the checkpoint is whole";
 }

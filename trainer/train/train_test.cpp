@@ -433,7 +433,7 @@ TEST(SameBits, OfEachImplementationOfProducts) {
   }
   TrainOptions options = options_of({});
   options.gemm = "cublas";
-  EXPECT_NE(error_of([&] { run(options); }).find("'cublas' is not here"), std::string::npos);
+  EXPECT_NE(error_of([&] { run(options); }).find("'cublas' is not available"), std::string::npos);
 }
 
 TEST(Resume, AnotherModelIsRefused) {

@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "bench/kernels/place.h"
+#include "bench/kernels/timed_device.h"
 #include "core/capture.h"
 #include "kernels/attention/attention_choice.h"
 #include "kernels/base/cuda_context.h"
@@ -12,9 +12,9 @@ namespace {
 // Calls that are queued behind the gate before it opens: no more than a stream holds without blocking the host.
 constexpr std::int64_t kMostHeldCalls = 100;
 
-class CudaPlace final : public Place {
+class TimedCuda final : public TimedDevice {
  public:
-  CudaPlace(core::Device& device, bool by_graph, const std::string& attention)
+  TimedCuda(core::Device& device, bool by_graph, const std::string& attention)
       : stream_(device.make_stream()),
         start_(device.make_event()),
         end_(device.make_event()),
@@ -56,8 +56,8 @@ class CudaPlace final : public Place {
   void go_on_without_gate() {
     uses_gate_ = false;
     std::fprintf(stderr,
-                 "kernels_bench: a launch waited for the device; from here on times of calls one by one include the "
-                 "host's launches\n");
+                 "kernels_bench: a launch blocked until the device had made room; from now on, times of single calls "
+                 "include the host's launches\n");
   }
 
   std::unique_ptr<core::Stream> stream_;
@@ -72,8 +72,9 @@ class CudaPlace final : public Place {
 
 }  // namespace
 
-std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing, const std::string& attention) {
-  return std::make_unique<CudaPlace>(device, timing == "graph", attention);
+std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& device, const std::string& timing,
+                                             const std::string& attention) {
+  return std::make_unique<TimedCuda>(device, timing == "graph", attention);
 }
 
 }  // namespace lockstep::kernel_bench

@@ -1,6 +1,6 @@
-// Replaces cuda_place.cpp and cuda_ceilings.cpp in builds without CUDA.
+// Replaces timed_cuda.cpp and cuda_ceilings.cpp in builds without CUDA.
 #include "bench/kernels/device_ceilings.h"
-#include "bench/kernels/place.h"
+#include "bench/kernels/timed_device.h"
 #include "core/error.h"
 
 namespace lockstep::kernel_bench {
@@ -13,8 +13,8 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<Place> make_cuda_place(core::Device& /*device*/, const std::string& /*timing*/,
-                                       const std::string& /*attention*/) {
+std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& /*device*/, const std::string& /*timing*/,
+                                             const std::string& /*attention*/) {
   not_built();
 }
 

@@ -1,4 +1,5 @@
-// Where kernels are timed: on the CPU with a pool of pinned threads, or on a CUDA device, each with its own clock.
+// A device on which kernels are timed: the CPU with a pool of pinned threads, or a CUDA device, each with its own
+// clock.
 #pragma once
 
 #include <chrono>
@@ -13,9 +14,9 @@
 namespace lockstep::kernel_bench {
 
 // For one thread at a time: the one that made it. The device must outlive it.
-class Place {
+class TimedDevice {
  public:
-  virtual ~Place() = default;
+  virtual ~TimedDevice() = default;
   virtual const kernels::Context& context() const = 0;
   virtual void wait() = 0;  // waits until all work is done
   // Returns the time of this many calls, one after the other.
@@ -24,12 +25,12 @@ class Place {
 };
 
 // The threads are pinned to the usable core `first_core` and the ones after it.
-std::unique_ptr<Place> make_cpu_place(int threads, int first_core = 0);
+std::unique_ptr<TimedDevice> make_timed_cpu(int threads, int first_core = 0);
 
 // `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed. `attention`: a
 // choice of kernels (attention_choice.h); empty: the default.
-std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing,
-                                       const std::string& attention = "");
+std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& device, const std::string& timing,
+                                             const std::string& attention = "");
 
 std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout);  // "cpu", "cuda"
 std::vector<std::string> timings_of(const std::string& device);  // {"host"}, {"events", "graph"}

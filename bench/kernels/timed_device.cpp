@@ -1,4 +1,4 @@
-#include "bench/kernels/place.h"
+#include "bench/kernels/timed_device.h"
 
 #include "bench/serve/calls.h"
 #include "core/cores.h"
@@ -8,9 +8,9 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-class CpuPlace final : public Place {
+class TimedCpu final : public TimedDevice {
  public:
-  CpuPlace(int threads, int first_core) : pool_(threads, first_core), context_(pool_) {}
+  TimedCpu(int threads, int first_core) : pool_(threads, first_core), context_(pool_) {}
 
   const kernels::Context& context() const override { return context_; }
   void wait() override {}
@@ -32,8 +32,8 @@ class CpuPlace final : public Place {
 
 }  // namespace
 
-std::unique_ptr<Place> make_cpu_place(int threads, int first_core) {
-  return std::make_unique<CpuPlace>(threads, first_core);
+std::unique_ptr<TimedDevice> make_timed_cpu(int threads, int first_core) {
+  return std::make_unique<TimedCpu>(threads, first_core);
 }
 
 std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout) {
