@@ -155,7 +155,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--layout", "tp=x"], "tp=x: not a whole number; allowed"),
         (["--layout", "tp=5"], "tp is 5"),
         (["--layout", "pp=97"], "layers is 96, and there are 97 stages"),
-        (["--layout", "dp=3,batch=64"], "no multiple of dp x microbatch"),
+        (["--layout", "dp=3,batch=64"], "not a multiple of dp x microbatch"),
         (["--layout", "schedule=nope"], "schedule 'nope' is not known; allowed: naive"),
         (["--layout", "pp=8,batch=12,schedule=dualpipe_v"], "microbatches is 12; allowed"),
         (["--layout", "zap=1"], "zap"),

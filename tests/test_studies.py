@@ -45,7 +45,7 @@ def test_scaling_says_where_there_is_no_layout(programs, tmp_path):
     points = points_of(programs, tmp_path / "s.jsonl", "scaling", "--strong", *SMALL, "--layout", "tp=2", "--gpus", "2,3,64",
                        "--batch", "8")
     assert [bool(one["values"]) for one in points] == [True, False, False]
-    assert "no multiple of 2" in points[1]["note"] and "no multiple of dp x microbatch" in points[2]["note"]
+    assert "no multiple of 2" in points[1]["note"] and "not a multiple of dp x microbatch" in points[2]["note"]
 
 
 @pytest.mark.parametrize(("table", "runs"), [("sc21-weak", 10), ("sc21-strong", 9)])
@@ -167,7 +167,7 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
         (["--sweep", "machine.nope=1"], "'nope' is no number of DGX A100"),
         (["--sweep", "machine.levels.0.gbps=fast"], "--sweep machine.levels.0.gbps=fast"),
         (["--sweep", "model.nope=1"], "nope"),
-        (["--layout", "order=tp-dp"], "order=tp-dp: not every kind once"),
+        (["--layout", "order=tp-dp"], "order=tp-dp: not every axis occurs once"),
     ],
 )
 def test_what_is_wrong_is_one_line(programs, words, says):

@@ -12,7 +12,7 @@
 namespace lockstep::workload {
 namespace {
 
-Model small() {
+Model uneven() {
   return parse_model("layers=10,hidden=64,heads=4,vocabulary=4096,sequence=256,dropout=no");
 }
 
@@ -52,11 +52,11 @@ double best_of_all(const Model& model, Layout layout) {
 TEST(Balance, NoOtherStagesHaveAShorterLongestOne) {
   for (const char* text : {"pp=2", "pp=3", "pp=4"}) {
     const Layout asked = parse_layout(std::string(text) + ",layers=balanced");
-    const Layout chosen = balanced(small(), asked, declared_price);
+    const Layout chosen = balanced(uneven(), asked, declared_price);
     EXPECT_FALSE(chosen.balanced_layers);
-    EXPECT_EQ(misfit_of(small(), chosen), "");
-    EXPECT_EQ(longest_stage(small(), chosen), best_of_all(small(), asked)) << text;
-    EXPECT_LT(longest_stage(small(), chosen), longest_stage(small(), parse_layout(text))) << text;
+    EXPECT_EQ(misfit_of(uneven(), chosen), "");
+    EXPECT_EQ(longest_stage(uneven(), chosen), best_of_all(uneven(), asked)) << text;
+    EXPECT_LT(longest_stage(uneven(), chosen), longest_stage(uneven(), parse_layout(text))) << text;
   }
 }
 
@@ -80,12 +80,12 @@ TEST(Balance, SlicesTakeEqualTimes) {
 
 TEST(Balance, WhatIsGivenStays) {
   const Layout given = parse_layout("pp=3,layers=3:5:2");
-  EXPECT_EQ(text_of(balanced(small(), given, declared_price)), text_of(given));
+  EXPECT_EQ(text_of(balanced(uneven(), given, declared_price)), text_of(given));
   const Layout impossible = parse_layout("pp=20,layers=balanced");
-  EXPECT_EQ(text_of(balanced(small(), impossible, declared_price)), text_of(impossible));
+  EXPECT_EQ(text_of(balanced(uneven(), impossible, declared_price)), text_of(impossible));
 }
 
-// FLOPs and kept bytes of all slices together are those of the whole, but for the head's and norms' small sums.
+// FLOPs and kept bytes of all slices together are those of the whole, but for the head's and norms' uneven sums.
 TEST(Slices, WorkAndMemoryOfSlicesAddUp) {
   const Model model = parse_model("layers=2,hidden=64,heads=4,vocabulary=256,sequence=256,dropout=no");
   const Layout whole = parse_layout("pp=1,microbatches=2");
@@ -106,16 +106,16 @@ TEST(Slices, WorkAndMemoryOfSlicesAddUp) {
 
 TEST(Slices, LayoutsThatCannotHaveThemAreRefused) {
   const auto refusal = [](const std::string& more) {
-    return misfit_of(small(), parse_layout("pp=2,microbatches=4,schedule=seq1f1b,slices=4" + more));
+    return misfit_of(uneven(), parse_layout("pp=2,microbatches=4,schedule=seq1f1b,slices=4" + more));
   };
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal(",cp=2"), "slices is 4, and cp is 2; allowed: cp=1, or slices=1");
   EXPECT_EQ(
       refusal(",recompute=full"),
       "slices is 4, and recompute is full, which would keep no keys for later slices; allowed: selective or none");
-  EXPECT_EQ(misfit_of(small(), parse_layout("pp=2,schedule=seq1f1b,slices=100:100")),
+  EXPECT_EQ(misfit_of(uneven(), parse_layout("pp=2,schedule=seq1f1b,slices=100:100")),
             "slices have 200 tokens; allowed: those of a sequence, 256");
-  EXPECT_EQ(misfit_of(small(), parse_layout("pp=2,schedule=1f1b,slices=2")),
+  EXPECT_EQ(misfit_of(uneven(), parse_layout("pp=2,schedule=1f1b,slices=2")),
             "schedule 1f1b: slices is 2; allowed: 1, as the schedule takes microbatches whole");
 }
 

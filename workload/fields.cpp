@@ -41,7 +41,7 @@ double FieldValue::number(double min) const {
   const std::string copy(text);
   char* end = nullptr;
   const double value = std::strtod(copy.c_str(), &end);
-  const std::string allowed = "numbers from " + plain(min) + " up";
+  const std::string allowed = "numbers of at least " + plain(min);
   if (copy.empty() || *end != '\0' || !std::isfinite(value)) throw refused("not a number", allowed);
   if (value < min) throw refused("out of range", allowed);
   return value;
@@ -50,7 +50,7 @@ double FieldValue::number(double min) const {
 bool FieldValue::yes_or_no() const {
   if (text == "1" || text == "yes") return true;
   if (text == "0" || text == "no") return false;
-  throw refused("neither yes nor no", "yes no 1 0");
+  throw refused("not yes or no", "yes no 1 0");
 }
 
 std::size_t FieldValue::one_of(std::span<const std::string_view> names) const {

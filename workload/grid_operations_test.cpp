@@ -26,7 +26,7 @@ Model small(const std::string& more = "") {
 Layout layout_of(const std::string& grid, const std::string& more = "") {
   return parse_layout("tp_grid=" + grid + ",microbatch=36,batch=36" + more);
 }
-const std::vector<std::string> kGrids{"2x2", "3x3", "2.5d:2x2x2", "2.5d:3x3x2", "2x2x2", "3x3x3"};
+const std::vector<std::string> kGridsOfModels{"2x2", "3x3", "2.5d:2x2x2", "2.5d:3x3x2", "2x2x2", "3x3x3"};
 
 std::vector<GridLinear> linears_of(const Model& model, const Grid& grid) {
   const std::int64_t rows = 36 * model.sequence;
@@ -50,7 +50,7 @@ double sent(const Grid& grid, const Exchange& exchange) {
 
 // A layer sends what the papers' formulas say its four products do, and a number or two of each row for its norms.
 TEST(GridOperations, SendWhatThePapersSay) {
-  for (const std::string& text : kGrids) {
+  for (const std::string& text : kGridsOfModels) {
     for (const char* more : {"", ",gated=yes,norm=rms,biases=no"}) {
       const Model model = small(more);
       const Layout layout = layout_of(text);
@@ -83,7 +83,7 @@ double flops_of(const std::vector<KernelCall>& calls) {
 
 // Together the ranks compute what one alone does: no product and no attention is done twice.
 TEST(GridOperations, ComputeWhatOneRankDoes) {
-  for (const std::string& text : kGrids) {
+  for (const std::string& text : kGridsOfModels) {
     for (const char* more : {"", ",gated=yes,norm=rms,biases=no", ",dropout=yes"}) {
       const Model model =
           parse_model("layers=2,hidden=72,heads=36,kv_heads=18,ffn_hidden=144,vocabulary=504,sequence=8" +
@@ -110,7 +110,7 @@ TEST(GridOperations, ComputeWhatOneRankDoes) {
 
 // Nothing of a layer is on two ranks but the weights of 2.5-D's squares: what each keeps is its share.
 TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
-  for (const std::string& text : kGrids) {
+  for (const std::string& text : kGridsOfModels) {
     const Model model = small(",gated=yes,norm=rms,biases=no");
     const Layout layout = layout_of(text);
     const Layout one = parse_layout("microbatch=36,batch=36");

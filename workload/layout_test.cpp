@@ -45,9 +45,10 @@ TEST(LayoutText, AGridSaysHowManyTensorRanksThereAre) {
   EXPECT_EQ(text_of(parse_layout("tp_grid=2.5d:2x2x2,microbatch=4")),
             "tp=8,pp=1,dp=1,tp_grid=2.5d:2x2x2,microbatch=4,batch=4");
   EXPECT_EQ(text_of(parse_layout_over(parse_layout("tp_grid=2x2"), "tp_grid=none")), "tp=4,pp=1,dp=1,batch=1");
-  EXPECT_EQ(refusal_of("tp_grid=2"),
-            "layout: tp_grid=2: '2' is no grid; allowed: none, QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
-            "Q; Q from 2 to 8");
+  EXPECT_EQ(
+      refusal_of("tp_grid=2"),
+      "layout: tp_grid=2: '2' is not a grid; allowed: none, QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
+      "Q; Q from 2 to 8");
 }
 
 TEST(LayoutText, OffloadNamesAPlaceForEachKind) {
@@ -68,18 +69,19 @@ TEST(LayoutText, OffloadRefusesWhatNamesNoKindOrNoPlace) {
   const auto says = [](const char* text, const char* what) {
     EXPECT_NE(refusal_of(text).find(what), std::string::npos) << text << ": " << refusal_of(text);
   };
-  says("offload=disk", "offload=disk: 'disk' is no place; allowed: none, host or file");
-  says("offload=weights:host", "'weights' is no kind of tensor");
-  says("offload=optimizer:host+gradients", "'gradients' has no place");
+  says("offload=disk", "offload=disk: 'disk' is not a location; allowed: none, host or file");
+  says("offload=weights:host", "'weights' is not a kind of tensor");
+  says("offload=optimizer:host+gradients", "'gradients' has no location");
   says("offload=optimizer:host+optimizer:file", "'optimizer' is given twice");
-  says("offload=gradients:", "'' is no place");
+  says("offload=gradients:", "'' is not a location");
   says("offload=gradients:none", "'gradients:none' moves nothing");
 }
 
 TEST(LayoutText, MicrobatchesStandInPlaceOfTheBatch) {
   EXPECT_EQ(text_of(parse_layout("dp=2,microbatch=3,microbatches=4")),
             text_of(parse_layout("dp=2,microbatch=3,batch=24")));
-  EXPECT_EQ(refusal_of("batch=4,microbatches=4"), "layout: batch together with microbatches; allowed: one of them");
+  EXPECT_EQ(refusal_of("batch=4,microbatches=4"),
+            "layout: batch and microbatches are both given; allowed: one of them");
 }
 
 TEST(LayoutText, ChangesALayoutThatIsThere) {
@@ -94,13 +96,13 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
             "layout: tp=eight: not a whole number; allowed: whole numbers from 1 to 2147483647");
   EXPECT_EQ(refusal_of("dp=0"), "layout: dp=0: out of range; allowed: whole numbers from 1 to 2147483647");
   EXPECT_EQ(refusal_of("recompute=half"), "layout: recompute=half: not known; allowed: none selective full");
-  EXPECT_EQ(
-      refusal_of("order=tp-cp-dp"),
-      "layout: order=tp-cp-dp: not every kind once; allowed: tp, cp, dp and pp once each, and ep directly before dp "
-      "or left out: tp-cp-ep-dp-pp");
+  EXPECT_EQ(refusal_of("order=tp-cp-dp"),
+            "layout: order=tp-cp-dp: not every axis occurs once; allowed: tp, cp, dp and pp once each, and ep directly "
+            "before dp "
+            "or left out: tp-cp-ep-dp-pp");
   EXPECT_NE(refusal_of("order=ep-tp-cp-dp-pp").find("ep is not directly before dp"), std::string::npos);
-  EXPECT_NE(refusal_of("order=tp-cp-dp-sp").find("'sp' is no kind of parallelism"), std::string::npos);
-  EXPECT_NE(refusal_of("order=tp-tp-dp-pp").find("not every kind once"), std::string::npos);
+  EXPECT_NE(refusal_of("order=tp-cp-dp-sp").find("'sp' is not a kind of parallelism"), std::string::npos);
+  EXPECT_NE(refusal_of("order=tp-tp-dp-pp").find("not every axis occurs once"), std::string::npos);
   EXPECT_EQ(refusal_of("tp=2,tp=4"), "layout: tp=4: is given twice; allowed: each field once");
   EXPECT_EQ(refusal_of("zero=4"), "layout: zero=4: out of range; allowed: whole numbers from 0 to 3");
   EXPECT_EQ(refusal_of("tp=1000000,dp=1000000"), "layout: tp x cp x dp x pp is 1e+12; allowed: at most 1.07374e+09");
@@ -108,15 +110,15 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_NE(refusal_of("tensor=8").find("layout: tensor=8: no such field; allowed: tp pp dp cp"), std::string::npos);
   EXPECT_NE(refusal_of("tp").find("layout: tp: has no '='"), std::string::npos);
   EXPECT_EQ(refusal_of("layers=3:x4"),
-            "layout: layers=3:x4: no list of layers, and not balanced; allowed: balanced, or layers of each stage, or "
+            "layout: layers=3:x4: neither a list of layers nor balanced; allowed: balanced, or layers of each stage or "
             "stages x layers, between colons: "
             "7:8x14:7");
   EXPECT_NE(refusal_of("tp=2,").find("layout: an empty field: has no '='"), std::string::npos);
   EXPECT_NE(refusal_of("bucket_mb=-1").find("out of range"), std::string::npos);
   EXPECT_EQ(refusal_of("dp=3,batch=7"),
-            "layout: batch is 7, which is no multiple of dp x microbatch, 3; allowed: such as 6 or 9");
+            "layout: batch is 7, which is not a multiple of dp x microbatch, 3; allowed: such as 6 or 9");
   EXPECT_EQ(refusal_of("dp=4,batch=2"),
-            "layout: batch is 2, which is no multiple of dp x microbatch, 4; allowed: such as 4");
+            "layout: batch is 2, which is not a multiple of dp x microbatch, 4; allowed: such as 4");
   EXPECT_EQ(refusal_of("dtype=f64"), "layout: dtype=f64: not known; allowed: f32 bf16 f16");
 }
 

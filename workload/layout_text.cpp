@@ -58,10 +58,11 @@ std::string text_of_list(const std::vector<Number>& list) {
 
 void read_layers(Layout& layout, const FieldValue& value) {
   layout.balanced_layers = value.text == "balanced";
-  layout.layers_of = layout.balanced_layers ? std::vector<std::int32_t>{}
-                                            : list_of(value, 0, "no list of layers, and not balanced",
-                                                      "balanced, or layers of each stage, or stages x layers, between "
-                                                      "colons: 7:8x14:7");
+  layout.layers_of = layout.balanced_layers
+                         ? std::vector<std::int32_t>{}
+                         : list_of(value, 0, "neither a list of layers nor balanced",
+                                   "balanced, or layers of each stage or stages x layers, separated by "
+                                   "colons: 7:8x14:7");
 }
 
 // Parses "4", or the tokens of each: "2048:2x1024".
@@ -71,7 +72,8 @@ void read_slices(Layout& layout, const FieldValue& value) {
     layout.slices = static_cast<std::int32_t>(value.integer(1, 65536));
     return;
   }
-  for (const std::int32_t tokens : list_of(value, 1, "no slices", "a number, or the tokens of each: 2048:2x1024")) {
+  for (const std::int32_t tokens :
+       list_of(value, 1, "not a number of slices", "a number, or the tokens of each: 2048:2x1024")) {
     layout.slice_tokens.push_back(tokens);
   }
   layout.slices = static_cast<std::int32_t>(layout.slice_tokens.size());
@@ -103,13 +105,13 @@ AxisOrder order_of(const FieldValue& value) {
       continue;
     }
     const auto axis = std::find(kAxes.begin(), kAxes.end(), names[i]);
-    if (axis == kAxes.end()) throw refused("'" + std::string(names[i]) + "' is no kind of parallelism");
+    if (axis == kAxes.end()) throw refused("'" + std::string(names[i]) + "' is not a kind of parallelism");
     found.push_back(static_cast<Axis>(axis - kAxes.begin()));
   }
   std::vector<Axis> sorted = found;
   std::sort(sorted.begin(), sorted.end());
   if (!std::equal(sorted.begin(), sorted.end(), kMegatronOrder.begin(), kMegatronOrder.end())) {
-    throw refused("not every kind once");
+    throw refused("not every axis occurs once");
   }
   return {found[0], found[1], found[2], found[3]};
 }
@@ -128,7 +130,7 @@ Grid grid_of(const FieldValue& value) {
   try {
     return parse_grid(value.text);
   } catch (const core::Error& allowed) {
-    throw value.refused("'" + std::string(value.text) + "' is no grid", std::string("none, ") + allowed.what());
+    throw value.refused("'" + std::string(value.text) + "' is not a grid", std::string("none, ") + allowed.what());
   }
 }
 
@@ -144,14 +146,14 @@ constexpr std::array kOffloadKinds{
 OffloadPlaces offload_of(const FieldValue& value) {
   const auto refused = [&](const std::string& what) {
     return value.refused(what,
-                         "none, host or file for the optimizer's states, or kinds with their places joined by '+', "
+                         "none, host or file for the optimizer's states, or kinds with their locations joined by '+', "
                          "each once: optimizer, gradients, parameters or activations, ':', host or file, such as "
                          "optimizer:file+parameters:host");
   };
   OffloadPlaces places;
   const auto place_of = [&](std::string_view name) {
     const auto place = std::find(kOffload.begin(), kOffload.end(), name);
-    if (place == kOffload.end()) throw refused("'" + std::string(name) + "' is no place");
+    if (place == kOffload.end()) throw refused("'" + std::string(name) + "' is not a location");
     return static_cast<Offload>(place - kOffload.begin());
   };
   if (value.text.find(':') == std::string_view::npos) {
@@ -163,8 +165,8 @@ OffloadPlaces offload_of(const FieldValue& value) {
     const std::string_view name = part.substr(0, colon);
     const auto kind = std::find_if(kOffloadKinds.begin(), kOffloadKinds.end(),
                                    [&](const OffloadName& one) { return one.name == name; });
-    if (kind == kOffloadKinds.end()) throw refused("'" + std::string(name) + "' is no kind of tensor");
-    if (colon == std::string_view::npos) throw refused("'" + std::string(name) + "' has no place");
+    if (kind == kOffloadKinds.end()) throw refused("'" + std::string(name) + "' is not a kind of tensor");
+    if (colon == std::string_view::npos) throw refused("'" + std::string(name) + "' has no location");
     if (places.*kind->place != Offload::none) throw refused("'" + std::string(name) + "' is given twice");
     places.*kind->place = place_of(part.substr(colon + 1));
     if (places.*kind->place == Offload::none) throw refused("'" + std::string(part) + "' moves nothing");
@@ -215,33 +217,32 @@ const std::array kFields{
         {"tp_grid", "tensor-parallel ranks in two or three dimensions: none, 2x2 (SUMMA), 2.5d:2x2x2, 2x2x2; none",
          [](Given& g, const FieldValue& v) { g.layout.grid = grid_of(v); }},
         [](const Layout& l) { return l.has_grid() ? text_of(l.grid) : std::string("none"); }},
-    LayoutField{
-        {"ep", "expert-parallel ranks, of dp x cp; 1", [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
-        [](const Layout& l) { return std::to_string(l.ep); }},
-    LayoutField{{"skew", "rows of the busiest expert-parallel rank, of the mean, without a capacity; 1",
+    LayoutField{{"ep", "expert-parallel ranks, a divisor of dp x cp; 1",
+                 [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.ep); }},
+    LayoutField{{"skew", "rows of the busiest expert-parallel rank over the mean, without a capacity; 1",
                  [](Given& g, const FieldValue& v) { g.layout.skew = v.number(1); }},
                 [](const Layout& l) { return text_of(l.skew); }},
-    LayoutField{
-        {"dispatch",
-         "what expert-parallel ranks exchange: copies (one for each expert of a token) tokens (one for each rank "
-         "with any of its experts, as DeepEP); copies",
-         [](Given& g, const FieldValue& v) { g.layout.dispatch_tokens = v.one_of(kDispatch) == 1; }},
-        [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
-    LayoutField{{"order", "ranks' numbers: neighbours differ in the first; tp-cp-ep-dp-pp",
+    LayoutField{{"dispatch",
+                 "rows that expert-parallel ranks exchange: copies (one per expert of a token) tokens (one per rank "
+                 "with any of its experts, as DeepEP); copies",
+                 [](Given& g, const FieldValue& v) { g.layout.dispatch_tokens = v.one_of(kDispatch) == 1; }},
+                [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
+    LayoutField{{"order", "order of rank numbers: neighbours differ in the first axis; tp-cp-ep-dp-pp",
                  [](Given& g, const FieldValue& v) { g.layout.order = order_of(v); }},
                 [](const Layout& l) { return text_of(l.order); }},
-    LayoutField{{"sp", "sequence parallel: yes no; no",
+    LayoutField{{"sp", "sequence parallelism: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.sequence_parallel); }},
     LayoutField{{"schedule", "a pipeline schedule; 1f1b",
                  [](Given& g, const FieldValue& v) { g.layout.schedule = schedules::entry_named(v.text).name; }},
                 [](const Layout& l) { return l.schedule; }},
-    LayoutField{{"chunks", "stages a rank; 1", [](Given& g, const FieldValue& v) { g.layout.chunks = v.int32(1); }},
+    LayoutField{{"chunks", "stages per rank; 1", [](Given& g, const FieldValue& v) { g.layout.chunks = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.chunks); }},
     LayoutField{
         {"layers",
-         "layers of each stage, as in 7:8x14:7, or balanced: the longest stage as short as it can be, "
-         "embedding and head counted; all alike",
+         "layers of each stage, as in 7:8x14:7, or balanced: the slowest stage as fast as possible, "
+         "embedding and head counted; equal numbers",
          [](Given& g, const FieldValue& v) { read_layers(g.layout, v); }},
         [](const Layout& l) { return l.balanced_layers ? std::string("balanced") : text_of_list(l.layers_of); }},
     LayoutField{{"slices",
@@ -254,121 +255,121 @@ const std::array kFields{
     LayoutField{{"slicing", "slices of equal length (even) or of equal time (balanced); even",
                  [](Given& g, const FieldValue& v) { g.layout.balanced_slices = v.one_of(kSlicing) == 1; }},
                 [](const Layout& l) { return std::string(kSlicing.at(l.balanced_slices ? 1 : 0)); }},
-    LayoutField{{"microbatch", "sequences of a microbatch; 1",
+    LayoutField{{"microbatch", "sequences per microbatch; 1",
                  [](Given& g, const FieldValue& v) { g.layout.microbatch_size = v.integer(1); }},
                 [](const Layout& l) { return text_of(l.microbatch_size); }},
-    LayoutField{{"batch", "sequences of a step; dp x microbatch",
-                 [](Given& g, const FieldValue& v) { g.batch = v.integer(1); }},
-                [](const Layout& l) { return text_of(l.global_batch()); }},
-    LayoutField{{"microbatches", "microbatches of each data-parallel rank, in place of batch; 1",
+    LayoutField{
+        {"batch", "sequences per step; dp x microbatch", [](Given& g, const FieldValue& v) { g.batch = v.integer(1); }},
+        [](const Layout& l) { return text_of(l.global_batch()); }},
+    LayoutField{{"microbatches", "microbatches per data-parallel rank, instead of batch; 1",
                  [](Given& g, const FieldValue& v) { g.microbatches = v.int32(1); }},
                 [](const Layout&) { return std::string(); }},  // written as batch
-    LayoutField{{"zero", "0 1 2 3; 0",
+    LayoutField{{"zero", "ZeRO stage: 0 1 2 3; 0",
                  [](Given& g, const FieldValue& v) { g.layout.zero = static_cast<std::int32_t>(v.integer(0, 3)); }},
                 [](const Layout& l) { return std::to_string(l.zero); }},
-    LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0, which is all",
+    LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0 (all)",
                  [](Given& g, const FieldValue& v) { g.layout.shard_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.shard_ranks); }},
     LayoutField{
         {"secondary_ranks",
          "zero=3: neighbouring ranks that share a secondary copy of the weights, which backwards gather (ZeRO++'s "
-         "hpZ); 0, which is none",
+         "hpZ); 0 (none)",
          [](Given& g, const FieldValue& v) { g.layout.secondary_ranks = v.int32(0); }},
         [](const Layout& l) { return std::to_string(l.secondary_ranks); }},
-    LayoutField{
-        {"near_ranks",
-         "neighbouring ranks that sum gradients first where reduce-scatters travel as codes (ZeRO++'s qgZ in two "
-         "hops); 0, which is one hop",
-         [](Given& g, const FieldValue& v) { g.layout.near_ranks = v.int32(0); }},
-        [](const Layout& l) { return std::to_string(l.near_ranks); }},
+    LayoutField{{"near_ranks",
+                 "neighbouring ranks that sum gradients first if reduce-scatters use codes (ZeRO++'s qgZ in two "
+                 "hops); 0 (one hop)",
+                 [](Given& g, const FieldValue& v) { g.layout.near_ranks = v.int32(0); }},
+                [](const Layout& l) { return std::to_string(l.near_ranks); }},
     LayoutField{
         {"offload",
-         "where optimizer gradients parameters activations are while no kernel uses them: host or file each, as in "
-         "optimizer:file+parameters:host; host or file alone is the optimizer's place; none",
+         "location of optimizer, gradients, parameters or activations while no kernel uses them: host or file, as in "
+         "optimizer:file+parameters:host; host or file alone is for the optimizer; none",
          [](Given& g, const FieldValue& v) { g.layout.offload = offload_of(v); }},
         [](const Layout& l) { return text_of(l.offload); }},
-    LayoutField{{"offload_ahead", "copies to the device begin so many uses ahead of theirs, with offload; 1",
-                 [](Given& g, const FieldValue& v) { g.layout.offload_ahead = v.int32(0); }},
-                [](const Layout& l) { return std::to_string(l.offload_ahead); }},
-    LayoutField{{"delayed_update", "an update runs beside the next step (ZeRO-Offload): yes no; no",
+    LayoutField{
+        {"offload_ahead", "number of uses by which copies to the device begin ahead of their own, with offload; 1",
+         [](Given& g, const FieldValue& v) { g.layout.offload_ahead = v.int32(0); }},
+        [](const Layout& l) { return std::to_string(l.offload_ahead); }},
+    LayoutField{{"delayed_update", "an update runs during the next step (ZeRO-Offload): yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.delayed_update = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.delayed_update); }},
     LayoutField{{"update",
                  "when weights are updated: step_end (all at once, when the norm of all gradients is known) per_bucket "
-                 "(each gradient bucket behind its last reduction; nothing is clipped); step_end",
+                 "(each gradient bucket after its last reduction; nothing is clipped); step_end",
                  [](Given& g, const FieldValue& v) { g.layout.update = static_cast<Update>(v.one_of(kUpdate)); }},
                 [](const Layout& l) { return std::string(kUpdate.at(static_cast<std::size_t>(l.update))); }},
-    LayoutField{{"compression",
-                 "what gradients travel as, as --compression takes it: in reduce-scatters (zero=1 2 3) codes; none",
-                 [](Given& g, const FieldValue& v) { g.layout.compression = compression_of(v); }},
-                [](const Layout& l) { return text_of(l.compression); }},
     LayoutField{
-        {"weight_compression", "what weights are gathered as, with zero=3: none int8 int4 fp8; none",
+        {"compression", "encoding of gradients, as in --compression: only codes in reduce-scatters (zero=1 2 3); none",
+         [](Given& g, const FieldValue& v) { g.layout.compression = compression_of(v); }},
+        [](const Layout& l) { return text_of(l.compression); }},
+    LayoutField{
+        {"weight_compression", "encoding of weights in all-gathers with zero=3: none int8 int4 fp8; none",
          [](Given& g, const FieldValue& v) { g.layout.weight_compression = kWeightWays.at(v.one_of(kWeightNames)); }},
         [](const Layout& l) { return text_of(Compression(l.weight_compression)); }},
-    LayoutField{{"reshard", "zero=3 gives weights up after the forward: yes no; yes",
+    LayoutField{{"reshard", "zero=3 frees weights after the forward: yes no; yes",
                  [](Given& g, const FieldValue& v) { g.layout.reshard = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.reshard); }},
     LayoutField{
-        {"recompute", "none selective full; none",
+        {"recompute", "activations that the backward recomputes: none selective full; none",
          [](Given& g, const FieldValue& v) { g.layout.recompute = static_cast<Recompute>(v.one_of(kRecompute)); }},
         [](const Layout& l) { return std::string(kRecompute.at(static_cast<std::size_t>(l.recompute))); }},
     LayoutField{{"recompute_every", "layers between kept inputs, with recompute=full; 1",
                  [](Given& g, const FieldValue& v) { g.layout.recompute_every = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.recompute_every); }},
-    LayoutField{
-        {"partition_activations", "recompute=full keeps of each input a part on each tensor rank (ZeRO-R): yes no; no",
-         [](Given& g, const FieldValue& v) { g.layout.partition_activations = v.yes_or_no(); }},
-        [](const Layout& l) { return text_of(l.partition_activations); }},
+    LayoutField{{"partition_activations",
+                 "recompute=full keeps a part of each input per tensor-parallel rank (ZeRO-R): yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.partition_activations = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.partition_activations); }},
     LayoutField{{"mlp_tiles", "tiles of each MLP, which zero=3 gathers one by one (ZeRO-Infinity); 1",
                  [](Given& g, const FieldValue& v) { g.layout.mlp_tiles = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.mlp_tiles); }},
     LayoutField{{"early_stop", "recompute=full leaves out what a layer's backward does not need: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.early_stop = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.early_stop); }},
-    LayoutField{{"flash", "attention keeps no scores: yes no; yes",
+    LayoutField{{"flash", "attention keeps no scores in memory: yes no; yes",
                  [](Given& g, const FieldValue& v) { g.layout.flash = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.flash); }},
-    LayoutField{{"bucket_mb", "of gradients, 2^20 bytes, 0 for one bucket; 25",
+    LayoutField{{"bucket_mb", "size of gradient buckets in 2^20 bytes, 0 for one bucket; 25",
                  [](Given& g, const FieldValue& v) {
                    g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number(0) * kMiB);
                  }},
                 [](const Layout& l) { return text_of(static_cast<double>(l.bucket_cap_bytes) / kMiB); }},
-    LayoutField{{"overlap_grads", "yes no; yes",
+    LayoutField{{"overlap_grads", "gradients are reduced during the backward: yes no; yes",
                  [](Given& g, const FieldValue& v) { g.layout.overlap_gradients = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.overlap_gradients); }},
-    LayoutField{
-        {"overlap_params", "yes no; yes", [](Given& g, const FieldValue& v) { g.layout.prefetch = v.yes_or_no(); }},
-        [](const Layout& l) { return text_of(l.prefetch); }},
-    LayoutField{{"gather_lists", "zero=3 gathers each matrix as a list of tensors (DeepSpeed of 2021): yes no; no",
+    LayoutField{{"overlap_params", "zero=3 gathers weights ahead of their use: yes no; yes",
+                 [](Given& g, const FieldValue& v) { g.layout.prefetch = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.prefetch); }},
+    LayoutField{{"gather_lists", "zero=3 gathers each matrix as a list of tensors (DeepSpeed in 2021): yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.gather_lists = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.gather_lists); }},
     LayoutField{{"graphs", "the host launches kernels as CUDA graphs: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.graphs = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.graphs); }},
-    LayoutField{
-        {"overlap_tp", "yes no; yes", [](Given& g, const FieldValue& v) { g.layout.overlap_tp = v.yes_or_no(); }},
-        [](const Layout& l) { return text_of(l.overlap_tp); }},
-    LayoutField{
-        {"overlap_p2p", "yes no; no", [](Given& g, const FieldValue& v) { g.layout.overlap_p2p = v.yes_or_no(); }},
-        [](const Layout& l) { return text_of(l.overlap_p2p); }},
-    LayoutField{{"scatter_gather", "yes no; no",
+    LayoutField{{"overlap_tp", "collectives of layers overlap with weight gradients: yes no; yes",
+                 [](Given& g, const FieldValue& v) { g.layout.overlap_tp = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.overlap_tp); }},
+    LayoutField{{"overlap_p2p", "kernels do not wait for messages to be sent: yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.overlap_p2p = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.overlap_p2p); }},
+    LayoutField{{"scatter_gather", "each tensor-parallel rank sends only its part between stages: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.scatter_gather = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.scatter_gather); }},
     LayoutField{{"dtype", "weights and activations: f32 bf16 f16; bf16",
                  [](Given& g, const FieldValue& v) { g.layout.compute = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.compute)); }},
-    LayoutField{{"grad_dtype", "gradients as they are kept and reduced: f32, or as dtype; f32",
+    LayoutField{{"grad_dtype", "gradients as kept and reduced: f32, or as dtype; f32",
                  [](Given& g, const FieldValue& v) { g.layout.gradient = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.gradient)); }},
-    LayoutField{{"fp8", "products of layers in 8-bit floats, a scale for each: none tensor row block; none",
+    LayoutField{{"fp8", "products of layers in 8-bit floats, with one scale per: none tensor row block; none",
                  [](Given& g, const FieldValue& v) { g.layout.fp8 = static_cast<Fp8>(v.one_of(kFp8)); }},
                 [](const Layout& l) { return std::string(kFp8.at(static_cast<std::size_t>(l.fp8))); }},
     LayoutField{
-        {"fp8_history", "steps whose largest numbers scales come from, with fp8_delayed: 1 to 1024; 16",
+        {"fp8_history", "steps whose largest elements determine scales, with fp8_delayed: 1 to 1024; 16",
          [](Given& g, const FieldValue& v) { g.layout.fp8_history = static_cast<std::int32_t>(v.integer(1, 1024)); }},
         [](const Layout& l) { return std::to_string(l.fp8_history); }},
-    LayoutField{{"fp8_delayed", "scales come from the steps before, with fp8=tensor: yes no; no",
+    LayoutField{{"fp8_delayed", "scales come from previous steps, with fp8=tensor: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.fp8_delayed = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.fp8_delayed); }},
 };
@@ -394,7 +395,7 @@ namespace {
 std::int32_t microbatches_of(const Given& given) {
   const std::int64_t each = given.layout.dp * given.layout.microbatch_size;
   if (given.batch != 0 && given.microbatches != 0) {
-    throw core::usage_error("layout: batch together with microbatches; allowed: one of them");
+    throw core::usage_error("layout: batch and microbatches are both given; allowed: one of them");
   }
   if (given.microbatches != 0) return given.microbatches;
   if (given.batch == 0) return given.layout.microbatches;
@@ -402,7 +403,7 @@ std::int32_t microbatches_of(const Given& given) {
     const std::int64_t below = given.batch / each * each;
     const std::string lower = below > 0 ? std::to_string(below) + " or " : "";
     throw core::usage_error("layout: batch is " + std::to_string(given.batch) +
-                            ", which is no multiple of dp x microbatch, " + std::to_string(each) +
+                            ", which is not a multiple of dp x microbatch, " + std::to_string(each) +
                             "; allowed: such as " + lower + std::to_string(below + each));
   }
   if (given.batch / each > std::numeric_limits<std::int32_t>::max()) {

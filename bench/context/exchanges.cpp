@@ -27,7 +27,7 @@ collectives::Collective& Exchanges::of(Comm comm, const parallel::ContextMove& m
       operation.count = bytes_of(move.input) / num_ranks_;
       break;
     default:
-      LOCKSTEP_CHECK(comm == Comm::reduce_scatter, "an exchange of context ranks");
+      LOCKSTEP_CHECK(comm == Comm::reduce_scatter, "an exchange of context-parallel ranks");
       operation.kind = Kind::reduce_scatter;
       operation.dtype = move.output.dtype;
       operation.count = move.output.elems;

@@ -1,4 +1,4 @@
-// The collectives by which context ranks exchange what their list says.
+// The collectives with which context-parallel ranks run the exchanges of their list.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace lockstep::context_bench {
 
-// Made by all ranks in the same order; moves that are alike share one.
+// All ranks must construct them in the same order; equal moves share one collective.
 class Exchanges {
  public:
   Exchanges(const backends::MeshRank& rank, std::size_t channel, int num_ranks)
       : rank_(rank), channel_(channel), num_ranks_(num_ranks) {}
 
-  // All ranks together, before the first run.
+  // All ranks call it together, before the first run.
   void prepare(schedules::Comm comm, const parallel::ContextMove& move) { of(comm, move); }
   void run(schedules::Comm comm, const parallel::ContextMove& move);
 
@@ -28,7 +28,7 @@ class Exchanges {
   const backends::MeshRank& rank_;
   const std::size_t channel_;
   const int num_ranks_;
-  std::byte nothing_{};  // where a rank has nothing to send or to receive
+  std::byte nothing_{};  // placeholder buffer of a rank that sends or receives nothing
   std::map<Key, std::unique_ptr<collectives::Collective>> prepared_;
 };
 

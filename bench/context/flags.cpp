@@ -78,7 +78,7 @@ const std::array kFlagsOfRun{
     program::json_flag<ContextFlags>(),
 };
 
-// Ways that are given are refused where they do not fit the mask; of all, those that do are taken.
+// Ways that the user names are refused if they do not fit the mask; of all ways, those that fit are taken.
 std::vector<ContextWay> all_ways(bool causal) {
   std::vector<ContextWay> ways;
   for (std::size_t way = 0; way < workload::kContextWays.size(); ++way) {
@@ -120,7 +120,7 @@ void check_layers(const ContextFlags& flags) {
       throw core::usage_error(fmt::format("--way {} --cp {} --length {}: {}", name_of(layer.shape.way),
                                           layer.shape.ranks, layer.length, misfit));
     }
-    // Queries, keys, values, outputs and the gradients of all, on the ranks and once on one; scores of colossal's.
+    // Queries, keys, values, outputs and the gradients of all, on the ranks and once on one; scores of colossal.
     const std::int64_t elems = layer.batch * layer.length * layer.query_columns();
     const auto size = static_cast<std::int64_t>(core::size_of(layer.dtype));
     std::int64_t needed = 24 * elems * static_cast<std::int64_t>(sizeof(float)) + 16 * elems * size;

@@ -27,25 +27,25 @@ struct ContextFlags : program::Invocation {
   core::DType dtype = core::DType::f32;
   bool causal = true;
   std::optional<transports::LinkSpec> link;
-  std::string fit_model;   // whose longest sequence is looked for; empty: of none
-  std::string fit_layout;  // but for cp and cp_way
+  std::string fit_model;   // model whose longest sequence is searched; empty: none
+  std::string fit_layout;  // without cp and cp_way
   double fit_gb = 80;
   int threads = 1;
   int turns = 7;
   int warm_turns = 1;
   std::chrono::milliseconds timeout{60'000};
   program::PlaceFlags place;
-  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
-  bool all_ranks = true;                // of mpirun, in place of a number of ranks that was given
+  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is initialised
+  bool all_ranks = true;                // true: all ranks of mpirun; false: the number given by --cp
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 ContextFlags parse_context_flags(int argc, const char* const* argv);
 
-// A row: the attention of one layer on its ranks.
+// One row: the attention of one layer on its ranks.
 parallel::ContextLayer layer_of(const ContextFlags& flags, workload::ContextWay way, int ranks, int length);
 std::vector<parallel::ContextLayer> layers_of(const ContextFlags& flags);
-// Refuses before anything is timed.
+// Refuses impossible layers before anything is timed.
 void check_layers(const ContextFlags& flags);
 
 }  // namespace lockstep::context_bench

@@ -27,7 +27,7 @@ std::int64_t longest_of(const ContextFlags& flags, const workload::Layout& layou
   const auto fits = [&](std::int64_t units) { return needed_bytes(flags, layout, units * unit) <= flags.fit_gb * 1e9; };
   std::int64_t most = 1;
   while (most * unit < kMostTokens && fits(most)) most *= 2;
-  std::int64_t least = most / 2;  // which fits
+  std::int64_t least = most / 2;  // known to fit
   while (most - least > 1) {
     const std::int64_t middle = least + (most - least) / 2;
     (fits(middle) ? least : most) = middle;
@@ -55,10 +55,10 @@ std::vector<Longest> longest_sequences(const ContextFlags& flags) {
 std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& all) {
   if (all.empty()) return "";
   std::string text = fmt::format(
-      "# longest sequence of {} that trains in {:g} GB a rank, layout {}: by the step model, nothing was run\n"
+      "# longest sequence of {} that trains in {:g} GB per rank, layout {}: by the step model, nothing was run\n"
       "#{:>10} {:>3} {:>12} {:>16}\n",
       flags.fit_model, flags.fit_gb, flags.fit_layout.empty() ? "of one rank" : flags.fit_layout, "way", "cp", "tokens",
-      "over one rank's");
+      "over one rank");
   for (const Longest& one : all) {
     const double ratio = static_cast<double>(one.tokens) / static_cast<double>(all.front().tokens);
     text += fmt::format("#{:>10} {:>3} {:>12} {:>16.2f}\n", one.ranks == 1 ? "-" : name_of(one.way), one.ranks,

@@ -12,9 +12,9 @@ namespace lockstep::context_bench {
 struct Longest {
   workload::ContextWay way = workload::ContextWay::ring;
   int ranks = 1;
-  std::int64_t tokens = 0;  // a multiple of what the way divides sequences by; 0: no sequence fits
+  std::int64_t tokens = 0;  // a multiple of the number of chunks; 0: no sequence fits
 };
-// Of --fit, for one rank and for each way on each number of ranks.
+// For --fit: for one rank, and for each way on each number of ranks.
 std::vector<Longest> longest_sequences(const ContextFlags& flags);
 std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& all);
 

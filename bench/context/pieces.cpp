@@ -24,8 +24,8 @@ std::vector<workload::Operation> operations_of(const workload::ContextLayer& lay
 std::vector<Piece> pieces_of(const std::vector<workload::Operation>& operations, bool backward) {
   std::vector<Piece> pieces;
   int last_kernel = -1;
-  int waits_for = -1;   // an exchange that the next kernel waits for
-  int after_next = -1;  // one that the kernel after it waits for
+  int waits_for = -1;   // exchange that the next kernel waits for
+  int after_next = -1;  // exchange that the kernel after it waits for
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const workload::Operation& op = operations[backward ? operations.size() - 1 - i : i];
     const int number = static_cast<int>(pieces.size());

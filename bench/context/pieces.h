@@ -11,11 +11,11 @@ namespace lockstep::context_bench {
 struct Piece {
   const workload::Operation* op = nullptr;
   bool is_exchange = false;
-  int after = -1;  // of an exchange the last kernel before it, of a kernel the exchange that it waits for; -1: none
+  int after = -1;  // for an exchange the last kernel before it, for a kernel the exchange that it waits for; -1: none
 };
 
 std::vector<workload::Operation> operations_of(const workload::ContextLayer& layer);
-// `operations` outlive the pieces.
+// `operations` must outlive the pieces.
 std::vector<Piece> pieces_of(const std::vector<workload::Operation>& operations, bool backward);
 
 }  // namespace lockstep::context_bench

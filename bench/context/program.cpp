@@ -12,7 +12,7 @@ namespace lockstep::context_bench {
 
 int run_context(const ContextFlags& flags, const program::Print& print) {
   check_layers(flags);
-  const std::vector<Longest> longest = longest_sequences(flags);  // refuses before anything is printed
+  const std::vector<Longest> longest = longest_sequences(flags);  // refuses wrong flags before anything is printed
   const bool tells = program::tells(flags.mpi);
   core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = run_record(flags);

@@ -1,4 +1,4 @@
-// seqpar_bench.
+// Main program of seqpar_bench.
 #pragma once
 
 #include "bench/context/flags.h"
@@ -6,8 +6,8 @@
 
 namespace lockstep::context_bench {
 
-// Runs all that the flags ask for and prints a table; returns the exit status: 0, or core::Failure's where a row is
-// wrong. Throws core::Error. Under mpirun all ranks call it; rank 0 prints and writes.
+// Runs every case that the flags ask for and prints a table. Returns the exit status: 0, or that of core::Failure if a
+// row is wrong. Throws core::Error. Under mpirun all ranks call it; rank 0 prints and writes.
 int run_context(const ContextFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::context_bench

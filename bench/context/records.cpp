@@ -10,7 +10,8 @@
 namespace lockstep::context_bench {
 namespace {
 
-constexpr std::array kParts{"products", "other_kernels", "communication"};  // of TaskKind; products: attention's blocks
+constexpr std::array kParts{"products", "other_kernels",
+                            "communication"};  // in the order of TaskKind; products: attention's blocks
 
 struct NamedForm {
   Form form;

@@ -74,7 +74,7 @@ Whole reference_of(const parallel::ContextLayer& layer, int threads) {
   const std::int64_t row = layer.query_columns();
   const std::int64_t extent = shape.extent();
   const std::int64_t key_extent = shape.key_extent();
-  const std::int64_t keys = row + layer.key_columns();  // where values begin
+  const std::int64_t keys = row + layer.key_columns();  // start of the values
   const auto elems_of = [](const Values& values) { return static_cast<std::int64_t>(values.size()); };
   whole.forward_us = timed_us(kernels::AttentionForward{.shape = shape,
                                                         .q = in(whole.qkv, 0, extent),
@@ -122,7 +122,7 @@ double difference(const parallel::ContextLayer& layer, const Values& found, cons
 double allowed_difference(const parallel::ContextLayer& layer) {
   if (layer.dtype == core::DType::f32) return 1e-5;
   constexpr double kUnit = 0x1p-9;  // half a unit in the last place of bf16
-  // A rounding of each term and each sum, and of the attention's own factors.
+  // One rounding for each term and each sum, and those of attention's own factors.
   return 2 * (layer.shape.ranks + 4) * kUnit;
 }
 

@@ -24,11 +24,11 @@
 namespace lockstep::context_bench {
 namespace {
 
-using layer_bench::kNothing;
-using layer_bench::Pass;
-using layer_bench::PassRunner;
-using layer_bench::TaskKind;
 using parallel::ContextLayer;
+using tp_linear::kNothing;
+using tp_linear::Pass;
+using tp_linear::PassRunner;
+using tp_linear::TaskKind;
 using workload::ExchangePlace;
 using workload::OperationKind;
 
@@ -99,7 +99,7 @@ class RankRun {
     }
   }
 
-  // The same on all ranks.
+  // The result is the same on all ranks.
   Result run() {
     if (rank_.messages.rank() == 0) {
       energy_.emplace(program::open_energy(flags_.place.device, flags_.mpi, layer_.shape.ranks));
@@ -137,7 +137,7 @@ class RankRun {
     return has_nan ? std::numeric_limits<double>::quiet_NaN() : *std::max_element(all.begin(), all.end());
   }
 
-  // With the link, over the same with one that takes no time.
+  // Time with the link minus time with one that takes no time.
   double simulated_exposed_us(bool backward) {
     const std::vector<Piece>& pieces = pieces_[backward ? 1 : 0];
     std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(layer_.shape.ranks));
@@ -152,7 +152,7 @@ class RankRun {
 
   // ---- passes
 
-  // Without messages the exchanges give ranks what memory holds, and kernels are timed one by one.
+  // Without messages the exchanges use whatever is in memory, and kernels are timed one by one.
   Pass pass_of(bool backward, bool moves) {
     Pass pass;
     const int before = backward ? 1 : 0;  // tasks before the first piece
@@ -182,7 +182,7 @@ class RankRun {
     return pass;
   }
 
-  // Exchanges alone, on memory that is there all the time.
+  // Only exchanges, on permanently allocated memory.
   Pass exchanges_of(bool backward) {
     Pass pass;
     for (std::int32_t i = 0; i < plan_.list().turns(); ++i) {
@@ -224,7 +224,7 @@ class RankRun {
     return backward ? attention_->core_gradient(turn) : attention_->core(turn);
   }
 
-  // ---- turns
+  // ---- rounds
 
   void run_once(Form form, bool counts) {
     const bool is_whole = form == Form::one_by_one || form == Form::beside;
@@ -234,7 +234,7 @@ class RankRun {
     for (const Direction direction : kDirections) {
       const auto d = static_cast<std::size_t>(direction);
       const auto before = counter_.so_far();
-      const bool draws = counts && form == Form::beside && energy_;  // whose energy counts
+      const bool draws = counts && form == Form::beside && energy_;  // the energy of these runs counts
       if (draws) energy_->begin_step();
       const Timed mine = timed(passes[d], form == Form::beside ? Form::beside : Form::one_by_one);
       if (draws) energy_->end_step(direction == Direction::backward ? 1 : 0);
@@ -287,7 +287,7 @@ class RankRun {
   backends::MeshRank& rank_;
   const parallel_bench::SentCounter& counter_;
   kernels::ThreadPool pool_;
-  const std::shared_ptr<kernels::CudaContext> cuda_;  // where work is queued
+  const std::shared_ptr<kernels::CudaContext> cuda_;  // if work is queued
   const kernels::Context where_;
   parallel::Memory memory_;
   const parallel::Workspace workspace_{memory_, where_};
@@ -298,12 +298,12 @@ class RankRun {
   Exchanges exchanges_;
   const std::vector<workload::Operation> operations_;
   const std::array<std::vector<Piece>, 2> pieces_;                    // [direction]
-  std::array<std::vector<std::vector<double>>, 2> piece_us_;          // [direction][piece], of kernels alone
+  std::array<std::vector<std::vector<double>>, 2> piece_us_;          // [direction][piece], kernels alone
   std::vector<Pass> whole_passes_, kernel_passes_, exchange_passes_;  // [direction]
   std::vector<double> own_kernels_us_;
-  std::optional<program::StepEnergy> energy_;  // of rank 0
+  std::optional<program::StepEnergy> energy_;  // on rank 0
   Result result_;
-  PassRunner runner_;  // goes first
+  PassRunner runner_;  // destroyed first
 };
 
 }  // namespace
@@ -337,12 +337,12 @@ double Result::load() const {
 
 std::string Result::wrong() const {
   if (!(worst_difference <= allowed_difference)) {
-    return fmt::format("a result differs from one rank's by {:.2g} of the largest; allowed: {:.2g}", worst_difference,
-                       allowed_difference);
+    return fmt::format("a result differs from one rank's by {:.2g} of the largest element; allowed: {:.2g}",
+                       worst_difference, allowed_difference);
   }
   for (std::size_t d = 0; d < 2; ++d) {
     if (std::fabs(sent_bytes[d] - listed_bytes[d]) > 0.5) {
-      return fmt::format("{:.0f} bytes sent {}, and the list has {:.0f}", sent_bytes[d],
+      return fmt::format("{:.0f} bytes sent {}, but the list has {:.0f}", sent_bytes[d],
                          d == 0 ? "forward" : "backward", listed_bytes[d]);
     }
   }

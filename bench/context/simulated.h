@@ -1,4 +1,4 @@
-// The simulator's prediction of a pass with exchanges beside kernels.
+// The simulator's prediction of a pass with overlapped exchanges.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace lockstep::context_bench {
 
-// In microseconds, from the start to the end of the last rank. kernel_us: [rank][piece], of kernels as they were
-// measured; exchanges take what the simulator's formulas say of the link.
+// Microseconds from the start to the end of the last rank. kernel_us: [rank][piece], kernels as measured; exchanges
+// take the times of the simulator's link formulas.
 double simulated_us(const workload::ContextLayer& layer, const std::vector<Piece>& pieces, bool backward,
                     const std::vector<std::vector<double>>& kernel_us, const transports::LinkSpec& link);
 

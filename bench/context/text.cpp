@@ -20,11 +20,11 @@ std::string place_text(const ContextFlags& flags) {
   const backends::DeviceChoice& device = flags.place.device;
   const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
   if (flags.link) {
-    return fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time, kernels are this machine's",
+    return fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time; kernels run on this machine",
                        flags.link->latency_us, flags.link->gbps);
   }
   if (device.cuda) return program::gpus_text(device, most) + (device.nccl ? "; NCCL's" : "");
-  return flags.mpi == nullptr ? "over this machine's memory" : "by messages of " + flags.mpi->library_version();
+  return flags.mpi == nullptr ? "through this machine's memory" : "MPI messages of " + flags.mpi->library_version();
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::string row_text(const ContextFlags& flags, const parallel::ContextLayer& la
 
 std::string ending_text(std::size_t rows, std::size_t wrong) {
   if (wrong == 0) {
-    return fmt::format("# {} row{} give{} one rank's results and send{} what the lists say\n", rows,
+    return fmt::format("# {} row{} give{} one rank's results and send{} exactly the bytes of the lists\n", rows,
                        rows == 1 ? "" : "s", rows == 1 ? "s" : "", rows == 1 ? "s" : "");
   }
   return fmt::format("# {} of {} rows are WRONG\n", wrong, rows);

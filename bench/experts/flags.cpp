@@ -24,27 +24,28 @@ std::vector<double> numbers_of(const FlagValue& value, double max) {
 const std::array kFlagsOfLayer{
     Flag{"--experts", "8", "experts of the layer, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.experts = program::integer_list(v, 1, 1024); }},
-    Flag{"--top-k", "2", "experts that each token goes to, a list",
+    Flag{"--top-k", "2", "experts per token, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.top_k = program::integer_list(v, 1, 16); }},
     Flag{"--capacity", "0",
-         "capacity factors, a list: rows that an expert takes of a rank's, of an even share, others are dropped; 0: "
-         "all are taken (dropless)",
+         "capacity factors, a list: rows that an expert accepts from a rank over an even share, others are dropped; "
+         "0: no limit (dropless)",
          [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
     Flag{"--skew", "1",
-         "imbalance of the router, a list: rows of the most loaded expert, of an even share; the others share the "
-         "rest; 0: as a random router has it",
+         "imbalance of the router, a list: rows of the most loaded expert over an even share; the others share the "
+         "rest; 0: that of a random router",
          [](ExpertsFlags& f, const FlagValue& v) { f.skew = numbers_of(v, 1e3); }},
     Flag{"--loads", "",
-         "imbalance as a list of the experts' loads in place of --skew, such as mini_train prints of its trained "
+         "imbalance as a list of the experts' loads instead of --skew, such as those that mini_train prints of its "
+         "trained "
          "router",
          [](ExpertsFlags& f, const FlagValue& v) { f.loads = numbers_of(v, 1e12); }},
-    Flag{"--tokens", "512", "tokens of each rank",
+    Flag{"--tokens", "512", "tokens per rank",
          [](ExpertsFlags& f, const FlagValue& v) { f.tokens = v.integer(1, 1 << 20); }},
     Flag{"--hidden", "256", "hidden size",
          [](ExpertsFlags& f, const FlagValue& v) { f.hidden = v.integer(1, 1 << 16); }},
     Flag{"--ffn", "1024", "width of an expert",
          [](ExpertsFlags& f, const FlagValue& v) { f.inner = v.integer(1, 1 << 18); }},
-    Flag{"--shared", "0", "width of the shared experts, which every token goes to and whose work hides the dispatch",
+    Flag{"--shared", "0", "width of the shared experts, which every token uses and whose work hides the dispatch",
          [](ExpertsFlags& f, const FlagValue& v) { f.shared = v.integer(0, 1 << 18); }},
     Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
          [](ExpertsFlags& f, const FlagValue& v) {
@@ -84,14 +85,15 @@ void check(const Case& one) {
     throw core::usage_error(
         fmt::format("--loads: {} loads; allowed: one for each of --experts {}", one.loads.size(), one.experts));
   }
-  // A token goes to an expert once at most.
+  // A token uses an expert at most once.
   const double most = static_cast<double>(one.experts) / one.top_k;
   for (const double target : one.targets()) {
     if (target * one.top_k <= 1) continue;
-    throw core::usage_error(fmt::format(
-        "--skew or --loads: {:g} times an even share of {} experts, and each token goes to {} different ones; allowed: "
-        "at most {:g} times",
-        target * one.experts, one.experts, one.top_k, most));
+    throw core::usage_error(
+        fmt::format("--skew or --loads: {:g} times an even share of {} experts is impossible with {} different ones "
+                    "per token; allowed: "
+                    "at most {:g} times",
+                    target * one.experts, one.experts, one.top_k, most));
   }
 }
 
@@ -132,9 +134,10 @@ std::vector<Case> cases_of(const ExpertsFlags& flags) {
 ExpertsFlags parse_experts_flags(int argc, const char* const* argv) {
   ExpertsFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program +
-                            ": time and bytes of a mixture of experts on expert-parallel ranks, part by part, and what "
-                            "an uneven router costs.");
+  program::CommandLine line(
+      flags.program +
+      ": time and bytes of a mixture of experts on expert-parallel ranks, part by part, and the cost "
+      "of an uneven router.");
   declare_all(line, kFlagsOfLayer, "Layer");
   declare_all(line, kFlagsOfRun, "Ranks and times");
   line.parse(argc, argv);

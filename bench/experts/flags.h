@@ -18,11 +18,11 @@ struct ExpertsFlags : program::Invocation {
   std::vector<int> ranks{1, 2, 4};
   std::vector<double> capacity{0};
   std::vector<double> skew{1};
-  std::vector<double> loads;  // in place of a skew
-  std::int64_t tokens = 512;  // of each rank
+  std::vector<double> loads;  // instead of a skew
+  std::int64_t tokens = 512;  // per rank
   std::int64_t hidden = 256;
   std::int64_t inner = 1024;
-  std::int64_t shared = 0;  // width of the shared experts together
+  std::int64_t shared = 0;  // total width of the shared experts
   core::DType dtype = core::DType::f32;
   std::string algorithm = "auto";
   std::optional<transports::LinkSpec> link;
@@ -40,13 +40,13 @@ struct Case {
   int top_k = 2;
   int ranks = 1;
   double capacity_factor = 0;  // 0: dropless
-  double skew = 1;             // rows of the first expert, of an even share; 0: as a random router has it
+  double skew = 1;             // rows of the first expert over an even share; 0: that of a random router
   std::vector<double> loads = {};
 
-  // Shares of all copies that the router is to give the experts; empty: as it does.
+  // Shares of all copies that the router is to send to the experts; empty: no targets.
   std::vector<double> targets() const;
 };
-// Throws a usage Error where a case is not possible.
+// Throws a usage Error if a case is impossible.
 std::vector<Case> cases_of(const ExpertsFlags& flags);
 
 }  // namespace lockstep::experts_bench

@@ -1,4 +1,4 @@
-// moe_bench.
+// Main program of moe_bench.
 #pragma once
 
 #include "bench/experts/flags.h"
@@ -6,8 +6,8 @@
 
 namespace lockstep::experts_bench {
 
-// Runs all that the flags ask for and prints a table; returns the exit status: 0, or core::Failure's where a row is
-// wrong. Throws core::Error.
+// Runs every case that the flags ask for and prints a table. Returns the exit status: 0, or that of core::Failure if a
+// row is wrong. Throws core::Error.
 int run_experts(const ExpertsFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::experts_bench

@@ -13,9 +13,9 @@
 
 namespace lockstep::experts_bench {
 
-using layer_bench::TaskKind;
 using parallel::MemoryKind;
 using parallel::Tensor;
+using tp_linear::TaskKind;
 
 namespace {
 
@@ -106,8 +106,8 @@ void RankOfExperts::route() {
   layer_.route(workspace_, router_.in(), bias_.in(), x_.in(), saved_);
 }
 
-// Moves the bias until the experts have the stated loads, as loss-free balance does towards even ones (Wang et al.
-// 2024, arXiv:2408.15664, algorithm 1), but in proportion to what is missing, and ever less.
+// Adjusts the bias until the experts have the stated loads, like loss-free balancing towards even ones (Wang et al.
+// 2024, arXiv:2408.15664, algorithm 1), but in proportion to the difference and with decreasing steps.
 void RankOfExperts::fit_bias(const std::vector<double>& targets) {
   constexpr int kRounds = 400;
   constexpr double kFaded = 0.99;
@@ -138,7 +138,7 @@ std::vector<double> RankOfExperts::loads() const {
 std::int64_t RankOfExperts::sent_bytes() const {
   if (layer_.ranks == 1) return 0;
   const auto counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * case_.experts * (layer_.ranks - 1);
-  // Half of the exchanges go back from the experts: rows that others have sent here.
+  // Half of the exchanges return rows from the experts: those that other ranks have sent here.
   std::int64_t back = 0;
   const std::int64_t row_bytes = flags_.hidden * static_cast<std::int64_t>(core::size_of(flags_.dtype));
   for (int from = 0; from < layer_.ranks; ++from) {
@@ -168,7 +168,7 @@ void RankOfExperts::exchange_counts() {
   layer_.counts_exchanged(workspace_, all_counts_, saved_);
 }
 
-// The router gives the same in every round, so that each size is prepared once.
+// The router's result is the same in every round, so that each size is prepared once.
 void RankOfExperts::exchange(const parallel::RowExchange& rows) {
   const std::int64_t block = rows.output.elems / layer_.ranks;
   backends::Prepared& one = prepared_[rows.matrix == nullptr ? std::vector{block} : rows.matrix->counts];
@@ -181,7 +181,7 @@ void RankOfExperts::exchange(const parallel::RowExchange& rows) {
   one.collective->run(rows.input.data, rows.output.data);
 }
 
-// The experts that every token goes to, beside the exchange of the others' rows.
+// The shared experts, which overlap with the exchange of the routed experts' rows.
 void RankOfExperts::shared_forward() {
   const parallel::MlpLayer mlp{flags_.tokens, flags_.hidden, flags_.shared};
   const auto layers = weights(shared_);
@@ -228,7 +228,7 @@ void RankOfExperts::finish_backward() {
   kernels::run(kernels::ResidualAdd{.count = dx_.elems(), .a = dx_.in(), .b = shared_dx_.in(), .y = dx_.out()}, where_);
 }
 
-// ---- the order of pieces, and what waits for what
+// ---- the order of pieces, and their dependences
 
 void RankOfExperts::make_passes() {
   const auto timed = [this](Part part, auto work) {
@@ -238,12 +238,12 @@ void RankOfExperts::make_passes() {
       times_[static_cast<std::size_t>(part)] += core::us_between(start, core::Clock::now());
     };
   };
-  const auto kernel = [&](std::size_t pass, Part part, auto work, int after = layer_bench::kNothing) {
+  const auto kernel = [&](std::size_t pass, Part part, auto work, int after = tp_linear::kNothing) {
     return passes_[pass].add(part == Part::experts || part == Part::shared ? TaskKind::product : TaskKind::other_kernel,
                              timed(part, work), after);
   };
   const auto rows = [&](std::size_t pass, Part part, auto work, int after) {
-    if (layer_.ranks == 1) return layer_bench::kNothing;
+    if (layer_.ranks == 1) return tp_linear::kNothing;
     return passes_[pass].add(TaskKind::exchange, timed(part, work), after);
   };
   kernel(0, Part::router, [this] { route(); });

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/experts/flags.h"
-#include "bench/parallel_layers/pass.h"
+#include "bench/tp_linear/pass.h"
 #include "collectives/backends/mesh.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/layers/mixture.h"
@@ -27,20 +27,20 @@ inline constexpr std::uint64_t kSeed = 1;
 // The layer of a case on one of its ranks; with `alone` as if that rank had all experts.
 class RankOfExperts {
  public:
-  // `mesh` is of no account with `alone`. Tells the other ranks how many rows it sends: all make theirs together.
+  // `mesh` is unused with `alone`. Sends the other ranks its numbers of rows: all ranks construct theirs together.
   RankOfExperts(const ExpertsFlags& flags, const Case& one, int index, backends::MeshRank& mesh,
                 kernels::ThreadPool& pool, bool alone);
 
-  const layer_bench::Pass& forward() const { return passes_[0]; }
-  const layer_bench::Pass& backward() const { return passes_[1]; }
+  const tp_linear::Pass& forward() const { return passes_[0]; }
+  const tp_linear::Pass& backward() const { return passes_[1]; }
   PartTimes take_times();  // since the last call
 
   std::vector<float> y() const { return host(y_); }
   std::vector<float> dx() const { return host(dx_); }
   std::int64_t rows_here() const { return layer_.rows_here(saved_); }
   std::int64_t dropped() const;       // copies of this rank's tokens, after a forward
-  std::int64_t sent_bytes() const;    // in a forward and a backward: the copies for others, four times, and counts
-  std::vector<double> loads() const;  // choices of the experts
+  std::int64_t sent_bytes() const;    // in a forward and a backward: the copies for other ranks, four times, and counts
+  std::vector<double> loads() const;  // tokens per expert
 
  private:
   struct Expert {
@@ -79,7 +79,7 @@ class RankOfExperts {
   parallel::Tensor shared_y_, shared_dx_, y_, dx_;
   parallel::Tensor all_counts_, d_gates_, d_back_, d_out_, d_here_, d_sent_;
   std::map<std::vector<std::int64_t>, backends::Prepared> prepared_;  // by blocks
-  std::array<layer_bench::Pass, 2> passes_;
+  std::array<tp_linear::Pass, 2> passes_;
   PartTimes times_{};
 };
 

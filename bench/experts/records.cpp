@@ -69,8 +69,8 @@ core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlag
   if (!result.is_wrong()) return record;
   record.status = "wrong";
   record.error = result.wrong != 0
-                     ? fmt::format("{} elements are not one rank's within rounding", result.wrong)
-                     : fmt::format("{:.0f} bytes sent by each rank, and the copies for others take {:.0f}",
+                     ? fmt::format("{} elements differ from one rank's by more than rounding", result.wrong)
+                     : fmt::format("{:.0f} bytes sent per rank, but the copies for other ranks need {:.0f}",
                                    record.sent_bytes, record.formula_bytes);
   return record;
 }

@@ -17,7 +17,7 @@
 namespace lockstep::experts_bench {
 namespace {
 
-// Counts what a rank's collectives send, in the plans that they run.
+// Counts the bytes that a rank's collectives send, from the plans that they run.
 class Counted final : public collectives::Collective {
  public:
   Counted(std::unique_ptr<Collective> inner, std::int64_t bytes, std::int64_t& sent)
@@ -44,7 +44,7 @@ backends::MeshRank counting(backends::MeshRank& rank, std::int64_t& sent) {
   return {rank.messages, rank.device, rank.abort, rank.threaded, prepare, rank.queues, rank.settle};
 }
 
-// Elements that are further from the others than sums in another order, and roundings to the dtype, explain.
+// Number of elements whose difference is larger than another order of sums and roundings to the dtype explain.
 std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& found, const std::vector<float>& wanted) {
   float largest = 0;
   for (const float value : wanted) largest = std::max(largest, std::abs(value));
@@ -56,7 +56,7 @@ std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& fo
   return wrong;
 }
 
-constexpr std::array kLayerWays{layer_bench::Way::one_by_one, layer_bench::Way::beside};
+constexpr std::array kLayerWays{tp_linear::Way::one_by_one, tp_linear::Way::beside};
 
 class RankRun {
  public:
@@ -71,13 +71,13 @@ class RankRun {
     kernels::choose_gemms_by_rule(kernels::Context(pool_));
     layer_.emplace(flags, one, index_, mesh_, pool_, false);
     RankOfExperts alone(flags, one, index_, mesh_, pool_, true);
-    run_pass(alone.forward(), layer_bench::Way::one_by_one);
-    run_pass(alone.backward(), layer_bench::Way::one_by_one);
+    run_pass(alone.forward(), tp_linear::Way::one_by_one);
+    run_pass(alone.backward(), tp_linear::Way::one_by_one);
     y_ = alone.y();
     dx_ = alone.dx();
   }
 
-  // The same on all ranks.
+  // The result is the same on all ranks.
   Result run() {
     if (index_ == 0) energy_.emplace(program::open_energy({}, nullptr, case_.ranks));
     for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
@@ -92,7 +92,7 @@ class RankRun {
   }
 
  private:
-  void run_pass(const layer_bench::Pass& pass, layer_bench::Way way) { runner_.run(pass, way); }
+  void run_pass(const tp_linear::Pass& pass, tp_linear::Way way) { runner_.run(pass, way); }
 
   struct Timed {
     double us = 0;
@@ -104,7 +104,8 @@ class RankRun {
     for (std::size_t d = 0; d < 2; ++d) {
       mesh_.messages.barrier();
       layer_->take_times();
-      const bool draws = counts && energy_ && way == static_cast<std::size_t>(Way::async);  // whose energy counts
+      const bool draws =
+          counts && energy_ && way == static_cast<std::size_t>(Way::async);  // the energy of these runs counts
       if (draws) energy_->begin_step();
       const auto start = core::Clock::now();
       run_pass(d == 0 ? layer_->forward() : layer_->backward(), kLayerWays.at(way));
@@ -174,12 +175,12 @@ class RankRun {
   kernels::ThreadPool pool_;
   const core::WaitPolicy policy_;
   std::optional<RankOfExperts> layer_;
-  std::vector<float> y_, dx_;  // of the layer on one rank
+  std::vector<float> y_, dx_;  // results of the layer on one rank
   Result result_;
   std::array<std::array<std::vector<PartTimes>, 2>, kNumWays> parts_;
   std::vector<double> slowest_us_, mean_us_;
-  std::optional<program::StepEnergy> energy_;  // of rank 0
-  layer_bench::PassRunner runner_;             // goes first
+  std::optional<program::StepEnergy> energy_;  // on rank 0
+  tp_linear::PassRunner runner_;               // destroyed first
 };
 
 }  // namespace

@@ -29,15 +29,15 @@ std::string heading_text(const ExpertsFlags& flags) {
                                flags.link->latency_us, flags.link->gbps)
                  : "over this machine's memory");
   text +=
-      "# cap: capacity factor, 0: dropless; load: copies for the most loaded expert, of an even share\n"
-      "# parts: forward and backward together, of the slowest rank in the turn of the median, one after the other;\n"
-      "#   waits for slower ranks are in dispatch and combine; permute and unpermute in one column\n"
-      "# serial, async: medians of the slowest rank; async: exchanges run beside the shared experts\n"
-      "# slowest: the experts' time on the slowest rank, of the mean of all ranks; rows: likewise of rows\n"
-      "# sent: bytes counted in the plans that ran, mean of ranks; formula: the copies of tokens for other ranks, "
+      "# cap: capacity factor, 0: dropless; load: copies for the most loaded expert over an even share\n"
+      "# parts: forward and backward together, on the slowest rank in the round of the median, one after the other;\n"
+      "#   waits for slower ranks count in dispatch and combine; permute and unpermute in one column\n"
+      "# serial, async: medians of the slowest rank; async: exchanges overlap with the shared experts\n"
+      "# slowest: the experts' time on the slowest rank over the mean of all ranks; rows: the same for rows\n"
+      "# sent: bytes counted in the plans that ran, mean over ranks; formula: the copies of tokens for other ranks, "
       "four\n"
-      "#   times, and counts where ranks tell them (docs/metrics.md); #wrong: elements that one rank with all experts\n"
-      "#   has otherwise\n";
+      "#   times, and counts if ranks exchange them (docs/metrics.md); #wrong: elements that differ from those of one\n"
+      "#   rank with all experts\n";
   text += fmt::format(fmt::runtime("#{:>7}" + std::string(kRow).substr(5)), "experts", "k", "ep", "cap", "load",
                       "router", "permute", "dispatch", "shared", "experts", "combine", "serial", "async", "tokens/s",
                       "slowest", "rows", "dropped", "(%)", "sent", "formula", "#wrong", "");

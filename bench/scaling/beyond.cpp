@@ -13,7 +13,7 @@ namespace {
 using schedules::Step;
 using schedules::Task;
 
-// The work of a rank, whatever the number of its group.
+// The work of a rank, regardless of the index of its group.
 using Piece =
     std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, schedules::GroupKind>;
 

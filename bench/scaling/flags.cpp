@@ -32,19 +32,19 @@ std::vector<Mode> modes_of(const FlagValue& v) {
   if (v.text == "weak") return {Mode::weak};
   if (v.text == "strong") return {Mode::strong};
   if (v.text == "both") return {Mode::weak, Mode::strong};
-  throw v.refused("not a way to scale", "weak strong both");
+  throw v.refused("not a form of scaling", "weak strong both");
 }
 
-// Mini_train's parser reads and refuses their values.
+// Flags whose values mini_train's parser reads and checks.
 struct PassedOn {
   const char* names;
   const char* default_text;
   const char* meaning;
-  const char* word;  // of mini_train
+  const char* word;  // the flag of mini_train
 };
 constexpr std::array kPassedOn{
     PassedOn{"--model", "nano", "a size by name; mini_train --list shows them", "--model"},
-    PassedOn{"--layers", "", "layers, in place of the named size's", "--layers"},
+    PassedOn{"--layers", "", "layers, instead of the named size's", "--layers"},
     PassedOn{"--hidden", "", "hidden size", "--hidden"},
     PassedOn{"--heads", "", "attention heads", "--heads"},
     PassedOn{"--length", "", "tokens per sequence [the model's positions]", "--length"},
@@ -57,16 +57,16 @@ constexpr std::array kPassedOn{
 };
 
 const std::array kFlags{
-    Flag{"--mode", "weak", "weak: sequences a step grow with the ranks; strong: they stay; or both",
+    Flag{"--mode", "weak", "weak: sequences per step grow with the ranks; strong: they stay constant; or both",
          [](ScalingFlags& f, const FlagValue& v) { f.modes = modes_of(v); }},
     Flag{"--layouts", "",
          "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
          "kind]",
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = split(v.text, ';'); }},
     Flag{"--simulate", "",
-         "further layouts, which are only simulated, with the times of the pieces of the same layout with dp=2",
+         "further layouts that are only simulated, from the times of the pieces of the same layout with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = split(v.text, ';'); }},
-    Flag{"--batch", "8", "sequences a step, of each rank (weak) or of all (strong)",
+    Flag{"--batch", "8", "sequences per step: of each rank (weak) or of all ranks (strong)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5",
          "rounds; each times a training step, its pieces one at a time on one rank, and its pieces while all ranks run "
@@ -83,13 +83,12 @@ mini_train::TrainFlags train_flags_of(const ScalingFlags& flags) {
   return mini_train::parse_train_flags(static_cast<int>(argv.size()), argv.data());
 }
 
-// The sequences of a step, and so of a microbatch, follow from --batch and the ranks.
+// The sequences of a step, and so those of a microbatch, follow from --batch and the ranks.
 workload::Layout layout_of(const workload::Layout& base, const std::string& text) {
   for (const std::string_view part : workload::split(text, ',')) {
     const std::string_view name = workload::name_and_value(part).name;
     if (name != "batch" && name != "microbatch") continue;
-    throw core::usage_error(std::string(part) +
-                            ": sequences are those of --batch; allowed: microbatches=.. in its place");
+    throw core::usage_error(std::string(part) + ": --batch sets the sequences; allowed: microbatches=.. instead");
   }
   return workload::parse_layout_over(base, text);
 }
@@ -98,7 +97,7 @@ std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout,
   const std::int64_t sequences = flags.batch * (mode == Mode::weak ? layout.ranks() : 1);
   const std::int64_t parts = std::int64_t{layout.dp} * layout.microbatches;
   if (sequences % parts != 0) {
-    throw core::usage_error(std::to_string(sequences) + " sequences a step (--batch " + std::to_string(flags.batch) +
+    throw core::usage_error(std::to_string(sequences) + " sequences per step (--batch " + std::to_string(flags.batch) +
                             ", " + name_of(mode) + ") over " + std::to_string(parts) +
                             " data-parallel ranks times microbatches; allowed: a multiple of these");
   }
@@ -128,10 +127,10 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   program::check_device(flags.place.device);
   if (flags.place.mpi) {
     throw core::usage_error(
-        "--transport mpi: layouts have different numbers of ranks, and mpirun has started one number of them; "
+        "--transport mpi: layouts have different numbers of ranks, but mpirun starts a fixed number; "
         "allowed: local nccl, or mini_train --transport mpi for one layout");
   }
-  train_flags_of(flags);  // so that a wrong one is refused by its own name, not by a layout's
+  train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
   if (flags.layouts.empty()) flags.layouts = default_layouts();
   return flags;
 }

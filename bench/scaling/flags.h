@@ -21,25 +21,25 @@ inline const char* name_of(Mode mode) {
 struct ScalingFlags : program::Invocation {
   std::vector<Mode> modes{Mode::weak};
   std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
-  std::vector<std::string> simulated;    // layouts that are not run
+  std::vector<std::string> simulated;    // layouts that are only simulated
   std::vector<std::string> train_words;  // flags of mini_train that all layouts share
   program::PlaceFlags place;
-  std::int64_t batch = 8;  // sequences a step: of one rank (weak), of all (strong)
+  std::int64_t batch = 8;  // sequences per step: of one rank (weak), of all (strong)
   Effort effort;
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 
-// Something of each kind, for so many cores.
+// Some layouts of each kind for this machine's cores.
 std::vector<std::string> default_layouts();
 
 // One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has
-// one), and a batch such that the sequences of a step grow with the ranks, or stay. Throws a usage Error that names the
-// layout and what is wrong with it.
+// one), and a batch such that the sequences of a step grow with the ranks or stay constant. Throws a usage Error that
+// names the layout and the problem.
 trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode);
 
-// The layout that a simulated one is made from: of two replicas, each with as much to do.
+// The layout from which a simulated one is made: two replicas with the same work per rank.
 trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
 
 }  // namespace lockstep::scaling

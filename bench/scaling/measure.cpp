@@ -29,8 +29,8 @@ std::array<bool, schedules::kNumLanes> lanes_beside(const schedules::Interpreter
   return beside;
 }
 
-// The concurrencies in which steps are timed: one task at a time; 2, 4, ... ranks that compute; and collectives as
-// well.
+// The concurrencies in which steps are timed: one task at a time; 2, 4, ... ranks that compute; and collectives in
+// addition.
 std::vector<Concurrency> concurrencies_of(std::int32_t ranks, const std::array<bool, schedules::kNumLanes>& beside) {
   std::vector<Concurrency> concurrencies{{}};
   for (std::int32_t computing = 2; computing < 2 * ranks; computing *= 2) {
@@ -123,10 +123,10 @@ class RankTimer {
   std::deque<Turns>& turns_;
   Seen& seen_;
   const bool tells_;
-  std::vector<RankTurns> orders_;                      // of each concurrency
+  std::vector<RankTurns> orders_;                      // by concurrency
   std::array<int, kMostConcurrencies> steps_in_ = {};  // likewise
   std::int64_t step_ = 0;
-  std::optional<program::StepEnergy> energy_;  // of rank 0
+  std::optional<program::StepEnergy> energy_;  // on rank 0
 };
 
 double end_ms(const StepTimeline& timeline) {
@@ -156,7 +156,7 @@ void predict(const Seen& seen, LayoutTimes& times) {
 }
 
 void take_median(Seen& seen, LayoutTimes& times) {
-  // The rank that timed a step may have begun it later than others, and ended it before them.
+  // The rank that timed a step may have begun it later than others and ended it before them.
   for (Seen::Measured& one : seen.measured) one.ms = std::max(one.ms, end_ms(one.timeline));
   std::sort(seen.measured.begin(), seen.measured.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
   for (const Seen::Measured& one : seen.measured) times.samples_ms.push_back(one.ms);

@@ -1,4 +1,4 @@
-// Times a layout's step: as it trains, one piece at a time, and stated pieces concurrently.
+// Times a layout's step: as it trains, one piece at a time, and chosen pieces concurrently.
 #pragma once
 
 #include <cstddef>
@@ -17,27 +17,28 @@
 namespace lockstep::scaling {
 
 struct Effort {
-  int rounds = 5;        // at most; each has a step of each kind
+  int rounds = 5;        // maximum; each round has one step of each kind
   double seconds = 1e9;  // no further round begins after that, but the first always runs
 };
 
 struct LayoutTimes {
   schedules::Step step;
   std::vector<double> samples_ms;            // of steps as they train, the slowest rank's
-  schedules::StepTimeline measured;          // of the step in the median; communication while its bytes move
+  schedules::StepTimeline measured;          // the step with the median time; communication while its bytes move
   std::optional<core::EnergyRecord> energy;  // of steps as they train
-  std::string energy_text;                   // a line, also where there is none
-  double around_ms = 0;                      // that this step took beside its tasks: tokens, zeroed gradients
+  std::string energy_text;                   // one line, also if nothing was measured
+  double around_ms = 0;                      // time of this step outside of its tasks: tokens, zeroed gradients
   Prices prices;
   simulator::Simulation isolated;
   simulator::Simulation contended;
   Slowdowns slowdowns;
 };
 
-// `options` have been checked; their steps do not count. Steps of the different kinds take turns, after a warm-up.
+// `options` must have been checked; their number of steps is ignored. Steps of the different kinds alternate, after a
+// warm-up.
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort);
 
-// Milliseconds of so many steps as they train, after a warm-up.
+// Milliseconds of this many steps as they train, after a warm-up.
 std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
 
 }  // namespace lockstep::scaling

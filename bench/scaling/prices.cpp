@@ -44,7 +44,8 @@ void Prices::add(const Step& step, const std::vector<SlotSpans>& slots) {
     samples_[key_of(task, place.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
   };
   for (const SlotSpans& slot : slots) {
-    LOCKSTEP_CHECK(slot.kernels.size() + slot.other.size() + (slot.collective.empty() ? 0 : 1) == 1, "a piece alone");
+    LOCKSTEP_CHECK(slot.kernels.size() + slot.other.size() + (slot.collective.empty() ? 0 : 1) == 1,
+                   "a slot has a single piece");
     for (const auto& [place, span] : slot.kernels) put(place, span);
     for (const auto& [place, span] : slot.other) put(place, span);
     // The stage of each member: with two pipes they name copies of a stage.

@@ -1,4 +1,4 @@
-// The time that each distinct piece of a step takes alone, and the step that is made of such pieces.
+// The time that each distinct piece of a step takes alone, and the step composed of such pieces.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace lockstep::scaling {
 
-// Tasks with the same key do the same work: microbatches and replicas do not count. Op, lane, stage, part, what; and of
-// what belongs to no stage its rank, or its group.
+// Tasks with the same key do the same work: microbatches and replicas do not count. Op, lane, stage, part, what; for
+// tasks without a stage their rank or their group.
 using PieceKey = std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, std::int32_t>;
 PieceKey key_of(const schedules::Task& task, std::int32_t rank);
 
-// When what ran in a slot ran.
+// Times of the pieces that ran in a slot.
 struct SlotSpans {
   std::vector<std::pair<TaskPlace, schedules::TaskSpan>> kernels;
   std::vector<TaskPlace> collective;
@@ -27,7 +27,7 @@ struct SlotSpans {
 };
 std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const schedules::StepTimeline& timeline);
 
-// Picoseconds of each distinct piece: medians. From steps in which every slot was one task, or one collective.
+// Picoseconds of each distinct piece: medians, from steps in which every slot was one task or one collective.
 class Prices {
  public:
   void add(const schedules::Step& step, const std::vector<SlotSpans>& slots);
@@ -38,8 +38,8 @@ class Prices {
   std::map<PieceKey, std::vector<double>> samples_;
 };
 
-// The same step whose amounts are picoseconds: of kernels and collectives what they take, of a send what it takes
-// together with its receive, which takes no time of its own.
+// The same step with amounts in picoseconds: the times of kernels and collectives, and for a send its time together
+// with its receive, which itself takes none.
 schedules::Step priced(schedules::Step step, const Prices& prices);
 
 }  // namespace lockstep::scaling

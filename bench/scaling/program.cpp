@@ -14,14 +14,14 @@
 namespace lockstep::scaling {
 namespace {
 
-constexpr const char* kOneRank = "dp=1";  // the layout that others are compared with
+constexpr const char* kOneRank = "dp=1";  // the baseline of the other layouts
 
 struct Case {
   Mode mode = Mode::weak;
   trainer::TrainOptions options;
 };
 
-// One rank comes first in each mode: others are compared with it.
+// One rank comes first in each mode because it is the baseline of the others.
 std::vector<Case> cases_of(const ScalingFlags& flags) {
   std::vector<Case> cases;
   for (const Mode mode : flags.modes) {
@@ -41,12 +41,13 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.model.sequence);
 }
 
-// An equal part of what is left for each case that is left.
+// Each remaining case gets an equal part of the remaining time.
 Effort effort_for(const ScalingFlags& flags, double spent_s, std::size_t left) {
   return {flags.effort.rounds, std::max(flags.effort.seconds - spent_s, 0.0) / static_cast<double>(left)};
 }
 
-// One rank's steps before and behind those of a layout, as machines drift: what its efficiency is measured by.
+// Times one rank's steps before and after those of a layout, because machines drift: its efficiency is relative to
+// them.
 Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corpus& corpus, const Effort& effort) {
   constexpr int kSteps = 3;  // on each side
   const trainer::TrainOptions single = options_of(flags, kOneRank, one.mode);

@@ -1,4 +1,4 @@
-// scaling from flags to exit status.
+// Main program of scaling: from flags to exit status.
 #pragma once
 
 #include "bench/program/program.h"

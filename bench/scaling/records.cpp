@@ -34,7 +34,7 @@ core::ScalingRecord record_without_steps(const core::RunRecord& run, const Resul
           .efficiency = result.efficiency};
 }
 
-// A timeline of more tasks makes a record too large to draw or to keep.
+// With more tasks a record's timeline is too large to draw or to keep.
 constexpr std::size_t kMostRanksKept = 16;
 
 core::ScalingRecord simulated_record(const core::RunRecord& run, const Result& result) {

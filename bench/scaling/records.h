@@ -7,9 +7,9 @@
 
 namespace lockstep::scaling {
 
-// `most_ranks`: of all layouts.
+// `most_ranks`: maximum over layouts.
 core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOptions& options, int most_ranks);
-core::RunRecord simulated_run(core::RunRecord run);  // of the same process, of layouts that were simulated
+core::RunRecord simulated_run(core::RunRecord run);  // the run of simulated layouts in the same process
 core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result);
 
 }  // namespace lockstep::scaling

@@ -20,9 +20,9 @@ struct Result {
   bool oversubscribed = false;
   LayoutTimes times;
   double measured_ms = 0;                 // median
-  std::optional<double> efficiency = {};  // against one rank in the same mode
+  std::optional<double> efficiency = {};  // relative to one rank in the same mode
 
-  // Mean of the ranks; together the step. "around" is last, of the measured step alone.
+  // Mean over ranks; the parts sum to the step. The last, "around", exists only for the measured step.
   core::NamedNumbers isolated_parts;
   core::NamedNumbers contended_parts;
   core::NamedNumbers measured_parts;
@@ -37,10 +37,10 @@ struct Result {
 
 Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes times);
 
-// A layout that was not run, from one that was: its step is simulated (beyond.h), the isolated time alone is told.
+// A layout that was not run, from one that was: its step is simulated (beyond.h), with isolated times only.
 Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two);
 
-// Measured slowdowns as rows: of what, beside what, on how many ranks.
+// Measured slowdowns as rows: the slowed piece, the concurrent work, and the number of ranks.
 struct SlowdownRow {
   std::string of;
   std::string beside;

@@ -35,7 +35,7 @@ class Sorter {
     std::vector<Slot> slots;
     while (left_ > 0) {
       slots.push_back(next());
-      LOCKSTEP_CHECK(slots.back().size() > 0, "a step that comes to its end");
+      LOCKSTEP_CHECK(slots.back().size() > 0, "the step makes progress");
       for (const auto* part : {&slots.back().kernels, &slots.back().collective, &slots.back().other}) {
         for (const TaskPlace& place : *part) end(place);
       }
@@ -50,7 +50,7 @@ class Sorter {
     std::vector<bool> ended;
   };
 
-  // Tasks that are no kernels go first, so that as many kernels as possible start together.
+  // Tasks other than kernels go first, so that as many kernels as possible start together.
   Slot next() const {
     Slot slot;
     if (const auto other = first_other()) {
@@ -74,7 +74,7 @@ class Sorter {
   }
   bool is_beside(const TaskPlace& place) const { return concurrency_.beside[index_of(at(place).lane)]; }
 
-  // The first task of a lane that has not ended, if all that it waits for on its rank has ended.
+  // The first unfinished task of a lane, if all its dependences on its rank have finished.
   std::optional<TaskPlace> head(std::size_t r, std::size_t lane) const {
     const Rank& rank = ranks_[r];
     if (rank.done[lane] == rank.lanes[lane].size()) return std::nullopt;
@@ -106,8 +106,8 @@ class Sorter {
     return kernels;
   }
 
-  // One that all members have come to. Among those that should overlap kernels, one with a member's kernel at hand if
-  // there is any.
+  // A collective at which all members have arrived. Of those that should overlap with kernels, one whose member has a
+  // kernel ready, if there is any.
   std::vector<TaskPlace> ready_collective(const std::vector<TaskPlace>& kernels) const {
     std::vector<TaskPlace> lonely;
     for (std::size_t lane = 0; lane < kNumLanes; ++lane) {

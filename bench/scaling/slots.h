@@ -1,8 +1,8 @@
-// The order in which the tasks of a step are timed, and which of them run concurrently. The tasks of a slot do; nothing
-// else runs meanwhile.
+// The order in which the tasks of a step are timed, in slots: the tasks of a slot run concurrently, and nothing else
+// does.
 //
-// Every order of slots that is made here is one in which the step may run: a task's slot comes after those of all that
-// it waits for. So pieces are timed in their place, on the tensors that they work on in training.
+// Every order of slots made here is valid for the step: a task's slot comes after those of all its dependences. Pieces
+// are therefore timed in their place in the step, on the tensors of training.
 #pragma once
 
 #include <array>
@@ -20,18 +20,18 @@ struct TaskPlace {
   friend bool operator==(const TaskPlace&, const TaskPlace&) = default;
 };
 
-// Kernels of different ranks, and one collective, or one end of a message.
+// Kernels of different ranks and one collective, or one end of a message.
 struct Slot {
   std::vector<TaskPlace> kernels;
-  std::vector<TaskPlace> collective;  // one on each member
-  std::vector<TaskPlace> other;       // a send, a receive, or a task that is no kernel of the compute lane: one
+  std::vector<TaskPlace> collective;  // one task per member
+  std::vector<TaskPlace> other;  // a send, a receive, or a task that is not a kernel of the compute lane: at most one
   std::size_t size() const { return kernels.size() + collective.size() + other.size(); }
 };
 
-// The tasks that may share a slot.
+// Limits on the tasks that may share a slot.
 struct Concurrency {
-  std::int32_t kernels = 1;  // the most ranks that compute at the same time
-  // Lanes whose collectives run beside kernels of their members: these have threads of their own.
+  std::int32_t kernels = 1;  // maximum number of ranks that compute at the same time
+  // Lanes whose collectives overlap with kernels of their members: these have threads of their own.
   std::array<bool, schedules::kNumLanes> beside = {};
 };
 

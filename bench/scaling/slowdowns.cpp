@@ -13,7 +13,7 @@ using schedules::TaskSpan;
 
 namespace {
 
-constexpr double kMostFactor = 20;        // a larger one is of a piece that stood still
+constexpr double kMostFactor = 20;        // larger ones are from a piece that was descheduled
 constexpr double kLeastConcurrent = 0.3;  // share of a sample
 
 std::int64_t overlap_ps(const TaskSpan& a, const TaskSpan& b) {
@@ -35,11 +35,11 @@ double weighted_median(const std::vector<std::pair<double, double>>& sorted) {
   return sorted.back().first;
 }
 
-// In which any of the others runs as well.
+// Time in which any of the others runs as well.
 std::int64_t concurrent_ps(const SlotSpans& slot, std::size_t kernel) {
   std::int64_t most = 0;
   for (std::size_t other = 0; other < slot.kernels.size(); ++other) {
-    // They begin together, so that the longest overlap has all others in it.
+    // They begin together, so that the longest overlap contains all others.
     if (other != kernel) most = std::max(most, overlap_ps(slot.kernels[kernel].second, slot.kernels[other].second));
   }
   return most;
@@ -47,7 +47,7 @@ std::int64_t concurrent_ps(const SlotSpans& slot, std::size_t kernel) {
 
 }  // namespace
 
-// Work goes on at 1 / factor while others run: alone - (took - beside) of it was done there.
+// Work proceeds at 1 / factor while others run: in that time alone - (took - beside) of it was done.
 void Factor::add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps) {
   if (alone_ps <= 0 || static_cast<double>(beside_ps) < kLeastConcurrent * static_cast<double>(took_ps)) return;
   const auto beside = static_cast<double>(beside_ps);

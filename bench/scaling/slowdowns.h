@@ -1,4 +1,4 @@
-// Slowdowns: how many times as long pieces take while others run as alone. Measured in pairs, applied in virtual time.
+// Slowdowns: time of a piece while others run over its time alone. Measured in pairs, applied in virtual time.
 #pragma once
 
 #include <array>
@@ -15,42 +15,42 @@
 
 namespace lockstep::scaling {
 
-// A median over samples that are weighted by how long they are.
+// A median over samples weighted by their length.
 class Factor {
  public:
-  // A piece that takes `alone_ps` alone took `took_ps`, `beside_ps` of it while others ran. Samples with little overlap
-  // say nothing and are dropped.
+  // Adds a piece that takes `alone_ps` alone and took `took_ps`, of which other pieces ran during `beside_ps`. Samples
+  // with little overlap are uninformative and dropped.
   void add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps);
   double value() const { return value_; }  // 1 without samples
   std::size_t samples() const { return samples_.size(); }
 
  private:
-  std::vector<std::pair<double, double>> samples_;  // factor, weight: sorted
+  std::vector<std::pair<double, double>> samples_;  // factor, weight; sorted
   double value_ = 1;
 };
 
-// Kernels that are slowed down alike: forward, backward (and its halves), recomputation, the optimizer.
+// Kernels that share a slowdown: forward, backward (and its halves), recomputation, the optimizer.
 schedules::Op family_of(schedules::Op op);
 
 struct Slowdowns {
-  // The factor of a kernel while that many ranks compute, its own among them; by family.
+  // Factor of a kernel by the number of ranks that compute, its own included; by family.
   std::map<schedules::Op, std::map<std::int32_t, Factor>> kernel;
-  // The further factor of a kernel while a collective of its rank runs.
+  // Additional factor of a kernel while a collective of its rank runs.
   std::map<schedules::Op, Factor> kernel_beside;
-  // The factor of a collective while all of its members compute.
+  // Factor of a collective while all of its members compute.
   std::array<Factor, schedules::kNumLanes> collective;
 
-  // Straight lines between what was measured, from 1 for one rank.
+  // Interpolates linearly between measured numbers of ranks, from 1 for one rank.
   double of_kernel(schedules::Op op, std::int32_t computing, bool beside_collective) const;
   // `share` of the members compute.
   double of_collective(schedules::Lane lane, double share) const;
 };
 
-// From slots of several kernels, and of a collective beside kernels.
+// Takes samples from slots of several kernels, and of a collective with kernels.
 void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::vector<SlotSpans>& slots,
                  const Prices& prices);
 
-// As play_contended() asks for them.
+// In the form that play_contended() takes.
 simulator::Slowdown slowdown_of(const schedules::Step& step, const Slowdowns& slowdowns,
                                 const simulator::LanesBeside& beside);
 

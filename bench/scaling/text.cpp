@@ -11,7 +11,7 @@ double percent(double of, double whole) {
   return 100 * of / whole;
 }
 
-// "backward +3.1, bubble -0.4 ms", what is below a hundredth of the step left out.
+// "backward +3.1, bubble -0.4 ms"; parts below a hundredth of the step are left out.
 std::string difference_text(const core::NamedNumbers& from, const core::NamedNumbers& to, double step_ms) {
   std::string text;
   for (std::size_t i = 0; i < to.size(); ++i) {
@@ -29,11 +29,12 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
                          int most_ranks, int cores) {
   const workload::Model& model = options.model;
   std::string text = fmt::format(
-      "# {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens a step and rank (weak) or in all "
+      "# {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens per step, on each rank (weak) or in "
+      "total "
       "(strong); data: {}\n"
-      "# {} thread{} a rank, {} cores: layouts with more are marked *, as their ranks share cores\n"
-      "# isolated: each piece timed alone, put together by the simulator; contended: with the slowdowns measured "
-      "while pieces run concurrently; measured: the median of whole steps, in turns with these\n",
+      "# {} thread{} per rank, {} cores: layouts that need more are marked *, because their ranks share cores\n"
+      "# isolated: simulated from pieces timed alone; contended: simulated with the slowdowns measured "
+      "while pieces run concurrently; measured: the median of whole steps, timed alternately with these\n",
       title_of(model), model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
       flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores);
   if (options.device.cuda) text += "# " + program::gpus_text(options.device, most_ranks) + "\n";
@@ -85,8 +86,9 @@ std::string slowdowns_text(const Result& result) {
 }
 
 std::string closing_text() {
-  return "# c/isol., c/cont.: by how much the measured step is longer than predicted. What isolated pieces do not "
-         "explain is contention as far as c/cont. is nearer to 0; the rest is named by part.\n";
+  return "# c/isol., c/cont.: how much longer the measured step is than predicted. The part that isolated pieces do "
+         "not "
+         "explain is contention to the extent that c/cont. is nearer to 0; the rest is listed by part.\n";
 }
 
 }  // namespace lockstep::scaling

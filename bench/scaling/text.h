@@ -12,9 +12,9 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
                          int most_ranks, int cores);
 std::string columns_text();
 std::string row_text(const Result& result);
-// Where the measured step differs from both predictions.
+// Differences of the measured step from both predictions, by part.
 std::string gap_text(const Result& result);
-// The slowdowns of pieces that run concurrently.
+// Slowdowns of pieces that run concurrently.
 std::string slowdowns_text(const Result& result);
 std::string closing_text();
 

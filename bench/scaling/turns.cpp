@@ -9,7 +9,7 @@
 namespace lockstep::scaling {
 namespace {
 
-// A waiting rank sleeps: it must take no time from the rank that is being timed.
+// A waiting rank sleeps so that it takes no time from the rank that is being timed.
 constexpr auto kNap = std::chrono::microseconds(20);
 
 }  // namespace
@@ -31,14 +31,15 @@ RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, 
 
 bool TurnWorker::begin(std::uint32_t task) {
   const RankTurns::Turn turn = mine_.of_task[task];
-  // Acquire, here and below: pairs with the releasing counts of whoever was there before.
+  // Acquire, here and below: pairs with the releasing increments by the tasks of earlier slots.
   if (turns_.ended.load(std::memory_order_acquire) < base_ + turn.before) return false;
   turns_.begun.fetch_add(1, std::memory_order_acq_rel);
   const core::Deadline deadline = core::Deadline::after(timeout_);
   while (turns_.begun.load(std::memory_order_acquire) < base_ + turn.with) {
     if (mesh_.abort.raised()) mesh_.abort.throw_raised();
     if (deadline.passed()) {
-      throw core::Error(core::Failure::timeout, "task " + std::to_string(task) + " waits for others of its slot");
+      throw core::Error(core::Failure::timeout,
+                        "task " + std::to_string(task) + " timed out waiting for the other tasks of its slot");
     }
     std::this_thread::yield();
   }

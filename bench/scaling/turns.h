@@ -1,5 +1,5 @@
-// A StageWorker that lets a rank's tasks begin in slots (slots.h): all of a slot at the same moment, and none before
-// the slot before has ended, on all ranks of this process.
+// A StageWorker that starts a rank's tasks in slots (slots.h): all tasks of a slot at the same moment, and none before
+// the previous slot has ended on all ranks of this process.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace lockstep::scaling {
 
-// State that the ranks share: the numbers of tasks that have begun, and that have ended, since it was made.
+// State shared by the ranks: numbers of tasks that have begun and ended since it was made.
 struct Turns {
   alignas(128) std::atomic<std::uint64_t> begun{0};
   alignas(128) std::atomic<std::uint64_t> ended{0};
@@ -23,7 +23,7 @@ struct Turns {
 struct RankTurns {
   struct Turn {
     std::uint64_t before = 0;  // tasks in earlier slots
-    std::uint64_t with = 0;    // and in these and its own
+    std::uint64_t with = 0;    // tasks in earlier slots and in its own
   };
   std::vector<Turn> of_task;
   std::uint64_t all = 0;  // tasks of a step, on all ranks
@@ -32,8 +32,8 @@ RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, 
 
 class TurnWorker final : public schedules::StageWorker {
  public:
-  // For one step, after `steps_before` others with the same `turns`. What is passed outlives this. Where work is
-  // queued a task has ended when the device is done with it.
+  // For one step, after `steps_before` others with the same `turns`. The arguments must outlive this. If work is
+  // queued, a task has ended once the device is done with it.
   TurnWorker(schedules::StageWorker& worker, Turns& turns, const RankTurns& mine, std::uint64_t steps_before,
              backends::MeshRank& mesh, std::chrono::milliseconds timeout)
       : worker_(worker), turns_(turns), mine_(mine), base_(steps_before * mine.all), mesh_(mesh), timeout_(timeout) {}

@@ -59,8 +59,8 @@ void TensorsAway::end(Block& block) {
   if (std::exchange(block.moves, false)) room_->wait(block.ticket);
 }
 
-void TensorsAway::take(const Place& place, std::span<Tensor* const> tensors) {
-  std::vector<Left>& left = left_[place.offset];
+void TensorsAway::take(const Slot& slot, std::span<Tensor* const> tensors) {
+  std::vector<Left>& left = left_[slot.offset];
   LOCKSTEP_CHECK(left.empty(), "a slot that is free");
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -68,11 +68,11 @@ void TensorsAway::take(const Place& place, std::span<Tensor* const> tensors) {
     left.push_back({i, tensors[i]->dtype(), tensors[i]->elems()});
     bytes += tensors[i]->bytes();
   }
-  LOCKSTEP_CHECK(bytes == place.bytes, "the bytes that a part was predicted to keep");
+  LOCKSTEP_CHECK(bytes == slot.bytes, "the bytes that a part was predicted to keep");
   if (room_->in_blocks()) {
-    write_blocks(place, tensors);
+    write_blocks(slot, tensors);
   } else {
-    std::int64_t offset = place.offset;
+    std::int64_t offset = slot.offset;
     for (const Left& one : left) {
       const Tensor& tensor = *tensors[one.index];
       room_->wait(room_->write(std::exchange(offset, offset + tensor.bytes()), tensor.data(), tensor.bytes()));
@@ -83,25 +83,25 @@ void TensorsAway::take(const Place& place, std::span<Tensor* const> tensors) {
 }
 
 // Begins to write: the blocks are written asynchronously.
-void TensorsAway::write_blocks(const Place& place, std::span<Tensor* const> tensors) {
+void TensorsAway::write_blocks(const Slot& slot, std::span<Tensor* const> tensors) {
   Bytes from(tensors);
   std::size_t next = 0;
-  for (std::int64_t at = 0; at < place.bytes; at += kBlockBytes) {
+  for (std::int64_t at = 0; at < slot.bytes; at += kBlockBytes) {
     Block& block = blocks_[next++ % blocks_.size()];
     end(block);
-    const std::int64_t here = std::min(kBlockBytes, place.bytes - at);
+    const std::int64_t here = std::min(kBlockBytes, slot.bytes - at);
     std::byte* to = block.data;
     from.next(here, [&](const std::byte* data, std::size_t count) {
       std::memcpy(std::exchange(to, to + count), data, count);
     });
     std::memset(to, 0, static_cast<std::size_t>(in_blocks(here) - here));
-    block.ticket = room_->write(place.offset + at, block.data, in_blocks(here));
+    block.ticket = room_->write(slot.offset + at, block.data, in_blocks(here));
     block.moves = true;
   }
 }
 
-void TensorsAway::bring_back(const Place& place, std::span<Tensor* const> tensors) {
-  std::vector<Left> left = std::exchange(left_[place.offset], {});
+void TensorsAway::bring_back(const Slot& slot, std::span<Tensor* const> tensors) {
+  std::vector<Left> left = std::exchange(left_[slot.offset], {});
   for (const Left& one : left) {
     LOCKSTEP_CHECK(!tensors[one.index]->given(), "a tensor that is away");
     *tensors[one.index] = memory_.make(MemoryKind::activations, one.dtype, one.elems);
@@ -109,33 +109,33 @@ void TensorsAway::bring_back(const Place& place, std::span<Tensor* const> tensor
   std::vector<Tensor*> made;
   for (const Left& one : left) made.push_back(tensors[one.index]);
   if (room_->in_blocks()) {
-    read_blocks(place, made);
+    read_blocks(slot, made);
   } else {
-    std::int64_t offset = place.offset;
+    std::int64_t offset = slot.offset;
     for (const Tensor* const tensor : made) {
       room_->wait(room_->read(std::exchange(offset, offset + tensor->bytes()), tensor->data(), tensor->bytes()));
     }
   }
-  moved_bytes_ += place.bytes;
+  moved_bytes_ += slot.bytes;
 }
 
-void TensorsAway::read_blocks(const Place& place, std::span<Tensor* const> tensors) {
+void TensorsAway::read_blocks(const Slot& slot, std::span<Tensor* const> tensors) {
   for (Block& block : blocks_) end(block);  // this slot may be among those still being written
   const auto count = static_cast<std::int64_t>(blocks_.size());
   const auto begin = [&](std::int64_t number) {
     const std::int64_t at = number * kBlockBytes;
-    if (at >= place.bytes) return;
+    if (at >= slot.bytes) return;
     Block& block = blocks_[static_cast<std::size_t>(number % count)];
-    block.ticket = room_->read(place.offset + at, block.data, in_blocks(std::min(kBlockBytes, place.bytes - at)));
+    block.ticket = room_->read(slot.offset + at, block.data, in_blocks(std::min(kBlockBytes, slot.bytes - at)));
     block.moves = true;
   };
   for (std::int64_t number = 0; number < count; ++number) begin(number);
   Bytes to(tensors);
-  for (std::int64_t number = 0; number * kBlockBytes < place.bytes; ++number) {
+  for (std::int64_t number = 0; number * kBlockBytes < slot.bytes; ++number) {
     Block& block = blocks_[static_cast<std::size_t>(number % count)];
     end(block);
     const std::byte* from = block.data;
-    to.next(std::min(kBlockBytes, place.bytes - number * kBlockBytes),
+    to.next(std::min(kBlockBytes, slot.bytes - number * kBlockBytes),
             [&](std::byte* data, std::size_t bytes) { std::memcpy(data, std::exchange(from, from + bytes), bytes); });
     begin(number + count);
   }

@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 // through many blocks of host memory, some of which are written while the next are filled.
 class TensorsAway {
  public:
-  struct Place {
+  struct Slot {
     std::int64_t offset = 0;  // a multiple of kAlign; slots do not overlap when their sizes are rounded up to it
     std::int64_t bytes = 0;
   };
@@ -31,11 +31,11 @@ class TensorsAway {
   TensorsAway(const TensorsAway&) = delete;
   TensorsAway& operator=(const TensorsAway&) = delete;
 
-  // Copies the given tensors, `place.bytes` of activations in all, off the device and frees them. The previous contents
+  // Copies the given tensors, `slot.bytes` of activations in all, off the device and frees them. The previous contents
   // of the slot must have been brought back.
-  void take(const Place& place, std::span<Tensor* const> tensors);
+  void take(const Slot& slot, std::span<Tensor* const> tensors);
   // Allocates the same tensors again and copies their contents back.
-  void bring_back(const Place& place, std::span<Tensor* const> tensors);
+  void bring_back(const Slot& slot, std::span<Tensor* const> tensors);
 
   std::int64_t moved_bytes() const { return moved_bytes_; }  // off the device and back, so far
 
@@ -51,8 +51,8 @@ class TensorsAway {
     StateRoom::Ticket ticket = 0;
     bool moves = false;
   };
-  void write_blocks(const Place& place, std::span<Tensor* const> tensors);
-  void read_blocks(const Place& place, std::span<Tensor* const> tensors);
+  void write_blocks(const Slot& slot, std::span<Tensor* const> tensors);
+  void read_blocks(const Slot& slot, std::span<Tensor* const> tensors);
   void end(Block& block);
 
   Memory& memory_;

@@ -20,15 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<WholeTensor> kTensors = {{"w", {100, 64}}, {"b", {64}}};
+const std::vector<WholeTensor> kTensorsOfKills = {{"w", {100, 64}}, {"b", {64}}};
 
 // Saves step after step until it is killed, each step twice, as a run that went on from an older step does.
 [[noreturn]] void save_for_ever(const std::string& folder, std::int64_t step) {
-  Share share = whole_share(kTensors);
+  Share share = whole_share(kTensorsOfKills);
   for (;; ++step) {
     share.fill(step);
     for (int again = 0; again < 2; ++again) {
-      save_checkpoint(folder, {.step = step}, kTensors, share.pieces, {}, 2);
+      save_checkpoint(folder, {.step = step}, kTensorsOfKills, share.pieces, {}, 2);
     }
   }
 }
@@ -37,8 +37,8 @@ const std::vector<WholeTensor> kTensors = {{"w", {100, 64}}, {"b", {64}}};
 std::int64_t check_latest(const std::string& folder) {
   if (!find_checkpoint(folder)) return 0;
   Checkpoint checkpoint(folder);
-  Share share = whole_share(kTensors);
-  checkpoint.read(kTensors, share.pieces);
+  Share share = whole_share(kTensorsOfKills);
+  checkpoint.read(kTensorsOfKills, share.pieces);
   EXPECT_EQ(share.wrong(checkpoint.manifest().step), 0);
   return checkpoint.manifest().step;
 }
@@ -67,9 +67,9 @@ TEST(Kill, LeavesTheLastGoodCheckpoint) {
   EXPECT_GT(step, 0);
   EXPECT_GT(cut, 0);
   // The next writer removes what the killed ones have left.
-  Share share = whole_share(kTensors);
+  Share share = whole_share(kTensorsOfKills);
   share.fill(step + 1);
-  save_checkpoint(folder.path(), {.step = step + 1}, kTensors, share.pieces, {}, 1);
+  save_checkpoint(folder.path(), {.step = step + 1}, kTensorsOfKills, share.pieces, {}, 1);
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path())) names.insert(entry.path().filename().string());
   EXPECT_EQ(names, (std::set<std::string>{"latest", checkpoint_name(step + 1)}));

@@ -57,7 +57,7 @@ WeightFiles::WeightFiles(const std::string& path)
 void WeightFiles::open(const std::string& file) {
   files_.push_back(std::make_unique<SafetensorsFile>(file));
   for (const TensorInfo& tensor : files_.back()->tensors()) {
-    places_[tensor.name] = {tensors_.size(), files_.size() - 1};
+    locations_[tensor.name] = {tensors_.size(), files_.size() - 1};
     tensors_.push_back(tensor);
   }
 }
@@ -68,19 +68,19 @@ void WeightFiles::open_all_of(const std::string& index) {
   std::map<std::string, std::size_t> opened;
   for (const auto& [tensor, name] : files) {
     if (opened.try_emplace(name, files_.size()).second) open((folder / name).string());
-    const auto found = places_.find(tensor);
-    if (found != places_.end() && found->second.file == opened.at(name)) continue;
+    const auto found = locations_.find(tensor);
+    if (found != locations_.end() && found->second.file == opened.at(name)) continue;
     throw core::usage_error(fmt::format("{}: tensor \"{}\" is not in {}", index, tensor, name));
   }
 }
 
 const TensorInfo* WeightFiles::find(std::string_view name) const {
-  const auto found = places_.find(name);
-  return found == places_.end() ? nullptr : &tensors_[found->second.tensor];
+  const auto found = locations_.find(name);
+  return found == locations_.end() ? nullptr : &tensors_[found->second.tensor];
 }
 
 const SafetensorsFile& WeightFiles::holder_of(const TensorInfo& tensor) const {
-  return *files_[places_.at(tensor.name).file];
+  return *files_[locations_.at(tensor.name).file];
 }
 
 const std::string& WeightFiles::file_of(const TensorInfo& tensor) const {

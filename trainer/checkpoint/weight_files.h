@@ -35,10 +35,10 @@ class WeightFiles {
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<TensorInfo> tensors_;
-  struct Place {
+  struct Location {
     std::size_t tensor, file;
   };
-  std::map<std::string, Place, std::less<>> places_;
+  std::map<std::string, Location, std::less<>> locations_;
 };
 
 }  // namespace lockstep::trainer

@@ -10,7 +10,7 @@
 namespace lockstep::trainer {
 namespace {
 
-TrainOptions options_with(const std::string& layout) {
+TrainOptions options_of_copies(const std::string& layout) {
   TrainOptions options = options_of({}, 3);
   options.layout = workload::parse_layout_over(options.layout, layout);
   return options;
@@ -23,7 +23,7 @@ TEST(PartitionedActivations, ChangeNoBitOfTheTraining) {
         "tp=2,pp=2,batch=16,microbatch=4,recompute=full,schedule=zb_h1",
         "tp=2,dp=2,batch=16,microbatch=4,recompute=full,zero=3,dtype=bf16",
         "tp=2,cp=2,batch=16,microbatch=8,recompute=full"}) {
-    EXPECT_EQ(difference(run(options_with(layout + ",partition_activations=yes")), run(options_with(layout)), 0), "")
+    EXPECT_EQ(difference(run(options_of_copies(layout + ",partition_activations=yes")), run(options_of_copies(layout)), 0), "")
         << layout;
   }
 }
@@ -37,15 +37,15 @@ TEST(OffloadedActivations, ChangeNoBitOfTheTraining) {
         "tp=2,batch=16,microbatch=4,recompute=full,partition_activations=yes",
         "pp=2,batch=16,microbatch=2,schedule=gpipe", "pp=2,dp=2,batch=16,microbatch=2,schedule=zb_h1,zero=2",
         "pp=2,batch=16,microbatch=2,schedule=zb_v", "batch=16,microbatch=4,fp8=tensor"}) {
-    const TrainResult here = run(options_with(layout));
+    const TrainResult here = run(options_of_copies(layout));
     for (const char* where : {",offload=activations:host", ",offload=activations:file,offload_ahead=2"}) {
-      EXPECT_EQ(difference(run(options_with(layout + where)), here, 0), "") << layout << where;
+      EXPECT_EQ(difference(run(options_of_copies(layout + where)), here, 0), "") << layout << where;
     }
   }
 }
 
 TEST(OffloadedActivations, OfALlamaChangeNoBit) {
-  TrainOptions options = options_with("batch=16,microbatch=4");
+  TrainOptions options = options_of_copies("batch=16,microbatch=4");
   options.model = tiny_llama();
   const TrainResult here = run(options);
   options.layout = workload::parse_layout_over(options.layout, "offload=activations:file,offload_ahead=0");
@@ -54,7 +54,7 @@ TEST(OffloadedActivations, OfALlamaChangeNoBit) {
 
 // A budget that the activations alone are beyond, and that is enforced at each allocation.
 TEST(OffloadedActivations, TrainWhatDoesNotFitTheDevice) {
-  TrainOptions options = options_with("batch=16,microbatch=16");
+  TrainOptions options = options_of_copies("batch=16,microbatch=16");
   options.model = workload::parse_model("layers=12,hidden=32,heads=4,vocabulary=256,sequence=32,dropout=no");
   options.layout.offload_ahead = 1;
   const auto needed = [&] {
@@ -77,7 +77,7 @@ TEST(OffloadedActivations, TrainWhatDoesNotFitTheDevice) {
 
 // Before anything is trained.
 TEST(OffloadedActivations, AreRefusedWhereTheyCannotLeave) {
-  TrainOptions options = options_with("cp=2,batch=16,microbatch=8,offload=activations:host");
+  TrainOptions options = options_of_copies("cp=2,batch=16,microbatch=8,offload=activations:host");
   const auto refusal = [&]() -> std::string {
     try {
       run(options);

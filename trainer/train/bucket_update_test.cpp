@@ -14,7 +14,7 @@ namespace {
 // All ways in which a bucket's gradient comes to be complete: made by kernels alone, reduced once or with every
 // microbatch, to a shard or whole, over replicas, summed once more at the end (tied embeddings on two stages, norms of
 // sequence-parallel ranks), of two copies of a stage.
-const std::vector<std::string>& layouts() {
+const std::vector<std::string>& layouts_per_bucket() {
   static const std::vector<std::string> kLayouts = {
       "dp=1,dtype=f32,bucket_mb=0.1",
       "dp=1,dtype=bf16,grad_dtype=bf16,bucket_mb=0.1,batch=16,microbatch=4",
@@ -38,7 +38,7 @@ const std::vector<std::string>& layouts() {
 }
 
 // Large enough for several buckets, of which the first has 1 MiB.
-TrainOptions options_for(const std::string& layout, const std::string& update) {
+TrainOptions options_per_bucket(const std::string& layout, const std::string& update) {
   TrainOptions options = options_of({}, 2);
   options.model = workload::parse_model("layers=4,hidden=96,heads=4,vocabulary=256,sequence=16,dropout=no");
   options.layout = workload::parse_layout(layout + ",update=" + update);
@@ -48,9 +48,9 @@ TrainOptions options_for(const std::string& layout, const std::string& update) {
 }
 
 TEST(BucketUpdates, GiveTheBitsOfAnUpdateAtTheEnd) {
-  for (const std::string& layout : layouts()) {
-    const TrainResult at_end = run(options_for(layout, "step_end"));
-    const TrainResult per_bucket = run(options_for(layout, "per_bucket"));
+  for (const std::string& layout : layouts_per_bucket()) {
+    const TrainResult at_end = run(options_per_bucket(layout, "step_end"));
+    const TrainResult per_bucket = run(options_per_bucket(layout, "per_bucket"));
     for (std::size_t i = 0; i < at_end.steps.size(); ++i) {
       EXPECT_EQ(per_bucket.steps[i].loss, at_end.steps[i].loss) << layout << ", step " << i + 1;
     }
@@ -59,13 +59,13 @@ TEST(BucketUpdates, GiveTheBitsOfAnUpdateAtTheEnd) {
 }
 
 TEST(BucketUpdates, MemoryIsPredictedToTheByteOnEveryRank) {
-  for (const std::string& layout : layouts()) {
-    EXPECT_EQ(memory_difference(options_for(layout, "per_bucket")), "") << layout;
+  for (const std::string& layout : layouts_per_bucket()) {
+    EXPECT_EQ(memory_difference(options_per_bucket(layout, "per_bucket")), "") << layout;
   }
 }
 
 std::int64_t most_gradients(const std::string& layout, const std::string& update) {
-  const TrainOptions options = options_for(layout, update);
+  const TrainOptions options = options_per_bucket(layout, update);
   const TrainStep made = make_train_step(options.model, options.layout);
   const auto kind = static_cast<std::size_t>(parallel::MemoryKind::gradients);
   return memory_need(made, options.model, options.layout, 0).peak_of_each()[kind];
@@ -92,14 +92,14 @@ std::string refusal(const TrainOptions& options) {
 }
 
 TEST(BucketUpdates, WhatNeedsTheWholeStepIsRefused) {
-  TrainOptions clips = options_for("dp=2,dtype=f32", "per_bucket");
+  TrainOptions clips = options_per_bucket("dp=2,dtype=f32", "per_bucket");
   clips.most_norm = 1;
   EXPECT_NE(refusal(clips).find("--clip 1, which needs the norm of all gradients"), std::string::npos);
-  EXPECT_NE(refusal(options_for("dp=2,dtype=f16", "per_bucket")).find("dtype is f16"), std::string::npos);
+  EXPECT_NE(refusal(options_per_bucket("dp=2,dtype=f16", "per_bucket")).find("dtype is f16"), std::string::npos);
   EXPECT_NE(
-      refusal(options_for("pp=2,dtype=f32,batch=4,microbatch=1,schedule=pipedream", "per_bucket")).find("pipedream"),
+      refusal(options_per_bucket("pp=2,dtype=f32,batch=4,microbatch=1,schedule=pipedream", "per_bucket")).find("pipedream"),
       std::string::npos);
-  TrainOptions servers = options_for("dp=2,dtype=f32", "per_bucket");
+  TrainOptions servers = options_per_bucket("dp=2,dtype=f32", "per_bucket");
   servers.sync = parse_sync("server:servers=2");
   EXPECT_NE(refusal(servers).find("--sync server"), std::string::npos);
 }

@@ -10,7 +10,7 @@
 namespace lockstep::trainer {
 namespace {
 
-TrainOptions options_with(const std::string& layout) {
+TrainOptions options_in_tiles(const std::string& layout) {
   TrainOptions options = options_of({}, 3);
   options.layout = workload::parse_layout_over(options.layout, layout);
   return options;
@@ -21,7 +21,7 @@ TEST(TiledMlp, TrainsAsTheWholeButForTheOrderOfSums) {
        {"batch=16,microbatch=4", "batch=16,microbatch=4,recompute=full", "dp=2,batch=16,microbatch=4,zero=3",
         "tp=2,batch=16,microbatch=8", "pp=2,batch=16,microbatch=2,schedule=zb_h1"}) {
     for (const bool llama : {false, true}) {
-      TrainOptions options = options_with(layout);
+      TrainOptions options = options_in_tiles(layout);
       if (llama) options.model = tiny_llama();
       const TrainResult whole = run(options);
       options.layout.mlp_tiles = 4;
@@ -32,7 +32,7 @@ TEST(TiledMlp, TrainsAsTheWholeButForTheOrderOfSums) {
 
 // Sums of the first product's input gradient and of the second's output alone are in another order.
 TEST(TiledMlp, OfOneTileIsTheWhole) {
-  TrainOptions options = options_with("batch=16,microbatch=4");
+  TrainOptions options = options_in_tiles("batch=16,microbatch=4");
   const TrainResult whole = run(options);
   options.layout = workload::parse_layout_over(options.layout, "mlp_tiles=1");
   EXPECT_EQ(difference(run(options), whole, 0), "");
@@ -56,7 +56,7 @@ TEST(TiledMlp, GathersATileAtATime) {
 }
 
 TEST(TiledMlp, RefusesFilesOfWholeMatrices) {
-  TrainOptions options = options_with("batch=16,microbatch=4,mlp_tiles=2");
+  TrainOptions options = options_in_tiles("batch=16,microbatch=4,mlp_tiles=2");
   options.export_file = "weights.safetensors";
   try {
     run(options);

@@ -32,7 +32,7 @@ schedules::RankStep tasks_of(const std::vector<std::pair<Op, std::int32_t>>& cop
   return rank;
 }
 
-TEST(CopyPlaces, AreFreeAgainWhenWhatTheyHadIsBack) {
+TEST(CopySlots, AreFreeAgainWhenWhatTheyHadIsBack) {
   const auto rank = tasks_of({{Op::offload, 0},
                               {Op::offload, 1},
                               {Op::load, 1},
@@ -41,13 +41,13 @@ TEST(CopyPlaces, AreFreeAgainWhenWhatTheyHadIsBack) {
                               {Op::load, 3},
                               {Op::load, 2},
                               {Op::load, 0}});
-  const CopyPlaces places = places_of_copies(rank, {5000, 5000, 5000, 5001, 100, 100, 5001, 5000});
+  const CopySlots places = slots_of_copies(rank, {5000, 5000, 5000, 5001, 100, 100, 5001, 5000});
   std::vector<std::int64_t> offsets;
   for (const auto& place : places.of_task) offsets.push_back(place.offset);
   EXPECT_EQ(offsets, (std::vector<std::int64_t>{0, 8192, 8192, 8192, 16384, 16384, 8192, 0}));
   EXPECT_EQ(places.room_bytes, 16384 + 4096);
-  EXPECT_EQ(places_of_copies(rank, std::vector<std::int64_t>(8)).room_bytes, 0) << "nothing is kept";
-  EXPECT_THROW(places_of_copies(tasks_of({{Op::offload, 0}}), {1}), core::Error) << "it never comes back";
+  EXPECT_EQ(slots_of_copies(rank, std::vector<std::int64_t>(8)).room_bytes, 0) << "nothing is kept";
+  EXPECT_THROW(slots_of_copies(tasks_of({{Op::offload, 0}}), {1}), core::Error) << "it never comes back";
 }
 
 // More bytes than there are blocks for, in tensors of odd sizes, of which some are not given.
@@ -62,7 +62,7 @@ TEST(ActivationCopies, BringBackWhatTheyTook) {
     ActivationCopies copies(
         memory,
         in_file ? parallel::rooms_in_files(folder.path(), std::chrono::seconds(10)) : parallel::rooms_of_host(*device),
-        places_of_copies(rank, {bytes, bytes, bytes, bytes}));
+        slots_of_copies(rank, {bytes, bytes, bytes, bytes}));
     std::vector<std::vector<Tensor>> parts(2);
     std::vector<std::vector<Tensor*>> kept(2);
     for (std::size_t part = 0; part < 2; ++part) {

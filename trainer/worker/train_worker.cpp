@@ -77,8 +77,8 @@ std::unique_ptr<ActivationCopies> copies_of(const schedules::Step& step, const s
                                             RankModel& model) {
   if (std::none_of(tasks.tasks.begin(), tasks.tasks.end(), schedules::copies_activations)) return nullptr;
   const workload::Layout& layout = model.layout();
-  CopyPlaces places =
-      places_of_copies(tasks, workload::copied_bytes(model.shape().model, layout, model.plans(), step, model.rank()));
+  CopySlots places =
+      slots_of_copies(tasks, workload::copied_bytes(model.shape().model, layout, model.plans(), step, model.rank()));
   return std::make_unique<ActivationCopies>(model.memory(), model.rooms(layout.offload.activations), std::move(places));
 }
 

@@ -1,0 +1,157 @@
+#include "bench/tp_linear/pass.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "core/wait.h"
+
+namespace lockstep::tp_linear {
+namespace {
+
+std::uint64_t mark(std::uint64_t number, std::size_t tasks) {
+  return number << 32U | static_cast<std::uint64_t>(tasks);
+}
+
+bool is_in(const Task& task, Way way) {
+  return way == Way::one_by_one || way == Way::beside || task.is_exchange() == (way == Way::exchanges);
+}
+
+// Runs it and adds its time to that of its kind.
+void count(Spent& spent, TaskKind kind, const std::function<void()>& run) {
+  const auto start = core::Clock::now();
+  run();
+  spent[static_cast<std::size_t>(kind)] += core::us_between(start, core::Clock::now());
+}
+
+}  // namespace
+
+PassRunner::PassRunner(backends::MeshRank& rank, std::size_t channel, const core::WaitPolicy& policy)
+    : rank_(rank),
+      exchanges_(rank.queues == nullptr ? nullptr : rank.queues->of_channel[channel]),
+      policy_(policy),
+      thread_([this] { exchange_thread(); }) {}
+
+PassRunner::~PassRunner() {
+  const std::lock_guard lock(mutex_);
+  ends_ = true;
+  started_.notify_one();
+}
+
+Spent PassRunner::run(const Pass& pass, Way way) {
+  if (exchanges_ != nullptr) return run_queued(pass, way);
+  // Without exchanges, do not wake the communication thread.
+  const auto is_exchange = [](const Task& task) { return task.is_exchange(); };
+  if (way == Way::beside && rank_.threaded && std::any_of(pass.tasks().begin(), pass.tasks().end(), is_exchange))
+    return run_beside(pass);
+  Spent spent{};
+  for (const Task& task : pass.tasks()) {
+    if (is_in(task, way)) count(spent, task.kind, task.run);
+  }
+  return spent;
+}
+
+// Streams wait for each other on the device; the host waits only for the end.
+Spent PassRunner::run_queued(const Pass& pass, Way way) {
+  const std::vector<Task>& tasks = pass.tasks();
+  while (task_ends_.size() < tasks.size()) {
+    task_starts_.push_back(rank_.device.make_event());
+    task_ends_.push_back(rank_.device.make_event());
+  }
+  int before = kNothing;  // the task that was queued last
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (!is_in(tasks[i], way)) continue;
+    core::Stream& stream = tasks[i].is_exchange() ? *exchanges_ : *rank_.queues->compute;
+    const int after = way == Way::one_by_one ? before : way == Way::beside ? tasks[i].after : kNothing;
+    if (after != kNothing) stream.wait(*task_ends_[static_cast<std::size_t>(after)]);
+    task_starts_[i]->record(stream);
+    tasks[i].run();
+    task_ends_[i]->record(stream);
+    before = static_cast<int>(i);
+  }
+  rank_.settle();
+  Spent spent{};
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (is_in(tasks[i], way))
+      spent[static_cast<std::size_t>(tasks[i].kind)] += task_ends_[i]->us_since(*task_starts_[i]);
+  }
+  return spent;
+}
+
+Spent PassRunner::run_beside(const Pass& pass) {
+  {
+    const std::lock_guard lock(mutex_);
+    pass_ = &pass;
+    ++number_;
+    started_.notify_one();
+  }
+  const std::uint64_t end = mark(number_, pass.tasks().size());
+  // The other thread always ends because each of its waits has a deadline.
+  const auto end_of_exchanges = [&] {
+    while (!exchanges_done_.reached(end)) exchanges_done_.sleep(end, std::chrono::milliseconds(20));
+  };
+  Spent spent{};
+  try {
+    spent = run_kind(pass, false);
+  } catch (...) {
+    fail();
+    end_of_exchanges();
+    throw;
+  }
+  end_of_exchanges();
+  if (failure_) std::rethrow_exception(failure_);
+  return spent;
+}
+
+Spent PassRunner::run_kind(const Pass& pass, bool exchanges) {
+  core::Gate& own = exchanges ? exchanges_done_ : kernels_done_;
+  core::Gate& other = exchanges ? kernels_done_ : exchanges_done_;
+  Spent spent{};
+  for (std::size_t i = 0; i < pass.tasks().size(); ++i) {
+    const Task& task = pass.tasks()[i];
+    if (task.is_exchange() != exchanges) continue;
+    if (task.after != kNothing) wait(other, mark(number_, static_cast<std::size_t>(task.after) + 1));
+    count(spent, task.kind, task.run);
+    own.open(mark(number_, i + 1));
+  }
+  return spent;
+}
+
+void PassRunner::wait(core::Gate& gate, std::uint64_t target) const {
+  core::Waiter waiter(policy_, rank_.abort);
+  while (!gate.reached(target)) {
+    if (!waiter.pause(gate, target)) {
+      throw core::Error(core::Failure::timeout,
+                        "rank " + std::to_string(rank_.messages.rank()) + ": a task before this one does not end");
+    }
+  }
+}
+
+void PassRunner::exchange_thread() {
+  for (std::uint64_t done = 0;; ++done) {
+    std::unique_lock lock(mutex_);
+    started_.wait(lock, [&] { return ends_ || number_ > done; });
+    if (ends_) return;
+    const Pass& pass = *pass_;
+    lock.unlock();
+    try {
+      run_kind(pass, true);
+    } catch (...) {
+      fail();
+      failure_ = std::current_exception();
+    }
+    exchanges_done_.open(mark(done + 1, pass.tasks().size()));
+  }
+}
+
+void PassRunner::fail() {
+  try {
+    throw;
+  } catch (const core::Error& error) {
+    rank_.abort.raise(rank_.messages.rank(), error.failure(), error.what());
+  } catch (const std::exception& error) {
+    rank_.abort.raise(rank_.messages.rank(), core::Failure::internal, error.what());
+  }
+}
+
+}  // namespace lockstep::tp_linear

@@ -1,0 +1,92 @@
+// The forward or backward of a layer as a list of products, other kernels and exchanges, and the ways in which a rank
+// runs it: only kernels, only exchanges, one task after the other, or exchanges overlapping with kernels, in a thread
+// of their own or, on a GPU, a stream of their own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "collectives/backends/mesh.h"
+#include "core/device.h"
+#include "core/gate.h"
+#include "core/wait.h"
+
+namespace lockstep::tp_linear {
+
+inline constexpr int kNothing = -1;
+
+enum class TaskKind : std::uint8_t { product, other_kernel, exchange };  // product: of matrices, with its epilogue
+inline constexpr std::size_t kNumTaskKinds = 3;
+
+struct Task {
+  TaskKind kind = TaskKind::product;
+  int after = kNothing;  // index of the last task of the other thread (exchanges or kernels) that it depends on
+  std::function<void()> run;
+
+  bool is_exchange() const { return kind == TaskKind::exchange; }
+};
+
+// Tasks in a valid sequential order; kernels always run in this order, as do exchanges.
+class Pass {
+ public:
+  int add(TaskKind kind, std::function<void()> run, int after = kNothing) {
+    tasks_.push_back({kind, after, std::move(run)});
+    return static_cast<int>(tasks_.size()) - 1;
+  }
+  const std::vector<Task>& tasks() const { return tasks_; }
+
+ private:
+  std::vector<Task> tasks_;
+};
+
+// Time that a rank's own thread spent in tasks; overlapped exchanges do not count.
+using Spent = std::array<double, kNumTaskKinds>;  // us, by kind
+
+enum class Way : std::uint8_t { one_by_one, beside, kernels, exchanges };
+inline constexpr int kNumWays = 4;
+
+// Runs the passes of one rank; run() is called by the rank's own thread, on which kernels run.
+class PassRunner {
+ public:
+  // `channel`: of the exchanges. If exchanges may not run in a thread of their own (MeshRank::threaded), they run one
+  // by one; if work is queued, they run in the channel's stream, and times are the device's.
+  PassRunner(backends::MeshRank& rank, std::size_t channel, const core::WaitPolicy& policy);
+  ~PassRunner();
+  PassRunner(const PassRunner&) = delete;
+  PassRunner& operator=(const PassRunner&) = delete;
+
+  Spent run(const Pass& pass, Way way);
+
+ private:
+  Spent run_beside(const Pass& pass);
+  Spent run_queued(const Pass& pass, Way way);
+  Spent run_kind(const Pass& pass, bool exchanges);
+  void wait(core::Gate& gate, std::uint64_t target) const;
+  void exchange_thread();
+  void fail();  // rethrows the exception
+
+  backends::MeshRank& rank_;
+  core::Stream* const exchanges_;  // if work is queued
+  core::WaitPolicy policy_;
+  std::vector<std::unique_ptr<core::Event>> task_starts_, task_ends_;  // likewise
+  core::Gate kernels_done_;    // number of the pass << 32 | number of tasks done, up to the last of the kind
+  core::Gate exchanges_done_;  // likewise
+  std::mutex mutex_;
+  std::condition_variable started_;
+  const Pass* pass_ = nullptr;  // guarded by mutex_
+  std::uint64_t number_ = 0;    // of the pass; guarded by mutex_
+  bool ends_ = false;           // guarded by mutex_
+  std::exception_ptr failure_;  // of the exchanges; read after exchanges_done_
+  std::jthread thread_;
+};
+
+}  // namespace lockstep::tp_linear

@@ -1,0 +1,59 @@
+// Runs one layer on its ranks: timed in all ways in every round, and checked in every round.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/tp_linear/check.h"
+#include "bench/tp_linear/flags.h"
+#include "bench/tp_linear/pass.h"
+#include "core/record.h"
+#include "core/statistics.h"
+
+namespace lockstep::tp_linear {
+
+// Results for one number of tiles: one row of the table.
+struct Form {
+  int tiles = 1;
+  // [way][direction], the slowest rank's time in each round.
+  std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
+  std::array<std::array<std::vector<Spent>, 2>, kNumWays> spent_us = {};  // likewise
+  std::int64_t wrong = 0;                                                 // elements, over all ranks and rounds
+  std::int64_t unlike = 0;              // elements whose bits differ from one tile, one task after the other
+  std::int64_t sent_bytes = 0;          // by all ranks, in all checked passes: counted in the plans that ran
+  std::int64_t forward_sent_bytes = 0;  // the forwards' part of it
+  double least_bytes = 0;               // likewise: bytes that algorithms of minimal traffic would have sent
+  std::int64_t formula_bytes = 0;       // likewise: bytes of such algorithms for the exchanges of the step model
+  std::int64_t checked_passes = 0;
+  std::int64_t memory_bytes = 0;  // on the rank that holds most: matrices, gradients, buffers of exchanges
+
+  // Energy of a forward and a backward with overlapped exchanges. The text is one line, also without a counter. Only on
+  // rank 0.
+  std::optional<core::EnergyRecord> energy = {};
+  std::string energy_text = {};
+
+  bool is_wrong() const;
+  const std::vector<double>& samples(Way way, Direction direction) const {
+    return samples_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
+  }
+  double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
+  // Forward and backward together.
+  double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
+  // Exposed communication of each round: time beyond that of kernels alone, for a way that has both.
+  std::vector<double> exposed(Way way, Direction direction) const;
+  double exposed_us(Way way, Direction direction) const { return core::median(exposed(way, direction)); }
+  // Times of the round whose total is the median.
+  const Spent& median_spent(Way way, Direction direction) const;
+};
+
+// Under mpirun all ranks call it, and all have the result.
+std::vector<Form> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference);
+
+// Serves the layer as a worker instead of measuring it: forward and backward with each number of tiles, one task after
+// the other and with overlapped exchanges.
+void serve_case(const TpLinearFlags& flags, const Case& one);
+
+}  // namespace lockstep::tp_linear
