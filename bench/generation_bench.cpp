@@ -13,8 +13,8 @@
 #include "collectives/plan/check.h"
 #include "collectives/plan/lower.h"
 #include "core/error.h"
-#include "schedules/catalogue.h"
 #include "schedules/check.h"
+#include "schedules/generators/catalogue.h"
 
 namespace lockstep {
 namespace {
@@ -51,7 +51,7 @@ std::vector<GenerationCase> generation_cases() {
   }
   for (const schedules::CatalogueEntry& entry : schedules::catalogue()) {
     const schedules::PipelineShape shape{kRanks, kMicrobatches, entry.takes_chunks ? 2 : 1};
-    if (!schedules::misfit_of(entry, shape).empty()) continue;
+    if (!schedules::why_invalid(entry, shape).empty()) continue;
     const std::string name(entry.name);
     cases.push_back(
         {"schedule/" + name + "/ranks:" + std::to_string(kRanks) + "/microbatches:" + std::to_string(kMicrobatches),

@@ -205,8 +205,8 @@ std::vector<kernels::KernelCase> cases_of(const BenchFlags& flags) {
   std::set<std::string> names;
   for (const std::string& text : flags.layouts) {
     const workload::Layout layout = workload::parse_layout(text);
-    if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
-      throw core::usage_error(std::string("--layout ").append(text).append(": ").append(misfit));
+    if (const std::string reason = why_invalid(model, layout); !reason.empty()) {
+      throw core::usage_error(std::string("--layout ").append(text).append(": ").append(reason));
     }
     for (kernels::KernelCase& one : cases_of_step(model, layout)) {
       if (names.insert(one.name()).second) cases.push_back(std::move(one));

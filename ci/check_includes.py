@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only
-(what CUDA sources share, .cuh, may include CUDA's, what Highway sources share, -inl.h, Highway's, and no other .h may
-include those). Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
+"""Checks the includes of the C++ sources:
+- a folder includes only the folders that ci/includes.txt allows it;
+- folders do not include each other in a cycle, also below one row of ci/includes.txt (tests aside);
+- headers include the standard library and our own headers only. Headers of CUDA sources (.cuh) may also include CUDA's
+  and headers of Highway sources (-inl.h) Highway's; no other .h may include those two kinds.
+Prints file:line, what is wrong and what is allowed; exits with 1 if anything is wrong.
 
     ci/check_includes.py [--root FOLDER] [--table FILE]
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +34,7 @@ STANDARD_HEADERS = frozenset(
 
 @dataclass
 class Table:
-    """ci/includes.txt, read."""
+    """The contents of ci/includes.txt."""
 
     allowed: dict[str, set[str]] = field(default_factory=dict)  # folder -> folders
     allowed_in_tests: dict[str, set[str]] = field(default_factory=dict)
@@ -62,25 +66,43 @@ class Table:
         return None
 
     def allowed_for(self, path: str, row: str) -> set[str]:
-        is_test = re.search(r"_(test|cases)\.\w+$", path) is not None
-        return self.allowed[row] | {row} | (self.allowed_in_tests.get(row, set()) if is_test else set())
+        return self.allowed[row] | {row} | (self.allowed_in_tests.get(row, set()) if is_test(path) else set())
 
-    def cycle(self) -> list[str] | None:
-        """Folders that lead back to the first of them."""
-        done: set[str] = set()
 
-        def visit(folder: str, way: list[str]) -> list[str] | None:
-            if folder in way:
-                return way[way.index(folder) :] + [folder]
-            if folder in done:
-                return None
-            for below in sorted(self.allowed.get(folder, ())):
-                if found := visit(below, way + [folder]):
-                    return found
-            done.add(folder)
+def is_test(path: str) -> bool:
+    return re.search(r"_(test|cases)\.\w+$", path) is not None
+
+
+def cycle_in(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
+    """The nodes of a cycle of the graph, the first of them again at the end; None if there is no cycle."""
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> list[str] | None:
+        if node in path:
+            return path[path.index(node) :] + [node]
+        if node in done:
             return None
+        for following in sorted(edges.get(node, ())):
+            if found := visit(following, path + [node]):
+                return found
+        done.add(node)
+        return None
 
-        return next((found for folder in self.allowed if (found := visit(folder, []))), None)
+    return next((found for node in edges if (found := visit(node, []))), None)
+
+
+def folder_cycle(tree: SourceTree, files: list[str]) -> str | None:
+    """A cycle of folders that include each other, with a file:line for each step of it. Tests may include any folder."""
+    edges: dict[str, dict[str, str]] = {}  # folder -> folder that it includes -> the first such line
+    for path in files:
+        for include in tree.includes(path):
+            here, there = str(Path(path).parent), str(Path(include.name).parent)
+            if include.quoted and here != there and not is_test(path):
+                edges.setdefault(here, {}).setdefault(there, f'{path}:{include.line} includes "{include.name}"')
+    if not (cycle := cycle_in(edges)):
+        return None
+    steps = [f"  {edges[here][there]}" for here, there in zip(cycle, cycle[1:])]
+    return "\n".join([f"folders include each other in a cycle: {' -> '.join(cycle)}; allowed: one direction", *steps])
 
 
 def is_for_highway(path: str) -> bool:
@@ -90,7 +112,7 @@ def is_for_highway(path: str) -> bool:
 def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -> str | None:
     """Says what is wrong with `path` including our header `name`."""
     if not (tree.root / name).is_file() and name not in table.made:
-        return f'"{name}" is no file of ours; write the path from the root, and <> for others\' headers'
+        return f'"{name}" is not in this repository; write its path from the root, or <> around a third-party header'
     if Path(path).suffix == ".h" and Path(name).suffix == ".cuh":
         return f'"{name}" is for CUDA sources; only .cu and .cuh files may include it'
     if Path(path).suffix == ".h" and is_for_highway(name) and not is_for_highway(path):
@@ -137,10 +159,12 @@ def main() -> int:
 
     tree = SourceTree(options.root.resolve())
     table = Table.read(options.table)
-    problems = [f"{options.table}: the table has a cycle: {' -> '.join(way)}"] if (way := table.cycle()) else []
+    problems = [f"{options.table}: the table has a cycle: {' -> '.join(cycle)}"] if (cycle := cycle_in(table.allowed)) else []
     files = tree.files(*HEADERS, *SOURCES)
     for path in files:
         problems += check_file(tree, table, path)
+    if not problems and (cycle := folder_cycle(tree, files)):  # a forbidden include often closes a cycle, too: one report
+        problems.append(cycle)
     print("\n".join(problems + [f"include check: {len(files)} files, {len(problems)} problems"]))
     return 1 if problems else 0
 

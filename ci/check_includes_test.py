@@ -60,7 +60,7 @@ def test_a_sound_tree_passes(tmp_path):
         ("core/bad.h", '#include "core/pack.cuh"\n', "core/bad.h:1:", "only .cu and .cuh files may include it"),
         ("core/bad.h", '#include "core/lanes-inl.h"\n', "core/bad.h:1:", "only .cpp and -inl.h files may include it"),
         ("core/bad-inl.h", "#include <fmt/format.h>\n", "core/bad-inl.h:1:", "<fmt/format.h> in a header"),
-        ("core/bad.cpp", '#include "error.h"\n', "core/bad.cpp:1:", "write the path from the root"),
+        ("core/bad.cpp", '#include "error.h"\n', "core/bad.cpp:1:", "write its path from the root"),
         ("kernels/bad.cpp", "", "kernels/bad.cpp:1:", "no row"),
     ],
 )
@@ -76,6 +76,23 @@ def test_a_cycle_in_the_table_is_found(tmp_path):
     done = check(tmp_path, {}, table=TABLE.replace("core:", "core: bench"))
     assert done.returncode == 1
     assert "the table has a cycle: core -> bench -> c" in done.stdout
+
+
+def test_a_cycle_of_folders_below_one_row_is_found(tmp_path):
+    changes = {
+        "core/text/csv.h": '#pragma once\n#include "core/error.h"\n',
+        "core/text/csv_test.cpp": '#include "core/error.h"\n',
+        "core/error_test.cpp": '#include "core/text/csv.h"\n',
+    }
+    assert check(tmp_path, changes).returncode == 0  # a test may include what includes its folder
+    done = check(tmp_path, {**changes, "core/read.cpp": '\n#include "core/text/csv.h"\n'})
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "folders include each other in a cycle: core -> core/text -> core; allowed: one direction",
+        '  core/read.cpp:2 includes "core/text/csv.h"',
+        '  core/text/csv.h:2 includes "core/error.h"',
+        "include check: 17 files, 1 problems",
+    ]
 
 
 def test_a_line_that_is_not_understood_stops_it(tmp_path):

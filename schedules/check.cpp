@@ -14,12 +14,12 @@
 namespace lockstep::schedules {
 namespace {
 
-// ---- Whether the messages in a schedule's lists are those that its computations need.
+// ---- Messages: each product that crosses ranks is sent and received once.
 
 class MessageChecker {
  public:
   explicit MessageChecker(const Schedule& schedule)
-      : s_(schedule), made_(num_places(schedule)), sent_(num_places(schedule)), received_(num_places(schedule)) {}
+      : s_(schedule), made_(num_products(schedule)), sent_(num_products(schedule)), received_(num_products(schedule)) {}
 
   std::vector<Problem> run() {
     for (std::int32_t r = 0; r < s_.num_ranks(); ++r) {
@@ -40,29 +40,30 @@ class MessageChecker {
     if (!is_between_stages(action.op)) return;
     if (action.stage < 0 || action.stage >= s_.num_stages() || action.microbatch < 0 ||
         action.microbatch >= s_.num_microbatches) {
-      return add(rank, index, ": no such stage or microbatch");
+      return add(rank, index, ": there is no such stage or microbatch");
     }
     const bool up = action.op == Op::send_activations || action.op == Op::recv_gradient;
     const bool leaves_pipe = up ? s_.is_last(action.stage) : s_.is_first(action.stage);
-    if (leaves_pipe || peer_of(s_, action) == rank) return add(rank, index, ": no other rank is at its other end");
-    const std::size_t place = place_of(s_, message_of(action));
+    if (leaves_pipe || peer_of(s_, action) == rank)
+      return add(rank, index, ": no stage on another rank exchanges this message");
+    const std::size_t place = product_index(s_, message_of(action));
     std::vector<bool>& done = is_send(action.op) ? sent_ : received_;
-    if (done[place]) add(rank, index, " a second time");
-    if (is_send(action.op) && !made_[place]) add(rank, index, " before it is made");
+    if (done[place]) add(rank, index, " appears a second time");
+    if (is_send(action.op) && !made_[place]) add(rank, index, " comes before the action that makes its payload");
     done[place] = true;
   }
 
   void compute(std::int32_t rank, std::size_t index, const Action& action) {
     for (const Need& need : needs_of(s_, action)) {
       const bool far = s_.rank_of_stage[static_cast<std::size_t>(need.stage)] != rank;
-      if (far && !received_[place_of(s_, need)]) {
+      if (far && !received_[product_index(s_, need)]) {
         add(rank, index,
-            std::string(" before it has received ") +
+            std::string(" comes before the receive of ") +
                 (need.product == Product::activations ? "its activations" : "its gradient"));
       }
     }
     for (const Product product : {Product::activations, Product::gradient}) {
-      if (gives(action, product)) made_[place_of(s_, {product, action.stage, action.microbatch})] = true;
+      if (gives(action, product)) made_[product_index(s_, {product, action.stage, action.microbatch})] = true;
     }
   }
 
@@ -71,30 +72,30 @@ class MessageChecker {
       const auto& list = s_.of_rank[static_cast<std::size_t>(r)];
       for (std::size_t i = 0; i < list.size(); ++i) {
         if (!is_between_stages(list[i].op)) continue;
-        const std::size_t place = place_of(s_, message_of(list[i]));
-        if (!sent_[place]) add(r, i, ": nobody sends it");
-        if (!received_[place]) add(r, i, ": nobody receives it");
+        const std::size_t place = product_index(s_, message_of(list[i]));
+        if (!sent_[place]) add(r, i, ": no rank sends this message");
+        if (!received_[place]) add(r, i, ": no rank receives this message");
       }
     }
   }
 
   const Schedule& s_;
-  std::vector<bool> made_;  // by place of the product
+  std::vector<bool> made_;  // by product_index()
   std::vector<bool> sent_;
   std::vector<bool> received_;
   std::vector<Problem> problems_;
 };
 
-// The schedule's computations have to be right. In the order of ranks and lists.
+// Problems in the order of ranks and lists. The schedule's computations must have passed their check.
 std::vector<Problem> check_messages(const Schedule& schedule) {
   return MessageChecker(schedule).run();
 }
 
-// ---- The computations.
+// ---- Computations.
 
 constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
-// Where each kind of work of a stage for a microbatch stands in its rank's list.
+// Indices in the rank's list of each kind of work of a stage for a microbatch.
 struct Places {
   std::size_t forward = kNowhere;
   std::size_t backward = kNowhere;
@@ -161,7 +162,7 @@ class Checker {
     const std::int32_t owner = s_.rank_of_stage[static_cast<std::size_t>(action.stage)];
     if (owner != rank) return add(rank, index, text_of(action) + ": the stage is on rank " + std::to_string(owner));
     std::size_t& place = places(action.stage, action.microbatch).of(action.op);
-    if (place != kNowhere) return add(rank, index, text_of(action) + " a second time");
+    if (place != kNowhere) return add(rank, index, text_of(action) + " appears a second time");
     place = index;
   }
 
@@ -169,16 +170,17 @@ class Checker {
   void check_microbatch(std::int32_t microbatch) {
     std::int32_t pipe = -1;
     for (std::int32_t k = 0; k < s_.num_pipes(); ++k) {
-      const std::int32_t first = k * s_.stages_a_pipe;
+      const std::int32_t first = k * s_.stages_per_pipe;
       if (places(first, microbatch).forward == kNowhere) continue;
       if (pipe >= 0) {
-        return add(s_.rank_of_stage[static_cast<std::size_t>(first)], places(first, microbatch).forward,
-                   microbatch_text(microbatch) + " goes through pipe " + std::to_string(pipe) + ", too");
+        return add(
+            s_.rank_of_stage[static_cast<std::size_t>(first)], places(first, microbatch).forward,
+            microbatch_text(microbatch) + " also goes through pipe " + std::to_string(pipe) + "; allowed: one pipe");
       }
       pipe = k;
     }
     pipe = std::max(pipe, 0);
-    for (std::int32_t s = 0; s < s_.num_stages(); ++s) check_stage(s, microbatch, s / s_.stages_a_pipe == pipe);
+    for (std::int32_t s = 0; s < s_.num_stages(); ++s) check_stage(s, microbatch, s / s_.stages_per_pipe == pipe);
   }
 
   void check_stage(std::int32_t stage, std::int32_t microbatch, bool expected) {
@@ -193,7 +195,7 @@ class Checker {
     if (!expected) {
       if (any)
         add(rank, std::min({at.forward, at.backward, at.input_gradient, at.weight_gradient}),
-            "work of " + where() + ", which is another pipe's");
+            where() + " belongs to another pipe than the microbatch's first stage");
       return;
     }
     if (at.forward == kNowhere) return missing("no forward");
@@ -201,17 +203,17 @@ class Checker {
     if (at.backward != kNowhere && split)
       return add(rank, at.backward, "both a full and a split backward of " + where());
     if (!split && at.backward == kNowhere) return missing("no backward");
-    if (split && at.input_gradient == kNowhere) return missing("no gradient of the input");
-    if (split && at.weight_gradient == kNowhere) return missing("no gradient of the weights");
+    if (split && at.input_gradient == kNowhere) return missing("no input gradient");
+    if (split && at.weight_gradient == kNowhere) return missing("no weight gradient");
     const std::size_t back = split ? at.input_gradient : at.backward;
-    if (back < at.forward) return add(rank, back, "a backward before its forward, " + where());
+    if (back < at.forward) return add(rank, back, "the backward comes before the forward: " + where());
     if (split && at.weight_gradient < at.input_gradient) {
-      add(rank, at.weight_gradient, "the weights' gradient before the input's, " + where());
+      add(rank, at.weight_gradient, "the weight gradient comes before the input gradient: " + where());
     }
   }
 
-  // The slices of a microbatch go through one pipe, in order: a slice needs the keys and values of those before it,
-  // whose gradients need its backward.
+  // The slices of a microbatch go through one pipe, in order: a slice needs the keys and values of the slices before
+  // it, and its backward adds to their gradients.
   void check_slices() {
     for (std::int32_t j = 0; j < s_.num_microbatches; ++j) {
       if (j % s_.slices() == 0) continue;
@@ -222,19 +224,23 @@ class Checker {
         const std::int32_t rank = rank_of(stage);
         const std::string before = text_of({Op::forward, stage, j - 1});
         if (earlier.forward == kNowhere) {
-          add(rank, later.forward, text_of({Op::forward, stage, j}) + ", and " + before + " is in another pipe");
+          add(rank, later.forward,
+              text_of({Op::forward, stage, j}) + ": the slice before it, " + before + ", is in another pipe");
         } else if (later.forward < earlier.forward) {
-          add(rank, later.forward, text_of({Op::forward, stage, j}) + " before " + before + ", whose keys it needs");
+          add(rank, later.forward,
+              text_of({Op::forward, stage, j}) + " comes before " + before + ", whose keys and values it needs");
         } else if (earlier.any_backward() < later.any_backward()) {
           const Action& back = list(rank)[earlier.any_backward()];
           add(rank, earlier.any_backward(),
-              text_of(back) + " before the backward of the slice behind it, which adds to its keys' gradients");
+              text_of(back) +
+                  " comes before the backward of the next slice, which adds to its gradients of keys and values");
         }
       }
     }
   }
 
-  // What is evicted is there and comes back for its backward. A rank evicts or holds for another, not both.
+  // Evictions come after their forward and are fetched before their backward. A rank either evicts or holds for its
+  // partner.
   void check_evictions() {
     std::vector<bool> evicts(s_.of_rank.size());
     for (std::int32_t stage = 0; stage < s_.num_stages(); ++stage) {
@@ -245,16 +251,17 @@ class Checker {
         if (!gone && at.fetch == kNowhere) continue;
         if (!gone || at.fetch == kNowhere) {
           add(rank, gone ? at.evict : at.fetch,
-              text_of(list(rank)[gone ? at.evict : at.fetch]) +
-                  (gone ? ", and nobody fetches it" : ", and it is here"));
+              text_of(list(rank)[gone ? at.evict : at.fetch]) + (gone ? " has no FETCH" : " has no EVICT"));
         } else if (at.evict < at.forward || at.fetch < at.evict || at.any_backward() < at.fetch) {
-          add(rank, at.evict, text_of({Op::evict, stage, j}) + " and its FETCH do not stand between F and backward");
+          add(rank, at.evict,
+              text_of({Op::evict, stage, j}) + " and its FETCH are not between the forward and the backward");
         } else if (2 * rank + 1 == s_.num_ranks()) {
-          add(rank, at.evict, text_of({Op::evict, stage, j}) + ": the rank in the middle has no other to evict to");
+          add(rank, at.evict, text_of({Op::evict, stage, j}) + ": the middle rank has no partner to evict to");
         } else {
           evicts[static_cast<std::size_t>(rank)] = true;
           if (evicts[evicts.size() - 1 - static_cast<std::size_t>(rank)]) {
-            add(rank, at.evict, text_of({Op::evict, stage, j}) + ": the rank that it goes to evicts, too");
+            add(rank, at.evict,
+                text_of({Op::evict, stage, j}) + ": its partner evicts, too; allowed: one rank of each pair");
           }
         }
       }
@@ -263,10 +270,9 @@ class Checker {
 
   // Checks how the lists of several ranks fit together.
   void check_end() {
-    const std::vector<Waiter> circle = waiting_circle(s_);
+    const std::vector<Waiter> circle = waiting_cycle(s_);
     if (circle.empty()) return;
-    add(circle.front().rank, circle.front().index,
-        "ranks wait for each other for ever: " + schedules::text_of(s_, circle));
+    add(circle.front().rank, circle.front().index, "deadlock: " + schedules::text_of(s_, circle));
   }
 
   const Schedule& s_;

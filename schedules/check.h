@@ -1,8 +1,8 @@
-// Whether a schedule is a training step: every microbatch goes once through each stage of one pipe, forward and
-// backward, each action after what it needs; and if its lists have messages, each that is needed is sent once, after it
-// is made, and received once, before it is used. On a stage the slices of a microbatch go forward from the first to the
-// last and backward from the last to the first. What is evicted is fetched before its backward. Times and channels do
-// not matter here; transport_check.h asks about channels.
+// Checks that a schedule is a complete training step: every microbatch goes once through each stage of one pipe,
+// forward and backward, and each action comes after those that it depends on. If the lists contain messages, each
+// message is sent once, after its payload is made, and received once, before its payload is used. On each stage the
+// slices of a microbatch go forward from first to last and backward from last to first. Evicted activations are fetched
+// before their backward. Times and channels do not matter here; transport_check.h checks for deadlocks of channels.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace lockstep::schedules {
 
 struct Problem {
   std::int32_t rank = 0;
-  std::size_t index = 0;  // in the rank's list; its length if something is missing there
+  std::size_t index = 0;  // in the rank's list; the list's length if an action is missing
   std::string what;
 };
 
-// In the order of ranks and lists; empty: it is right.
+// All problems, in the order of ranks and lists; empty if the schedule is correct.
 std::vector<Problem> check(const Schedule& schedule);
 
-// The lists of all ranks around a place, which is in brackets: what stands at the same index, not at the same time.
+// The lists of all ranks around the problem's index, which is bracketed. Columns are equal indices, not equal times.
 std::string grid_around(const Schedule& schedule, const Problem& problem);
 
-// Throws core::Error(usage) with the first problem and the grid around it, if there is one.
+// Throws core::Error(usage) with the first problem and the grid around it if the schedule has any problem.
 void check_or_throw(const Schedule& schedule);
 
 }  // namespace lockstep::schedules

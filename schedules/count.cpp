@@ -34,9 +34,9 @@ PeakActivations peak_of(const Schedule& schedule, const std::vector<Action>& lis
 }
 
 using Pair = std::pair<std::int32_t, std::int32_t>;
-using Order = std::map<Pair, std::vector<std::size_t>>;  // places of what is sent, or received, in turn
+using Order = std::map<Pair, std::vector<std::size_t>>;  // products in the order in which they are sent or received
 
-// How many of what was sent before the message that is taken are still waiting, at most.
+// Peak number of earlier messages that still wait when a message is received.
 std::int32_t most_set_aside(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& received) {
   std::int32_t most = 0;
   std::vector<std::size_t> waiting = sent;
@@ -102,7 +102,7 @@ Ordering count_ordering(const Schedule& schedule) {
     for (const Action& action : lowered.of_rank[static_cast<std::size_t>(rank)]) {
       if (!is_between_stages(action.op)) continue;
       const std::int32_t peer = peer_of(lowered, action);
-      const std::size_t place = place_of(lowered, message_of(action));
+      const std::size_t place = product_index(lowered, message_of(action));
       if (is_send(action.op)) {
         sent[{rank, peer}].push_back(place);
       } else {

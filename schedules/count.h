@@ -1,5 +1,5 @@
-// The costs of a schedule, counted from its lists and, where times matter, from its timeline. docs/metrics.md pins the
-// definitions; published numbers disagree where they do not say which they mean.
+// The costs of a schedule, counted from its lists and, where times matter, from its timeline. docs/metrics.md has the
+// definitions: published numbers differ where papers use different ones.
 #pragma once
 
 #include <cstdint>
@@ -11,47 +11,47 @@
 
 namespace lockstep::schedules {
 
-// The tokens of a slice where microbatches are cut; a whole microbatch counts 1. unit_of(): how many make one
-// microbatch's activations of a rank's share of the model.
+// Weight of a (sliced) microbatch in activation counts: the tokens of its slice, or 1 for a whole microbatch. unit_of()
+// is the sum of these weights that makes up one microbatch's activations of a rank's share of the model.
 std::int64_t tokens_of(const Schedule& schedule, std::int32_t microbatch);
 double unit_of(const Schedule& schedule);
 
-// The most that a rank's evictions lie on the rank that they go to; `size`: of what an action moves.
+// Peak of what a rank's evictions hold on the receiving rank; `size` gives the size of what an action moves.
 double most_evicted(const Schedule& schedule, std::size_t rank, const std::function<double(const Action&)>& size);
 
-// For a rank, the largest number of microbatches whose activations are there, in units of one microbatch's activations
-// of a rank's share of the model; a stage counts 1 / chunks, and a slice its part of the tokens.
+// Largest number of microbatches whose activations a rank holds, in units of one microbatch's activations of a rank's
+// share of the model: a stage counts 1 / chunks, a slice its share of the tokens.
 struct PeakActivations {
-  double until_weight_gradient = 0;  // whole from F until B or I, and from there until W the share that W needs
-  double until_input_gradient = 0;   // from F until B or I: what I leaves for W counts nothing
+  double until_weight_gradient = 0;  // everything from F until B or I, then until W the share that W needs
+  double until_input_gradient = 0;   // from F until B or I; what I leaves for W does not count
 };
 
 struct RankCounts {
-  PeakActivations peak = {};   // what is held for another rank among it
-  std::int64_t sends = 0;      // of activations and gradients, between stages
-  std::int64_t evictions = 0;  // of what forwards have kept; each comes back
+  PeakActivations peak = {};   // includes what is held for another rank
+  std::int64_t sends = 0;      // messages of activations and gradients between stages
+  std::int64_t evictions = 0;  // of kept activations; each is fetched back
 };
-// What is evicted lies on both ranks until the computation after EVICT has ended, and from FETCH on.
-// `w_share`: the part of a microbatch's activations that its weight gradient still needs after I (MemoryLimit).
+// Evicted activations count on both ranks until the computation after EVICT has ended, and again from FETCH on.
+// `w_share`: share of a microbatch's activations that its weight gradient still needs after I (MemoryLimit).
 std::vector<RankCounts> count_ranks(const Schedule& schedule, double w_share = 1);
 
-// Where a rank gets messages of another in a different order than they were sent, a channel without tags fails.
+// Order of messages: a channel without tags fails where a rank receives in another order than its peer sends.
 struct Ordering {
-  std::int32_t pairs = 0;  // of sender and receiver
+  std::int32_t pairs = 0;  // (sender, receiver) pairs that exchange messages
   std::int32_t pairs_out_of_order = 0;
-  std::int32_t set_aside = 0;  // the most messages of a pair that wait while a later one is taken
+  std::int32_t set_aside = 0;  // most messages of a pair that wait while a later one is received
 };
 Ordering count_ordering(const Schedule& schedule);
 
 struct Spans {
-  double makespan = 0;  // the last end less the first start, over all ranks
-  double own = 0;       // the largest of a rank's own last end less own first start; no barrier at the optimizer
-  double work = 0;      // the largest of a rank's busy times
-  std::vector<double> of_rank = {};  // own span of each
+  double makespan = 0;  // last end minus first start, over all ranks
+  double own = 0;       // largest span (last end minus first start) of one rank; assumes no barrier at the optimizer
+  double work = 0;      // busy time of the busiest rank
+  std::vector<double> of_rank = {};  // own span of each rank
 };
 Spans spans_of(const Schedule& schedule, const Times& times, const Timeline& timeline);
 
-// Four definitions that are all called bubble. Each is time in which the busiest rank does nothing over something.
+// Four definitions that are all called bubble: idle time of the busiest rank, divided by different times.
 struct Bubbles {
   double of_ideal = 0;      // (makespan - work) / work: Narayanan et al. 2021, section 2.2
   double of_makespan = 0;   // (makespan - work) / makespan: GPipe, Chimera

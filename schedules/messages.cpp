@@ -9,7 +9,7 @@ std::int32_t rank_of(const Schedule& schedule, std::int32_t stage) {
   return schedule.rank_of_stage[static_cast<std::size_t>(stage)];
 }
 
-// The stage at the other end of what leaves `stage` by `op`, a compute action.
+// The stage that receives the product of compute action `op` on `stage`.
 std::optional<std::int32_t> next_stage(const Schedule& schedule, Op op, std::int32_t stage) {
   if (op == Op::forward && !schedule.is_last(stage)) return stage + 1;
   if ((op == Op::backward || op == Op::input_gradient) && !schedule.is_first(stage)) return stage - 1;
@@ -76,7 +76,7 @@ Schedule with_messages(const Schedule& schedule) {
     std::vector<Action>& out = lowered.of_rank[static_cast<std::size_t>(rank)];
     out.clear();
     for (std::size_t begin = 0; begin < list.size();) {
-      std::size_t end = begin + 1;  // of what runs as one
+      std::size_t end = begin + 1;  // end of the fused actions
       while (list[end - 1].with_next && end < list.size()) ++end;
       for (std::size_t i = begin; i < end; ++i) {
         for (const Action& receive : receives_of(schedule, list[i], rank)) out.push_back(receive);

@@ -1,4 +1,4 @@
-// The messages between ranks.
+// The messages between ranks: activations and gradients that cross a stage boundary.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep::schedules {
 
-// The rank that what `action` makes goes to, if it goes to another rank.
+// The rank that receives the product of `action`; no value if the product stays on its rank.
 std::optional<std::int32_t> receiver_of(const Schedule& schedule, const Action& action);
 
 // The rank at the other end of a send or a receive.
@@ -20,8 +20,8 @@ Need message_of(const Action& message);
 
 bool has_messages(const Schedule& schedule);
 
-// The schedule with its messages, made anew if it has any: each is sent right after what makes it and received right
-// before what needs it.
+// The schedule with SEND and RECV actions in place of those that it has: each message is sent right after the action
+// that makes its payload and received right before the action that needs it.
 Schedule with_messages(const Schedule& schedule);
 
 }  // namespace lockstep::schedules

@@ -19,7 +19,7 @@ Needs needs_of(const Schedule& schedule, const Action& action) {
     case Op::weight_gradient:
       add(Product::gradient, action.stage);
       break;
-    default:  // messages; whoever interprets them knows their peer
+    default:  // other operations need no product
       break;
   }
   return needs;

@@ -1,4 +1,4 @@
-// The products that an action waits for.
+// The data dependencies of actions.
 #pragma once
 
 #include <array>
@@ -8,12 +8,13 @@
 
 namespace lockstep::schedules {
 
-// The results of a stage for a microbatch: its activations, or the gradient of its input. (Gradients of weights stay.)
+// Results of a stage for a microbatch: its activations, or the gradient of its input. (Weight gradients stay on the
+// rank.)
 enum class Product : std::uint8_t { activations, gradient };
 
 struct Need {
   Product product = Product::activations;
-  std::int32_t stage = 0;  // that makes it
+  std::int32_t stage = 0;  // that makes the product
   std::int32_t microbatch = 0;
 };
 
@@ -24,20 +25,20 @@ struct Needs {
   const Need* end() const { return all.data() + count; }
 };
 
-// A forward needs the activations of the stage before; a backward, or the gradient of its input, those of its own stage
-// and the gradient of the stage behind; a weight's gradient its stage's gradient of the input.
+// A forward needs the activations of the previous stage. A backward (or input gradient) needs the activations of its
+// own stage and the gradient of the next stage. A weight gradient needs the input gradient of its own stage.
 Needs needs_of(const Schedule& schedule, const Action& action);
 
-// Whether the action gives a product, and which.
+// True if the action makes that product.
 bool gives(const Action& action, Product product);
 
-// Where products are kept in an array: one place each.
-inline std::size_t place_of(const Schedule& schedule, const Need& need) {
+// Index of a product in arrays with one entry per product.
+inline std::size_t product_index(const Schedule& schedule, const Need& need) {
   const auto m = static_cast<std::size_t>(schedule.num_microbatches);
   const auto stage = static_cast<std::size_t>(need.stage);
   return (2 * stage + (need.product == Product::gradient ? 1 : 0)) * m + static_cast<std::size_t>(need.microbatch);
 }
-inline std::size_t num_places(const Schedule& schedule) {
+inline std::size_t num_products(const Schedule& schedule) {
   return 2 * static_cast<std::size_t>(schedule.num_stages()) * static_cast<std::size_t>(schedule.num_microbatches);
 }
 

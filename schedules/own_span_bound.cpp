@@ -19,13 +19,13 @@ class Bound {
 
   double work() const { return m_ * (t_.forward + t_.input_gradient + t_.weight_gradient); }
 
-  // Every microbatch's way from its forward on rank r to the end of its input gradient there.
+  // Time of a microbatch from its forward on rank r to the end of its input gradient there.
   double round_trip(std::int32_t r) const {
     return (p_ - r) * (t_.forward + t_.input_gradient) + 2 * (p_ - 1 - r) * t_.message;
   }
 
-  // From the last forward's start on, rank r does the input gradients that are under way and the weight gradients that
-  // are left, and both are limited by what it may hold then. It waits for the rest of the last microbatch's way.
+  // From the start of its last forward on, rank r runs the input gradients of the microbatches in flight and the
+  // pending weight gradients; the memory limit bounds both. It waits for the rest of the last microbatch's round trip.
   double idle_of_drain(std::int32_t r) const {
     double most_work = 0;
     for (std::int32_t in_flight = 1; in_flight <= most_in_flight_; ++in_flight) {
@@ -35,11 +35,11 @@ class Bound {
     return std::max(0.0, round_trip(r) + t_.weight_gradient - t_.forward - most_work);
   }
 
-  // Forwards before the first backward, from the last rank to the first; each as few as keep the rank's waits within
-  // `most_idle`, so that its first backward is as early as can be, and those of the ranks before it.
+  // Forwards before the first backward, from the last rank to the first: each as few as keep the rank's waits within
+  // `most_idle`, so that its first backward, and those of the ranks before it, are as early as possible.
   std::vector<std::int32_t> warm_up(double most_idle) const {
     std::vector<std::int32_t> forwards(static_cast<std::size_t>(p_));
-    double first_backward = 0;  // from the start of the rank's first forward on
+    double first_backward = 0;  // relative to the start of the rank's first forward
     for (std::int32_t r = p_ - 1; r >= 0; --r) {
       const double arrival =
           r + 1 == p_ ? t_.forward : first_backward + t_.forward + t_.input_gradient + 2 * t_.message;
@@ -51,7 +51,7 @@ class Bound {
     return forwards;
   }
 
-  // The least that the worst rank waits in its warm-up and its drain.
+  // Lower bound of the worst rank's waits in warm-up and drain.
   double idle() const {
     double low = 0;
     double high = round_trip(0) + t_.weight_gradient + idle_of_drain(0);
@@ -63,8 +63,8 @@ class Bound {
     return low;
   }
 
-  // The last rank's forwards and input gradients lie between the first forward's way there and the last gradient's way
-  // back, and so do the weight gradients that it needs done to have room for its last forward.
+  // The last rank's forwards and input gradients lie between the first forward's trip there and the last gradient's
+  // trip back, as do the weight gradients that make room for its last forward.
   double through_last_rank() const {
     std::int32_t late = 0;
     for (std::int32_t in_flight = 1; in_flight <= most_in_flight_; ++in_flight) {
@@ -74,8 +74,8 @@ class Bound {
     return there_and_back + m_ * (t_.forward + t_.input_gradient) + (m_ - late + 1) * t_.weight_gradient;
   }
 
-  // A forward that would be one too many waits for a whole round trip on the first rank, and where there is no room
-  // beside it, for a weight gradient, or the next input gradient in its place.
+  // On the first rank, a forward beyond the memory limit waits for a whole round trip and, without further room, for a
+  // weight gradient or the next input gradient.
   double rounds() const {
     const std::int32_t k = most_in_flight_;
     const bool room = memory_.w_share <= 0 || most_units(memory_.most - k, memory_.w_share) > 0;
@@ -84,18 +84,18 @@ class Bound {
     return full_rounds * (round_trip(0) + (room ? 0 : weights)) + round_trip(0) + t_.weight_gradient;
   }
 
-  // The activations that all microbatches hold over time, over those that may be held.
+  // Activation-time that all microbatches need, divided by the activations that may be held.
   double area() const { return m_ * (round_trip(0) + memory_.w_share * t_.weight_gradient) / memory_.most; }
 
  private:
-  // Weight gradients that may be pending beside so many microbatches in flight.
+  // Weight gradients that may be pending beside that many microbatches in flight.
   std::int32_t most_pending(std::int32_t in_flight) const {
     const std::int32_t others = m_ - in_flight;
     return memory_.w_share <= 0 ? others : std::min(others, most_units(memory_.most - in_flight, memory_.w_share));
   }
 
-  // 0: none. With fewer than all microbatches the first backward comes before the last forward, so that the wait for
-  // the one and that in the drain add up.
+  // 0: no such wait. With fewer than all microbatches in flight the first backward comes before the last forward, so
+  // the wait for it and the wait in the drain add up.
   std::int32_t fewest_forwards(double arrival, double most_idle, double drain) const {
     const auto at_least = [&](double idle) {
       return std::max<std::int32_t>(1, static_cast<std::int32_t>(std::ceil((arrival - idle) / t_.forward - kSame)));

@@ -11,7 +11,7 @@
 
 #include "core/random.h"
 #include "schedules/count.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/generators/zb_search.h"
 
 namespace lockstep::schedules {
@@ -21,7 +21,7 @@ constexpr double kSame = 1e-6;
 constexpr std::array kTimes{Times{1, 1, 1, 0}, Times{1, 1.25, 0.5, 0.125}, Times{2, 1, 1.5, 0}, Times{1, 2, 3, 0.5}};
 constexpr std::array kShares{0.0, 0.375, 1.0};
 
-// The rest is slow and obvious, and knows nothing of the library's own playing and counting.
+// The code below is slow and obvious, and independent of the library's play() and counts.
 
 struct Pass {
   char op;  // F, I or W
@@ -29,10 +29,11 @@ struct Pass {
 };
 using List = std::vector<Pass>;
 
-// All orders of one rank's passes in which each microbatch goes F, I, W; `in_order`: and each kind goes by number.
+// All orders of one rank's actions in which each microbatch goes F, I, W; `in_order`: each kind also goes by
+// microbatch.
 std::vector<List> all_lists(int microbatches, bool in_order) {
   std::vector<List> lists;
-  std::vector<int> done(static_cast<std::size_t>(microbatches));  // passes of each microbatch
+  std::vector<int> done(static_cast<std::size_t>(microbatches));  // actions done of each microbatch
   List list;
   const std::function<void()> extend = [&] {
     if (list.size() == done.size() * 3) lists.push_back(list);
@@ -58,8 +59,7 @@ double peak_of(const List& list, double w_share) {
   return peak;
 }
 
-// The largest own span of lists that start everything as early as they can; infinite: they wait for each other for
-// ever.
+// The largest own span of lists in which each action starts as early as possible; infinite if they deadlock.
 double own_span(const std::vector<const List*>& lists, const Times& t) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   const std::size_t p = lists.size();
@@ -95,7 +95,8 @@ double own_span(const std::vector<const List*>& lists, const Times& t) {
   return own;
 }
 
-// Calls visit for all combinations of a list a rank; the first rank's forwards go by number, as names mean nothing.
+// Calls visit for all combinations of one list per rank; the first rank's forwards go by number, without loss of
+// generality.
 void for_all(int ranks, const std::vector<List>& lists,
              const std::function<void(const std::vector<const List*>&)>& visit) {
   std::vector<const List*> chosen;
@@ -119,7 +120,7 @@ void for_all(int ranks, const std::vector<List>& lists,
   extend();
 }
 
-// The shortest own span of all schedules there are, by memory limit.
+// The shortest own span of all possible schedules, by memory limit.
 class Shortest {
  public:
   explicit Shortest(double w_share) : w_share_(w_share) {
@@ -133,7 +134,7 @@ class Shortest {
       if (peak <= limits_[i] + kSame) own_[i] = std::min(own_[i], own);
     }
   }
-  // Returns how often the bound is met, of how many limits.
+  // Returns for how many of the limits the bound is met, and the number of limits.
   int hold_against(const PipelineShape& shape, const Times& times) const {
     int met = 0;
     for (std::size_t i = 0; i < limits_.size(); ++i) {
@@ -142,7 +143,7 @@ class Shortest {
       EXPECT_LE(bound, own_[i] + kSame) << shape.ranks << " ranks, " << shape.microbatches << " microbatches, limit "
                                         << limits_[i] << ", share " << w_share_ << ", f " << times.forward;
       met += bound > own_[i] - kSame ? 1 : 0;
-      // The schedule that the search finds is the best that there is.
+      // The schedule that the search finds is optimal.
       const Schedule found = zb_search({shape, times, memory});
       EXPECT_NEAR(spans_of(found, times, play(found, times)).own, own_[i], kSame)
           << shape.ranks << " ranks, " << shape.microbatches << " microbatches, limit " << limits_[i];
@@ -184,7 +185,7 @@ TEST(OwnSpanBound, HoldsForEveryScheduleThereIs) {
   EXPECT_GT(met, all / 2) << "of " << all << ": a bound that is rarely met says little";
 }
 
-// In the memory that each takes; a whole backward is the two halves, one after the other.
+// Each schedule within its own memory peak; a full backward is I and W, one after the other.
 TEST(OwnSpanBound, HoldsForEveryScheduleOfTheCatalogue) {
   int held = 0;
   for_every_schedule(6, [&](const CatalogueEntry& entry, const PipelineShape& shape, const Schedule& schedule) {
@@ -220,7 +221,7 @@ TEST(OwnSpanBound, HoldsForWhatTheSearchFinds) {
   }
 }
 
-// More memory, or less of it needed, never makes the bound longer.
+// More memory, or a smaller w_share, never increases the bound.
 TEST(OwnSpanBound, FallsWithMemory) {
   for (const Times& times : kTimes) {
     double before = std::numeric_limits<double>::infinity();
@@ -233,7 +234,7 @@ TEST(OwnSpanBound, FallsWithMemory) {
   }
 }
 
-// Without room for more than one microbatch, one goes there and back before the next one starts.
+// With room for one microbatch only, it makes its round trip before the next one starts.
 TEST(OwnSpanBound, OfOneMicrobatchAtATimeIsTheirWays) {
   EXPECT_NEAR(least_own_span({4, 3, 1}, {1, 1.25, 0.5, 0.125}, {1, 1}), 3 * (4 * 2.25 + 6 * 0.125 + 0.5), kSame);
   EXPECT_NEAR(least_own_span({4, 3, 1}, {1, 1.25, 0.5, 0.125}, {1, 0}), 3 * (4 * 2.25 + 6 * 0.125) + 0.5, kSame);

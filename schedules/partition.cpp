@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// A dynamic programme over (items, parts): `join(before, part)` is the value of a row whose last part has the sum
-// `part` and whose other parts have the value `before`; the smallest wins, the shortest last part among equals.
+// A dynamic programme over (items, parts): `join(before, part)` is the value of a partition whose last part has the sum
+// `part` and whose other parts have the value `before`. The smallest value wins; of equal ones, the shortest last part.
 class Rows {
  public:
   Rows(std::span<const double> costs, std::int32_t parts) : items_(costs.size()), parts_(parts), sums_(items_ + 1) {
@@ -50,9 +50,9 @@ class Rows {
  private:
   std::size_t items_;
   std::int32_t parts_;
-  std::vector<double> sums_;                      // of the items before each
-  std::vector<std::vector<double>> values_;       // by parts and items
-  std::vector<std::vector<std::size_t>> begins_;  // of the last part
+  std::vector<double> sums_;                      // sum of the items before each item
+  std::vector<std::vector<double>> values_;       // by number of parts and items
+  std::vector<std::vector<std::size_t>> begins_;  // first item of the last part
 };
 
 }  // namespace
@@ -61,7 +61,7 @@ std::vector<std::int32_t> balanced_parts(std::span<const double> costs, std::int
   LOCKSTEP_CHECK(parts >= 1 && static_cast<std::size_t>(parts) <= costs.size(), "at least an item for each part");
   Rows rows(costs, parts);
   const double largest = rows.run([](double before, double part) { return std::max(before, part); });
-  const double allowed = largest * (1 + 1e-12);  // sums in another order
+  const double allowed = largest * (1 + 1e-12);  // tolerance for sums in another order
   rows.run([&](double before, double part) { return part > allowed ? kNever : before + part * part; });
   return rows.counts();
 }

@@ -17,8 +17,8 @@ class Play {
   Play(const Schedule& schedule, const Times& times)
       : s_(schedule),
         times_(times),
-        ready_(num_places(schedule), kNever),
-        waiting_(num_places(schedule), kNobody),
+        ready_(num_products(schedule), kNever),
+        waiting_(num_products(schedule), kNobody),
         next_(schedule.of_rank.size()),
         clock_(schedule.of_rank.size()) {
     for (const auto& list : schedule.of_rank) timeline_.emplace_back(list.size());
@@ -43,13 +43,13 @@ class Play {
       if (seen != path.end()) return {seen, path.end()};
       path.push_back(waiter_of(rank));
       rank = s_.rank_of_stage[static_cast<std::size_t>(path.back().need.stage)];
-      if (is_finished(rank)) return path;  // nobody's list has what is needed
+      if (is_finished(rank)) return path;  // no rank's list has the missing product
     }
     return path;
   }
 
  private:
-  // The next actions that run as one; false if there are none or something is missing, for which the rank then waits.
+  // Runs the rank's next (fused) actions; false if there are none or the rank has to wait for an input.
   bool run_group(std::int32_t rank) {
     const auto r = static_cast<std::size_t>(rank);
     const auto& list = s_.of_rank[r];
@@ -63,7 +63,7 @@ class Play {
       for (const Need& need : needs_of(s_, list[i])) {
         const double arrival = arrival_of(need, rank);
         if (arrival == kNever) {
-          waiting_[place_of(s_, need)] = rank;
+          waiting_[product_index(s_, need)] = rank;
           return false;
         }
         start = std::max(start, arrival);
@@ -77,7 +77,7 @@ class Play {
   }
 
   double arrival_of(const Need& need, std::int32_t rank) const {
-    const double end = ready_[place_of(s_, need)];
+    const double end = ready_[product_index(s_, need)];
     if (end == kNever) return kNever;
     return s_.rank_of_stage[static_cast<std::size_t>(need.stage)] == rank ? end : end + times_.message;
   }
@@ -88,7 +88,7 @@ class Play {
     timeline_[r][i] = span;
     for (const Product product : {Product::activations, Product::gradient}) {
       if (!gives(action, product)) continue;
-      const std::size_t place = place_of(s_, {product, action.stage, action.microbatch});
+      const std::size_t place = product_index(s_, {product, action.stage, action.microbatch});
       ready_[place] = span.end;
       if (waiting_[place] != kNobody && waiting_[place] != rank) runnable_.push_back(waiting_[place]);
     }
@@ -104,12 +104,12 @@ class Play {
     }
     return kNobody;
   }
-  // The first need of the actions that a rank stands at that is not there.
+  // The first missing input of the rank's next actions.
   Waiter waiter_of(std::int32_t rank) const {
     const auto r = static_cast<std::size_t>(rank);
     for (std::size_t i = next_[r]; i < s_.of_rank[r].size(); ++i) {
       for (const Need& need : needs_of(s_, s_.of_rank[r][i])) {
-        if (ready_[place_of(s_, need)] == kNever) return {rank, i, need};
+        if (ready_[product_index(s_, need)] == kNever) return {rank, i, need};
       }
     }
     return {rank, next_[r], {}};
@@ -117,9 +117,9 @@ class Play {
 
   const Schedule& s_;
   const Times& times_;
-  std::vector<double> ready_;          // of each product: when its producer ended
-  std::vector<std::int32_t> waiting_;  // for each product: the rank that cannot go on without it
-  std::vector<std::size_t> next_;      // of each rank
+  std::vector<double> ready_;          // per product: end of its producer
+  std::vector<std::int32_t> waiting_;  // per product: the rank that waits for it
+  std::vector<std::size_t> next_;      // per rank
   std::vector<double> clock_;
   std::vector<std::int32_t> runnable_;
   Timeline timeline_;
@@ -153,10 +153,10 @@ Timeline play(const Schedule& schedule, const Times& times) {
   played.run();
   const std::vector<Waiter> circle = played.circle();
   if (circle.empty()) return played.take_timeline();
-  throw core::usage_error(schedule.name + ": ranks wait for each other for ever: " + text_of(schedule, circle));
+  throw core::usage_error(schedule.name + ": deadlock: " + text_of(schedule, circle));
 }
 
-std::vector<Waiter> waiting_circle(const Schedule& schedule) {
+std::vector<Waiter> waiting_cycle(const Schedule& schedule) {
   const Times times;
   Play played(schedule, times);
   played.run();

@@ -1,5 +1,5 @@
-// A schedule played out in virtual time: each rank takes its list in order, every action as early as what it needs is
-// there. Exact, and linear in the number of actions.
+// Plays a schedule in virtual time: each rank runs its list in order, every action as soon as its inputs are there.
+// Exact, and linear in the number of actions.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace lockstep::schedules {
 
-// In any one unit. F, I and W are for one microbatch on a rank's whole share of the model: a rank with v stages runs
-// each in 1/v of that. A full backward takes I + W and gives its input gradient at its end; fused actions take the sum
-// of their parts.
+// Times in any one unit. F, I and W are for one microbatch on a rank's whole share of the model: with v stages per
+// rank, each stage takes 1/v of that. A full backward takes I + W and gives its input gradient at its end; fused
+// actions take the sum of their parts.
 struct Times {
   double forward = 1;
   double input_gradient = 1;
   double weight_gradient = 1;
-  double message = 0;  // from its producer's end to its arrival on another rank; occupies nobody
-  // The part of a forward and of an input gradient that goes into causal attention: a later slice has more of it.
+  double message = 0;  // from the end of its producer to its arrival on another rank; occupies no rank
+  // Share of a forward and of an input gradient that causal attention takes: later slices have more of it.
   double attention = 0;
 };
 
@@ -36,19 +36,19 @@ struct Span {
 // When each action of each rank runs.
 using Timeline = std::vector<std::vector<Span>>;
 
-// Throws core::Error(usage) where ranks wait for each other for ever, with the cycle.
+// Throws core::Error(usage) with the cycle if ranks wait for each other for ever.
 Timeline play(const Schedule& schedule, const Times& times);
 
-// A rank that stands at an action whose need nobody will make.
+// A rank that is blocked at an action whose input will never be made.
 struct Waiter {
   std::int32_t rank = 0;
   std::size_t index = 0;  // in its list
   Need need = {};
 };
 
-// Ranks that wait for each other in a circle, each for the next one and the last for the first; empty: all get to their
-// end.
-std::vector<Waiter> waiting_circle(const Schedule& schedule);
+// A cycle of ranks that wait for each other, each for the next one and the last for the first; empty if all ranks
+// finish.
+std::vector<Waiter> waiting_cycle(const Schedule& schedule);
 // "rank 0 at 0B0 needs the gradient of stage 1, rank 1 at ..."
 std::string text_of(const Schedule& schedule, const std::vector<Waiter>& circle);
 

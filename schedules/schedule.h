@@ -1,13 +1,14 @@
-// A training step as data: what each rank does, in order. Generators (schedules/generators/) make them as pure
-// functions of integers, or a user writes one (schedules/text.h); they are then checked, counted, played, drawn and run
-// alike.
+// A training step as data: the actions of each rank, in order. Generators (schedules/generators/) make schedules as
+// pure functions of integers, or a user writes one (schedules/text.h). All are checked, counted, played, drawn and run
+// by the same code.
 //
 // Words: a *stage* is a part of the model's layers; a *pipe* is a chain of stages that holds the whole model (one, or
 // two in opposite directions for Chimera and DualPipe, each with its own copy of the weights); a *microbatch* goes
-// through one pipe. Stages are numbered pipe after pipe: stage s of pipe k is s + k * stages_a_pipe.
+// through one pipe. Stages are numbered pipe after pipe: stage s of pipe k has the number s + k * stages_per_pipe.
 //
-// Where microbatches are cut into token slices (schedules/slices.h), each slice is what goes through the stages: slice
-// s of k of microbatch j has the number j * k + s wherever a microbatch is named, and num_microbatches counts them all.
+// Where microbatches are cut into token slices (schedules/slices.h), slices go through the stages in place of
+// microbatches: slice s of k of microbatch j has the number j * k + s in every `microbatch` field, and num_microbatches
+// counts all slices.
 #pragma once
 
 #include <cstdint>
@@ -16,52 +17,52 @@
 
 namespace lockstep::schedules {
 
-// With PyTorch's letters in pipelining (torch.distributed.pipelining.schedules).
+// Operations, with the letters of torch.distributed.pipelining.schedules.
 enum class Op : std::uint8_t {
   forward,          // F
   backward,         // B: both gradients
-  input_gradient,   // I: what the stage before waits for
-  weight_gradient,  // W: what nobody waits for but the optimizer
-  // Messages, put in by a pass (schedules/messages.h). The stage is the one that sends or receives.
+  input_gradient,   // I: the previous stage waits for it
+  weight_gradient,  // W: only the optimizer waits for it
+  // Messages, added by schedules/messages.h. The action's stage is the one that sends or receives.
   send_activations,  // SEND_F
   recv_activations,  // RECV_F
   send_gradient,     // SEND_B
   recv_gradient,     // RECV_B
   // Actions on a stage's parameters, where they are sharded.
   unshard,      // UNSHARD: gather them
-  reshard,      // RESHARD: give up what was gathered
+  reshard,      // RESHARD: free the gathered parameters
   reduce_grad,  // REDUCE_GRAD: reduce their gradients over the replicas
-  // What a forward has kept for its backward goes to the rank at the other end of the pipeline, num_ranks - 1 - rank,
-  // and comes back (BPipe, schedules/generators/bpipe.cpp). PyTorch has no token for these.
+  // Activations that a forward kept go to the rank at the other end of the pipeline, num_ranks - 1 - rank, and come
+  // back before the backward (BPipe, schedules/generators/bpipe.cpp). PyTorch has no token for these.
   evict,  // EVICT
   fetch,  // FETCH
-  // Only in a lowered step (schedules/step/step.h), likewise.
-  recompute,         // RECOMPUTE: forward again, for the backward that follows
+  // Only in a lowered step (schedules/step/step.h); PyTorch has no token for these either.
+  recompute,         // RECOMPUTE: repeats a forward for the backward that follows
   layer_collective,  // COLLECTIVE: inside a layer
   optimizer,         // STEP
   offload,           // OFFLOAD: to host memory
   load,              // LOAD: from host memory
-  send_chunk,        // SEND_CHUNK, RECV_CHUNK: of a collective that is run message by message
+  send_chunk,        // SEND_CHUNK, RECV_CHUNK: messages of a collective that is run message by message
   recv_chunk,
-  // The other ends of what an EVICT and a FETCH exchange: the rank that fetches asks first.
-  hold,   // HOLD: receives what is evicted
-  ask,    // ASK: sends the question, before a FETCH
-  asked,  // ASKED: receives it
-  yield,  // YIELD: sends back what was held
+  // The other ends of EVICT and FETCH: the fetching rank first sends a request.
+  hold,   // HOLD: receives what its peer evicts
+  ask,    // ASK: sends the request, before a FETCH
+  asked,  // ASKED: receives the request
+  yield,  // YIELD: sends back what HOLD received
   // Work for the bubbles (schedules/passes/fill_bubbles.h).
-  curvature,  // CURVATURE: of a layer, from a microbatch's activations or gradients
-  inversion,  // INVERT: of a layer's curvature
-  filler,     // FILL: anything else
+  curvature,  // CURVATURE: computes a layer's curvature from a microbatch's activations or gradients
+  inversion,  // INVERT: inverts a layer's curvature
+  filler,     // FILL: any other work
 };
 
 inline bool is_compute(Op op) {
   return op <= Op::weight_gradient;
 }
-// Messages of what stages make for each other.
+// Messages of activations and gradients between stages.
 inline bool is_between_stages(Op op) {
   return op >= Op::send_activations && op <= Op::recv_gradient;
 }
-// What moves a forward's kept activations to another rank and back.
+// Moves of kept activations to another rank and back.
 inline bool is_of_eviction(Op op) {
   return op == Op::evict || op == Op::fetch;
 }
@@ -81,7 +82,7 @@ inline bool is_filler(Op op) {
 inline bool is_message(Op op) {
   return is_send(op) || is_recv(op);
 }
-// Whether the action is on a stage's parameters, and belongs to no microbatch.
+// True if the action is on a stage's parameters and belongs to no microbatch.
 inline bool is_of_parameters(Op op) {
   return op == Op::unshard || op == Op::reshard || op == Op::reduce_grad;
 }
@@ -90,8 +91,9 @@ inline constexpr std::int32_t kNoMicrobatch = -1;
 struct Action {
   Op op = Op::forward;
   std::int32_t stage = 0;
-  std::int32_t microbatch = 0;  // kNoMicrobatch: of none
-  // Runs together with the next one: both inputs are there at the start, both outputs at the end (DualPipe's F&B).
+  std::int32_t microbatch = 0;  // or kNoMicrobatch
+  // Runs together with the next action: both need their inputs at the start and give their outputs at the end
+  // (DualPipe's F&B).
   bool with_next = false;
 
   friend bool operator==(const Action&, const Action&) = default;
@@ -99,30 +101,29 @@ struct Action {
 
 struct Schedule {
   std::string name;
-  std::int32_t num_microbatches = 0;  // over all pipes; slices each count
-  std::int32_t stages_a_pipe = 0;
-  std::vector<std::int32_t> rank_of_stage;        // as many as all pipes have
-  std::vector<std::vector<Action>> of_rank = {};  // a list a rank
-  std::vector<std::int64_t> slice_tokens = {};    // as in PipelineShape
+  std::int32_t num_microbatches = 0;  // over all pipes; each slice counts
+  std::int32_t stages_per_pipe = 0;
+  std::vector<std::int32_t> rank_of_stage;        // one entry per stage of all pipes
+  std::vector<std::vector<Action>> of_rank = {};  // one list per rank
+  std::vector<std::int64_t> slice_tokens = {};    // see PipelineShape
 
   std::int32_t slices() const { return slice_tokens.empty() ? 1 : static_cast<std::int32_t>(slice_tokens.size()); }
   std::int32_t num_ranks() const { return static_cast<std::int32_t>(of_rank.size()); }
   std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }
-  std::int32_t num_pipes() const { return num_stages() / stages_a_pipe; }
-  std::int32_t chunks() const { return stages_a_pipe / num_ranks(); }  // a rank's share of the model is so many stages
-  bool is_first(std::int32_t stage) const { return stage % stages_a_pipe == 0; }
-  bool is_last(std::int32_t stage) const { return (stage + 1) % stages_a_pipe == 0; }
+  std::int32_t num_pipes() const { return num_stages() / stages_per_pipe; }
+  std::int32_t chunks() const { return stages_per_pipe / num_ranks(); }  // stages per rank in each pipe
+  bool is_first(std::int32_t stage) const { return stage % stages_per_pipe == 0; }
+  bool is_last(std::int32_t stage) const { return (stage + 1) % stages_per_pipe == 0; }
 };
 
-// Whether any rank's kept activations go to another one.
+// True if any rank moves kept activations to another rank.
 bool evicts_activations(const Schedule& schedule);
 
-// Stages, times slices where microbatches are cut.
+// Number of kinds of work: stages x slices.
 inline std::size_t num_works(const Schedule& schedule) {
   return static_cast<std::size_t>(schedule.num_stages()) * static_cast<std::size_t>(schedule.slices());
 }
-// Where the work of a stage for a microbatch, or for a slice of one, stands in a list that has an entry for each stage
-// and slice.
+// Index of a stage's work for a microbatch (or slice) in a list with num_works() entries, one per stage and slice.
 inline std::size_t work_index(std::int32_t stage, std::int32_t microbatch, std::int32_t slices) {
   const std::int32_t slice = microbatch < 0 ? 0 : microbatch % slices;
   return static_cast<std::size_t>(stage) * static_cast<std::size_t>(slices) + static_cast<std::size_t>(slice);

@@ -17,7 +17,7 @@ std::vector<std::int32_t> folded_placement(std::int32_t ranks, std::int32_t chun
 }
 
 std::vector<std::int32_t> opposite_placement(std::int32_t ranks) {
-  return folded_placement(ranks, 2);  // the second pipe begins where the fold is
+  return folded_placement(ranks, 2);  // the second pipe begins at the fold
 }
 
 }  // namespace lockstep::schedules

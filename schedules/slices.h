@@ -15,28 +15,28 @@ struct SliceShare {
   double begin = 0;
   double end = 1;
   double tokens() const { return end - begin; }
-  // The share of a causal attention's pairs of query and key whose query is in the slice.
+  // Share of causal attention's (query, key) pairs whose query is in the slice.
   double attention() const { return end * end - begin * begin; }
 };
 
-// `lengths`: tokens of each slice, or any numbers in their proportion; empty: the sequence is whole.
+// `lengths`: tokens of each slice, or any proportional numbers; empty: the sequence is whole.
 SliceShare slice_share(std::span<const std::int64_t> lengths, std::int32_t slice);
 
-// The share of a sequence's work that a slice has where `attention` of the whole's time goes into causal attention, and
-// all else grows with the tokens.
+// Share of a sequence's work that falls on a slice, where causal attention takes the share `attention` of the whole
+// time and everything else is proportional to the tokens.
 double work_share(const SliceShare& slice, double attention);
 
-// Slices of equal length; the first ones have a token more where `count` does not divide `tokens`.
+// Tokens of `count` slices of equal length; the first ones have one token more where `count` does not divide `tokens`.
 std::vector<std::int64_t> even_slices(std::int64_t tokens, std::int32_t count);
 
-// Slices of equal time: the first ones are longest, as they attend to least (TeraPipe, section 3.3, whose dynamic
-// programme this is at a given number of slices; Seq1F1B, section 3.4, "computation-wise partition"). Lengths are
-// multiples of `block` tokens, which divides `tokens` into at least `count` blocks.
+// Tokens of `count` slices of equal time: the first slices are the longest, as they attend to the fewest keys (the
+// dynamic programme of TeraPipe, section 3.3, at a given number of slices; "computation-wise partition" of Seq1F1B,
+// section 3.4). Lengths are multiples of `block` tokens, which divides `tokens` into at least `count` blocks.
 std::vector<std::int64_t> balanced_slices(std::int64_t tokens, std::int32_t count, double attention,
                                           std::int64_t block = 1);
 
-// The longest block of at most `most` that divides `tokens` into at least 16 blocks a slice: fine enough to balance,
-// coarse enough for kernels. 1 where there are too few tokens for that.
+// Largest block size, up to `most` tokens, that divides `tokens` into at least 16 blocks per slice: fine enough to
+// balance, coarse enough for kernels. 1 if there are too few tokens for that.
 std::int64_t slice_block(std::int64_t tokens, std::int32_t count, std::int64_t most = 64);
 
 }  // namespace lockstep::schedules

@@ -1,4 +1,4 @@
-// Token slices: how sequences are cut, and what schedules of slices cost and hold.
+// Token slices: how sequences are cut, and the time and memory of schedules of slices.
 #include "schedules/slices.h"
 
 #include <gtest/gtest.h>
@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
 #include "schedules/check.h"
 #include "schedules/count.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/partition.h"
 #include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {
 
-// The largest sum of any way to cut the costs, by trying all.
+// The smallest possible largest sum, found by trying all partitions.
 double best_of_all(const std::vector<double>& costs, std::size_t begin, std::int32_t parts) {
   if (parts == 1) return std::accumulate(costs.begin() + static_cast<std::ptrdiff_t>(begin), costs.end(), 0.0);
   double best = 1e300;
@@ -101,7 +101,8 @@ double makespan(const Schedule& schedule, const Times& times) {
   return spans_of(schedule, times, play(schedule, times)).makespan;
 }
 
-// Li et al. 2021, section 3.3: sum of the slices and the longest for each stage but one. Any lengths, any attention.
+// Li et al. 2021, section 3.3: the sum of the slices plus the longest one for each stage but one, for any lengths and
+// any attention.
 TEST(Slices, TeraPipeTakesWhatItsFormulaSays) {
   for (const double attention : {0.0, 0.3}) {
     const Times times{1, 1.5, 0.75, 0, attention};
@@ -116,7 +117,7 @@ TEST(Slices, TeraPipeTakesWhatItsFormulaSays) {
   }
 }
 
-// The first rank holds 1 + (p - 1) / k microbatches where 1F1B holds p; each later one a slice less.
+// The first rank holds 1 + (p - 1) / k microbatches where 1F1B holds p; each later rank holds one slice less.
 TEST(Slices, Seq1F1BHoldsFewerMicrobatches) {
   for (std::int32_t p = 1; p <= 8; ++p) {
     for (std::int32_t k = 1; k <= 6; ++k) {
@@ -179,9 +180,9 @@ TEST(Slices, TextHasMicrobatchAndSlice) {
 }
 
 TEST(Slices, OrderWithinAStageIsChecked) {
-  EXPECT_EQ(problem_of("0F0.1,0F0.0,0B0.1,0B0.0\n"), "0F0.1 before 0F0.0, whose keys it needs");
+  EXPECT_EQ(problem_of("0F0.1,0F0.0,0B0.1,0B0.0\n"), "0F0.1 comes before 0F0.0, whose keys and values it needs");
   EXPECT_EQ(problem_of("0F0.0,0F0.1,0B0.0,0B0.1\n"),
-            "0B0.0 before the backward of the slice behind it, which adds to its keys' gradients");
+            "0B0.0 comes before the backward of the next slice, which adds to its gradients of keys and values");
   EXPECT_EQ(problem_of("0F0.0,0F0.1,0B0.1\n"), "no backward of slice 0 of microbatch 0 at stage 0");
   EXPECT_EQ(problem_of("0F0.0,0F0.1,0I0.1,0I0.0,0W0.0,0W0.1\n"), "");  // weights in any order
 }

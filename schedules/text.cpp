@@ -26,7 +26,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\"") - begin + 1);
 }
 
-// Stages and microbatches may be any numbers in a file, so nothing is sized by them.
+// A file may contain any stage and microbatch numbers, so no allocation is sized by them.
 class Parser {
  public:
   Parser(std::string_view text, std::string_view source) : text_(text), source_(source) {}
@@ -52,7 +52,7 @@ class Parser {
       parse_cell(trimmed(line.substr(begin, end - begin)));
       begin = end + 1;
     }
-    if (made_.of_rank.back().empty()) throw error("no action in this rank's line; allowed: at least one");
+    if (made_.of_rank.back().empty()) throw error("this rank's line has no action; allowed: at least one");
   }
 
   void parse_cell(std::string_view cell) {
@@ -75,7 +75,7 @@ class Parser {
     const std::int32_t placed = rank_of_.try_emplace(action->stage, rank).first->second;
     if (placed != rank) {
       throw error("stage " + std::to_string(action->stage) + " belongs to rank " + std::to_string(placed) +
-                  ", in whose line it stands first; allowed: one rank a stage");
+                  ", in whose line it appeared first; allowed: one rank per stage");
     }
     if (action->microbatch != kNoMicrobatch) microbatches_.insert(action->microbatch);
     made_.of_rank.back().push_back(*action);
@@ -84,22 +84,23 @@ class Parser {
   }
 
   std::int32_t slice_of(std::string_view token, std::string_view text) const {
-    const auto numbered = parse_token("0F" + std::string(text));  // numbers are read as a microbatch's are
+    const auto numbered =
+        parse_token("0F" + std::string(text));  // slice numbers follow the rules of microbatch numbers
     if (!numbered || numbered->microbatch >= kMostSlices) fail(token);
     return numbered->microbatch;
   }
 
-  // Either all microbatches have slices, or none has.
+  // Throws if only some of the microbatches have slices.
   void check_slice(std::int32_t slice) {
     const bool sliced = slice != kWhole;
     if (sliced_.value_or(sliced) != sliced) {
-      throw error("microbatches with slices (0F1.2) and without; allowed: all of them or none");
+      throw error("some microbatches have slices (0F1.2) and some have none; allowed: all or none with slices");
     }
     sliced_ = sliced;
     slices_ = std::max(slices_, slice + 1);
   }
 
-  // A slice of a microbatch gets a number of its own (schedule.h).
+  // Numbers all slices (schedule.h).
   void number_slices() {
     std::size_t at = 0;
     for (auto& list : made_.of_rank) {
@@ -112,7 +113,7 @@ class Parser {
   }
 
   void finish(std::int32_t pipes) {
-    if (microbatches_.empty()) throw of_file("no action in it; allowed: such as 0F0,0B0");
+    if (microbatches_.empty()) throw of_file("the file has no action; allowed: at least one, such as 0F0");
     refuse_gap("stage", rank_of_, [](const auto& entry) { return entry.first; });
     refuse_gap("microbatch", microbatches_, [](std::int32_t microbatch) { return microbatch; });
     for (const auto& [stage, rank] : rank_of_) made_.rank_of_stage.push_back(rank);
@@ -121,19 +122,19 @@ class Parser {
     if (rank_of_.size() * slices > kMostEmpty * num_actions_) {
       throw of_file(std::to_string(num_actions_) + " actions for " + std::to_string(stages) + " stages and " +
                     std::to_string(slices) + (slices_ > 1 ? " slices of microbatches" : " microbatches") +
-                    "; allowed: each microbatch in each stage of a pipe");
+                    "; allowed: one forward and backward of each microbatch on each stage of a pipe");
     }
     made_.num_microbatches = static_cast<std::int32_t>(slices);
     number_slices();
     if (pipes < 1 || stages % pipes != 0 || stages / pipes % made_.num_ranks() != 0) {
       throw of_file(std::to_string(stages) + " stages on " + std::to_string(made_.num_ranks()) + " ranks in " +
-                    std::to_string(pipes) + " pipes; allowed: as many on each rank");
+                    std::to_string(pipes) + " pipes; allowed: equally many stages per rank and pipe");
     }
     made_.name = std::string(source_);
-    made_.stages_a_pipe = stages / pipes;
+    made_.stages_per_pipe = stages / pipes;
   }
 
-  // `numbers` in order: they have to be 0, 1, 2, ...
+  // Throws if the ascending `numbers` are not 0, 1, 2, ...
   template <typename Numbers, typename NumberOf>
   void refuse_gap(const std::string& what, const Numbers& numbers, const NumberOf& number_of) const {
     std::int32_t next = 0;
@@ -154,12 +155,12 @@ class Parser {
   }
   [[noreturn]] void fail(std::string_view cell) const {
     throw error("'" + std::string(cell.substr(0, kMostShown)) +
-                "' is no action; allowed: stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, EVICT or FETCH, and "
+                "' is not an action; allowed: stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, EVICT or FETCH, and "
                 "microbatch, such as 0F1, or 0F1.2 with its slice, two as (0F1;2B0)OVERLAP_F_B, or stage and UNSHARD, "
                 "RESHARD or REDUCE_GRAD");
   }
 
-  static constexpr std::size_t kMostEmpty = 100;  // places of a stage and a microbatch, for each action
+  static constexpr std::size_t kMostEmpty = 100;  // (stage, microbatch) pairs per action of the file
   static constexpr std::size_t kMostShown = 80;
   static constexpr std::int32_t kWhole = -1;  // a microbatch without a slice
   static constexpr std::int32_t kMostSlices = 65536;
@@ -169,11 +170,11 @@ class Parser {
   std::size_t line_ = 0;
   std::size_t column_ = 0;
   std::size_t num_actions_ = 0;
-  std::map<std::int32_t, std::int32_t> rank_of_;  // of each stage
+  std::map<std::int32_t, std::int32_t> rank_of_;  // by stage
   std::set<std::int32_t> microbatches_;
-  std::vector<std::int32_t> slice_of_;  // of each action of all ranks
-  std::optional<bool> sliced_;          // once a microbatch was seen
-  std::int32_t slices_ = 1;             // of each microbatch
+  std::vector<std::int32_t> slice_of_;  // per action, over all ranks
+  std::optional<bool> sliced_;          // set by the first action with a microbatch
+  std::int32_t slices_ = 1;             // per microbatch
   Schedule made_;
 };
 

@@ -1,5 +1,5 @@
-// Schedules as the CSV that PyTorch's pipelining writes and reads: a line a rank, a cell an action, empty cells for
-// time in which nothing is planned. docs/schedule_format.md has the grammar.
+// Reads and writes schedules as the CSV of torch.distributed.pipelining: one line per rank, one cell per action; empty
+// cells are idle time. docs/schedule_format.md has the grammar.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace lockstep::schedules {
 
 std::string to_csv(const Schedule& schedule);
 
-// The schedule that a text says, right or wrong: that is for check() to judge. A stage belongs to the rank in whose
-// line it stands. `pipes`: how many chains the stages make. Throws a usage Error that names `source`, line and column,
-// what is there and what is allowed.
+// Parses a schedule without checking that it is a complete step (check.h does). A stage belongs to the rank in whose
+// line it appears. `pipes`: number of chains that the stages form. Throws a usage Error with `source`, line, column,
+// the text found there and what is allowed.
 Schedule parse_csv(std::string_view text, std::string_view source, std::int32_t pipes = 1);
 
 }  // namespace lockstep::schedules

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "schedules/check.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/messages.h"
 
 namespace lockstep::schedules {
@@ -41,26 +41,27 @@ std::string refusal(std::string_view text, std::int32_t pipes = 1) {
 }
 
 TEST(ScheduleText, MistakesAreNamedByLineAndColumn) {
-  EXPECT_EQ(refusal("0F0,0G1\n").substr(0, 30), "s.csv:1:5: '0G1' is no action;");
-  EXPECT_EQ(refusal("0F0\n1F0,F1\n").substr(0, 29), "s.csv:2:5: 'F1' is no action;");
+  EXPECT_EQ(refusal("0F0,0G1\n").substr(0, 34), "s.csv:1:5: '0G1' is not an action;");
+  EXPECT_EQ(refusal("0F0\n1F0,F1\n").substr(0, 33), "s.csv:2:5: 'F1' is not an action;");
   EXPECT_EQ(refusal("(0F0;0B0)OVERLAP\n").substr(0, 11), "s.csv:1:1: ");
-  EXPECT_EQ(refusal("0F-1\n").substr(0, 31), "s.csv:1:1: '0F-1' is no action;");
+  EXPECT_EQ(refusal("0F-1\n").substr(0, 35), "s.csv:1:1: '0F-1' is not an action;");
   EXPECT_EQ(refusal("0F99999999999\n").substr(0, 11), "s.csv:1:1: ");
   EXPECT_EQ(refusal("0F0\n0B0\n"),
-            "s.csv:2:1: stage 0 belongs to rank 0, in whose line it stands first; allowed: one rank a stage");
+            "s.csv:2:1: stage 0 belongs to rank 0, in whose line it appeared first; allowed: one rank per stage");
   EXPECT_EQ(refusal("0F0\n2F0\n"),
             "s.csv: stage 1 has no action, but stage 2 has; allowed: numbers from 0 without a gap");
-  EXPECT_EQ(refusal(""), "s.csv: no action in it; allowed: such as 0F0,0B0");
+  EXPECT_EQ(refusal(""), "s.csv: the file has no action; allowed: at least one, such as 0F0");
   EXPECT_EQ(refusal("0F0,0F2\n"),
             "s.csv: microbatch 1 has no action, but microbatch 2 has; allowed: numbers from 0 without a gap");
-  EXPECT_EQ(refusal("0F0\n,,\n1F0\n"), "s.csv:2:3: no action in this rank's line; allowed: at least one");
-  EXPECT_EQ(refusal("0UNSHARD\n"), "s.csv: no action in it; allowed: such as 0F0,0B0");
-  EXPECT_EQ(refusal("0F\n").substr(0, 29), "s.csv:1:1: '0F' is no action;");
-  EXPECT_EQ(refusal("0STEP\n").substr(0, 32), "s.csv:1:1: '0STEP' is no action;");
-  EXPECT_EQ(refusal("0F0,1F0\n2F0\n"), "s.csv: 3 stages on 2 ranks in 1 pipes; allowed: as many on each rank");
+  EXPECT_EQ(refusal("0F0\n,,\n1F0\n"), "s.csv:2:3: this rank's line has no action; allowed: at least one");
+  EXPECT_EQ(refusal("0UNSHARD\n"), "s.csv: the file has no action; allowed: at least one, such as 0F0");
+  EXPECT_EQ(refusal("0F\n").substr(0, 33), "s.csv:1:1: '0F' is not an action;");
+  EXPECT_EQ(refusal("0STEP\n").substr(0, 36), "s.csv:1:1: '0STEP' is not an action;");
+  EXPECT_EQ(refusal("0F0,1F0\n2F0\n"),
+            "s.csv: 3 stages on 2 ranks in 1 pipes; allowed: equally many stages per rank and pipe");
 }
 
-// Numbers that a file names do not decide how much memory is asked for.
+// Numbers in a file do not decide how much memory is allocated.
 TEST(ScheduleText, HugeNumbersAreRefusedAtOnce) {
   EXPECT_EQ(refusal("2000000000F0,0F0\n"),
             "s.csv: stage 1 has no action, but stage 2000000000 has; allowed: numbers from 0 without a gap");
@@ -69,8 +70,8 @@ TEST(ScheduleText, HugeNumbersAreRefusedAtOnce) {
   std::string diagonal;
   for (int k = 0; k < 1000; ++k) diagonal += std::to_string(k) + "F" + std::to_string(k) + ",";
   EXPECT_EQ(refusal(diagonal),
-            "s.csv: 1000 actions for 1000 stages and 1000 microbatches; allowed: each microbatch in each stage of a "
-            "pipe");
+            "s.csv: 1000 actions for 1000 stages and 1000 microbatches; allowed: one forward and backward of each "
+            "microbatch on each stage of a pipe");
 }
 
 TEST(ScheduleText, BlankLinesAreNoRanks) {
@@ -78,7 +79,7 @@ TEST(ScheduleText, BlankLinesAreNoRanks) {
   EXPECT_EQ(to_csv(read), "0F0,0B0\n1F0,1B0\n");
 }
 
-// As PyTorch prints and reads them: no microbatch.
+// Actions on parameters as PyTorch prints and reads them, without a microbatch.
 TEST(ScheduleText, WhatIsDoneToParametersComesBackAsItWent) {
   const std::string text = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\n";
   const Schedule read = parse_csv(text, "s.csv");

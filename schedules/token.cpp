@@ -36,7 +36,7 @@ constexpr std::array<std::pair<Op, std::string_view>, 27> kNames{{{Op::forward, 
                                                                   {Op::asked, "ASKED"},
                                                                   {Op::yield, "YIELD"}}};
 
-// Takes a number from the front.
+// Parses and removes a number at the front.
 std::optional<std::int32_t> take_number(std::string_view& text) {
   std::int32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -45,7 +45,7 @@ std::optional<std::int32_t> take_number(std::string_view& text) {
   return number;
 }
 
-// The tokens that stand in schedules: those that PyTorch knows, EVICT and FETCH.
+// The operations that a schedule's text may contain: PyTorch's, EVICT and FETCH.
 std::optional<Op> op_named(std::string_view name) {
   for (const auto& [op, known] : kNames) {
     if (known == name && op <= Op::fetch) return op;

@@ -1,5 +1,5 @@
-// An action as PyTorch's pipelining prints it: "0F1" is stage 0, forward, microbatch 1; "1RECV_F1" its arrival at
-// stage 1.
+// Actions as torch.distributed.pipelining prints them: "0F1" is the forward of microbatch 1 on stage 0; "1RECV_F1" is
+// its arrival at stage 1.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@
 namespace lockstep::schedules {
 
 std::string_view name_of(Op op);  // "F", "RECV_B"
-// With `slices` a microbatch the number of a microbatch is told as microbatch and slice: "0F1.2".
+// With more than one slice per microbatch, prints microbatch and slice: "0F1.2".
 std::string token_of(const Action& action, std::int32_t slices = 1);
-// Empty if `text` is none that PyTorch reads, and no EVICT or FETCH. UNSHARD, RESHARD and REDUCE_GRAD have a microbatch
-// or none (PyTorch prints none), all others have one. Fused actions are two tokens of text.h.
+// Returns no value if `text` is neither a token that PyTorch reads nor an EVICT or FETCH. UNSHARD, RESHARD and
+// REDUCE_GRAD may have a microbatch (PyTorch prints none); all others must have one. Fused actions are two tokens
+// (text.h).
 std::optional<Action> parse_token(std::string_view text);
 
 }  // namespace lockstep::schedules

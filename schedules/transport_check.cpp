@@ -17,8 +17,8 @@ class Channels {
       : s_(schedule),
         rules_(rules),
         at_(schedule.of_rank.size()),
-        sent_(num_places(schedule)),
-        received_(num_places(schedule)) {
+        sent_(num_products(schedule)),
+        received_(num_products(schedule)) {
     for (std::int32_t r = 0; r < schedule.num_ranks(); ++r) runnable_.push_back(r);
   }
 
@@ -44,7 +44,7 @@ class Channels {
   void advance(std::int32_t rank) { ++at_[static_cast<std::size_t>(rank)]; }
   void wake(std::int32_t rank) { runnable_.push_back(rank); }
 
-  // Whether the rank got on.
+  // Advances the rank; returns true if it made progress.
   bool step(std::int32_t rank) {
     if (!is_between_stages(current(rank)->op)) {
       advance(rank);
@@ -66,7 +66,7 @@ class Channels {
     const std::int32_t peer = peer_of(s_, mine);
     const Action* const other = current(peer);
     if (other == nullptr || !is_between_stages(other->op) || is_send(other->op) == is_send(mine.op)) return false;
-    if (place_of(s_, message_of(*other)) != place_of(s_, message_of(mine))) return false;
+    if (product_index(s_, message_of(*other)) != product_index(s_, message_of(mine))) return false;
     advance(rank);
     advance(peer);
     wake(peer);
@@ -81,7 +81,7 @@ class Channels {
     for (std::size_t i = at_[r]; i < end; ++i) {
       const Action& message = s_.of_rank[r][i];
       if (!is_between_stages(message.op)) continue;
-      const std::size_t place = place_of(s_, message_of(message));
+      const std::size_t place = product_index(s_, message_of(message));
       const bool send = is_send(message.op);
       std::vector<bool>& mine = send ? sent_ : received_;
       if (!mine[place]) wake(peer_of(s_, message));
@@ -95,9 +95,9 @@ class Channels {
   bool step_buffered(std::int32_t rank) {
     const Action& message = *current(rank);
     const std::int32_t peer = peer_of(s_, message);
-    const std::size_t place = place_of(s_, message_of(message));
+    const std::size_t place = product_index(s_, message_of(message));
     const bool send = is_send(message.op);
-    std::int32_t& under_way = under_way_[send ? std::pair(rank, peer) : std::pair(peer, rank)];
+    std::int32_t& under_way = in_flight_[send ? std::pair(rank, peer) : std::pair(peer, rank)];
     if (send ? under_way == rules_.slots : !sent_[place]) return false;
     under_way += send ? 1 : -1;
     if (send) sent_[place] = true;
@@ -114,10 +114,10 @@ class Channels {
 
   const Schedule& s_;
   const ChannelRules rules_;
-  std::vector<std::size_t> at_;  // of each rank's list
-  std::vector<bool> sent_;       // by place of the product: begun
+  std::vector<std::size_t> at_;  // index in each rank's list
+  std::vector<bool> sent_;       // by product_index(): the send has started
   std::vector<bool> received_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> under_way_;  // of a sender and a receiver
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> in_flight_;  // by (sender, receiver)
   std::vector<std::int32_t> runnable_;
 };
 

@@ -1,4 +1,4 @@
-// Whether ranks that run their lists, messages among them (schedules/messages.h), come to wait for each other for ever.
+// Checks whether ranks that run their lists with messages (schedules/messages.h) deadlock on a given kind of channel.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@
 namespace lockstep::schedules {
 
 enum class Waiting : std::uint8_t {
-  blocking,  // each send waits until it is received, one after another (MPI_Ssend)
-  batched,   // what stands between two computations is begun together and waited for before the next (PyTorch's P2POp)
-  buffered,  // a send goes on while fewer than `slots` messages of its pair are under way
+  blocking,  // each send blocks until it is received (MPI_Ssend)
+  batched,   // messages between two computations start together and are awaited before the next computation (PyTorch's
+             // P2POp)
+  buffered,  // a send does not block while fewer than `slots` messages of its (sender, receiver) pair are in flight
 };
 
 struct ChannelRules {
   Waiting waiting = Waiting::batched;
-  std::int32_t slots = 1;  // of a pair of ranks, if buffered
+  std::int32_t slots = 1;  // per pair of ranks, if buffered
 };
 
-// Empty if every rank gets to its end; else where each rank stands that does not: "rank 1 at 4RECV_F2 from rank 0;
+// Empty if every rank finishes; else the action at which each blocked rank stands: "rank 1 at 4RECV_F2 from rank 0;
 // ...".
 std::string hang_of(const Schedule& with_messages, const ChannelRules& rules);
 

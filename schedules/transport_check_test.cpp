@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/messages.h"
 #include "schedules/text.h"
 
@@ -10,7 +10,7 @@ namespace lockstep::schedules {
 namespace {
 
 TEST(TransportCheck, AHangSaysWhereEachRankStands) {
-  // Both send first.
+  // Both ranks send first.
   const Schedule schedule = parse_csv(
       "0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n"
       "2F0,2SEND_F0,1RECV_F0,1F0,1B0,1SEND_B0,2RECV_B0,2B0\n",
@@ -19,7 +19,7 @@ TEST(TransportCheck, AHangSaysWhereEachRankStands) {
   EXPECT_EQ(hang_of(schedule, {Waiting::buffered, 1}), "");
 }
 
-// With room for all messages nothing hangs that check() accepts; less room never helps.
+// With slots for all messages no schedule that check() accepts hangs; fewer slots never help.
 TEST(TransportCheck, MoreSlotsNeverHang) {
   for_every_schedule(6, [](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
     const Schedule lowered = with_messages(schedule);

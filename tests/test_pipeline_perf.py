@@ -44,7 +44,7 @@ def test_every_schedule_meets_its_closed_form(programs: Programs) -> None:
 def test_lists_are_swept_and_what_does_not_fit_is_said(programs: Programs) -> None:
     done = pipeline(programs, "--schedule", "all", "--stages", "3,4", "--microbatches", "4,8")
     assert done.returncode == 0, done.stderr
-    assert "# left out: chimera at 3 ranks, 4 microbatches: ranks is 3; allowed: even numbers" in done.stdout
+    assert "# left out: chimera at 3 ranks, 4 microbatches: ranks is 3; allowed: multiples of 2, such as 2 or 4" in done.stdout
     shapes = {tuple(line.split()[1:3]) for line in done.stdout.splitlines() if line and not line.startswith("#")}
     assert shapes == {("3", "4"), ("3", "8"), ("4", "4"), ("4", "8")}
 
@@ -186,7 +186,7 @@ CYCLE = "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"
 BAD_INPUT = [
     (["--stages", "0"], "--stages 0: out of range; allowed: an integer from 1 to"),
     (["--schedule", "1g1b"], "--schedule 1g1b: not known; allowed: all, naive, gpipe"),
-    (["--schedule", "chimera", "--stages", "3"], "ranks is 3; allowed: even numbers"),
+    (["--schedule", "chimera", "--stages", "3"], "ranks is 3; allowed: multiples of 2, such as 2 or 4"),
     (["--schedule", "dualpipe", "--stages", "4", "--microbatches", "6"], "microbatches is 6; allowed: at least 8"),
     (["--schedule", "interleaved", "--chunks", "1"], "chunks is 1; allowed: at least 2"),
     (["--schedule", "interleaved", "--stages", "4", "--microbatches", "9"], "allowed: such as 8 or 10"),
@@ -198,7 +198,7 @@ BAD_INPUT = [
     (["--memory-limit", "0.5"], "--memory-limit 0.5: every schedule holds a microbatch at least; allowed: a number from 1"),
     (["--w-memory", "1.5"], "--w-memory 1.5: out of range; allowed: a number from 0 to 1"),
     (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
-    (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: even numbers"),
+    (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: multiples of 2, such as 2 or 4"),
     (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
     (["--frobnicate"], "unknown argument '--frobnicate'; allowed: what --help lists"),
     (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read; allowed: a file"),
@@ -220,15 +220,15 @@ def test_bad_input_gets_one_line(programs: Programs, words: list[str], text: str
 
 
 BAD_FILES = [
-    ("0F0,0B0\n1F0,1Z0\n", 1, ":2:5: '1Z0' is no action; allowed:"),
+    ("0F0,0B0\n1F0,1Z0\n", 1, ":2:5: '1Z0' is not an action; allowed:"),
     ("0F0,0B0\n0F1,0B1\n", 1, ":2:1: stage 0 belongs to rank 0"),
-    ("", 1, "no action in it"),
+    ("", 1, "the file has no action"),
     ("0F0,0B0\n2F0,2B0\n", 1, "stage 1 has no action"),
     ("0F0,0B0\n1F0,1B0\n", 3, "2 stages on 2 ranks in 3 pipes"),
-    ("0F0,0F0,0B0\n1F0,1B0\n", 1, "0F0 a second time"),
+    ("0F0,0F0,0B0\n1F0,1B0\n", 1, "0F0 appears a second time"),
     ("0F0\n1F0,1B0\n", 1, "no backward of microbatch 0 at stage 0"),
-    ("0B0,0F0\n1F0,1B0\n", 1, "a backward before its forward"),
-    (CYCLE, 1, "ranks wait for each other for ever: rank 0 at 0B0 needs the gradient of stage 1, rank 1 at 1F1 needs the "
+    ("0B0,0F0\n1F0,1B0\n", 1, "the backward comes before the forward"),
+    (CYCLE, 1, "deadlock: rank 0 at 0B0 needs the gradient of stage 1, rank 1 at 1F1 needs the "
                "activations of stage 0"),
 ]
 

@@ -30,7 +30,7 @@ std::vector<std::int32_t> balanced_layers(const Model& model, const Layout& layo
                             time_of(model, layout, {.layers = group}, price) / group);
   costs.front() = time_of(model, layout, {.embedding = true}, price);
   costs.back() = time_of(model, layout, {.head = true}, price);
-  std::vector<std::int32_t> layers = schedules::balanced_parts(costs, stages_a_pipe(layout));
+  std::vector<std::int32_t> layers = schedules::balanced_parts(costs, stages_per_pipe(layout));
   --layers.front();
   --layers.back();
   return layers;
@@ -63,7 +63,7 @@ std::vector<std::int64_t> balanced_tokens(const Model& model, const Layout& layo
 
 Layout balanced(const Model& model, const Layout& layout, const KernelPrice& price) {
   Layout chosen = layout;
-  if ((!layout.balanced_layers && !layout.balanced_slices) || !misfit_of(model, layout).empty()) return chosen;
+  if ((!layout.balanced_layers && !layout.balanced_slices) || !why_invalid(model, layout).empty()) return chosen;
   if (layout.balanced_layers) chosen.layers_of = balanced_layers(model, layout, price);
   if (layout.balanced_slices && layout.slices > 1 && layout.slice_tokens.empty()) {
     chosen.slice_tokens = balanced_tokens(model, layout, price);

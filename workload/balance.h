@@ -11,7 +11,7 @@
 namespace lockstep::workload {
 
 // Returns the layout with layers_of and slice_tokens chosen, if it asks for that and fits `model`; otherwise unchanged,
-// so that misfit_of() can say why.
+// so that why_invalid() can say why.
 //
 // Layers: of all ways to cut embedding, layers and head into consecutive stages with at least one of them each, one
 // whose slowest stage, forward and backward, takes least at these prices of its kernels; among those the most even one.

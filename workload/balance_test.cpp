@@ -18,7 +18,7 @@ Model uneven() {
 
 double stage_time(const Model& model, const Layout& layout, std::int32_t stage) {
   const StageWork work =
-      work_of(model, layout, slice_of(model, layout, stages_a_pipe(layout), stage), {.kernel = declared_price});
+      work_of(model, layout, slice_of(model, layout, stages_per_pipe(layout), stage), {.kernel = declared_price});
   double time = 0;
   for (const auto* pieces : {&work.recipe.forward, &work.recipe.backward}) {
     for (const schedules::Piece& piece : *pieces) time += static_cast<double>(piece.amount);
@@ -28,13 +28,13 @@ double stage_time(const Model& model, const Layout& layout, std::int32_t stage) 
 
 double longest_stage(const Model& model, const Layout& layout) {
   double longest = 0;
-  for (std::int32_t s = 0; s < stages_a_pipe(layout); ++s) longest = std::max(longest, stage_time(model, layout, s));
+  for (std::int32_t s = 0; s < stages_per_pipe(layout); ++s) longest = std::max(longest, stage_time(model, layout, s));
   return longest;
 }
 
 // All ways to give ten layers to the stages, by counting up.
 double best_of_all(const Model& model, Layout layout) {
-  const std::int32_t stages = stages_a_pipe(layout);
+  const std::int32_t stages = stages_per_pipe(layout);
   double best = 1e300;
   layout.layers_of.assign(static_cast<std::size_t>(stages), 0);
   for (;;) {
@@ -54,7 +54,7 @@ TEST(Balance, NoOtherStagesHaveAShorterLongestOne) {
     const Layout asked = parse_layout(std::string(text) + ",layers=balanced");
     const Layout chosen = balanced(uneven(), asked, declared_price);
     EXPECT_FALSE(chosen.balanced_layers);
-    EXPECT_EQ(misfit_of(uneven(), chosen), "");
+    EXPECT_EQ(why_invalid(uneven(), chosen), "");
     EXPECT_EQ(longest_stage(uneven(), chosen), best_of_all(uneven(), asked)) << text;
     EXPECT_LT(longest_stage(uneven(), chosen), longest_stage(uneven(), parse_layout(text))) << text;
   }
@@ -106,16 +106,16 @@ TEST(Slices, WorkAndMemoryOfSlicesAddUp) {
 
 TEST(Slices, LayoutsThatCannotHaveThemAreRefused) {
   const auto refusal = [](const std::string& more) {
-    return misfit_of(uneven(), parse_layout("pp=2,microbatches=4,schedule=seq1f1b,slices=4" + more));
+    return why_invalid(uneven(), parse_layout("pp=2,microbatches=4,schedule=seq1f1b,slices=4" + more));
   };
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal(",cp=2"), "slices is 4, and cp is 2; allowed: cp=1, or slices=1");
   EXPECT_EQ(
       refusal(",recompute=full"),
       "slices is 4, and recompute is full, which would keep no keys for later slices; allowed: selective or none");
-  EXPECT_EQ(misfit_of(uneven(), parse_layout("pp=2,schedule=seq1f1b,slices=100:100")),
+  EXPECT_EQ(why_invalid(uneven(), parse_layout("pp=2,schedule=seq1f1b,slices=100:100")),
             "slices have 200 tokens; allowed: those of a sequence, 256");
-  EXPECT_EQ(misfit_of(uneven(), parse_layout("pp=2,schedule=1f1b,slices=2")),
+  EXPECT_EQ(why_invalid(uneven(), parse_layout("pp=2,schedule=1f1b,slices=2")),
             "schedule 1f1b: slices is 2; allowed: 1, as the schedule takes microbatches whole");
 }
 

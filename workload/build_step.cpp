@@ -144,7 +144,7 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
                      const std::vector<StageWork>& works) {
   const std::int64_t partial = partial_norm_bytes(plans, layout);
   if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, GroupKind::tensor, partial);
-  if (model.tied_embeddings && step.stages_a_pipe > 1) {
+  if (model.tied_embeddings && step.stages_per_pipe > 1) {
     schedules::reduce_at_end(step, GroupKind::embedding, tied_gradient_bytes(plans.front(), layout));
   }
   if (updates_every_microbatch(layout)) {
@@ -278,7 +278,7 @@ std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const 
   std::vector<StagePlan> plans;
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
     plans.push_back(
-        plan_of(model, layout, slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe)));
+        plan_of(model, layout, slice_of(model, layout, schedule.stages_per_pipe, stage % schedule.stages_per_pipe)));
   }
   return plans;
 }
@@ -291,7 +291,7 @@ std::vector<StageWork> works_of(const Model& model, const Layout& layout, const 
   for (std::int32_t i = 0; i < schedule.num_stages() * schedule.slices(); ++i) {
     const std::int32_t stage = i / schedule.slices();
     const StageSlice slice =
-        slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe, i % schedule.slices());
+        slice_of(model, layout, schedule.stages_per_pipe, stage % schedule.stages_per_pipe, i % schedule.slices());
     const auto same =
         std::find_if(slices.begin(), slices.end(), [&](const StageSlice& other) { return other.like(slice); });
     if (same == slices.end()) {

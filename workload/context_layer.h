@@ -36,7 +36,7 @@ struct ContextLayer {
 };
 // For the heads of one tensor-parallel rank.
 ContextLayer context_layer_of(const Model& model, const Layout& layout, std::int32_t rank);
-std::string misfit_of(const ContextLayer& layer);  // empty: there is a list
+std::string why_invalid(const ContextLayer& layer);  // empty: there is a list
 
 // Position of a block's rows in its owners' arrays.
 struct ContextRows {

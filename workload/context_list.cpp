@@ -226,7 +226,7 @@ std::string_view name_of(ContextArray array) {
   return kNames.at(static_cast<std::size_t>(array));
 }
 
-std::string misfit_of(const ContextShape& shape) {
+std::string why_invalid(const ContextShape& shape) {
   if (shape.ranks < 1) return "cp is " + std::to_string(shape.ranks) + "; allowed: at least 1";
   if (shape.way == ContextWay::lightseq && !shape.causal) {
     return "cp_way is lightseq, which balances a causal mask, and the mask is not causal; allowed: ring, ulysses";
@@ -279,7 +279,7 @@ std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank
 }
 
 ContextList context_list(const ContextShape& shape) {
-  if (const std::string misfit = misfit_of(shape); !misfit.empty()) throw core::usage_error(misfit);
+  if (const std::string reason = why_invalid(shape); !reason.empty()) throw core::usage_error(reason);
   ContextList list{.shape = shape, .of_rank = {}};
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) list.of_rank.push_back(context_sides(shape, rank));
   return list;

@@ -43,7 +43,7 @@ struct ContextShape {
   std::int32_t ranks = 1;  // P
   bool causal = true;
 };
-std::string misfit_of(const ContextShape& shape);  // empty: there is a list
+std::string why_invalid(const ContextShape& shape);  // empty: there is a list
 
 constexpr std::int32_t chunks_a_rank(ContextWay way) {
   return way == ContextWay::zigzag || way == ContextWay::allgather ? 2 : 1;
@@ -137,7 +137,7 @@ struct ContextList {
   }
 };
 // All ranks have the same number of turns, and in each the same kinds of exchanges. Throws a usage Error with
-// misfit_of().
+// why_invalid().
 ContextList context_list(const ContextShape& shape);
 // One rank's list. In each turn no rank has more to compute than the last one.
 ContextSides context_sides(const ContextShape& shape, std::int32_t rank);

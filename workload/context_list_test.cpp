@@ -18,7 +18,7 @@ std::vector<ContextShape> all_shapes(std::int32_t most_ranks) {
     for (std::int32_t ranks = 1; ranks <= most_ranks; ++ranks) {
       for (const bool causal : {true, false}) {
         const ContextShape shape{static_cast<ContextWay>(way), ranks, causal};
-        if (misfit_of(shape).empty()) shapes.push_back(shape);
+        if (why_invalid(shape).empty()) shapes.push_back(shape);
       }
     }
   }
@@ -192,10 +192,10 @@ TEST(ContextList, TheLastRankHasAsMuchToComputeAsAny) {
 }
 
 TEST(ContextList, RefusesSizesThatDoNotDivide) {
-  EXPECT_EQ(misfit_of(ContextLayer{.shape = {ContextWay::ring, 4}, .length = 12}), "");
-  EXPECT_EQ(misfit_of(ContextLayer{.shape = {ContextWay::zigzag, 4}, .length = 12}),
+  EXPECT_EQ(why_invalid(ContextLayer{.shape = {ContextWay::ring, 4}, .length = 12}), "");
+  EXPECT_EQ(why_invalid(ContextLayer{.shape = {ContextWay::zigzag, 4}, .length = 12}),
             "2 x cp (cp_way=zigzag) is 8, and sequence is 12; allowed: 1 2 3 4 6 12");
-  EXPECT_EQ(misfit_of(ContextLayer{.shape = {ContextWay::ulysses, 4}, .length = 8, .heads = 8, .kv_heads = 2}),
+  EXPECT_EQ(why_invalid(ContextLayer{.shape = {ContextWay::ulysses, 4}, .length = 8, .heads = 8, .kv_heads = 2}),
             "cp with cp_way=ulysses, which shares out heads, is 4, and kv_heads / tp is 2; allowed: 1 2");
 }
 

@@ -232,7 +232,7 @@ std::vector<Operation> grid_head_operations(const Model& model, const Layout& la
   return GridOperations(model, layout).head();
 }
 
-std::string grid_misfit(const Model& model, const Layout& layout) {
+std::string grid_conflict(const Model& model, const Layout& layout) {
   const std::string grid = "tp_grid is " + text_of(layout.grid);
   if (layout.tp != layout.grid.ranks()) {
     return grid + ", and tp is " + std::to_string(layout.tp) + "; allowed: tp=" + std::to_string(layout.grid.ranks()) +
@@ -243,7 +243,7 @@ std::string grid_misfit(const Model& model, const Layout& layout) {
   };
   const std::int64_t side = layout.grid.side;
   const GridDivisors divisors = divisors_of(layout.grid);
-  for (const std::string& misfit :
+  for (const std::string& reason :
        {refused(layout.sequence_parallel, "sp=yes", "sp=no, as a grid shares rows out by itself"),
         refused(model.experts > 0, "experts", "a model without experts"),
         refused(layout.cp > 1, "context-parallel ranks", "cp=1"),
@@ -254,7 +254,7 @@ std::string grid_misfit(const Model& model, const Layout& layout) {
         must_be_multiple("ffn_hidden", model.ffn_hidden, divisors.outputs),
         must_be_multiple("columns of queries, keys and values", (model.heads + 2 * model.kv_heads) * model.head_size,
                          divisors.outputs)}) {
-    if (!misfit.empty()) return grid + misfit;
+    if (!reason.empty()) return grid + reason;
   }
   return "";
 }

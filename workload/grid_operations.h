@@ -24,6 +24,6 @@ std::vector<Operation> grid_embedding_operations(const Model& model, const Layou
 std::vector<Operation> grid_head_operations(const Model& model, const Layout& layout);
 
 // Returns why the layout's grid does not fit, with valid values; empty if it does.
-std::string grid_misfit(const Model& model, const Layout& layout);
+std::string grid_conflict(const Model& model, const Layout& layout);
 
 }  // namespace lockstep::workload

@@ -150,18 +150,18 @@ TEST(GridOperations, FetchOnePanelAhead) {
 }
 
 TEST(GridOperations, SayWhatDoesNotFit) {
-  const auto misfit = [](const std::string& model, const std::string& layout) {
-    return misfit_of(parse_model("layers=2,hidden=64,heads=8,vocabulary=500,sequence=8,dropout=no" + model),
-                     parse_layout(layout));
+  const auto reason = [](const std::string& model, const std::string& layout) {
+    return why_invalid(parse_model("layers=2,hidden=64,heads=8,vocabulary=500,sequence=8,dropout=no" + model),
+                       parse_layout(layout));
   };
-  EXPECT_EQ(misfit("", "tp_grid=2x2,microbatch=2"), "");
-  EXPECT_EQ(misfit("", "tp_grid=2x2,tp=4,microbatch=2"), "");
-  EXPECT_EQ(misfit("", "tp_grid=2x2,tp=8,microbatch=2"), "tp_grid is 2x2, and tp is 8; allowed: tp=4, or no tp");
-  EXPECT_EQ(misfit("", "tp_grid=2x2x2,microbatch=2"), "tp_grid is 2x2x2, and microbatch is 2; allowed: multiples of 4");
-  EXPECT_EQ(misfit("", "tp_grid=3x3,microbatch=3"), "tp_grid is 3x3, and heads is 8; allowed: multiples of 3");
-  EXPECT_EQ(misfit("", "tp_grid=2x2,microbatch=2,sp=yes"),
+  EXPECT_EQ(reason("", "tp_grid=2x2,microbatch=2"), "");
+  EXPECT_EQ(reason("", "tp_grid=2x2,tp=4,microbatch=2"), "");
+  EXPECT_EQ(reason("", "tp_grid=2x2,tp=8,microbatch=2"), "tp_grid is 2x2, and tp is 8; allowed: tp=4, or no tp");
+  EXPECT_EQ(reason("", "tp_grid=2x2x2,microbatch=2"), "tp_grid is 2x2x2, and microbatch is 2; allowed: multiples of 4");
+  EXPECT_EQ(reason("", "tp_grid=3x3,microbatch=3"), "tp_grid is 3x3, and heads is 8; allowed: multiples of 3");
+  EXPECT_EQ(reason("", "tp_grid=2x2,microbatch=2,sp=yes"),
             "tp_grid is 2x2, with sp=yes; allowed: sp=no, as a grid shares rows out by itself");
-  EXPECT_EQ(misfit(",experts=4", "tp_grid=2x2,microbatch=2"),
+  EXPECT_EQ(reason(",experts=4", "tp_grid=2x2,microbatch=2"),
             "tp_grid is 2x2, with experts; allowed: a model without experts");
   EXPECT_THROW(parse_layout("tp_grid=2x3"), core::Error);
 }

@@ -55,9 +55,9 @@ RankSet ranks_along(const Layout& layout, std::int64_t rank, Axis axis) {
 // schedules whose pipe returns to its start, and where the opposite pipe begins (whose copies are among the data
 // ranks).
 std::vector<schedules::Group> embedding_groups(const Model& model, const schedules::Schedule& schedule) {
-  if (!model.tied_embeddings || schedule.stages_a_pipe == 1) return {};
+  if (!model.tied_embeddings || schedule.stages_per_pipe == 1) return {};
   const std::int32_t first = schedule.rank_of_stage.front();
-  const std::int32_t last = schedule.rank_of_stage[static_cast<std::size_t>(schedule.stages_a_pipe) - 1];
+  const std::int32_t last = schedule.rank_of_stage[static_cast<std::size_t>(schedule.stages_per_pipe) - 1];
   if (first == last) return {{GroupKind::embedding, {first}, 1}};
   if (schedule.num_pipes() > 1) return {{GroupKind::embedding, {first}, 1}, {GroupKind::embedding, {last}, 1}};
   return {{GroupKind::embedding, {std::min(first, last), std::max(first, last)}, 2}};

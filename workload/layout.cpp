@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/shape.h"
 #include "schedules/slices.h"
 #include "workload/context_layer.h"
@@ -44,16 +44,16 @@ std::string first_of(std::initializer_list<std::string> answers) {
   return "";
 }
 
-std::string tensor_misfit(const Model& model, const Layout& layout) {
-  if (layout.has_grid()) return grid_misfit(model, layout);
+std::string tensor_conflict(const Model& model, const Layout& layout) {
+  if (layout.has_grid()) return grid_conflict(model, layout);
   return first_of({must_divide("tp", layout.tp, "heads", model.heads),
                    must_divide("tp", layout.tp, "kv_heads", model.kv_heads),
                    must_divide("tp", layout.tp, "ffn_hidden", model.ffn_hidden)});
 }
 
-std::string sequence_misfit(const Model& model, const Layout& layout) {
+std::string sequence_conflict(const Model& model, const Layout& layout) {
   if (layout.cp > 1) {
-    if (auto misfit = misfit_of(context_layer_of(model, layout, 0)); !misfit.empty()) return misfit;
+    if (auto reason = why_invalid(context_layer_of(model, layout, 0)); !reason.empty()) return reason;
     if (layout.cp_way == ContextWay::colossal && layout.flash) {
       return "flash is yes, and cp_way is colossal, which has scores in memory; allowed: flash=no";
     }
@@ -63,7 +63,7 @@ std::string sequence_misfit(const Model& model, const Layout& layout) {
                      layout.microbatch_size * model.sequence / layout.cp);
 }
 
-std::string expert_misfit(const Model& model, const Layout& layout) {
+std::string expert_conflict(const Model& model, const Layout& layout) {
   if (model.experts == 0) {
     if (layout.skew > 1) return "skew is above 1; allowed: 1, as the model has no experts";
     return layout.ep == 1 ? "" : "ep is " + number(layout.ep) + "; allowed: 1, as the model has no experts";
@@ -88,7 +88,7 @@ std::string expert_misfit(const Model& model, const Layout& layout) {
                    must_divide("ep", layout.ep, "dp x cp", std::int64_t{layout.dp} * layout.cp)});
 }
 
-std::string gradient_misfit(const Layout& layout) {
+std::string gradient_conflict(const Layout& layout) {
   if (layout.gradient == core::DType::f32 || layout.gradient == layout.compute) return "";
   return "grad_dtype is " + std::string(core::short_name_of(layout.gradient)) + ", and dtype is " +
          std::string(core::short_name_of(layout.compute)) + "; allowed: f32, or as dtype";
@@ -96,7 +96,7 @@ std::string gradient_misfit(const Layout& layout) {
 
 // Whole gradients and those of replicas are all-reduced; otherwise shards are reduce-scattered, which only codes
 // support.
-std::string compression_misfit(const Layout& layout) {
+std::string compression_conflict(const Layout& layout) {
   if (layout.weight_compression != CompressionWay::none && layout.zero != 3) {
     return "weight_compression is " + text_of(Compression(layout.weight_compression)) + ", and zero is " +
            number(layout.zero) + "; allowed: none, or zero=3";
@@ -109,7 +109,7 @@ std::string compression_misfit(const Layout& layout) {
          "; allowed: int8, int4, fp8 or sign; or zero=0, or shard_ranks less than dp";
 }
 
-std::string fp8_misfit(const Model& model, const Layout& layout) {
+std::string fp8_conflict(const Model& model, const Layout& layout) {
   if (layout.fp8_delayed && layout.fp8 != Fp8::tensor) {
     return "fp8_delayed is yes; allowed: no, or fp8=tensor, as other scales are made of the tensor at hand";
   }
@@ -118,7 +118,7 @@ std::string fp8_misfit(const Model& model, const Layout& layout) {
   return model.experts > 0 ? "fp8 with experts; allowed: fp8=none, or a model without experts" : "";
 }
 
-std::string shard_misfit(const Layout& layout) {
+std::string shard_conflict(const Layout& layout) {
   if (layout.shard_ranks == 0) return "";
   if (layout.zero == 0) return "shard_ranks is " + number(layout.shard_ranks) + "; allowed: 0, as zero is 0";
   if (layout.ep > 1) {
@@ -128,7 +128,7 @@ std::string shard_misfit(const Layout& layout) {
   return must_divide("shard_ranks", layout.shard_ranks, "dp x cp", std::int64_t{layout.dp} * layout.cp);
 }
 
-std::string partition_misfit(const Model& model, const Layout& layout) {
+std::string partition_conflict(const Model& model, const Layout& layout) {
   if (!layout.partition_activations) return "";
   const auto allowed_with = [](const std::string& has, const std::string& with) {
     return "partition_activations is yes, and " + has + "; allowed: no, or " + with;
@@ -143,7 +143,7 @@ std::string partition_misfit(const Model& model, const Layout& layout) {
                      layout.microbatch_size * model.sequence / layout.cp * model.hidden);
 }
 
-std::string tile_misfit(const Model& model, const Layout& layout) {
+std::string tile_conflict(const Model& model, const Layout& layout) {
   if (layout.mlp_tiles == 1) return "";
   const std::string is = "mlp_tiles is " + number(layout.mlp_tiles);
   if (model.experts > 0) return is + ", and the model has experts; allowed: 1";
@@ -154,7 +154,7 @@ std::string tile_misfit(const Model& model, const Layout& layout) {
 }
 
 // The ranks must be a divisor of those that share a set of shards, so that they are neighbours among themselves.
-std::string neighbours_misfit(const Layout& layout, const char* field, std::int32_t ranks) {
+std::string neighbours_conflict(const Layout& layout, const char* field, std::int32_t ranks) {
   const std::int64_t shards = layout.shard_ranks > 0 ? layout.shard_ranks : std::int64_t{layout.dp} * layout.cp;
   const char* const of = layout.shard_ranks > 0 ? "shard_ranks" : "dp x cp";
   if (ranks > 1 && ranks < shards) return must_divide(field, ranks, of, shards);
@@ -162,7 +162,7 @@ std::string neighbours_misfit(const Layout& layout, const char* field, std::int3
          "; allowed: 0, or a divisor of that from 2 to " + number(shards / 2);
 }
 
-std::string secondary_misfit(const Layout& layout) {
+std::string secondary_conflict(const Layout& layout) {
   if (layout.secondary_ranks == 0) return "";
   const std::string is = "secondary_ranks is " + number(layout.secondary_ranks);
   if (layout.zero != 3) return is + ", and zero is " + number(layout.zero) + "; allowed: 0, or zero=3";
@@ -172,10 +172,10 @@ std::string secondary_misfit(const Layout& layout) {
     return is +
            ", and weights are beyond the device (offload of parameters, delayed_update); allowed: 0, or weights there";
   }
-  return neighbours_misfit(layout, "secondary_ranks", layout.secondary_ranks);
+  return neighbours_conflict(layout, "secondary_ranks", layout.secondary_ranks);
 }
 
-std::string near_misfit(const Layout& layout) {
+std::string near_conflict(const Layout& layout) {
   if (layout.near_ranks == 0) return "";
   const std::string is = "near_ranks is " + number(layout.near_ranks);
   if (layout.zero == 0 || !sends_codes(layout.compression.way)) {
@@ -186,10 +186,10 @@ std::string near_misfit(const Layout& layout) {
   if (replicas_of(layout) > 1) {
     return is + ", and compression is of all-reduces over replicas of shards; allowed: 0, or shard_ranks=0";
   }
-  return neighbours_misfit(layout, "near_ranks", layout.near_ranks);
+  return neighbours_conflict(layout, "near_ranks", layout.near_ranks);
 }
 
-std::string gather_misfit(const Layout& layout) {
+std::string gather_conflict(const Layout& layout) {
   return layout.gather_lists && layout.zero != 3
              ? "gather_lists is yes, and zero is " + number(layout.zero) + "; allowed: no, or zero=3"
              : "";
@@ -197,7 +197,7 @@ std::string gather_misfit(const Layout& layout) {
 
 // Reduced shards are copied off the device during the backward; gradients that other groups sum at the end of a step
 // stay there.
-std::string gradient_offload_misfit(const Model& model, const Layout& layout) {
+std::string gradient_offload_conflict(const Model& model, const Layout& layout) {
   const std::string is = "offload is " + text_of(layout.offload);
   if (zero_of(layout) < 2) {
     return is + ", and zero is " + number(zero_of(layout)) +
@@ -206,17 +206,17 @@ std::string gradient_offload_misfit(const Model& model, const Layout& layout) {
   if (layout.tp > 1 && layout.shares_rows()) {
     return is + ", and tensor ranks share rows; allowed: gradients on the device, or sp=no without tp_grid";
   }
-  if (model.tied_embeddings && stages_a_pipe(layout) > 1) {
-    return is + ", and tied_embeddings is yes over " + number(stages_a_pipe(layout)) +
+  if (model.tied_embeddings && stages_per_pipe(layout) > 1) {
+    return is + ", and tied_embeddings is yes over " + number(stages_per_pipe(layout)) +
            " stages; allowed: gradients on the device, tied_embeddings=no, or one stage";
   }
   return "";
 }
 
-std::string offload_misfit(const Model& model, const Layout& layout) {
+std::string offload_conflict(const Model& model, const Layout& layout) {
   const OffloadPlaces& places = layout.offload;
   if (places.gradients != Offload::none) {
-    if (auto misfit = gradient_offload_misfit(model, layout); !misfit.empty()) return misfit;
+    if (auto reason = gradient_offload_conflict(model, layout); !reason.empty()) return reason;
   }
   if (places.parameters != Offload::none && zero_of(layout) != 3) {
     return "offload is " + text_of(places) + ", and zero is " + number(zero_of(layout)) +
@@ -233,7 +233,7 @@ std::string offload_misfit(const Model& model, const Layout& layout) {
 }
 
 // A user's own schedule is checked when it is read; the arrangement of its pipes is checked here.
-std::string own_misfit(const schedules::Schedule& own) {
+std::string own_conflict(const schedules::Schedule& own) {
   if (own.num_pipes() == 1) return "";
   if (own.num_ranks() % 2 == 0 && own.rank_of_stage == schedules::opposite_placement(own.num_ranks())) return "";
   return "the schedule " + own.name + " has " + number(own.num_pipes()) + " pipes on " + number(own.num_ranks()) +
@@ -243,13 +243,13 @@ std::string own_misfit(const schedules::Schedule& own) {
 
 // Positions p and pp - 1 - p of opposite pipes have the same parameters; their data ranks ascend only if pp counts
 // last.
-std::string order_misfit(const Layout& layout) {
+std::string order_conflict(const Layout& layout) {
   if (layout.order.back() == Axis::pp || pipes_of(layout) == 1) return "";
   return "the schedule has two pipes, and order does not end in pp; allowed: such as tp-cp-ep-dp-pp";
 }
 
 // Updates per bucket must not depend on gradients that are not complete yet.
-std::string update_misfit(const Layout& layout) {
+std::string update_conflict(const Layout& layout) {
   if (layout.update == Update::step_end) return "";
   if (layout.compute == core::DType::f16) {
     return "update is per_bucket, and dtype is f16, whose step is left out where any of its gradients overflows; "
@@ -269,7 +269,7 @@ std::string update_misfit(const Layout& layout) {
          "1f1b";
 }
 
-std::string slice_misfit(const Model& model, const Layout& layout) {
+std::string slice_conflict(const Model& model, const Layout& layout) {
   if (layout.slices == 1) return "";
   const std::string is = "slices is " + number(layout.slices);
   if (layout.slices > model.sequence) return is + "; allowed: at most a slice a token, " + number(model.sequence);
@@ -282,9 +282,9 @@ std::string slice_misfit(const Model& model, const Layout& layout) {
   for (const std::int64_t tokens : tokens_of_slices(model, layout)) {
     sum += tokens;
     if (!layout.sequence_parallel || layout.balanced_slices) continue;
-    if (auto misfit = must_divide("tp", layout.tp, "microbatch x tokens of a slice", layout.microbatch_size * tokens);
-        !misfit.empty()) {
-      return misfit;
+    if (auto reason = must_divide("tp", layout.tp, "microbatch x tokens of a slice", layout.microbatch_size * tokens);
+        !reason.empty()) {
+      return reason;
     }
   }
   if (sum == model.sequence) return "";
@@ -292,7 +292,7 @@ std::string slice_misfit(const Model& model, const Layout& layout) {
 }
 
 // Activations are moved to one location only.
-std::string evicting_misfit(const Layout& layout) {
+std::string evicting_conflict(const Layout& layout) {
   if (layout.offload.activations == Offload::none) return "";
   const bool evicts = layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
                                                      : evicts_activations(*layout.own_schedule);
@@ -302,14 +302,14 @@ std::string evicting_misfit(const Layout& layout) {
          "; allowed: activations on the device";
 }
 
-std::string schedule_misfit(const Layout& layout) {
-  if (layout.own_schedule != nullptr) return own_misfit(*layout.own_schedule);
-  const std::string misfit = schedules::misfit_of(schedules::entry_named(layout.schedule), shape_of(layout));
-  return misfit.empty() ? "" : "schedule " + layout.schedule + ": " + misfit;
+std::string schedule_conflict(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return own_conflict(*layout.own_schedule);
+  const std::string reason = schedules::why_invalid(schedules::entry_named(layout.schedule), shape_of(layout));
+  return reason.empty() ? "" : "schedule " + layout.schedule + ": " + reason;
 }
 
-std::string split_misfit(const Model& model, const Layout& layout) {
-  const std::int32_t stages = stages_a_pipe(layout);
+std::string split_conflict(const Model& model, const Layout& layout) {
+  const std::int32_t stages = stages_per_pipe(layout);
   if (layout.layers_of.empty()) {
     if (model.layers >= stages) return "";
     return "layers is " + number(model.layers) + ", and there are " + number(stages) +
@@ -326,21 +326,21 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 
 }  // namespace
 
-std::string misfit_of(const Model& model, const Layout& layout) {
-  if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
-                              expert_misfit(model, layout), shard_misfit(layout), secondary_misfit(layout),
-                              near_misfit(layout), partition_misfit(model, layout), tile_misfit(model, layout),
-                              gather_misfit(layout), gradient_misfit(layout), compression_misfit(layout),
-                              fp8_misfit(model, layout), offload_misfit(model, layout)});
-      !misfit.empty()) {
-    return misfit;
+std::string why_invalid(const Model& model, const Layout& layout) {
+  if (auto reason = first_of({tensor_conflict(model, layout), sequence_conflict(model, layout),
+                              expert_conflict(model, layout), shard_conflict(layout), secondary_conflict(layout),
+                              near_conflict(layout), partition_conflict(model, layout), tile_conflict(model, layout),
+                              gather_conflict(layout), gradient_conflict(layout), compression_conflict(layout),
+                              fp8_conflict(model, layout), offload_conflict(model, layout)});
+      !reason.empty()) {
+    return reason;
   }
-  if (auto misfit = first_of({schedule_misfit(layout), order_misfit(layout), update_misfit(layout),
-                              slice_misfit(model, layout), evicting_misfit(layout)});
-      !misfit.empty()) {
-    return misfit;
+  if (auto reason = first_of({schedule_conflict(layout), order_conflict(layout), update_conflict(layout),
+                              slice_conflict(model, layout), evicting_conflict(layout)});
+      !reason.empty()) {
+    return reason;
   }
-  return split_misfit(model, layout);
+  return split_conflict(model, layout);
 }
 
 schedules::PipelineShape shape_of(const Layout& layout) {
@@ -361,14 +361,14 @@ schedules::Versions versions_of(const Layout& layout) {
   return schedules::entry_named(layout.schedule).versions;
 }
 
-std::int32_t stages_a_pipe(const Layout& layout) {
-  if (layout.own_schedule != nullptr) return layout.own_schedule->stages_a_pipe;
+std::int32_t stages_per_pipe(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return layout.own_schedule->stages_per_pipe;
   if (layout.chunks > 1) return layout.pp * layout.chunks;
   // The number of stages per rank does not depend on the shape of a schedule: a small one shows it. Four microbatches
   // fit all.
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   const schedules::PipelineShape small{2, 4, 1};
-  if (!schedules::misfit_of(entry, small).empty()) return layout.pp;
+  if (!schedules::why_invalid(entry, small).empty()) return layout.pp;
   return layout.pp * entry.make(small).chunks();
 }
 

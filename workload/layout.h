@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 #include "workload/compression.h"
@@ -66,7 +66,7 @@ struct Layout {
   // Neighbouring ranks that sum gradients first if reduce-scatters use codes; their sums then travel between sets of
   // neighbours (ZeRO++'s qgZ, in two hops); 0: one hop among all.
   std::int32_t near_ranks = 0;
-  std::string schedule = "1f1b";                                 // from schedules/catalogue.h
+  std::string schedule = "1f1b";                                 // from schedules/generators/catalogue.h
   std::int32_t chunks = 1;                                       // stages per rank, if the schedule takes them
   std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a user's checked schedule, instead of `schedule`
   std::int32_t microbatches = 1;                                 // per data-parallel rank and step
@@ -131,7 +131,7 @@ std::string text_of(const Layout& layout);
 
 // Returns why a layout does not fit a model, with valid values ("tp is 5, and heads is 12; allowed: 1 2 3 4 6 12").
 // Empty if it fits.
-std::string misfit_of(const Model& model, const Layout& layout);
+std::string why_invalid(const Model& model, const Layout& layout);
 
 // With a causal mask, as in all models.
 inline ContextShape context_of(const Layout& layout) {
@@ -150,7 +150,7 @@ schedules::Schedule schedule_of(const Layout& layout);
 // Number of versions of the weights that its schedule trains on; 1 for a user's own schedule.
 schedules::Versions versions_of(const Layout& layout);
 // Stages of one pipe; some schedules have a fixed number per rank (ZB-V has two), which only their lists show.
-std::int32_t stages_a_pipe(const Layout& layout);
+std::int32_t stages_per_pipe(const Layout& layout);
 // Pipes of the schedule, each with a copy of the model: 2 in opposite directions (Chimera, DualPipe), otherwise 1.
 std::int32_t pipes_of(const Layout& layout);
 
@@ -175,7 +175,7 @@ struct StageSlice {
            first_token == other.first_token && tokens == other.tokens;
   }
 };
-// `stage` counts within its pipe; `stages` is stages_a_pipe(layout), or that of a given schedule. If the layout does
+// `stage` counts within its pipe; `stages` is stages_per_pipe(layout), or that of a given schedule. If the layout does
 // not set the layers per stage, they are spread evenly, and the first layers % stages stages have one more. With
 // `token_slice` the work is that of one slice of a microbatch; otherwise that of a whole microbatch.
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage);

@@ -122,85 +122,85 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("dtype=f64"), "layout: dtype=f64: not known; allowed: f32 bf16 f16");
 }
 
-struct Misfit {
+struct Refusal {
   const char* model;
   const char* layout;
   const char* answer;
 };
 
-TEST(LayoutMisfit, SaysWhatIsAllowed) {
-  for (const Misfit& row : {
-           Misfit{"gpt2-124m,vocabulary=51200", "tp=5", "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"},
-           Misfit{"llama3-70b", "tp=16", "tp is 16, and kv_heads is 8; allowed: 1 2 4 8"},
-           Misfit{"nano", "pp=5,batch=5", "layers is 4, and there are 5 stages; allowed: at most one stage a layer"},
-           Misfit{"nano", "dtype=f16,grad_dtype=bf16",
-                  "grad_dtype is bf16, and dtype is f16; allowed: f32, or as dtype"},
-           Misfit{"gpt3-175b", "ep=2,dp=2", "ep is 2; allowed: 1, as the model has no experts"},
-           Misfit{"mixtral-8x7b", "ep=3,dp=3", "ep is 3, and experts is 8; allowed: 1 2 4 8"},
-           Misfit{"mixtral-8x7b", "ep=4,dp=2", "ep is 4, and dp x cp is 2; allowed: 1 2"},
-           Misfit{"mixtral-8x7b,expert_groups=4", "dp=2,ep=2,dispatch=tokens",
-                  "dispatch is tokens, ep is 2, and expert_groups is 4; allowed: dispatch=copies, or a multiple of "
-                  "expert_groups as ep, so that ranks are in one group"},
-           Misfit{"mixtral-8x7b", "tp=2",
-                  "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor "
-                  "ranks"},
-           Misfit{"gpt3-175b", "zero=3,dp=8,shard_ranks=3", "shard_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
-           Misfit{"mixtral-8x7b", "dp=8,ep=4,zero=3,shard_ranks=4",
-                  "shard_ranks is 4; allowed: 0, as ep is 4 and experts are sharded over all ranks that have them"},
-           Misfit{"gpt3-175b", "dp=8,shard_ranks=4", "shard_ranks is 4; allowed: 0, as zero is 0"},
-           Misfit{"gpt3-175b", "tp=8,partition_activations=yes",
-                  "partition_activations is yes, and recompute is not full; allowed: no, or recompute=full"},
-           Misfit{"gpt3-175b", "recompute=full,partition_activations=yes",
-                  "partition_activations is yes, and tp is 1; allowed: no, or tp above 1"},
-           Misfit{"gpt3-175b", "tp=8,sp=yes,recompute=full,partition_activations=yes",
-                  "partition_activations is yes, and tensor ranks share rows already (sp, tp_grid); allowed: no, or "
-                  "sp=no without a grid"},
-           Misfit{"gpt3-175b", "mlp_tiles=5",
-                  "tp x mlp_tiles is 5, and ffn_hidden is 49152; allowed: 1 2 3 4 6 8 12 16 "
-                  "24 32 48 64 96 128 192 256 ..."},
-           Misfit{"gpt3-175b", "tp=8,sp=yes,mlp_tiles=2",
-                  "mlp_tiles is 2, and tensor ranks share rows (sp, tp_grid); allowed: 1, or sp=no"},
-           Misfit{"mixtral-8x7b", "mlp_tiles=2", "mlp_tiles is 2, and the model has experts; allowed: 1"},
-           Misfit{"gpt3-175b", "zero=2,dp=8,secondary_ranks=4",
-                  "secondary_ranks is 4, and zero is 2; allowed: 0, or zero=3"},
-           Misfit{"gpt3-175b", "zero=3,dp=8,secondary_ranks=4,reshard=no",
-                  "secondary_ranks is 4, and reshard is no, so that a backward gathers nothing; allowed: 0, or "
-                  "reshard=yes"},
-           Misfit{"gpt3-175b", "zero=3,dp=8,secondary_ranks=8",
-                  "secondary_ranks is 8, and dp x cp is 8; allowed: 0, or a divisor of that from 2 to 4"},
-           Misfit{"gpt3-175b", "zero=3,dp=8,secondary_ranks=3",
-                  "secondary_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
-           Misfit{"gpt3-175b", "zero=3,dp=8,near_ranks=2",
-                  "near_ranks is 2, and no reduce-scatter travels as codes; allowed: 0, or zero=1, 2 or 3 with "
-                  "compression=int8, int4, fp8 or sign"},
-           Misfit{"gpt3-175b", "zero=3,dp=8,shard_ranks=4,compression=int4,near_ranks=2",
-                  "near_ranks is 2, and compression is of all-reduces over replicas of shards; allowed: 0, or "
-                  "shard_ranks=0"},
-           Misfit{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
-           Misfit{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},
-           Misfit{"gpt3-175b", "pp=4,batch=4,schedule=dualpipe",
-                  "schedule dualpipe: microbatches is 4; allowed: at least 8"},
-           Misfit{"gpt3-175b", "pp=4,batch=8,chunks=2",
-                  "schedule 1f1b: chunks is 2; allowed: 1, as the schedule has its own stages"},
+TEST(LayoutRefusal, SaysWhatIsAllowed) {
+  for (const Refusal& row : {
+           Refusal{"gpt2-124m,vocabulary=51200", "tp=5", "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"},
+           Refusal{"llama3-70b", "tp=16", "tp is 16, and kv_heads is 8; allowed: 1 2 4 8"},
+           Refusal{"nano", "pp=5,batch=5", "layers is 4, and there are 5 stages; allowed: at most one stage a layer"},
+           Refusal{"nano", "dtype=f16,grad_dtype=bf16",
+                   "grad_dtype is bf16, and dtype is f16; allowed: f32, or as dtype"},
+           Refusal{"gpt3-175b", "ep=2,dp=2", "ep is 2; allowed: 1, as the model has no experts"},
+           Refusal{"mixtral-8x7b", "ep=3,dp=3", "ep is 3, and experts is 8; allowed: 1 2 4 8"},
+           Refusal{"mixtral-8x7b", "ep=4,dp=2", "ep is 4, and dp x cp is 2; allowed: 1 2"},
+           Refusal{"mixtral-8x7b,expert_groups=4", "dp=2,ep=2,dispatch=tokens",
+                   "dispatch is tokens, ep is 2, and expert_groups is 4; allowed: dispatch=copies, or a multiple of "
+                   "expert_groups as ep, so that ranks are in one group"},
+           Refusal{"mixtral-8x7b", "tp=2",
+                   "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor "
+                   "ranks"},
+           Refusal{"gpt3-175b", "zero=3,dp=8,shard_ranks=3", "shard_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
+           Refusal{"mixtral-8x7b", "dp=8,ep=4,zero=3,shard_ranks=4",
+                   "shard_ranks is 4; allowed: 0, as ep is 4 and experts are sharded over all ranks that have them"},
+           Refusal{"gpt3-175b", "dp=8,shard_ranks=4", "shard_ranks is 4; allowed: 0, as zero is 0"},
+           Refusal{"gpt3-175b", "tp=8,partition_activations=yes",
+                   "partition_activations is yes, and recompute is not full; allowed: no, or recompute=full"},
+           Refusal{"gpt3-175b", "recompute=full,partition_activations=yes",
+                   "partition_activations is yes, and tp is 1; allowed: no, or tp above 1"},
+           Refusal{"gpt3-175b", "tp=8,sp=yes,recompute=full,partition_activations=yes",
+                   "partition_activations is yes, and tensor ranks share rows already (sp, tp_grid); allowed: no, or "
+                   "sp=no without a grid"},
+           Refusal{"gpt3-175b", "mlp_tiles=5",
+                   "tp x mlp_tiles is 5, and ffn_hidden is 49152; allowed: 1 2 3 4 6 8 12 16 "
+                   "24 32 48 64 96 128 192 256 ..."},
+           Refusal{"gpt3-175b", "tp=8,sp=yes,mlp_tiles=2",
+                   "mlp_tiles is 2, and tensor ranks share rows (sp, tp_grid); allowed: 1, or sp=no"},
+           Refusal{"mixtral-8x7b", "mlp_tiles=2", "mlp_tiles is 2, and the model has experts; allowed: 1"},
+           Refusal{"gpt3-175b", "zero=2,dp=8,secondary_ranks=4",
+                   "secondary_ranks is 4, and zero is 2; allowed: 0, or zero=3"},
+           Refusal{"gpt3-175b", "zero=3,dp=8,secondary_ranks=4,reshard=no",
+                   "secondary_ranks is 4, and reshard is no, so that a backward gathers nothing; allowed: 0, or "
+                   "reshard=yes"},
+           Refusal{"gpt3-175b", "zero=3,dp=8,secondary_ranks=8",
+                   "secondary_ranks is 8, and dp x cp is 8; allowed: 0, or a divisor of that from 2 to 4"},
+           Refusal{"gpt3-175b", "zero=3,dp=8,secondary_ranks=3",
+                   "secondary_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
+           Refusal{"gpt3-175b", "zero=3,dp=8,near_ranks=2",
+                   "near_ranks is 2, and no reduce-scatter travels as codes; allowed: 0, or zero=1, 2 or 3 with "
+                   "compression=int8, int4, fp8 or sign"},
+           Refusal{"gpt3-175b", "zero=3,dp=8,shard_ranks=4,compression=int4,near_ranks=2",
+                   "near_ranks is 2, and compression is of all-reduces over replicas of shards; allowed: 0, or "
+                   "shard_ranks=0"},
+           Refusal{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
+           Refusal{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},
+           Refusal{"gpt3-175b", "pp=4,batch=4,schedule=dualpipe",
+                   "schedule dualpipe: microbatches is 4; allowed: at least 8"},
+           Refusal{"gpt3-175b", "pp=4,batch=8,chunks=2",
+                   "schedule 1f1b: chunks is 2; allowed: 1, as the schedule has its own stages"},
        }) {
-    EXPECT_EQ(misfit_of(parse_model(row.model), parse_layout(row.layout)), row.answer) << row.layout;
+    EXPECT_EQ(why_invalid(parse_model(row.model), parse_layout(row.layout)), row.answer) << row.layout;
   }
 }
 
-TEST(LayoutMisfit, IsEmptyForWhatWasRun) {
-  EXPECT_EQ(misfit_of(parse_model("megatron-529.6b"),
-                      parse_layout("tp=8,pp=35,dp=9,batch=2520,schedule=interleaved,chunks=3,recompute=full")),
+TEST(LayoutRefusal, IsEmptyForWhatWasRun) {
+  EXPECT_EQ(why_invalid(parse_model("megatron-529.6b"),
+                        parse_layout("tp=8,pp=35,dp=9,batch=2520,schedule=interleaved,chunks=3,recompute=full")),
             "");
-  EXPECT_EQ(misfit_of(parse_model("llama3-405b"), parse_layout("tp=8,pp=16,dp=2,batch=64,layers=7:14x8:7")), "");
-  EXPECT_EQ(misfit_of(parse_model("gpt3-175b"), parse_layout("tp=8,pp=8,batch=64,schedule=zb_v")), "");
+  EXPECT_EQ(why_invalid(parse_model("llama3-405b"), parse_layout("tp=8,pp=16,dp=2,batch=64,layers=7:14x8:7")), "");
+  EXPECT_EQ(why_invalid(parse_model("gpt3-175b"), parse_layout("tp=8,pp=8,batch=64,schedule=zb_v")), "");
 }
 
 TEST(Stages, FollowTheSchedulesOwnPlacement) {
-  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=1f1b")), 8);
-  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=interleaved,chunks=3")), 24);
-  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=zb_v")), 16);
-  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=dualpipe")), 8);
-  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=dualpipe_v")), 16);
+  EXPECT_EQ(stages_per_pipe(parse_layout("pp=8,schedule=1f1b")), 8);
+  EXPECT_EQ(stages_per_pipe(parse_layout("pp=8,schedule=interleaved,chunks=3")), 24);
+  EXPECT_EQ(stages_per_pipe(parse_layout("pp=8,schedule=zb_v")), 16);
+  EXPECT_EQ(stages_per_pipe(parse_layout("pp=8,schedule=dualpipe")), 8);
+  EXPECT_EQ(stages_per_pipe(parse_layout("pp=8,schedule=dualpipe_v")), 16);
 }
 
 TEST(Stages, HaveEveryLayerOnce) {
@@ -219,7 +219,7 @@ TEST(Stages, HaveEveryLayerOnce) {
 
 TEST(Layout, AVocabularyThatTensorRanksDoNotDivideIsPadded) {
   const Model model = parse_model("gpt2-124m");
-  EXPECT_EQ(misfit_of(model, parse_layout("tp=2")), "");
+  EXPECT_EQ(why_invalid(model, parse_layout("tp=2")), "");
   EXPECT_EQ(words_a_rank(model, parse_layout("tp=1")), 50257);
   EXPECT_EQ(words_a_rank(model, parse_layout("tp=2")), 25129);
 }

@@ -3,7 +3,7 @@
 #include <limits>
 #include <sstream>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "workload/fields.h"
 #include "workload/layout.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "schedules/catalogue.h"
 #include "schedules/count.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/split_stages.h"
 #include "schedules/step/lower.h"
@@ -258,7 +258,7 @@ std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, con
     const auto rank = static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
     for (std::int32_t token_slice = 0; token_slice < schedule.slices(); ++token_slice) {
       const StageSlice slice =
-          slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe, token_slice);
+          slice_of(model, layout, schedule.stages_per_pipe, stage % schedule.stages_per_pipe, token_slice);
       auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& one) { return one.slice.like(slice); });
       if (same == known.end()) {
         known.push_back({slice, part_activations_of(model, layout, slice), activations_of(model, layout, slice),

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 
 namespace lockstep::workload {
 namespace {
@@ -48,9 +48,9 @@ TEST(Activations, OfALayerAreTable2) {
 // more where stages are interleaved.
 double first_stage_bytes(const Model& model, const std::string& text) {
   const Layout layout = parse_layout(text);
-  EXPECT_EQ(misfit_of(model, layout), "") << text;
+  EXPECT_EQ(why_invalid(model, layout), "") << text;
   const schedules::Schedule schedule = schedules::make_schedule(layout.schedule, shape_of(layout));
-  const StageSlice slice = layers(model.layers / schedule.stages_a_pipe);  // without embedding and head
+  const StageSlice slice = layers(model.layers / schedule.stages_per_pipe);  // without embedding and head
   const std::vector<StageActivations> of_stage(static_cast<std::size_t>(schedule.num_stages()),
                                                activations_of(model, layout, slice));
   return peak_activations(schedule, 0, of_stage);

@@ -99,7 +99,7 @@ void fill_in(Model& model) {
   if (model.experts > 0) usual(model.experts_a_token, std::min<std::int64_t>(2, model.experts));
 }
 
-std::string groups_misfit(const Model& model) {
+std::string groups_conflict(const Model& model) {
   if (model.bias_rate > 0 && model.experts == 0) return "bias_rate is above 0; allowed: 0, as the model has no experts";
   if (model.shared_hidden > 0 && model.experts == 0) {
     return "shared_hidden is " + std::to_string(model.shared_hidden) + "; allowed: 0, as the model has no experts";
@@ -165,7 +165,7 @@ Model parse_model(std::string_view text) {
   }
   fill_in(model);
   if (model.name.empty() || !parts.empty()) model.name = std::string(text);
-  if (const std::string misfit = misfit_of(model); !misfit.empty()) throw core::usage_error("model: " + misfit);
+  if (const std::string reason = why_invalid(model); !reason.empty()) throw core::usage_error("model: " + reason);
   return model;
 }
 
@@ -189,7 +189,7 @@ std::int64_t most_groups_of_token(const Model& model) {
   return model.groups_a_token == 0 ? model.expert_groups : model.groups_a_token;
 }
 
-std::string misfit_of(const Model& model) {
+std::string why_invalid(const Model& model) {
   for (const auto& [what, value] : {std::pair<const char*, std::int64_t>{"layers", model.layers},
                                     {"hidden", model.hidden},
                                     {"heads", model.heads},
@@ -220,7 +220,7 @@ std::string misfit_of(const Model& model) {
     return "experts_a_token is " + std::to_string(model.experts_a_token) + "; allowed: 1 to " +
            std::to_string(model.experts);
   }
-  return groups_misfit(model);
+  return groups_conflict(model);
 }
 
 LayerParameters layer_parameters(const Model& model) {

@@ -64,7 +64,7 @@ std::vector<std::string> model_names();
 std::string title_of(const Model& model);
 std::vector<std::string> model_fields();
 // Returns why the numbers are invalid ("heads is 0; allowed: at least 1"). Empty if they are valid.
-std::string misfit_of(const Model& model);
+std::string why_invalid(const Model& model);
 
 struct LayerParameters {
   std::int64_t attention = 0;

@@ -125,7 +125,7 @@ TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
 }
 
 TEST(ModelText, KnowsEveryName) {
-  for (const std::string& name : model_names()) EXPECT_EQ(misfit_of(parse_model(name)), "") << name;
+  for (const std::string& name : model_names()) EXPECT_EQ(why_invalid(parse_model(name)), "") << name;
 }
 
 }  // namespace

@@ -116,9 +116,9 @@ void check_layers(const ContextFlags& flags) {
     if (layer.shape.way == ContextWay::colossal && layer.shape.causal) {
       throw core::usage_error("--way colossal, which has no mask, with --causal 1; allowed: --causal 0");
     }
-    if (const std::string misfit = misfit_of(layer); !misfit.empty()) {
+    if (const std::string reason = why_invalid(layer); !reason.empty()) {
       throw core::usage_error(fmt::format("--way {} --cp {} --length {}: {}", name_of(layer.shape.way),
-                                          layer.shape.ranks, layer.length, misfit));
+                                          layer.shape.ranks, layer.length, reason));
     }
     // Queries, keys, values, outputs and the gradients of all, on the ranks and once on one; scores of colossal.
     const std::int64_t elems = layer.batch * layer.length * layer.query_columns();

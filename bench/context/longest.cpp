@@ -14,8 +14,8 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 34;
 
 double needed_bytes(const ContextFlags& flags, const workload::Layout& layout, std::int64_t tokens) {
   const workload::Model model = workload::parse_model(flags.fit_model + ",sequence=" + std::to_string(tokens));
-  if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
-    throw core::usage_error("--fit: " + misfit);
+  if (const std::string reason = why_invalid(model, layout); !reason.empty()) {
+    throw core::usage_error("--fit: " + reason);
   }
   const auto ranks = workload::memory_of(model, layout, schedule_of(layout));
   return ranks[workload::worst_of(ranks)].total();

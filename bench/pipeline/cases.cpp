@@ -95,13 +95,13 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   const CatalogueEntry* const entry = search ? nullptr : &entry_of(name);
   const PipelineShape shape{ranks, microbatches, chunks_of(flags, !search && entry->takes_chunks, alone),
                             slice_tokens(flags, slices_of(flags, !search && entry->takes_slices, alone))};
-  std::string misfit;
-  if (!search) misfit = schedules::misfit_of(*entry, shape);
-  if (search && shape.chunks != 1) misfit = fmt::format("chunks is {}; allowed: 1", shape.chunks);
-  if (search && shape.slices() != 1) misfit = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (misfit.empty() && !search && flags.mode == Mode::real) misfit = trainer::untrainable(entry->make(shape));
-  if (!misfit.empty()) {
-    cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, misfit));
+  std::string reason;
+  if (!search) reason = schedules::why_invalid(*entry, shape);
+  if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
+  if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = trainer::untrainable(entry->make(shape));
+  if (!reason.empty()) {
+    cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {
     cases.all.push_back(search ? search_case(flags, shape) : named_case(*entry, shape));
   }

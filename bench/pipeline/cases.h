@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/pipeline/flags.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -28,7 +28,7 @@ constexpr double kBytesPerMb = 1 << 20;
 // Every replica is a pipe of one stage, and runs its microbatches one after another.
 schedules::Schedule replicas_of(int replicas, int microbatches) {
   schedules::Schedule schedule{
-      .name = "replicas", .num_microbatches = microbatches, .stages_a_pipe = 1, .rank_of_stage = {}};
+      .name = "replicas", .num_microbatches = microbatches, .stages_per_pipe = 1, .rank_of_stage = {}};
   for (std::int32_t r = 0; r < replicas; ++r) {
     schedule.rank_of_stage.push_back(r);
     auto& list = schedule.of_rank.emplace_back();

@@ -11,7 +11,7 @@
 
 #include "bench/place/step_energy.h"
 #include "core/statistics.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"

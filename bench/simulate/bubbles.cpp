@@ -9,7 +9,7 @@
 #include "bench/simulate/commands.h"
 #include "bench/simulate/study.h"
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/fill_bubbles.h"
 #include "simulator/prices/kernel_price.h"
 #include "workload/second_order.h"
@@ -92,7 +92,7 @@ class Filler {
   std::int64_t ps(const workload::KernelCall& call) const { return simulator::kernel_ps(machine_, call); }
 
   workload::StageSlice slice(std::int32_t stage) const {
-    return slice_of(model_, layout_, schedule_.stages_a_pipe, stage % schedule_.stages_a_pipe);
+    return slice_of(model_, layout_, schedule_.stages_per_pipe, stage % schedule_.stages_per_pipe);
   }
 
   std::vector<std::vector<schedules::SecondOrderMatrix>> matrices() const {

@@ -45,7 +45,7 @@ std::vector<Ordered> orders_of(const workload::Model& model, const Layout& base)
   Layout layout = base;
   layout.order = workload::kMegatronOrder;
   do {
-    if (misfit_of(model, layout).empty() && known.insert(short_name(layout)).second) {
+    if (why_invalid(model, layout).empty() && known.insert(short_name(layout)).second) {
       orders.push_back({short_name(layout), layout});
     }
   } while (std::next_permutation(layout.order.begin(), layout.order.end()));
@@ -60,7 +60,7 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const Layout base = workload::parse_layout(flags.layout);
-  if (const std::string misfit = misfit_of(model, base); !misfit.empty()) throw core::usage_error("order: " + misfit);
+  if (const std::string reason = why_invalid(model, base); !reason.empty()) throw core::usage_error("order: " + reason);
   Study study(flags, "order");
   std::vector<Ordered> orders = orders_of(model, base);
   for (Ordered& one : orders) one.made = predict(model, one.layout, machine);

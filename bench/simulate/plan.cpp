@@ -12,7 +12,7 @@
 #include "bench/simulate/table.h"
 #include "core/cores.h"
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "simulator/predict/search.h"
 
 namespace lockstep::simulate {

@@ -143,9 +143,9 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
       heading = std::move(now);
       print(heading + columns_text());
     }
-    const std::string misfit = misfit_of(model, layout);
-    if (!misfit.empty() && !single) {
-      print("# " + text_of(layout) + ": " + misfit + "\n");
+    const std::string reason = why_invalid(model, layout);
+    if (!reason.empty() && !single) {
+      print("# " + text_of(layout) + ": " + reason + "\n");
       continue;
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -170,8 +170,8 @@ int serve_predictions(const SimulateFlags& flags) {
   const simulator::PredictOptions options = options_of(flags);
   std::vector<std::string> names;
   for (const auto& [model, machine, layout] : cases) {
-    if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
-      throw core::usage_error("--serve: " + text_of(layout) + ": " + misfit);
+    if (const std::string reason = why_invalid(model, layout); !reason.empty()) {
+      throw core::usage_error("--serve: " + text_of(layout) + ": " + reason);
     }
     names.push_back("predict/" + flags.model + "/" + flags.machine + "/" + text_of(layout));
   }

@@ -41,7 +41,7 @@ std::vector<Choice> choices_of(const workload::Model& model, const Layout& base)
     layout.recompute = kind;
     choices.push_back({name, layout});
   }
-  const std::int64_t layers = model.layers / stages_a_pipe(base);
+  const std::int64_t layers = model.layers / stages_per_pipe(base);
   for (std::int32_t k = 2; k <= layers; ++k) {
     if (layers % k != 0) continue;
     layout.recompute_every = k;

@@ -74,7 +74,7 @@ Grown grown(const Model& model, const Layout& base, std::int32_t Layout::*field,
     return made;
   }
   made.layout.microbatches = static_cast<std::int32_t>(batch / each);
-  made.why_not = misfit_of(model, made.layout);
+  made.why_not = why_invalid(model, made.layout);
   return made;
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bench/pipeline/parts.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 
 namespace lockstep::simulate {
 namespace {

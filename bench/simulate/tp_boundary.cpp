@@ -46,8 +46,8 @@ std::vector<Point> points_of(const BoundaryFlags& flags, const PublishedTable& p
   for (const int tp : flags.tp) {
     points.push_back({workload::parse_model(flags.model), workload::parse_layout(flags.layout)});
     points.back().layout.tp = tp;
-    if (const auto misfit = misfit_of(points.back().model, points.back().layout); !misfit.empty()) {
-      throw core::usage_error("--tp " + std::to_string(tp) + ": " + misfit);
+    if (const auto reason = why_invalid(points.back().model, points.back().layout); !reason.empty()) {
+      throw core::usage_error("--tp " + std::to_string(tp) + ": " + reason);
     }
   }
   return points;

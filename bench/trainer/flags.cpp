@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "bench/trainer/flag_readers.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 
 namespace lockstep::mini_train {
 namespace {

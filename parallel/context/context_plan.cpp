@@ -20,7 +20,7 @@ const ContextExchange& exchange_at(const ContextTurn& turn, const ExchangePlace&
 }  // namespace
 
 ContextPlan::ContextPlan(const ContextLayer& layer) : layer_(layer), list_(workload::context_list(layer.shape)) {
-  if (const std::string refusal = workload::misfit_of(layer_); !refusal.empty()) throw core::usage_error(refusal);
+  if (const std::string refusal = workload::why_invalid(layer_); !refusal.empty()) throw core::usage_error(refusal);
   const std::int32_t ranks = layer_.shape.ranks;
   for (const bool backward : {false, true}) {
     Matrices& matrices = matrices_[backward ? 1 : 0];

@@ -193,7 +193,7 @@ TEST_F(ContextTest, EveryWayGivesOneRanksOutputAndGradients) {
     for (const std::int32_t ranks : {1, 2, 3, 4, 5}) {
       for (const bool causal : {true, false}) {
         const workload::ContextShape shape{static_cast<ContextWay>(way), ranks, causal};
-        if (!misfit_of(shape).empty()) continue;
+        if (!why_invalid(shape).empty()) continue;
         if (shape.way == ContextWay::colossal && causal) continue;  // which it has not
         for (const std::int64_t batch : {1, 2}) {
           for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {

@@ -1,12 +1,12 @@
 // BPipe (Kim et al. 2023, "BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models", ICML, PMLR
-// 202:16639-16653), section 3: 1F1B, whose rank r holds the activations of p - r microbatches, so that early ranks are
-// full while late ones are empty. Rank r and rank p - 1 - r hold p + 1 together: the early one evicts what it holds too
-// much to the late one, and fetches it before its backward, so that none holds more than ceil((p + 2) / 2).
+// 202:16639-16653), section 3. In 1F1B rank r holds the activations of p - r microbatches, so early ranks are full
+// while late ones have room. Ranks r and p - 1 - r hold p + 1 together: the early one evicts its excess to the late one
+// and fetches it before the backward, so that no rank holds more than ceil((p + 2) / 2).
 //
-// The paper says that bound and leaves open which microbatch goes. Here it is the one whose backward is farthest
-// (Belady 1966): each eviction then lasts longest, and fewest are needed. An eviction runs beside the computation that
-// follows it. A fetch runs beside the forward before its backward or, where forwards are done, in the gap before it.
-// Both take a place of the bound meanwhile.
+// The paper gives the bound but not which microbatch to evict. Here it is the one whose backward is farthest away
+// (Belady 1966): each eviction then lasts longest, and the fewest are needed. An eviction overlaps the computation that
+// follows it. A fetch overlaps the forward before its backward or, where no forwards are left, the gap before it. Both
+// count against the bound meanwhile.
 #include <algorithm>
 #include <set>
 
@@ -19,7 +19,7 @@ Schedule one_f_one_b(const PipelineShape& shape);
 
 namespace {
 
-// Goes through a rank's computations and puts moves in front of them.
+// Walks a rank's computations and inserts evictions and fetches before them.
 class Evictor {
  public:
   Evictor(const std::vector<Action>& computations, std::int32_t most) : list_(computations), most_(most) {}
@@ -51,7 +51,7 @@ class Evictor {
     here_.insert(wants.microbatch);
   }
 
-  // What stands here while the next computation runs has to fit: what is evicted beside this one makes room.
+  // Everything held while the next computation runs must fit; evictions that overlap this one make room.
   void make_room_after(std::size_t i) {
     const auto held = static_cast<std::int32_t>(here_.size());
     std::int32_t over = held + (is_forward(i) ? 1 : -1) - most_;
@@ -67,7 +67,7 @@ class Evictor {
     }
   }
 
-  // Its backward is this computation or one of the next two.
+  // True if its backward is this computation or one of the next two.
   bool is_soon(std::int32_t microbatch, std::size_t i) const {
     const auto begin = list_.begin() + static_cast<std::ptrdiff_t>(i);
     const auto end = list_.begin() + static_cast<std::ptrdiff_t>(std::min(i + 3, list_.size()));

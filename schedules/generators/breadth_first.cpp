@@ -1,5 +1,5 @@
-// All forwards, then all backwards: GPipe (Huang et al. 2019), chunk by chunk breadth-first (Lamy-Poirier 2022), and
-// slice by slice of the sequences (TeraPipe, Li et al. 2021).
+// Schedules with all forwards before all backwards: GPipe (Huang et al. 2019), chunk by chunk (breadth-first,
+// Lamy-Poirier 2022), and slice by slice (TeraPipe, Li et al. 2021).
 #include "schedules/generators/rank_list.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
@@ -10,7 +10,7 @@ Schedule breadth_first(const PipelineShape& shape) {
   const std::int32_t units = shape.microbatches * shape.slices();
   Schedule made{.name = "breadth_first",
                 .num_microbatches = units,
-                .stages_a_pipe = shape.ranks * shape.chunks,
+                .stages_per_pipe = shape.ranks * shape.chunks,
                 .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
                 .of_rank = {},
                 .slice_tokens = shape.slice_tokens};

@@ -1,5 +1,5 @@
-// Chimera: Li, Hoefler 2021 (arXiv:2107.06925), section 3.1: two 1F1B pipes in opposite directions, p microbatches a
-// unit, half of them in each; units follow each other directly (section 3.5).
+// Chimera: Li, Hoefler 2021 (arXiv:2107.06925), section 3.1: two 1F1B pipes in opposite directions, with p microbatches
+// per unit, half of them in each pipe; units follow each other directly (section 3.5).
 #include "schedules/generators/grid.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
@@ -7,7 +7,7 @@
 namespace lockstep::schedules {
 namespace {
 
-// Slots are as long as a forward, and as a backward. The pipes' parities differ, so that no slot is asked for twice.
+// Forwards and backwards both take one slot. The two pipes use slots of different parity, so no slot is used twice.
 void place_unit(std::vector<Placed>& placed, std::int32_t p, std::int32_t unit, std::int32_t stage,
                 std::int32_t position, std::int32_t first_microbatch) {
   for (std::int32_t j = 0; j < p / 2; ++j) {
@@ -23,7 +23,7 @@ void place_unit(std::vector<Placed>& placed, std::int32_t p, std::int32_t unit, 
 Schedule chimera(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = shape.microbatches;
-  Schedule made{.name = "chimera", .num_microbatches = m, .stages_a_pipe = p, .rank_of_stage = opposite_placement(p)};
+  Schedule made{.name = "chimera", .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
   for (std::int32_t r = 0; r < p; ++r) {
     std::vector<Placed> placed;
     for (std::int32_t unit = 0; unit < m / p; ++unit) {

@@ -2,7 +2,7 @@
 // forward takes two microbatches at once and so lasts as long as a backward of one, and units of 2p microbatches follow
 // each other without bubbles between them, at twice the activations. With microbatches half as large the same lists are
 // "backward halving". The paper draws one example; these lists come from a rule that has its bubble at every size: a
-// rank goes on forward while less than p/2 pairs of the pipe are under way at its stage, else backward.
+// rank goes on forward while fewer than p/2 pairs of the pipe are in flight at its stage, else backward.
 #include <array>
 #include <limits>
 #include <optional>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::int32_t kNotYet = std::numeric_limits<std::int32_t>::max();
 
-// Slots are as long as a pair's forward, and as a backward.
+// The forward of a pair and the backward of one microbatch both take one slot.
 class Doubled {
  public:
   explicit Doubled(const PipelineShape& shape)
       : p_(shape.ranks), pairs_(shape.microbatches / 4), stages_(static_cast<std::size_t>(2 * p_)) {
     made_.name = "chimera_doubled";
     made_.num_microbatches = shape.microbatches;
-    made_.stages_a_pipe = p_;
+    made_.stages_per_pipe = p_;
     made_.rank_of_stage = opposite_placement(p_);
     made_.of_rank.resize(static_cast<std::size_t>(p_));
   }
@@ -37,8 +37,8 @@ class Doubled {
 
  private:
   struct Stage {
-    std::vector<std::int32_t> forward_ends = {};   // of pairs
-    std::vector<std::int32_t> backward_ends = {};  // of microbatches
+    std::vector<std::int32_t> forward_ends = {};   // per pair
+    std::vector<std::int32_t> backward_ends = {};  // per microbatch
     auto forwards() const { return static_cast<std::int32_t>(forward_ends.size()); }
     auto backwards() const { return static_cast<std::int32_t>(backward_ends.size()); }
   };
@@ -60,8 +60,8 @@ class Doubled {
     return (s + 1) % p_ == 0 || end_of(stage(s + 1).backward_ends, microbatch) <= slot;
   }
 
-  // Takes, of two stages, the one with the older work, then the one that is nearer to its pipe's start, or for
-  // backwards to its end: the pipes are mirror images.
+  // Of two stages, prefers the one with the older work, then the one nearer to the start of its pipe (for backwards, to
+  // its end): the pipes are mirror images.
   bool take_turn(std::int32_t rank, std::int32_t slot) {
     const std::array<std::int32_t, 2> own{rank, p_ + (p_ - 1 - rank)};
     std::optional<std::int32_t> forward;
@@ -101,7 +101,7 @@ class Doubled {
   }
 
   std::int32_t p_;
-  std::int32_t pairs_;  // of a pipe
+  std::int32_t pairs_;  // per pipe
   std::vector<Stage> stages_;
   Schedule made_;
 };

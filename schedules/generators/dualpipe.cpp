@@ -9,8 +9,8 @@
 namespace lockstep::schedules {
 namespace {
 
-// The list of one rank: work on `near`, the stage that starts early here, and on `far`, in eight phases. `depth` counts
-// ranks from the outside (0) to the middle (half - 1), where both meet.
+// The list of one rank, in eight phases: work on `near`, the stage whose pipe starts nearer to this rank, and on `far`.
+// `depth` counts ranks from the outside (0) to the middle (half - 1), where the pipes meet.
 struct Phases {
   std::int32_t near;
   std::int32_t far;
@@ -73,7 +73,8 @@ struct Phases {
 Schedule dualpipe(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = shape.microbatches;
-  Schedule made{.name = "dualpipe", .num_microbatches = m, .stages_a_pipe = p, .rank_of_stage = opposite_placement(p)};
+  Schedule made{
+      .name = "dualpipe", .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
   for (std::int32_t r = 0; r < p; ++r) {
     const std::int32_t depth = std::min(r, p - 1 - r);
     const std::int32_t down = r;
@@ -95,7 +96,7 @@ Schedule dualpipe_v(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   Schedule made{.name = "dualpipe_v",
                 .num_microbatches = shape.microbatches,
-                .stages_a_pipe = 2 * p,
+                .stages_per_pipe = 2 * p,
                 .rank_of_stage = folded_placement(p, 2)};
   for (std::int32_t r = 0; r < p; ++r) {
     const Phases phases{

@@ -1,5 +1,4 @@
-// Lists from a grid of slots: a schedule that is given as "this work in that slot" becomes what each rank does in
-// order.
+// Turns a grid of time slots, in which a schedule says "this action in that slot", into an ordered list of actions.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ struct Placed {
   Action action = {};
 };
 
-// Sorted by slot; of one slot, as given.
+// Actions sorted by slot; those of one slot keep their order.
 std::vector<Action> in_order_of_slots(std::vector<Placed> placed);
 
 }  // namespace lockstep::schedules

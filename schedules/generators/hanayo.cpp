@@ -1,6 +1,6 @@
-// Hanayo: Liu et al. 2023 (arXiv:2308.15762): chunks folded into waves, 2w stages a rank, and each rank takes a
-// backward whenever one is ready. No list of it is published, so this one is written by playing that rule in unit time
-// (a forward 1, a backward 2), with at most 2p microbatches under way.
+// Hanayo, Liu et al. 2023 (arXiv:2308.15762): chunks folded into waves, 2w stages per rank, and each rank takes a
+// backward whenever one is ready. The paper publishes no action lists, so these result from playing that rule with a
+// forward of 1 and a backward of 2 time units and at most 2p microbatches in flight.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -24,7 +24,7 @@ class Waves {
         clocks_(static_cast<std::size_t>(shape.ranks)) {
     made_.name = "hanayo";
     made_.num_microbatches = m_;
-    made_.stages_a_pipe = stages_;
+    made_.stages_per_pipe = stages_;
     made_.rank_of_stage = folded_placement(shape.ranks, shape.chunks);
     made_.of_rank.resize(static_cast<std::size_t>(shape.ranks));
     next_.resize(static_cast<std::size_t>(stages_));
@@ -67,7 +67,7 @@ class Waves {
     return stage + 1 == stages_ ? own : std::max(own, backward_ends_[cell(stage + 1, j)]);
   }
 
-  // The earliest that anybody can do; of equally early ones a backward, of forwards the one that is furthest.
+  // The earliest work that any rank can do; ties go to backwards, then to the forward of the furthest stage.
   std::optional<Turn> next_turn() const {
     std::optional<Turn> best;
     const auto consider = [&](Op op, std::int32_t stage, std::int32_t j, double start) {

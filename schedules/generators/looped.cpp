@@ -1,6 +1,6 @@
-// Schedules in which each rank takes its chunks in a fixed order of groups, first some forwards ahead, then one forward
-// and one backward in turn: 1F1B, its interleaved form, those of them that split the backward, and those whose units
-// are token slices of microbatches (Seq1F1B).
+// Schedules in which each rank takes its chunks in a fixed order of groups: some warm-up forwards, then one forward and
+// one backward alternately. These are 1F1B, interleaved 1F1B, their variants with split backwards, and those whose
+// units are token slices (Seq1F1B).
 #include <algorithm>
 #include <functional>
 
@@ -11,13 +11,13 @@
 namespace lockstep::schedules {
 namespace {
 
-// Microbatches of a group: p, or a few more where p does not divide m (PyTorch's microbatches_per_round).
+// Microbatches per group: p, or a few more where p does not divide m (PyTorch's microbatches_per_round).
 std::int32_t group_of(const PipelineShape& shape) {
   return shape.microbatches / std::max(1, shape.microbatches / shape.ranks);
 }
 
-// The chunk of each unit of forward work: groups of microbatches, in each chunk after chunk (Narayanan et al. 2021,
-// section 2.2.2, and Megatron-LM's schedule table). Backwards take them in the same groups, the last chunk first.
+// The chunk of each unit of forward work: groups of microbatches go through one chunk after another (Narayanan et al.
+// 2021, section 2.2.2, and Megatron-LM's schedule table). Backwards take them in the same groups, the last chunk first.
 std::vector<std::int32_t> chunks_in_turn(const PipelineShape& shape) {
   std::vector<std::int32_t> chunks;
   const std::int32_t group = group_of(shape);
@@ -30,7 +30,7 @@ std::vector<std::int32_t> chunks_in_turn(const PipelineShape& shape) {
   return chunks;
 }
 
-// Where microbatches are cut into slices, these are the units: k times as many.
+// The shape with slices as its units: k times as many as microbatches.
 PipelineShape in_units(PipelineShape shape) {
   shape.microbatches *= shape.slices();
   return shape;
@@ -38,7 +38,7 @@ PipelineShape in_units(PipelineShape shape) {
 
 struct Order {
   std::function<std::int32_t(std::int32_t rank)> warm_up;  // forwards before the first backward
-  bool split = false;  // the backward; from a rank's (rank + 1)-th on, each is followed by the oldest weight's gradient
+  bool split = false;  // splits backwards; from the (rank + 1)-th on, each I is followed by the oldest pending W
 };
 
 std::vector<Action> list_of(const PipelineShape& shape, const Order& order, std::int32_t rank) {
@@ -68,11 +68,11 @@ std::vector<Action> list_of(const PipelineShape& shape, const Order& order, std:
   return list.take();
 }
 
-// `shape`: in units.
+// `shape` counts units.
 Schedule looped(const char* name, const PipelineShape& shape, const Order& order) {
   Schedule made{.name = name,
                 .num_microbatches = shape.microbatches,
-                .stages_a_pipe = shape.ranks * shape.chunks,
+                .stages_per_pipe = shape.ranks * shape.chunks,
                 .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
                 .of_rank = {},
                 .slice_tokens = shape.slice_tokens};
@@ -112,8 +112,8 @@ Schedule interleaved(const PipelineShape& shape) {
                 }});
 }
 
-// Sun et al. 2024 (arXiv:2406.03488), section 3.2: the last slice of a microbatch goes backward first, so that all k of
-// them go forward before; the warm-up has k - 1 forwards more than that of so many microbatches.
+// Sun et al. 2024 (arXiv:2406.03488), section 3.2: the last slice of a microbatch goes backward first, so all k slices
+// go forward before it; the warm-up has k - 1 more forwards than 1F1B.
 Schedule seq1f1b(const PipelineShape& shape) {
   return looped("seq1f1b", in_units(shape),
                 {.warm_up = [p = shape.ranks, k = shape.slices()](std::int32_t r) { return p - 1 - r + k - 1; }});

@@ -1,5 +1,5 @@
-// A rank's list while a generator writes it: microbatches go through a stage in order, so that generators say only
-// which stage has its turn.
+// A rank's list while a generator writes it. Microbatches go through a stage in order, so a generator only names the
+// stage that works next.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace lockstep::schedules {
 
 class RankList {
  public:
-  // For each stage, the microbatches `first` to `first` + `count` - 1. With `slices` a microbatch they are slices, of
-  // which the last of a microbatch goes backward first.
+  // Each stage takes `count` microbatches, from 0 or from begin_at() on. With more than one slice per microbatch these
+  // are slices, and the last slice of a microbatch goes backward first.
   RankList(std::int32_t num_stages, std::int32_t count, std::int32_t slices = 1)
       : first_(static_cast<std::size_t>(num_stages)),
         next_(static_cast<std::size_t>(num_stages)),
@@ -22,7 +22,7 @@ class RankList {
 
   void begin_at(std::int32_t stage, std::int32_t microbatch) { first_[index(stage)] = microbatch; }
 
-  // Each adds nothing and returns false if the stage has done them all.
+  // Each of these adds nothing and returns false if the stage has taken all of its microbatches.
   bool forward(std::int32_t stage) { return add(Op::forward, stage, next_[index(stage)].forward); }
   bool backward(std::int32_t stage) {
     if (!add(Op::backward, stage, next_[index(stage)].backward)) return false;
@@ -30,20 +30,20 @@ class RankList {
     microbatch += slices_ - 1 - 2 * (microbatch % slices_);
     return true;
   }
-  // The gradient of the input; the weight's is then pending.
+  // Adds an input gradient; the weight gradient is then pending.
   bool input_gradient(std::int32_t stage) {
     if (!add(Op::input_gradient, stage, next_[index(stage)].backward)) return false;
     pending_.push_back({Op::weight_gradient, stage, list_.back().microbatch});
     return true;
   }
-  // The oldest pending one.
+  // Adds the oldest pending weight gradient.
   bool weight_gradient() {
     if (pending_.empty()) return false;
     list_.push_back(pending_.front());
     pending_.pop_front();
     return true;
   }
-  // The oldest pending one of a stage.
+  // Adds the oldest pending weight gradient of a stage.
   bool weight_gradient(std::int32_t stage) {
     for (auto at = pending_.begin(); at != pending_.end(); ++at) {
       if (at->stage != stage) continue;
@@ -53,7 +53,7 @@ class RankList {
     }
     return false;
   }
-  // The action that was added last runs together with the next one.
+  // Makes the last action run together with the next one.
   void fuse() { list_.back().with_next = true; }
 
   bool has_forward(std::int32_t stage) const { return next_[index(stage)].forward < count_; }

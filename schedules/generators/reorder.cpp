@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::int32_t kNotYet = std::numeric_limits<std::int32_t>::max();
 
-// So many actions a rank are looked at ahead, for each rank of the pipe: a block's way through it and back is shorter.
+// Actions per rank to look ahead, times the number of ranks: longer than a block's round trip through the pipe.
 constexpr std::size_t kWindow = 8;
 
-// The change of held activations by an action.
+// Change of the held activations by an action.
 std::int32_t change_of(Op op) {
   if (op == Op::forward) return 1;
   return op == Op::backward || op == Op::weight_gradient ? -1 : 0;
@@ -40,7 +40,7 @@ class Reordering {
         most_(most_held(schedule)),
 
         held_(schedule.of_rank.size()),
-        ready_(num_places(schedule), kNotYet) {
+        ready_(num_products(schedule), kNotYet) {
     for (const auto& list : schedule.of_rank) left_.emplace_back(list.begin(), list.end());
     made_ = schedule;
     for (auto& list : made_.of_rank) list.clear();
@@ -63,13 +63,13 @@ class Reordering {
  private:
   bool is_ready(const Action& action, std::int32_t slot) const {
     for (const Need& need : needs_of(s_, action)) {
-      if (ready_[place_of(s_, need)] > slot) return false;
+      if (ready_[product_index(s_, need)] > slot) return false;
     }
     return true;
   }
 
-  // The first action that can be done and leaves memory for those before it. Once a rank has no forwards left, what
-  // others wait for goes before weights' gradients.
+  // The first action that can run and leaves memory for those before it. Once a rank has no forwards left, actions that
+  // other ranks wait for go before weight gradients.
   std::optional<std::size_t> choose(std::size_t r, std::int32_t slot) const {
     const auto& list = left_[r];
     const bool in_turn = any_forward(list);
@@ -100,15 +100,15 @@ class Reordering {
     held_[r] += change_of(action.op);
     made_.of_rank[r].push_back(action);
     for (const Product product : {Product::activations, Product::gradient}) {
-      if (gives(action, product)) ready_[place_of(s_, {product, action.stage, action.microbatch})] = slot + 1;
+      if (gives(action, product)) ready_[product_index(s_, {product, action.stage, action.microbatch})] = slot + 1;
     }
   }
 
   const Schedule& s_;
   std::int32_t most_;
-  std::vector<std::deque<Action>> left_;  // of each rank, in the old order
+  std::vector<std::deque<Action>> left_;  // per rank, in the old order
   std::vector<std::int32_t> held_;
-  std::vector<std::int32_t> ready_;  // of each product: the slot from which on it is there
+  std::vector<std::int32_t> ready_;  // per product: the first slot in which it is available
   Schedule made_;
 };
 

@@ -1,6 +1,6 @@
 // V-Half and V-Min: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory, arXiv:2405.15362), section 4: a
-// building block on a V of two chunks, repeated every six slots, then put in a better order at
-// both ends; what a slot holds is as long as a chunk's forward.
+// building block on a V of two chunks, repeated every six slots, then reordered at both ends. Every action takes one
+// slot.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -13,7 +13,7 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::int32_t kPeriod = 6;  // two forwards, two gradients of inputs, two of weights
+constexpr std::int32_t kPeriod = 6;  // two forwards, two input gradients, two weight gradients
 
 // The slots of the first microbatch on a rank.
 struct Block {
@@ -24,7 +24,7 @@ struct Block {
 };
 using BlockOf = std::function<Block(std::int32_t p, std::int32_t rank)>;
 
-// Weights' gradients go, oldest first, to the slots that are free.
+// Weight gradients fill the free slots, oldest first.
 void place_weight_gradients(std::vector<Placed>& placed) {
   std::deque<Action> pending;
   std::vector<Placed> weights;
@@ -51,7 +51,7 @@ Schedule v_schedule(const char* name, const PipelineShape& shape, const BlockOf&
   const std::int32_t p = shape.ranks;
   Schedule made{.name = name,
                 .num_microbatches = shape.microbatches,
-                .stages_a_pipe = 2 * p,
+                .stages_per_pipe = 2 * p,
                 .rank_of_stage = folded_placement(p, 2)};
   for (std::int32_t r = 0; r < p; ++r) {
     const Block block = block_of(p, r);

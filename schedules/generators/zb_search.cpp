@@ -14,15 +14,15 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-// The choices that the paper tries both ways.
+// The options of the greedy construction; the paper tries each both ways.
 struct Choices {
-  std::vector<std::int32_t> warm_up = {};  // of each rank, the most forwards before its first backward
+  std::vector<std::int32_t> warm_up = {};  // per rank, most forwards before the first backward
   bool in_turn = false;                    // after the first backward, never two forwards in a row
-  bool forward_first = false;              // where a forward and a backward could begin at the same time
-  bool weights_in_short_gaps = false;      // where the wait is shorter than a weight gradient
+  bool forward_first = false;              // if a forward and a backward could start at the same time
+  bool weights_in_short_gaps = false;      // run W even if the wait is shorter than W
 };
 
-// A rank while its list is written.
+// State of a rank while its list is written.
 struct Rank {
   double clock = 0;
   double idle = 0;
@@ -49,7 +49,7 @@ class Greedy {
     while (const std::optional<Step> step = next_step()) take(*step);
     Schedule made{.name = "zb_search",
                   .num_microbatches = w_.shape.microbatches,
-                  .stages_a_pipe = w_.shape.ranks,
+                  .stages_per_pipe = w_.shape.ranks,
                   .rank_of_stage = looped_placement(w_.shape.ranks, 1)};
     for (Rank& rank : ranks_) made.of_rank.push_back(std::move(rank.list));
     return made;
@@ -66,7 +66,7 @@ class Greedy {
   double duration(Op op) const { return time_of({op, 0, 0}, w_.times, 1); }
   bool is_last(std::int32_t r) const { return r + 1 == w_.shape.ranks; }
 
-  // When what the next forward, or backward, needs is there; kUnknown while nobody has planned it.
+  // Time at which the inputs of the next forward (or backward) arrive; kUnknown until their producer is planned.
   double forward_arrival(std::int32_t r) const {
     const std::int32_t j = rank(r).forwards();
     if (j == w_.shape.microbatches) return kUnknown;
@@ -89,13 +89,14 @@ class Greedy {
     return rank(r).forwards() < choices_.warm_up[static_cast<std::size_t>(r)];
   }
 
-  // Chooses of two that can both start, from those times on: alternately if nothing waits, else what comes first.
+  // Chooses between a forward and a backward that can start at those times: alternately if neither waits, else the
+  // earlier.
   bool prefers_forward(const Rank& mine, double forward, double gradient) const {
     if (std::max(forward, gradient) <= mine.clock) return mine.forward_next;
     return forward == gradient ? choices_.forward_first : forward < gradient;
   }
 
-  // The next action of the rank, as far as it is known; nothing while it waits for others' plans.
+  // The rank's next action; no value while it depends on other ranks' unplanned actions.
   std::optional<Step> wish_of(std::int32_t r) const {
     const Rank& mine = rank(r);
     const double forward = std::max(mine.clock, forward_arrival(r));
@@ -107,7 +108,7 @@ class Greedy {
     return Step{r, forward_now ? Op::forward : Op::input_gradient, forward_now ? forward : gradient};
   }
 
-  // A weight's gradient in the time that the rank would wait, or in place of a wait for memory.
+  // A weight gradient that fills the rank's waiting time, or that frees memory.
   Step with_weights(const Step& wish) const {
     const Rank& mine = rank(wish.rank);
     const double gap = wish.start - mine.clock;
@@ -128,7 +129,7 @@ class Greedy {
     next_[static_cast<std::size_t>(r)] = wish;
   }
 
-  // A rank's plan changes with its own and its neighbours' steps, and with the idle time of the worst rank.
+  // A rank's plan depends on its own and its neighbours' actions, and on the idle time of the worst rank.
   void plan_again(std::int32_t taken, double most_idle) {
     const bool all = most_idle > most_idle_;
     most_idle_ = std::max(most_idle, most_idle_);
@@ -137,7 +138,7 @@ class Greedy {
     for (std::int32_t r = first; r <= last; ++r) plan(r);
   }
 
-  // The earliest thing that any rank can do.
+  // The earliest action that any rank can take.
   std::optional<Step> next_step() const {
     std::optional<Step> best;
     for (const std::optional<Step>& wish : next_) {
@@ -177,11 +178,11 @@ class Greedy {
   const ZbSearch& w_;
   const Choices choices_;
   std::vector<Rank> ranks_;
-  std::vector<std::optional<Step>> next_;  // of each rank, as things are
+  std::vector<std::optional<Step>> next_;  // per rank, given the current state
   double most_idle_ = 0;
 };
 
-// The hand-made ones, where they hold no more than is allowed.
+// The hand-made schedules that stay within the memory limit.
 std::vector<Schedule> made_by_hand(const ZbSearch& wanted) {
   std::vector<Schedule> made{zb_h1(wanted.shape), zb_h2(wanted.shape)};
   std::erase_if(made, [&](const Schedule& schedule) {
@@ -218,8 +219,8 @@ class Best {
   Spans spans_{.makespan = kUnknown, .own = kUnknown};
 };
 
-// How many forwards go before the first backward of each rank, in some ways: such that no rank waits for that backward
-// for longer than the bound allows, or by some more; as many as fit before it comes; and one more, which delays it.
+// Candidate numbers of forwards before the first backward of each rank: so few that no rank waits for that backward
+// longer than the bound allows (or by some more); as many as fit before it arrives; and one more, which delays it.
 std::vector<std::vector<std::int32_t>> warm_ups(const ZbSearch& wanted, double bound) {
   const Times& t = wanted.times;
   const double work = wanted.shape.microbatches * (t.forward + t.input_gradient + t.weight_gradient);

@@ -1,4 +1,4 @@
-// The search of Qi et al. 2023 (arXiv:2401.10241), section 3.1, for a zero-bubble schedule of given times and memory.
+// The search of Qi et al. 2023 (arXiv:2401.10241), section 3.1, for a zero-bubble schedule with given times and memory.
 #pragma once
 
 #include "schedules/own_span_bound.h"
@@ -9,16 +9,16 @@
 namespace lockstep::schedules {
 
 struct ZbSearch {
-  PipelineShape shape = {};  // of one chunk a rank
+  PipelineShape shape = {};  // with one chunk per rank
   Times times = {};
   MemoryLimit memory = {};
 };
 
-// The best by own span, then by makespan, of a greedy construction under each combination of its choices, and of the
-// hand-made ZB-H1 and ZB-H2 where they keep to the limit.
+// The best schedule by own span, then by makespan, among those that a greedy construction makes with each combination
+// of its options, and the hand-made ZB-H1 and ZB-H2 where they stay within the limit.
 Schedule zb_search(const ZbSearch& wanted);
 
-// The handmade schedules that the search begins with (zero_bubble.cpp).
+// The hand-made schedules with which the search begins (zb_h1: looped.cpp, zb_h2: zero_bubble.cpp).
 Schedule zb_h1(const PipelineShape& shape);
 Schedule zb_h2(const PipelineShape& shape);
 

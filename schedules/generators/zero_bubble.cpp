@@ -8,7 +8,7 @@
 namespace lockstep::schedules {
 namespace {
 
-// Below 2p - 1 microbatches the order is that of 2p - 1 without those that are not there.
+// With fewer than 2p - 1 microbatches the order is that of 2p - 1, less the missing ones.
 std::int32_t written(const PipelineShape& shape) {
   return std::max(shape.microbatches, 2 * shape.ranks - 1);
 }
@@ -18,8 +18,8 @@ void drop_what_is_not_there(Schedule& made) {
   }
 }
 
-// Section 2.3.2, figure 3: twice as many forwards ahead as 1F1B has, a weight's gradient after each input's, but for 2r
-// of the last, whose weights wait until the end.
+// Section 2.3.2, figure 3: twice as many warm-up forwards as 1F1B; a weight gradient after each input gradient, except
+// for the last 2r, whose weight gradients wait until the end.
 std::vector<Action> zb_h2_list(const PipelineShape& shape, std::int32_t rank) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = written(shape);
@@ -36,7 +36,7 @@ std::vector<Action> zb_h2_list(const PipelineShape& shape, std::int32_t rank) {
   return list.take();
 }
 
-// Section 6, on a V of two chunks: 0 goes down the ranks, 1 comes back.
+// Section 6, on a V of two chunks: chunk 0 goes down the ranks, chunk 1 comes back.
 class ZbV {
  public:
   ZbV(const PipelineShape& shape, std::int32_t rank)
@@ -88,7 +88,7 @@ class ZbV {
 Schedule zb_h2(const PipelineShape& shape) {
   Schedule made{.name = "zb_h2",
                 .num_microbatches = shape.microbatches,
-                .stages_a_pipe = shape.ranks,
+                .stages_per_pipe = shape.ranks,
                 .rank_of_stage = looped_placement(shape.ranks, 1)};
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(zb_h2_list(shape, rank));
   drop_what_is_not_there(made);
@@ -98,7 +98,7 @@ Schedule zb_h2(const PipelineShape& shape) {
 Schedule zb_v(const PipelineShape& shape) {
   Schedule made{.name = "zb_v",
                 .num_microbatches = shape.microbatches,
-                .stages_a_pipe = 2 * shape.ranks,
+                .stages_per_pipe = 2 * shape.ranks,
                 .rank_of_stage = folded_placement(shape.ranks, 2)};
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(ZbV(shape, rank).list());
   drop_what_is_not_there(made);

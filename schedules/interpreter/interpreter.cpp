@@ -15,7 +15,7 @@ namespace {
 
 enum class State : std::uint8_t { waiting, begun, ended };
 
-// The tasks of a lane, and how far it is. Moved on by its thread; others look at it for messages only.
+// The tasks of a lane and its progress. Advanced by its thread; other threads read it only for error messages.
 struct LaneQueue {
   Lane lane = Lane::compute;
   std::vector<std::uint32_t> tasks = {};
@@ -55,7 +55,7 @@ class RankRun {
   }
 
  private:
-  // Since when a thread has seen nothing of the rank move.
+  // The time since which a thread has seen no progress of the rank.
   struct Watch {
     std::uint64_t moves = 0;
     core::Clock::time_point since = core::Clock::now();
@@ -68,7 +68,7 @@ class RankRun {
     return std::any_of(lanes_.begin(), lanes_.end(), [&](const LaneQueue& queue) { return is_of(queue, thread); });
   }
 
-  // A failure here is raised for all before the other threads of this rank are joined.
+  // A failure here is raised for all ranks before the other threads of this rank are joined.
   void run_guarded(int thread) noexcept {
     try {
       run_lanes(thread);
@@ -103,7 +103,7 @@ class RankRun {
     return queue.next.load(std::memory_order_relaxed) == queue.tasks.size();
   }
 
-  // Begins or ends the lane's first task that has not ended, if it can.
+  // Begins or ends the lane's first unfinished task if possible.
   bool advance(LaneQueue& queue) {
     const std::uint32_t task = queue.tasks[queue.next.load(std::memory_order_relaxed)];
     std::atomic<State>& state = states_[task];
@@ -115,24 +115,24 @@ class RankRun {
       moved = true;
     }
     if (!worker_.ended(task)) return moved;
-    // Release: who sees the end sees what the worker wrote.
+    // Release: a thread that sees the end also sees what the worker wrote.
     state.store(State::ended, std::memory_order_release);
     queue.next.fetch_add(1, std::memory_order_relaxed);
-    // A sleeping thread is seen, or sees the new number: both are sequentially consistent.
+    // Either this thread sees the sleeper or the sleeper sees the new count: both are sequentially consistent.
     ends_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) core::futex_wake_all(&ends_);
     return true;
   }
 
-  // Whether all that was issued before this task has begun. Messages need not wait for their turn, as they block
-  // nobody: one whose lane is still busy would hold up the receive that its peer waits for.
+  // True if all tasks issued before this one have begun. Messages do not block the thread, so they do not wait for
+  // issue order: a message in a busy lane would otherwise delay the receive that its peer waits for.
   bool is_next(std::uint32_t task) {
     if (is_message(tasks_.tasks[task].op)) return true;
     while (states_[first_waiting_].load(std::memory_order_relaxed) != State::waiting) ++first_waiting_;
     return task == first_waiting_;
   }
 
-  // The first task that has to end before this one may begin; nothing if it may.
+  // The first task that has to end before this one may begin; no value if it may begin.
   const Task* missing_for(std::uint32_t task) const {
     for (const std::uint32_t earlier : tasks_.after_of(tasks_.tasks[task])) {
       if (states_[earlier].load(std::memory_order_acquire) != State::ended) return &tasks_.tasks[earlier];
@@ -140,7 +140,7 @@ class RankRun {
     return nullptr;
   }
 
-  // Until a task ends; not for long, as others may fail.
+  // Sleeps until a task ends, but only briefly, as another rank may fail.
   void sleep(std::uint32_t ends) {
     constexpr auto kLongest = std::chrono::milliseconds(5);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -148,7 +148,7 @@ class RankRun {
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
   }
 
-  // `ends`: as they were before this thread looked at its lanes.
+  // `ends`: value of ends_ before this thread polled its lanes.
   void wait(int thread, Watch& watch, std::uint32_t ends) {
     if (abort_.raised()) abort_.throw_raised();
     const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
@@ -188,8 +188,8 @@ class RankRun {
   std::vector<std::atomic<State>> states_;
   std::array<LaneQueue, kNumLanes> lanes_;
   std::atomic<std::uint64_t> moves_{0};
-  std::uint32_t first_waiting_ = 0;     // in issue order: of one thread
-  std::atomic<std::uint32_t> ends_{0};  // of tasks: what sleeping threads wait for
+  std::uint32_t first_waiting_ = 0;     // in issue order; used by one thread
+  std::atomic<std::uint32_t> ends_{0};  // tasks that have ended; sleeping threads wait for a change
   std::atomic<int> sleepers_{0};
 };
 

@@ -12,19 +12,19 @@
 
 #include "core/error.h"
 #include "core/ranks.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"
 
 namespace lockstep::schedules {
 namespace {
 
-// What has been sent, of all ranks: by receiver and tag.
+// Messages sent by all ranks, by receiver and tag.
 struct Mailbox {
   std::mutex mutex;
   std::set<std::pair<std::int32_t, std::int32_t>> sent;
 };
 
-// Does nothing but note the order in which tasks begin and end.
+// Only records the order in which tasks begin and end.
 class NotingWorker : public StageWorker {
  public:
   NotingWorker(const Step& step, std::int32_t rank, Mailbox& mail)
@@ -82,7 +82,7 @@ void run(const Step& step, const Workers& workers, const InterpreterOptions& opt
   });
 }
 
-// Every task once; in its lane in order; after all that it is after.
+// Every task runs once, in its lane's order, after all tasks that it waits for.
 void expect_in_order(const RankStep& rank, const NotingWorker& worker) {
   ASSERT_EQ(worker.begun.size(), rank.tasks.size());
   EXPECT_EQ(std::set(worker.begun.begin(), worker.begun.end()).size(), rank.tasks.size());
@@ -103,7 +103,7 @@ TEST(Interpreter, RunsEveryTaskOnceInOrder) {
   for (const CatalogueEntry& entry : catalogue()) {
     const PipelineShape shape{4, 8, entry.takes_chunks ? 2 : 1};
     const Step step = step_of(entry.name, shape);
-    for (std::uint8_t other = 0; other < 3; ++other) {  // threads of a rank
+    for (std::uint8_t other = 0; other < 3; ++other) {  // the rank's other threads
       Mailbox mail;
       const Workers workers = workers_of<NotingWorker>(step, mail);
       InterpreterOptions options;
@@ -115,7 +115,7 @@ TEST(Interpreter, RunsEveryTaskOnceInOrder) {
   }
 }
 
-// Begins a task only when it has been asked three times.
+// Refuses to begin a task twice, and begins it at the third call.
 class SlowWorker final : public NotingWorker {
  public:
   using NotingWorker::NotingWorker;
@@ -145,17 +145,17 @@ std::string failure_of(const Step& step, const Workers& workers, core::Failure e
   return "";
 }
 
-// A step in which two ranks wait for each other: past the deadline it says who waits for what.
+// Two ranks wait for each other: past the deadline the error names the tasks and what they wait for.
 TEST(Interpreter, NamesWhereRanksStandThatWaitForEver) {
   const Schedule schedule = make_schedule("1f1b", {2, 2, 1});
   Step step = lower(schedule, std::vector<StageCosts>(2));
   auto& tasks = step.of_rank[0].tasks;
   std::erase_if(tasks, [](const Task& task) { return task.op == Op::send_activations && task.microbatch == 1; });
-  // Without the edges, whose indices no longer fit.
+  // Edges are removed, as their indices no longer fit.
   for (Task& task : tasks) task.num_after = 0;
   Mailbox mail;
   const std::string text = failure_of(step, workers_of<NotingWorker>(step, mail), core::Failure::timeout);
-  // Whichever of the two sees it first.
+  // Either rank may see the deadline first.
   const bool rank_1 = text.find("rank 1: nothing began or ended for 100 ms") != std::string::npos &&
                       text.find("compute at 1F1, which waits for 1RECV_F1 from rank 0") != std::string::npos;
   const bool rank_0 = text == "rank 0: nothing began or ended for 100 ms: receive at 0RECV_B1 from rank 1";

@@ -1,4 +1,4 @@
-// A task in words, for messages.
+// A task as text, for error messages.
 #pragma once
 
 #include <string>

@@ -8,12 +8,12 @@
 namespace lockstep::schedules {
 namespace {
 
-// Buckets of one kind of gradients, while they are filled.
+// The bucket of one kind of gradients that is being filled.
 class Filling {
  public:
   Filling(GroupKind group, const BucketRules& rules) : rules_(rules), open_{.group = group} {}
 
-  // Returns whether the bucket is full.
+  // Returns true if the bucket is full.
   bool add(std::size_t index, const Parameter& parameter) {
     open_.part = open_.parameters.empty() ? parameter.part : std::min(open_.part, parameter.part);
     open_.parameters.push_back(index);
@@ -58,7 +58,7 @@ std::vector<GradientBucket> gradient_buckets(std::span<const Parameter> paramete
   for (auto& [key, filling] : kinds) {
     if (filling.is_open()) buckets.push_back(filling.close());
   }
-  // By the first gradient that each has, as PyTorch does.
+  // Ordered by their first gradients, as PyTorch does.
   std::stable_sort(buckets.begin(), buckets.end(), [](const GradientBucket& a, const GradientBucket& b) {
     return a.parameters.front() > b.parameters.front();
   });

@@ -1,5 +1,5 @@
-// Which gradients are reduced together. Reductions of many small tensors cost latency, one of all cannot start before
-// the backward ends: buckets lie between.
+// Gradient buckets: the gradients that are reduced together. Many small reductions cost latency, and a single one
+// cannot start before the backward ends; buckets are between the two.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,15 @@ namespace lockstep::schedules {
 
 struct Parameter {
   std::int64_t elements = 0;
-  std::int32_t grad_bytes = 4;        // of an element of its gradient
-  std::int32_t part = -1;             // of the stage, numbered in the forward's order; -1: not known
-  GroupKind group = GroupKind::data;  // that its gradient is reduced over
+  std::int32_t grad_bytes = 4;        // per element of its gradient
+  std::int32_t part = -1;             // part of the stage, numbered in forward order; -1: unknown
+  GroupKind group = GroupKind::data;  // group over which its gradient is reduced
 };
 
 // A bucket takes parameters until it holds at least its limit. A parameter is never split, so buckets overshoot.
 struct BucketRules {
-  std::vector<std::int64_t> limits = {};  // bytes of the first bucket, the second, ...; the last goes on; empty: none
+  std::vector<std::int64_t> limits =
+      {};  // bytes of the first bucket, the second, ...; the last limit repeats; empty: no limit
 };
 
 inline constexpr std::int64_t kDdpFirstBucketBytes = std::int64_t{1} << 20;
@@ -32,14 +33,14 @@ BucketRules one_bucket();
 
 struct GradientBucket {
   std::int64_t bytes = 0;
-  std::int32_t part = -1;  // whose backward comes last of those in the bucket; -1: not known, the whole stage's
+  std::int32_t part = -1;  // the bucket's part whose backward comes last; -1: unknown, the whole stage
   GroupKind group = GroupKind::data;
-  std::vector<std::size_t> parameters = {};  // indices, in the order in which their gradients come
+  std::vector<std::size_t> parameters = {};  // indices, in the order in which gradients are made
 };
 
-// `parameters` in the order of the forward. Gradients come the other way round, and so do buckets: the first is the
-// first to be full. Parameters whose gradients differ in size or group are put into different buckets, each kind with
-// limits of its own.
+// Buckets of `parameters`, which are in forward order. Gradients are made in reverse order, and so are the buckets: the
+// first one is full first. Parameters whose gradients differ in element size or group go into different buckets; the
+// limits apply to each such kind on its own.
 std::vector<GradientBucket> gradient_buckets(std::span<const Parameter> parameters, const BucketRules& rules);
 
 }  // namespace lockstep::schedules

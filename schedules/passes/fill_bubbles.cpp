@@ -16,8 +16,8 @@ namespace {
 struct Bubble {
   std::int64_t start_ps = 0;
   std::int64_t end_ps = 0;
-  std::uint32_t kernel = kNoTask;      // the last one before it; none at the step's beginning
-  std::uint32_t collective = kNoTask;  // that has to have ended, where one runs in the same gap
+  std::uint32_t kernel = kNoTask;      // last kernel before the bubble; kNoTask at the beginning of the step
+  std::uint32_t collective = kNoTask;  // collective in the same gap that has to end first
 };
 
 std::int64_t end_of_step(const StepTimeline& timeline) {
@@ -28,7 +28,7 @@ std::int64_t end_of_step(const StepTimeline& timeline) {
   return end;
 }
 
-// Times in which the compute lane stands still and no collective of the rank runs, in order.
+// Times in which the compute lane is idle and no collective of the rank runs, in order.
 class RankBubbles {
  public:
   RankBubbles(const RankStep& rank, const std::vector<TaskSpan>& spans) : rank_(rank), spans_(spans) {
@@ -53,7 +53,8 @@ class RankBubbles {
   }
 
  private:
-  // What collectives leave of a gap before kernel `next`. An item waits only for what is issued before that kernel.
+  // Adds what collectives leave of the gap before kernel `next`. An item waits only for tasks issued before that
+  // kernel.
   void add(Bubble gap, std::uint32_t next) {
     for (const std::uint32_t c : collectives_) {
       const TaskSpan& span = spans_[c];
@@ -69,7 +70,7 @@ class RankBubbles {
 
   const RankStep& rank_;
   const std::vector<TaskSpan>& spans_;
-  std::vector<std::uint32_t> collectives_;  // by their starts
+  std::vector<std::uint32_t> collectives_;  // sorted by start
   std::vector<Bubble> bubbles_;
 };
 
@@ -78,7 +79,7 @@ struct Placed {
   Bubble in;
 };
 
-// One rank's items, in the order in which they are wanted, step by step.
+// Places one rank's items into its bubbles, step by step, most urgent first.
 class Filling {
  public:
   Filling(std::vector<Bubble> bubbles, const std::vector<FillerItem>& items)
@@ -119,11 +120,11 @@ class Filling {
   const std::vector<FillerItem>& items_;
   std::vector<bool> placed_;
   std::size_t left_ = 0;
-  bool first_ = true;  // of the steps
+  bool first_ = true;  // in the first of the steps
 };
 
-// Items stand behind what their bubble follows and the messages that leave there, and before the next receive, for
-// which a host may wait.
+// Items are issued after the task before their bubble and the sends that follow it, and before the next receive, on
+// which a host may block.
 RankStep with_items(const RankStep& old, const std::vector<Placed>& placed, const std::vector<FillerItem>& items) {
   RankRewriter out(old);
   std::size_t next = 0;
@@ -224,8 +225,8 @@ class SecondOrderItems {
   }
 
  private:
-  using Kernels = std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t>;  // by stage and microbatch
-  using Factor = std::tuple<std::uint32_t, std::int32_t, std::uint32_t>;           // input's or output's, stage, matrix
+  using Kernels = std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t>;  // by (stage, microbatch)
+  using Factor = std::tuple<std::uint32_t, std::int32_t, std::uint32_t>;           // 0 input or 1 output, stage, matrix
 
   Task task_of(Op op, const Factor& factor, std::int64_t ps) const {
     const auto [side, stage, place] = factor;
@@ -253,7 +254,7 @@ class SecondOrderItems {
 
   std::span<const std::vector<SecondOrderMatrix>> matrices_;
   std::int32_t slices_;
-  Kernels forwards_;  // the last of each
+  Kernels forwards_;  // last kernel of each
   Kernels backwards_;
   std::vector<FillerItem> items_;
   std::map<Factor, std::vector<std::uint32_t>> curvature_of_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
@@ -47,11 +47,11 @@ TEST(FillBubbles, WhatStandsFirstFillsTheFirstBubbles) {
                             (task.op == Op::curvature ? std::to_string(task.microbatch) : "inv"));
     }
   }
-  // The first bubble comes behind the forwards: both As, whose inversion is then due. Bs are made in the next step.
+  // The first bubble follows the forwards: it takes both As, whose inversion is then due. Bs are made in the next step.
   EXPECT_EQ(of_rank_0, (std::vector<std::string>{"0A0", "0A1", "0Ainv", "1B0", "1B1", "1Binv"}));
 }
 
-// Curvature comes behind its microbatch's kernel in the first step, inversions behind all of their factor's curvature.
+// Curvature follows its microbatch's kernel in the first step; inversions follow all of their factor's curvature.
 void expect_in_order(const std::vector<Step>& steps, const std::string& where) {
   for (std::size_t r = 0; r < steps.front().of_rank.size(); ++r) {
     std::map<std::tuple<std::int32_t, std::int32_t>, bool> forward;
@@ -75,13 +75,13 @@ void expect_in_order(const std::vector<Step>& steps, const std::string& where) {
   }
 }
 
-// Steps with collectives beside kernels, at random: none grows, and each is one that can be run.
+// Random steps with collectives beside kernels: none takes longer, and all pass check_step().
 TEST(FillBubbles, NoStepOfAnyScheduleGrows) {
   std::mt19937 random(7);
   const SimplePrices prices{.collective = [](const Task&) { return 25; }, .message_ps = 3};
   for (const CatalogueEntry& entry : catalogue()) {
     const PipelineShape shape{4, 8, entry.takes_chunks ? 2 : 1};
-    if (!misfit_of(entry, shape).empty()) continue;
+    if (!why_invalid(entry, shape).empty()) continue;
     const Schedule schedule = entry.make(shape);
     Step step = step_of_parts(schedule, 2, 4);
     const std::vector<GradientBucket> buckets{{.bytes = 4, .part = 1}, {.bytes = 4, .part = 0}};

@@ -21,8 +21,8 @@ void unite(Tasks& into, const Tasks& more) {
 
 RankStep remaining(const RankStep& old, const std::function<bool(const Task&)>& is_left_out) {
   RankWriter out;
-  std::vector<Tasks> ends_of(old.tasks.size());  // new tasks after whose ends a task, or what stands for it, has ended
-  std::array<Tasks, kNumLanes> behind;           // what the next task of a lane is after, by the lane's order
+  std::vector<Tasks> ends_of(old.tasks.size());  // per old task: new tasks whose ends imply its end
+  std::array<Tasks, kNumLanes> behind;           // per lane: new tasks that its next task has to wait for
   for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
     const Task& task = old.tasks[i];
     Tasks& lane = behind[static_cast<std::size_t>(task.lane)];
@@ -32,7 +32,7 @@ RankStep remaining(const RankStep& old, const std::function<bool(const Task&)>& 
     if (is_left_out(task)) {
       lane = after;
     } else {
-      // The lane's last task that was kept needs no edge.
+      // The last kept task of the lane needs no edge.
       std::erase_if(after, [&](std::uint32_t earlier) { return out.task(earlier).lane == task.lane; });
       after = {out.add(task, after)};
       lane = after;

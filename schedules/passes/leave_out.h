@@ -1,4 +1,4 @@
-// A step with some of its tasks left out: what the others take on their own.
+// Removes tasks from a step, to see the time of the remaining ones alone.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace lockstep::schedules {
 
-// A task after one that is left out, by an edge or by its lane's order, comes after all that this one came after. Both
-// ends of a message, and all ranks of a collective, are left out or kept together; members of groups stay.
+// A task that waited for a removed one, by an edge or by its lane's order, waits for everything that the removed task
+// waited for. Both ends of a message, and all ranks of a collective, have to be removed together; groups stay.
 void leave_out(Step& step, const std::function<bool(const Task&)>& is_left_out);
 
 }  // namespace lockstep::schedules

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
@@ -12,7 +12,8 @@
 namespace lockstep::schedules {
 namespace {
 
-// Two parts of 10 forward and 20 backward, a bucket each, whose reductions take 100 each; then an update of 5.
+// Two parts with 10 ps forward and 20 ps backward, one bucket each, whose reductions take 100 ps; then an update of 5
+// ps.
 Step step_of_two_buckets(Barrier barrier) {
   Step step = step_of_parts(make_schedule("1f1b", {1, 1, 1}), 2, 8);
   step.groups.push_back({GroupKind::world, {0}});
@@ -44,7 +45,7 @@ TEST(LeaveOut, KernelsAloneAndCollectivesAlone) {
   EXPECT_EQ(collectives.of_rank[0].tasks.size(), 2U);
 }
 
-// The update was after the norm alone, the norm after the reductions by the order of its lane.
+// The update waited only for the norm, and the norm for the reductions by its lane's order.
 TEST(LeaveOut, WhatWasBehindATaskIsBehindWhatThatWasBehind) {
   Step step = step_of_two_buckets(Barrier::norm);
   leave_out(step, [](const Task& task) { return task.op == Op::optimizer && task.comm != Comm::none; });

@@ -13,20 +13,20 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::array kLanes{Lane::compute, Lane::tensor};  // of a part's actions
+constexpr std::array kLanes{Lane::compute, Lane::tensor};  // lanes of a part's actions
 using LaneTasks = std::array<std::uint32_t, kLanes.size()>;
 
-// Actions of a part for a microbatch without a break.
+// An uninterrupted run of a part's actions for one microbatch.
 struct Work {
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;
   std::int32_t part = -1;
   bool forward = false;
-  bool is_split = false;  // W of a backward whose I was before: what it needs is there
+  bool is_split = false;  // W of a backward whose I came before: its activations are already loaded
   LaneTasks first = {kNoTask, kNoTask};
   LaneTasks last = {kNoTask, kNoTask};
-  std::optional<std::size_t> offloads = {};  // of which work, before this one begins
-  std::optional<std::size_t> loads = {};     // for which
+  std::optional<std::size_t> offloads = {};  // index of the work offloaded before this one begins
+  std::optional<std::size_t> loads = {};     // index of the work loaded for
 
   std::uint32_t begin() const { return std::min(first[0], first[1]); }
   bool is_of(const Task& task) const {
@@ -44,13 +44,14 @@ bool is_exchange(const Task& task) {
 class WorkList {
  public:
   std::vector<Work> of(const RankStep& rank) {
-    std::vector<std::uint32_t> exchanges;  // since the last kernel
+    std::vector<std::uint32_t> exchanges;  // collectives since the last kernel
     for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
       const Task& task = rank.tasks[i];
       if (is_exchange(task)) exchanges.push_back(i);
       if (!is_kernel(task)) continue;
       const bool forward = task.op == Op::forward;
-      // An exchange goes with the kernel behind it where that is of its part, and with the one before it otherwise.
+      // A collective belongs to the work of the kernel after it if that has the same part, else to that of the kernel
+      // before.
       for (const std::uint32_t exchange : exchanges) {
         const Task& between = rank.tasks[exchange];
         const bool is_before =
@@ -91,7 +92,7 @@ class RankCopies {
   }
 
   RankStep run() {
-    std::size_t next = 0;  // work
+    std::size_t next = 0;  // index of the next work
     LaneTasks last = {kNoTask, kNoTask};
     for (std::uint32_t i = 0; i < old_.tasks.size(); ++i) {
       if (next < work_.size() && work_[next].begin() == i) put_copies(work_[next++], last);
@@ -117,14 +118,14 @@ class RankCopies {
       const auto found = made_by.find(key);
       if (work_[k].forward || work_[k].is_split || found == made_by.end()) continue;
       const std::size_t made = found->second;
-      made_by.erase(found);  // it is there from now on
+      made_by.erase(found);  // on the device from now on
       if (k - made <= 2 * ahead_ || costs_of(work_[k]).bytes == 0) continue;
       work_[made + 1 + ahead_].offloads = made;
       work_[k - ahead_].loads = k;
     }
   }
 
-  // Before work begins: what it waits for. `last`: tasks of the lanes so far.
+  // Writes the copies before work begins and what it waits for. `last`: last tasks of the lanes so far.
   void put_copies(const Work& work, const LaneTasks& last) {
     waits_ = {};
     if (work.offloads) {
@@ -178,8 +179,8 @@ class RankCopies {
   const std::size_t ahead_;
   std::vector<Work> work_;
   RankRewriter out_;
-  std::map<std::size_t, std::uint32_t> load_of_;                  // of work
-  std::map<std::uint32_t, std::vector<std::uint32_t>> waits_of_;  // of tasks to come: more that they are after
+  std::map<std::size_t, std::uint32_t> load_of_;                  // by work
+  std::map<std::uint32_t, std::vector<std::uint32_t>> waits_of_;  // by later task: further tasks that it waits for
   std::vector<std::uint32_t> waits_;
   std::vector<std::uint32_t> edges_;
 };

@@ -64,8 +64,8 @@ class GradientCopies {
   const std::size_t ahead_;
   RankRewriter out_;
   bool over_replicas_ = false;
-  std::vector<std::uint32_t> copies_;           // as written
-  std::map<StagePart, std::uint32_t> copy_of_;  // the last one of each bucket
+  std::vector<std::uint32_t> copies_;           // new indices
+  std::map<StagePart, std::uint32_t> copy_of_;  // last copy of each bucket
   std::uint32_t kernel_waits_for_ = kNoTask;
 };
 
@@ -73,7 +73,7 @@ class ParameterCopies {
  public:
   ParameterCopies(const RankStep& old, const ParameterCopyTime& time, std::int32_t ahead)
       : old_(old), time_(time), out_(old) {
-    std::map<StagePart, std::size_t> last_of_unit;  // gather
+    std::map<StagePart, std::size_t> last_of_unit;  // last gather of each unit
     for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
       const Task& task = old.tasks[i];
       if (task.op != Op::unshard) continue;
@@ -100,10 +100,10 @@ class ParameterCopies {
  private:
   struct Gather {
     std::uint32_t task = 0;
-    std::size_t loads_behind = 0;  // so many gathers are written before its load
+    std::size_t loads_behind = 0;  // number of gathers written before its load
   };
 
-  // Loads keep the order of their gathers.
+  // Loads are in the order of their gathers.
   void put_loads(std::size_t gathers_written) {
     while (loads_.size() < gathers_.size() && gathers_[loads_.size()].loads_behind <= gathers_written) {
       const Gather& wanted = gathers_[loads_.size()];
@@ -124,7 +124,7 @@ class ParameterCopies {
   const ParameterCopyTime& time_;
   RankRewriter out_;
   std::vector<Gather> gathers_;
-  std::vector<std::uint32_t> loads_;  // of each gather, as written
+  std::vector<std::uint32_t> loads_;  // new index of each gather's load
 };
 
 }  // namespace

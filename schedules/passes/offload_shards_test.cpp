@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/passes/sharding.h"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int32_t kParts = 3;
 
-// Units of a part each, on a place of a pipeline that two data-parallel ranks share.
+// Units of one part each, on a pipeline stage with two data-parallel ranks.
 std::vector<std::vector<Unit>> units(std::size_t stages) {
   std::vector<Unit> of_stage;
   for (std::int32_t part = 0; part < kParts; ++part) {
@@ -40,11 +40,11 @@ Step sharded_step(std::int32_t ranks, std::int32_t microbatches, bool over_repli
 }
 
 struct Counted {
-  std::int64_t most_shards = 0;  // that were copied to the device, or reduced, and not given up
+  std::int64_t most_shards = 0;  // most shards at once that were loaded or reduced and not yet freed
   std::int64_t copies = 0;
 };
 
-// In the order of the list, which every order that the edges allow keeps for one lane.
+// Walks the list in issue order, which a lane always keeps.
 Counted loads_of(const RankStep& rank) {
   Counted counted;
   std::int64_t shards = 0;
@@ -115,7 +115,7 @@ TEST(OffloadGradients, EveryReducedShardLeavesBeforeItsBucketIsReducedAgain) {
   }
 }
 
-// A slow way out holds the backward up, so that shards do not pile up on the device.
+// Slow offloads delay the backward, so that shards do not pile up on the device.
 TEST(OffloadGradients, TheBackwardWaitsForAllButTheLast) {
   for (const std::int32_t ahead : {0, 1, 2}) {
     Step step = sharded_step(1, 4, false);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/step/check_step.h"
 #include "schedules/step/memory.h"
@@ -48,7 +48,7 @@ TEST(Offload, CopiesStandWhereTheirMemoryComesAndGoes) {
   EXPECT_EQ(text_of(offloaded(one, 1, 0, 0).of_rank[0]), "F0 F1 F2 B2 B1 B0") << "nothing is kept";
 }
 
-// However slow copies are: kernels wait for them.
+// The bound holds however slow copies are: kernels wait for them.
 TEST(Offload, HoldsWhatAFewPiecesOfWorkKeep) {
   int checked = 0;
   for_every_schedule(4, [&](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
@@ -90,8 +90,8 @@ TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {
   };
   constexpr std::int64_t kWithout = 330;  // (m + p - 1) 30
   EXPECT_EQ(end(5, 1), kWithout);
-  EXPECT_GT(end(5, 0), kWithout);   // each load is seen
-  EXPECT_GT(end(40, 1), kWithout);  // copies take longer than the work
+  EXPECT_GT(end(5, 0), kWithout);   // each load is exposed
+  EXPECT_GT(end(40, 1), kWithout);  // copies take longer than the kernels
   Step last_rank = lower(schedule, std::vector<StageCosts>(4));
   offload_activations(last_rank, whole_stages(1), 1);
   const auto copies = [&](std::size_t rank) {
@@ -102,7 +102,7 @@ TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {
   EXPECT_GT(copies(0), 0);
 }
 
-// Copies that are faster than the kernels beside them cost nothing, slower ones bytes / bandwidth.
+// Copies that are faster than the kernels they overlap cost nothing; slower ones cost bytes / bandwidth.
 TEST(Offload, TheStepTakesTheLongerOfKernelsAndCopies) {
   const auto makespan = [](std::int64_t copy_ps) {
     return static_cast<double>(end_of(offloaded(make_schedule("gpipe", {1, 16, 1}), copy_ps, 1)));

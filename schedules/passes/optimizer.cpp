@@ -33,7 +33,7 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
                        .peer = groups.of(rank, GroupKind::world, "the norm of the gradients"),
                        .amount = kNormBytes},
                       ends)};
-      // The norm waits for these, too; but so one sees what the update waits for (schedules/step/breakdown.h).
+      // The norm waits for these, too; explicit edges let breakdown.h attribute the wait.
       ends.insert(ends.end(), over_replicas.begin(), over_replicas.end());
     }
     out.add({.op = Op::optimizer, .amount = ps_of_rank[static_cast<std::size_t>(rank)]}, ends);
@@ -81,7 +81,7 @@ class RankUpdates {
  private:
   using StageMicrobatch = std::pair<std::int32_t, std::int32_t>;
 
-  // Behind messages and reductions, which others wait for.
+  // After messages and reductions, which other ranks wait for.
   void put_due() {
     for (const StageMicrobatch& key : due_) {
       std::vector<std::uint32_t> after;
@@ -99,8 +99,8 @@ class RankUpdates {
   const RankStep& old_;
   std::span<const std::int64_t> ps_of_stage_;
   RankRewriter out_;
-  std::map<StageMicrobatch, std::uint32_t> last_gradient_;   // as in old_
-  std::map<StageMicrobatch, std::uint32_t> last_reduction_;  // as written
+  std::map<StageMicrobatch, std::uint32_t> last_gradient_;   // old index
+  std::map<StageMicrobatch, std::uint32_t> last_reduction_;  // new index
   std::vector<StageMicrobatch> due_;
 };
 
@@ -167,7 +167,7 @@ class RankBucketUpdates {
       return task.op == Op::reduce_grad && task.stage == of.first && task.part == of.second;
     });
   }
-  // Gradients come from the last part to the first.
+  // Gradients are made from the last part to the first.
   std::uint32_t last_gradient(const StageBucket& of) const {
     return last_task([&](const Task& task) {
       const bool gives = task.op == Op::backward || task.op == Op::weight_gradient;
@@ -198,11 +198,11 @@ class RankBucketUpdates {
   const RankStep& old_;
   std::span<const std::vector<BucketUpdate>> updates_;
   RankRewriter out_;
-  std::map<std::uint32_t, std::vector<StageBucket>> made_at_;     // by the task of old_ that gives the last gradient
-  std::map<std::uint32_t, std::vector<StageBucket>> reduced_at_;  // by the last reduction
-  std::map<StageBucket, std::uint32_t> reduction_of_;             // the last one, as written
-  std::vector<StageBucket> reduced_;                              // that the next bucket's reduction makes due
-  std::vector<StageBucket> due_;                                  // before the next kernel
+  std::map<std::uint32_t, std::vector<StageBucket>> made_at_;     // by the old task that makes the last gradient
+  std::map<std::uint32_t, std::vector<StageBucket>> reduced_at_;  // by the old task of the last reduction
+  std::map<StageBucket, std::uint32_t> reduction_of_;             // new index of the last one
+  std::vector<StageBucket> reduced_;                              // updated after the next bucket's reduction
+  std::vector<StageBucket> due_;                                  // updated before the next kernel
   std::vector<StageBucket> at_end_;
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/simple_play.h"
@@ -21,7 +21,7 @@ std::size_t find(const RankStep& rank, Op op, Lane lane) {
   return rank.tasks.size();
 }
 
-// ZB-H2 has no bubble in a rank's own span, which a barrier at the optimizer takes back.
+// ZB-H2 has no bubble in a rank's own span; a barrier at the optimizer undoes that.
 TEST(Optimizer, ABarrierMakesAllRanksWaitForTheLast) {
   const Schedule schedule = make_schedule("zb_h2", {4, 8, 1});
   for (const Barrier barrier : {Barrier::none, Barrier::norm}) {
@@ -30,7 +30,7 @@ TEST(Optimizer, ABarrierMakesAllRanksWaitForTheLast) {
     add_optimizer(step, std::vector<std::int64_t>(4, 5), barrier);
     const StepTimeline timeline = play_simply(step);
     const bool waits = barrier == Barrier::norm;
-    // Rank r starts 10 r later than rank 0 and works for 8 x 30.
+    // Rank r starts 10 r ps later than rank 0 and works for 8 x 30 ps.
     for (std::size_t r = 0; r < 4; ++r) {
       const std::size_t update = find(step.of_rank[r], Op::optimizer, Lane::compute);
       EXPECT_EQ(timeline[r][update].start_ps, 240 + 10 * static_cast<std::int64_t>(waits ? 3 : r));
@@ -48,8 +48,8 @@ TEST(Optimizer, WaitsForTheLastReduction) {
   EXPECT_THROW(add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::norm), core::Error);
 }
 
-// Of p ranks, rank r begins a microbatch when all but p-1-r of those before have changed its weights (Narayanan et al.
-// 2019, section 3.3), and updates behind each backward, the last messages aside.
+// Rank r of p begins a microbatch when all but p-1-r of the earlier ones have updated its weights (Narayanan et al.
+// 2019, section 3.3), and updates after each backward, except for the last sends.
 TEST(Optimizer, UpdatesOfEveryMicrobatchLeaveWeightsAsOldAsPipeDreams) {
   constexpr std::int32_t kRanks = 4;
   constexpr std::int32_t kMicrobatches = 9;
@@ -73,7 +73,7 @@ TEST(Optimizer, UpdatesOfEveryMicrobatchLeaveWeightsAsOldAsPipeDreams) {
   }
 }
 
-// Between the update of one rank and that of another nothing waits.
+// Updates of different ranks do not wait for each other.
 TEST(Optimizer, UpdatesOfEveryMicrobatchTakeNoTimeButTheirOwn) {
   const auto end = [](std::int64_t update_ps) {
     Step step = lower(make_schedule("pipedream", {4, 8, 1}), std::vector<StageCosts>(4, {10, 10, 10, 0}));
@@ -81,7 +81,7 @@ TEST(Optimizer, UpdatesOfEveryMicrobatchTakeNoTimeButTheirOwn) {
     return end_of(play_simply(step));
   };
   EXPECT_EQ(end(0), 330);          // (m + p - 1) 30
-  EXPECT_EQ(end(5), 330 + 8 * 5);  // the last stage has one behind each of its m backwards; the drain's are beside it
+  EXPECT_EQ(end(5), 330 + 8 * 5);  // the last stage has one after each of its m backwards; the drain hides the others
 }
 
 TEST(Optimizer, AnUpdateWaitsForTheReductionsOfItsMicrobatch) {
@@ -100,7 +100,7 @@ std::vector<std::int32_t> updated_buckets(const RankStep& rank) {
   return buckets;
 }
 
-// Three parts of 20 ps a backward, a bucket each: without reductions an update stands behind each part's kernel.
+// Three parts with backwards of 20 ps, one bucket each: without reductions an update follows each part's kernel.
 TEST(Optimizer, BucketsAreUpdatedBehindTheirLastGradient) {
   Step step = step_of_parts(make_schedule("1f1b", {1, 2, 1}), 3, 1);
   const std::vector<BucketUpdate> updates{{.ps = 5, .part = 2}, {.ps = 5, .part = 1}, {.ps = 5, .part = 0}};
@@ -112,8 +112,8 @@ TEST(Optimizer, BucketsAreUpdatedBehindTheirLastGradient) {
   EXPECT_EQ(end_of(timeline), 2 * 3 * 30 + 3 * 5);
 }
 
-// With them, behind the reduction of the next bucket, so that kernels go on meanwhile; what is summed once more comes
-// last.
+// With reductions an update follows the reduction of the next bucket, so that kernels continue meanwhile; buckets that
+// are summed once more come last.
 TEST(Optimizer, BucketsAreUpdatedBehindTheirReductions) {
   Step step = step_of_parts(make_schedule("1f1b", {1, 1, 1}), 3, 8);
   const std::vector<GradientBucket> buckets{{.bytes = 4, .part = 2}, {.bytes = 4, .part = 1}, {.bytes = 4, .part = 0}};
@@ -122,8 +122,8 @@ TEST(Optimizer, BucketsAreUpdatedBehindTheirReductions) {
       {.ps = 5, .part = 2}, {.ps = 5, .part = 1, .at_end = true}, {.ps = 5, .part = 0}};
   add_bucket_updates(step, std::vector<std::vector<BucketUpdate>>(1, updates));
   EXPECT_EQ(updated_buckets(step.of_rank[0]), (std::vector<std::int32_t>{0, 2, 1}));
-  // Reductions run from 50, 70 and 90 on, for 15 each; the first bucket is updated behind the last backward, when it
-  // has been reduced, and the others when the last reduction has ended.
+  // Reductions start at 50, 70 and 90 ps and take 15 ps each; the first bucket is updated after the last backward, when
+  // it has been reduced, and the others when the last reduction has ended.
   const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 15; }});
   EXPECT_EQ(end_of(timeline), 90 + 15 + 2 * 5);
 }

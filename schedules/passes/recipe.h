@@ -1,5 +1,5 @@
-// The work of a stage for one microbatch, in pieces: kernels, and the collectives between them. A model and the way
-// that it is split give a recipe (workload/recipe.h); split_stages() puts it in place of each whole F, B, I and W.
+// The work of a stage for one microbatch as a list of pieces: kernels and the collectives between them. A model and its
+// layout determine a recipe (workload/recipe.h); split_stages() replaces each whole F, B, I and W by it.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace lockstep::schedules {
 struct Piece {
   // forward, backward, input_gradient, weight_gradient or recompute: a kernel; layer_collective: a collective.
   Op op = Op::forward;
-  std::int32_t part = -1;               // of the stage: a layer, or what a unit or a bucket needs to tell apart
+  std::int32_t part = -1;               // part of the stage: a layer, or whatever units and buckets distinguish
   std::int64_t amount = 0;              // as Task::amount
-  Comm comm = Comm::none;               // of a collective
-  GroupKind group = GroupKind::tensor;  // of a collective
-  // A collective that the next piece does not wait for, only the one after that (Megatron's asynchronous all-reduce of
-  // an input's gradient beside the weight's gradient). A kernel waits for the collective right before it otherwise.
+  Comm comm = Comm::none;               // for collectives
+  GroupKind group = GroupKind::tensor;  // for collectives
+  // A collective that overlaps the next piece: only the piece after the next waits for it (Megatron's asynchronous
+  // all-reduce of an input gradient beside the weight gradient). Otherwise the next kernel waits.
   bool beside_next = false;
-  std::uint32_t what = 0;     // which of the part's pieces, in the numbers of whoever makes and runs the recipe
+  std::uint32_t what = 0;     // which of the part's pieces; numbered by the maker of the recipe for its worker
   std::int64_t issue_ps = 0;  // as Task::issue_ps
 };
 
 struct StageRecipe {
   std::vector<Piece> forward = {};
-  std::vector<Piece> backward = {};  // full, recomputation in it
+  std::vector<Piece> backward = {};  // full backward, recomputation included
   std::vector<Piece> input_gradient = {};
   std::vector<Piece> weight_gradient = {};
 };

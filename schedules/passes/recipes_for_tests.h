@@ -1,4 +1,4 @@
-// Steps in pieces, for tests of passes.
+// For tests of passes: steps whose actions are split into pieces.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace lockstep::schedules {
 
-// A forward of 10 a part, gradients of input and weights of 10 each, from the last part to the first.
+// Per part a forward of 10 ps; input and weight gradients of 10 ps each, from the last part to the first.
 inline StageRecipe recipe_of_parts(std::int32_t parts) {
   StageRecipe recipe;
   for (std::int32_t part = 0; part < parts; ++part) {
@@ -21,12 +21,12 @@ inline StageRecipe recipe_of_parts(std::int32_t parts) {
   return recipe;
 }
 
-// Groups of two pipes in opposite directions: the ranks at the ends, then those next to them, ...
+// Groups for two pipes in opposite directions: the outermost ranks, then those next to them, ...
 inline void add_groups_of_ends(Step& step, GroupKind kind) {
   for (std::int32_t r = 0; r < step.num_ranks() / 2; ++r) step.groups.push_back({kind, {r, step.num_ranks() - 1 - r}});
 }
 
-// Each rank stands for a data-parallel group of its own.
+// Each rank represents a data-parallel group of `data_ranks` ranks.
 inline Step step_of_parts(const Schedule& schedule, std::int32_t parts, std::int64_t data_ranks) {
   Step step = lower(schedule, std::vector<StageCosts>(num_works(schedule), {.message_bytes = 1}));
   split_stages(step, std::vector<StageRecipe>(num_works(schedule), recipe_of_parts(parts)));

@@ -19,16 +19,17 @@ bool gives_weight_gradients(const Task& task) {
 enum class Completes : std::uint8_t {
   nothing,
   part,    // the gradients of a part for a microbatch
-  action,  // of a whole stage
+  action,  // the gradients of a whole stage
 };
 
-// For each task of a rank, whether gradients become complete there. With `last_only` only those of a stage's last
-// microbatch count.
+// For each task of a rank, the gradients that it completes. With `last_only` only those of a stage's last microbatch
+// count.
 std::vector<Completes> completed_gradients(const Step& step, const RankStep& rank, bool last_only) {
   constexpr std::int32_t kNone = -1;
   std::vector<Completes> completes(rank.tasks.size(), Completes::nothing);
-  std::vector<std::int32_t> microbatch_of(step.rank_of_stage.size(), kNone);  // whose gradients were seen, from the end
-  std::vector<std::vector<std::int32_t>> of_part(step.rank_of_stage.size());  // likewise
+  std::vector<std::int32_t> microbatch_of(step.rank_of_stage.size(),
+                                          kNone);  // whose gradients were seen, scanning from the end
+  std::vector<std::vector<std::int32_t>> of_part(step.rank_of_stage.size());  // same, per part
   for (std::size_t i = rank.tasks.size(); i-- > 0;) {
     const Task& task = rank.tasks[i];
     if (!gives_weight_gradients(task)) continue;
@@ -95,7 +96,7 @@ class RankReduction {
     kernel_waits_for_ = last_put_;
   }
 
-  // Buckets leave in their order: one that is not complete holds up those behind it.
+  // Buckets are reduced in order: an incomplete one delays those after it.
   void put_ready(const Task& task, Completes what) {
     Progress& progress = left_[static_cast<std::size_t>(task.stage)];
     const auto& buckets = buckets_of(task);
@@ -143,9 +144,9 @@ class RankReduction {
     return found >= 0 ? found : groups_.of(rank_, kind, "the reduction of gradients of stage " + std::to_string(stage));
   }
 
-  struct Progress {  // of a stage's microbatch
+  struct Progress {  // per stage and microbatch
     std::size_t next = 0;
-    std::vector<std::int32_t> parts = {};  // that are complete
+    std::vector<std::int32_t> parts = {};  // parts that are complete
   };
 
   const Step& step_;
@@ -156,10 +157,10 @@ class RankReduction {
   const GroupTable& groups_;
   RankRewriter out_;
   std::vector<Progress> left_;
-  std::vector<Task> at_the_end_;  // what completed the gradients of each stage
+  std::vector<Task> at_the_end_;  // tasks that completed the gradients of each stage
   std::uint32_t last_kernel_ = kNoTask;
   std::uint32_t last_put_ = kNoTask;
-  // By stage and bucket: the last sum of its shard over replicas, before which nothing else may land there.
+  // [stage][bucket]: last sum of its shard over replicas; the shard may not be overwritten before that.
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> over_replicas_;
   std::uint32_t kernel_waits_for_ = kNoTask;
 };

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/step/breakdown.h"
@@ -44,7 +44,7 @@ std::int64_t count_reductions(const RankStep& rank) {
                        [](const Task& task) { return task.op == Op::reduce_grad; });
 }
 
-// end_k = max(end_{k-1}, ready_k) + what it takes (docs/metrics.md, "Gradient buckets").
+// end_k = max(end_{k-1}, ready_k) + duration_k (docs/metrics.md, "Gradient buckets").
 TEST(ReduceGradients, OverlapIsThatOfOneStreamOfBuckets) {
   Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));  // F0 B0 F1 B1: the last backward takes 160 .. 240
   reduce_gradients(step, two_buckets(step), {});
@@ -73,7 +73,8 @@ TEST(ReduceGradients, WithoutOverlapAllBucketsWaitForTheEnd) {
   EXPECT_EQ(all[2].start, 280 + 120);  // the second microbatch waited for the first's
 }
 
-// In every schedule each bucket of each stage leaves once (or once a microbatch), never before all of its gradients.
+// In every schedule each bucket of each stage is reduced once (or once per microbatch), never before all of its
+// gradients.
 TEST(ReduceGradients, NothingLeavesBeforeItsGradients) {
   for_every_schedule(4, [&](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
     for (const bool every : {false, true}) {
@@ -114,7 +115,7 @@ TEST(ReduceGradients, ShardsAreSummedOverReplicas) {
   EXPECT_NO_THROW(play_simply(step));
 }
 
-// Two ranks a place in truth, as many replicas: a bucket takes 10 among its shards and 100 over replicas.
+// Two real ranks per listed rank, and two replicas: a bucket takes 10 ps among its shards and 100 ps over replicas.
 TEST(ReduceGradients, SumsOverReplicasRunBesideTheNextBucketsReduction) {
   Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));
   step.groups.push_back({GroupKind::replicas, {0}, 2});
@@ -143,7 +144,7 @@ TEST(ReduceGradients, SumsOverReplicasRunBesideTheNextBucketsReduction) {
   EXPECT_EQ(over_replicas[1].start_ps, over_replicas[0].end_ps);
   EXPECT_EQ(at_end.start_ps, over_replicas[1].end_ps) << "sums of the whole step wait for all";
   EXPECT_EQ(timeline[0].back().end_ps, at_end.end_ps + 5);
-  // From the last kernel to the optimizer nothing else goes on.
+  // Nothing else runs from the last kernel to the optimizer.
   const Breakdown parts = breakdown_of(step, timeline)[0];
   EXPECT_EQ(parts.bubble_ps, 0);
   EXPECT_EQ(parts.exposed_reductions_ps(), timeline[0].back().start_ps - parts.compute_ps() + 5);

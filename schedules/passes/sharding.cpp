@@ -15,14 +15,14 @@ namespace {
 // The effect of a use on its units, and when its gather may start.
 struct PlannedUse {
   UnitUse use = {};
-  std::vector<std::int32_t> gathered = {};  // units that are not there
-  std::vector<std::int32_t> given_up = {};  // afterwards
-  std::uint32_t waits_for = kNoTask;        // an old task of the compute lane
-  std::uint32_t also_waits_for = kNoTask;   // a reduction
-  bool from_secondary = false;              // the gather
+  std::vector<std::int32_t> gathered = {};  // units to gather
+  std::vector<std::int32_t> given_up = {};  // units to free afterwards
+  std::uint32_t waits_for = kNoTask;        // old task of the compute lane
+  std::uint32_t also_waits_for = kNoTask;   // old task: a reduction
+  bool from_secondary = false;              // gathers from the secondary copy
 };
 
-// The later one in the rank's list.
+// The later of two tasks in the rank's list.
 std::uint32_t later_of(std::uint32_t a, std::uint32_t b) {
   if (a == kNoTask || b == kNoTask) return a == kNoTask ? b : a;
   return std::max(a, b);
@@ -86,8 +86,8 @@ class Planner {
   const RankStep& rank_;
   std::span<const std::vector<Unit>> units_;
   const ShardingOptions& options_;
-  std::vector<std::vector<bool>> present_;            // by stage and unit
-  std::vector<std::vector<std::uint32_t>> last_use_;  // likewise: its last task
+  std::vector<std::vector<bool>> present_;            // [stage][unit]
+  std::vector<std::vector<std::uint32_t>> last_use_;  // [stage][unit]: last task of its last use
   std::vector<std::uint32_t> gathered_uses_ends_;
   std::vector<PlannedUse> planned_;
 };
@@ -122,7 +122,7 @@ class Gathers {
   }
 
  private:
-  // Gathers keep the order of their uses; each is written as soon as what it waits for is.
+  // Gathers are in the order of their uses; each is written as soon as the tasks that it waits for are.
   void gather_what_may_start(std::uint32_t written) {
     for (; next_ < planned_.size(); ++next_) {
       const PlannedUse& planned = planned_[next_];
@@ -164,19 +164,18 @@ class Gathers {
   std::vector<PlannedUse> planned_;
   const GroupTable& groups_;
   RankRewriter out_;
-  std::size_t next_ = 0;                  // use whose gather is to be written
-  std::vector<std::uint32_t> gather_of_;  // of each use, as a new task
-  // For an old task that is the last of a use: the RESHARD behind it, as a new task. What is gathered anew may not come
-  // before.
+  std::size_t next_ = 0;                  // next use whose gather is to be written
+  std::vector<std::uint32_t> gather_of_;  // new task of each use's gather
+  // By old task that ends a use: new task of the RESHARD after it. A later gather of the unit waits for that.
   std::vector<std::uint32_t> given_up_by_;
   std::vector<std::uint32_t> edges_;
 };
 
-// Copies of a stage next to each other: ranks that share its shards gather it in the same turn.
+// Copies of a stage next to each other, so that ranks that share its shards gather it in the same order.
 std::vector<std::size_t> stages_by_place(const Step& step) {
   std::vector<std::size_t> stages(step.rank_of_stage.size());
   std::iota(stages.begin(), stages.end(), std::size_t{0});
-  const auto a_pipe = static_cast<std::size_t>(step.stages_a_pipe);
+  const auto a_pipe = static_cast<std::size_t>(step.stages_per_pipe);
   std::stable_sort(stages.begin(), stages.end(),
                    [a_pipe](std::size_t a, std::size_t b) { return a % a_pipe < b % a_pipe; });
   return stages;

@@ -1,6 +1,6 @@
-// Parameters that are spread over data-parallel ranks (ZeRO: Rajbhandari et al. 2019, arXiv:1910.02054; FSDP: Zhao et
-// al. 2023, arXiv:2304.11277): UNSHARD tasks that gather them, in lane gather, and RESHARD tasks that give them up.
-// Gradients are reduce_gradients()'s, whose buckets may be the units; the ZeRO stages are
+// Shards parameters over data-parallel ranks (ZeRO: Rajbhandari et al. 2019, arXiv:1910.02054; FSDP: Zhao et al. 2023,
+// arXiv:2304.11277): UNSHARD tasks gather them, in lane gather, and RESHARD tasks free them. reduce_gradients() reduces
+// gradients; its buckets may be the units. The ZeRO stages are
 //   1  reduce-scatter of the last microbatch's gradients, gather_after_step()
 //   2  reduce-scatter of every microbatch's gradients, gather_after_step()
 //   3  shard_parameters(), and reduce-scatter of every microbatch's gradients
@@ -15,55 +15,55 @@
 
 namespace lockstep::schedules {
 
-// Parts of a stage that are gathered, and reduced, together. Units may begin with the same part, one behind the other:
-// it then needs them all.
+// Parts of a stage that are gathered, and reduced, together. Consecutive units may begin with the same part, which then
+// needs them all.
 struct Unit {
   std::int32_t first_part = 0;
   std::int32_t num_parts = 1;
-  std::int64_t parameter_bytes = 0;  // of the whole unit
+  std::int64_t parameter_bytes = 0;  // whole unit, before sharding
   std::int64_t gradient_bytes = 0;
-  GroupKind group = GroupKind::data;  // that it is spread over
-  // Once gathered it stays to the end of the step, whatever ShardingOptions::keep says: parts of other units use it,
-  // too (a word embedding that is also the head's matrix; FSDP's root unit).
+  GroupKind group = GroupKind::data;  // group over which it is sharded
+  // Once gathered, stays until the end of the step, whatever ShardingOptions::keep is: parts of other units use it, too
+  // (a word embedding that is also the head's matrix; FSDP's root unit).
   bool held = false;
-  std::int32_t tile = -1;  // of the part, which is needed for the tile's tasks alone; -1: for all others
+  std::int32_t tile = -1;  // tile of the part whose tasks alone need the unit; -1: all other tasks need it
 };
-// A bucket a unit, the last unit first.
+// One bucket per unit, the last unit first.
 std::vector<GradientBucket> buckets_of(std::span<const Unit> units);
 
 enum class Keep : std::uint8_t {
-  while_used,      // FULL_SHARD: a forward gives its unit up, and the backward gathers it again
-  until_backward,  // SHARD_GRAD_OP: given up after the backward
-  always,          // once gathered, to the end of the step
+  while_used,      // FULL_SHARD: freed after the forward, gathered again for the backward
+  until_backward,  // SHARD_GRAD_OP: freed after the backward
+  always,          // kept until the end of the step
 };
 
 struct ShardingOptions {
   Keep keep = Keep::while_used;
-  // At most so many units are gathered, or being gathered, ahead of their use, the one in use among them: 1 gathers a
-  // unit when the one before it is done with, 2 is FSDP's limit.
+  // Largest number of units that are gathered or being gathered, including the one in use: 1 gathers a unit when the
+  // one before it is no longer used, 2 is FSDP's limit.
   std::int32_t in_flight = 2;
-  // Without it a backward's gather waits for the reduction of the unit before (FSDP's backward_prefetch=None, where
-  // both stand in one stream).
+  // If false, a backward's gather waits for the reduction of the previous unit (FSDP's backward_prefetch=None, where
+  // both are in one stream).
   bool backward_prefetch = true;
-  // Weights gathered to recompute a part are given up before its backward, which gathers them once more (DeepSpeed,
+  // Frees weights gathered for a part's recomputation before its backward, which gathers them once more (DeepSpeed,
   // where a layer has more parameters than it keeps).
   bool gather_again_after_recompute = false;
-  // The tile that a task is of; -1: of none. Where no unit is a tile's it is not asked.
+  // Returns the tile of a task, -1 if it has none. Not called if no unit has a tile.
   std::int32_t (*tile_of)(const Task& task) = [](const Task& /*task*/) { return -1; };
-  // Only forwards gather units of GroupKind::data over all of that group; all other uses gather them over
+  // Only forwards gather units of GroupKind::data over the whole group; other uses gather them over
   // GroupKind::secondary, from the copy that a forward's RESHARD leaves (ZeRO++'s hpZ: Wang et al. 2023,
-  // arXiv:2306.10209, section 4.2). With Keep::while_used only, as a backward may not find its unit gathered.
+  // arXiv:2306.10209, section 4.2). Requires Keep::while_used, so that no backward finds its unit already gathered.
   bool secondary = false;
 };
 
-// `units`: for each stage of the step. F, B, I and recomputation need their unit; W does not. An action without parts
-// needs all units of its stage. RESHARD tasks take no time and stand in lane compute. Reductions have to be in the step
-// if there is to be no backward prefetch.
+// `units`: one list per stage of the step. F, B, I and recomputation need their unit; W does not. An action without
+// parts needs all units of its stage. RESHARD tasks take no time, in lane compute. Without backward prefetch the
+// reductions have to be in the step already.
 void shard_parameters(Step& step, std::span<const std::vector<Unit>> units, const ShardingOptions& options);
 
-// ZeRO 1 and 2: when a rank has updated its shards it gathers all parameters; nothing waits for it in this step. A unit
-// whose bucket has a STEP of its own (add_bucket_updates(); the buckets are buckets_of()) is gathered behind that. (To
-// gather them beside the next step's forward, which then begins with it: shard_parameters() with Keep::always.)
+// ZeRO 1 and 2: each rank gathers all parameters after it has updated its shards; nothing in this step waits for that.
+// A unit whose bucket has its own STEP (add_bucket_updates() with buckets_of()) is gathered after that STEP. (To
+// overlap the gathers with the next step's forward instead: shard_parameters() with Keep::always.)
 void gather_after_step(Step& step, std::span<const std::vector<Unit>> units);
 
 }  // namespace lockstep::schedules

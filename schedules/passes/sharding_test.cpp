@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/check_step.h"
@@ -36,7 +36,7 @@ std::vector<std::vector<GradientBucket>> buckets_of_stages(const Step& step) {
 Step one_stage(std::int32_t microbatches) {
   return step_of_parts(make_schedule("1f1b", {1, microbatches, 1}), kUnits, kRanks);
 }
-// In units of psi (n-1)/n: the bytes of all parameters, as a ring sends them.
+// Sent bytes in units of psi (n-1)/n, the bytes of all parameters as a ring sends them.
 double sent(const Step& step) {
   return count_sent(step)[0].of(GroupKind::data) / (kUnits * kUnitBytes * double{kRanks - 1} / kRanks);
 }
@@ -47,7 +47,7 @@ Step zero3(std::int32_t microbatches, Keep keep, bool every = true) {
   return step;
 }
 
-// Rajbhandari et al. 2019, section 7, and docs/metrics.md: what each ZeRO stage sends at m microbatches.
+// Rajbhandari et al. 2019, section 7, and docs/metrics.md: bytes that each ZeRO stage sends with m microbatches.
 TEST(Sharding, BytesOnTheWireAreThoseOfTheFormulas) {
   for (const std::int32_t m : {1, 2, 5}) {
     Step data = one_stage(m);
@@ -68,7 +68,7 @@ TEST(Sharding, BytesOnTheWireAreThoseOfTheFormulas) {
   }
 }
 
-// ZeRO++'s hpZ: all of a backward's gathers, half of all, are among neighbours.
+// ZeRO++'s hpZ: all gathers of backwards, half of all gathers, stay among neighbours.
 TEST(Sharding, BackwardsGatherFromTheSecondaryCopy) {
   for (const std::int32_t m : {1, 3}) {
     Step step = one_stage(m);
@@ -83,7 +83,7 @@ TEST(Sharding, BackwardsGatherFromTheSecondaryCopy) {
   EXPECT_THROW(shard_parameters(without, units_of(without), {.secondary = true}), core::Error) << "no such group";
 }
 
-// What leaves a node of 4 of 16 ranks, a rank's mean.
+// Bytes that leave a node of 4 of 16 ranks, mean per rank.
 TEST(SentBytes, BeyondASwitchOnlyAllToAllsSendWhatEachHas) {
   EXPECT_DOUBLE_EQ(beyond_bytes(Comm::all_gather, 1600, 16, 4), 1600 * 3 / 4.0 / 4);
   EXPECT_DOUBLE_EQ(beyond_bytes(Comm::reduce_scatter, 1600, 16, 4), 1600 * 3 / 4.0 / 4);
@@ -95,7 +95,7 @@ TEST(SentBytes, BeyondASwitchOnlyAllToAllsSendWhatEachHas) {
   }
 }
 
-// F2's note: a reduction by all-reduce in place of reduce-scatter sends 3 psi, whatever the stage is called.
+// A reduction by all-reduce in place of reduce-scatter sends 3 psi, whatever the ZeRO stage is called.
 TEST(Sharding, AnAllReduceInPlaceOfAReduceScatterCosts) {
   Step step = one_stage(1);
   reduce_gradients(step, buckets_of_stages(step), {});
@@ -120,7 +120,7 @@ struct Watched {
   bool used_unready = false;
 };
 
-// Follows units through time: there from the start of UNSHARD to RESHARD.
+// Follows units through time: held from the start of UNSHARD to RESHARD.
 Watched watch(const Step& step, const StepTimeline& timeline, std::size_t rank) {
   Watched watched;
   std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> ready;
@@ -173,7 +173,8 @@ TEST(Sharding, UnitsAreThereWhenUsedAndNoMoreThanTheLimitAtOnce) {
   });
 }
 
-// One stage, gathers as long as a forward piece: only the first is seen if two may be in flight, each if one may.
+// One stage, with gathers as long as a forward piece: only the first is exposed if two may be in flight, all if one
+// may.
 TEST(Sharding, PrefetchHidesGathers) {
   const SimplePrices prices{.collective = [](const Task& task) { return task.op == Op::unshard ? 10 : 0; }};
   const auto end = [&](const ShardingOptions& options) {
@@ -183,11 +184,11 @@ TEST(Sharding, PrefetchHidesGathers) {
     return end_of(play_simply(step, prices));
   };
   const std::int64_t work = std::int64_t{kUnits} * 30;
-  // The last unit is given up after its forward and gathered again for its backward, which nothing hides.
+  // The last unit is freed after its forward and gathered again for its backward, which nothing hides.
   EXPECT_EQ(end({}), work + 10 + 10);
   EXPECT_EQ(end({.keep = Keep::until_backward}), work + 10);
   EXPECT_EQ(end({.in_flight = 1}), work + std::int64_t{kUnits} * 20);
-  // Without prefetch in the backward each of its gathers is seen.
+  // Without backward prefetch each gather of a backward is exposed.
   EXPECT_EQ(end({.backward_prefetch = false}), work + 10 + std::int64_t{kUnits} * 10);
 }
 
@@ -200,7 +201,7 @@ TEST(Sharding, WholeActionsGatherTheirStageAtOnce) {
   EXPECT_DOUBLE_EQ(sent(step), 2 * 2);
 }
 
-// A held unit is gathered once and never given up; the others as before.
+// A held unit is gathered once and never freed; the others are as before.
 TEST(Sharding, AHeldUnitStays) {
   Step step = one_stage(3);
   auto units = units_of(step);
@@ -214,7 +215,7 @@ TEST(Sharding, AHeldUnitStays) {
   EXPECT_EQ((times[{Op::reshard, 1}]), (times[{Op::unshard, 1}]));
 }
 
-// A unit that is gathered anew is given up first: by an edge, as the lanes run side by side.
+// A unit that is gathered anew is freed first: by an edge, as the lanes run concurrently.
 TEST(Sharding, AGatherWaitsForTheReshardBeforeIt) {
   for (const std::string_view name : {"1f1b", "gpipe", "zb_h1"}) {
     Step step = step_of_parts(make_schedule(name, {2, 4, 1}), kUnits, kRanks);
@@ -226,7 +227,7 @@ TEST(Sharding, AGatherWaitsForTheReshardBeforeIt) {
       if (task.op == Op::reshard) given_up[task.part] = i;
       if (task.op != Op::unshard || !given_up.contains(task.part)) continue;
       const auto after = rank.after_of(task);
-      // All that it waits for is of the compute lane, in which a later task implies an earlier one.
+      // It waits only for tasks of the compute lane, in which a later task implies the earlier ones.
       EXPECT_TRUE(std::any_of(after.begin(), after.end(), [&](std::uint32_t a) { return a >= given_up[task.part]; }))
           << name << ", unit " << task.part;
     }

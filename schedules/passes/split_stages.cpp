@@ -59,7 +59,7 @@ class RankSplit {
   void split(std::uint32_t i, std::span<const Piece> pieces) {
     edges_.clear();
     out_.add_edges_of(i, edges_);
-    std::uint32_t kernel = kNoTask;  // the last of this action
+    std::uint32_t kernel = kNoTask;  // last kernel of this action
     std::uint32_t collective = kNoTask;
     for (const Piece& piece : pieces) {
       if (piece.comm == Comm::none) {
@@ -69,7 +69,7 @@ class RankSplit {
       }
       edges_.clear();
     }
-    // Either of a collective and a kernel may end last, whichever was issued first.
+    // Either the collective or the kernel may end last, whichever was issued first.
     out_.replace(i, kernel == kNoTask ? collective : kernel, kernel == kNoTask ? kNoTask : collective);
   }
 
@@ -100,7 +100,7 @@ class RankSplit {
                                         .amount = piece.amount,
                                         .issue_ps = piece.issue_ps},
                                        edges_);
-    // The lane keeps its order: who waits for this one waits for those before it.
+    // A lane runs in order: waiting for this collective implies waiting for those before it.
     if (piece.beside_next) {
       after_next_ = put;
     } else {
@@ -127,8 +127,8 @@ class RankSplit {
   std::int32_t rank_;
   RankRewriter out_;
   std::uint32_t last_kernel_ = kNoTask;
-  std::uint32_t next_waits_for_ = kNoTask;  // a collective that the next kernel waits for
-  std::uint32_t after_next_ = kNoTask;      // one that the piece after the next waits for
+  std::uint32_t next_waits_for_ = kNoTask;  // collective that the next kernel waits for
+  std::uint32_t after_next_ = kNoTask;      // collective that the piece after the next waits for
   std::vector<std::uint32_t> edges_;
 };
 

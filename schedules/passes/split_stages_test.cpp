@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/simple_play.h"
 
@@ -47,8 +47,8 @@ TEST(SplitStages, OrdinaryCollectivesStandBetweenTheirKernels) {
   EXPECT_EQ(after(rank, 2), std::vector<std::uint32_t>({1}));
   EXPECT_EQ(after(rank, 3), std::vector<std::uint32_t>({2}));
   EXPECT_EQ(rank.tasks[4].op, Op::send_activations);
-  EXPECT_EQ(after(rank, 4), std::vector<std::uint32_t>({2, 3}));  // the kernel and what followed it
-  EXPECT_EQ(after(rank, 5), std::vector<std::uint32_t>({3}));     // the next action's kernel waits, too
+  EXPECT_EQ(after(rank, 4), std::vector<std::uint32_t>({2, 3}));  // the kernel and the collective after it
+  EXPECT_EQ(after(rank, 5), std::vector<std::uint32_t>({3}));     // the next action's kernel also waits
   const RankStep& behind = step.of_rank[1];
   EXPECT_EQ(behind.tasks[0].op, Op::recv_activations);
   EXPECT_EQ(after(behind, 1), std::vector<std::uint32_t>({0}));
@@ -69,7 +69,7 @@ TEST(SplitStages, ACollectiveBesideTheNextKernelIsAwaitedAfterIt) {
   EXPECT_EQ(after(rank, 6), std::vector<std::uint32_t>({5, 3}));
 }
 
-// Where collectives take no time the pieces take as long as the whole.
+// If collectives take no time, the pieces take as long as the whole.
 TEST(SplitStages, PiecesTakeAsLongAsTheWholeOnEverySchedule) {
   const StageRecipe recipe{
       .forward = {kernel(Op::forward, 0, 40), reduce(0), kernel(Op::forward, 1, 60)},

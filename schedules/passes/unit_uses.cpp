@@ -12,16 +12,16 @@ bool needs_parameters(const Task& task) {
   return task.op == Op::forward || task.op == Op::backward || task.op == Op::input_gradient || task.op == Op::recompute;
 }
 
-// Units that a part needs: several, one after the other, if they begin with the same part.
+// Consecutive units that a part needs: several if they begin with the same part.
 struct UnitRange {
   std::int32_t first = 0;
   std::int32_t count = 0;
 };
 
-// The uses of each part of a stage, and of tiles.
+// The units of each part of a stage, and of tiles.
 struct StageUnits {
   std::vector<UnitRange> of_part = {};
-  std::map<std::pair<std::int32_t, std::int32_t>, UnitRange> of_tile = {};  // by part and tile
+  std::map<std::pair<std::int32_t, std::int32_t>, UnitRange> of_tile = {};  // by (part, tile)
 
   UnitRange of(std::int32_t part, std::int32_t tile) const {
     const auto found = of_tile.find({part, tile});

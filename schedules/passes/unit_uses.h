@@ -1,4 +1,4 @@
-// When a rank needs which sharded parameters.
+// The uses of sharded parameters by a rank's tasks.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct UnitUse {
   std::int32_t first_unit = 0;
   std::int32_t num_units = 1;  // several if the action has no parts
   bool backward = false;
-  std::uint32_t first = 0;  // of the rank's tasks
+  std::uint32_t first = 0;  // first and last task of the rank that use the units
   std::uint32_t last = 0;
 };
 
-// In the order of the compute lane; none overlaps another.
+// Uses in the order of the compute lane; they do not overlap.
 std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units,
                              const ShardingOptions& options);
 

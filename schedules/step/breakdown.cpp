@@ -57,7 +57,7 @@ class RankBreakdown {
     Lane lane = Lane::compute;
   };
 
-  // Bytes that moved in a gap count where the task that ends it waited for it, or was held up by it.
+  // Bytes that moved in a gap count if the task that ends the gap waited for them or was blocked by their lane.
   void split_gap(const TaskSpan& gap, const Task& task) {
     moved_.clear();
     std::uint32_t seen = 0;
@@ -77,7 +77,7 @@ class RankBreakdown {
     share_out(gap);
   }
 
-  // After its last kernel a rank has nothing but what its own lanes still move.
+  // After its last kernel a rank only waits for what its own lanes still move.
   void split_tail(const TaskSpan& tail) {
     moved_.clear();
     for (const Lane lane :
@@ -87,7 +87,7 @@ class RankBreakdown {
     share_out(tail);
   }
 
-  // Gaps come in order of time, and so do a lane's spans.
+  // Gaps and the spans of a lane are both in order of time.
   void add_moved(Lane lane, const TaskSpan& gap) {
     const std::vector<TaskSpan>& spans = moving_[index_of(lane)];
     std::size_t& at = next_[index_of(lane)];
@@ -96,7 +96,7 @@ class RankBreakdown {
       moved_.push_back({spans[i], lane});
   }
 
-  // Each moment of the gap counts once: for what has begun to move first, or as bubble.
+  // Each moment of the gap counts once: for the transfer that began first, or as bubble.
   void share_out(const TaskSpan& gap) {
     std::stable_sort(moved_.begin(), moved_.end(),
                      [](const Moved& a, const Moved& b) { return a.span.start_ps < b.span.start_ps; });
@@ -119,7 +119,7 @@ class RankBreakdown {
   const BlockingLanes& blocking_;
   std::array<std::vector<TaskSpan>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
-  std::vector<Moved> moved_;  // in the gap at hand
+  std::vector<Moved> moved_;  // in the current gap
   Breakdown parts_;
 };
 

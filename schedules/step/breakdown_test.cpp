@@ -39,18 +39,18 @@ TEST(Breakdown, PartsAreTheMakespan) {
   for (const Breakdown& rank : parts) EXPECT_EQ(rank.compute_ps() + rank.all_exposed_ps() + rank.bubble_ps, 50);
 }
 
-// The same run with kernels and reductions in one thread: the first bucket, too, held the kernels up.
+// The same run with kernels and reductions in one thread: the first bucket also blocked the kernels.
 TEST(Breakdown, WhatBlocksTheComputeLaneIsExposed) {
   const StepTimeline timeline = {{{0, 10}, {18, 25}, {12, 20}, {25, 30}, {30, 42}, {42, 44}}, {{0, 50}}};
   BlockingLanes blocking = {};
   blocking[kReduce] = true;
   const std::vector<Breakdown> parts = breakdown_of(a_step(), timeline, blocking);
   EXPECT_EQ(parts[0].exposed_ps[kReduce], 8 + 12);
-  EXPECT_EQ(parts[0].exposed_ps[kReceive], 5);  // what moved at once counts for what began first
+  EXPECT_EQ(parts[0].exposed_ps[kReceive], 5);  // concurrent transfers count for the one that began first
   EXPECT_EQ(parts[0].bubble_ps, 2 + 6);
 }
 
-// Two messages that are waited for move from 10 to 15 and from 12 to 18: 8 moments, not 11.
+// Two awaited messages move from 10 to 15 and from 12 to 18: 8 ps, not 11.
 TEST(Breakdown, MessagesThatMoveAtOnceCountOnce) {
   RankWriter rank;
   rank.add({.op = Op::forward, .amount = 5});

@@ -1,4 +1,4 @@
-// Whether what ranks send each other, and where they meet, fits together.
+// Checks that messages have matching senders and receivers and that group members issue matching collectives.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace lockstep::schedules {
 
-// The findings, up to a limit.
+// Collects problems, up to a limit.
 class StepProblems {
  public:
   explicit StepProblems(std::size_t limit) : limit_(limit) {}
@@ -34,7 +34,7 @@ void for_tasks(const Step& step, const Visit& visit) {
   }
 }
 
-// Ranks, groups and edges have to be there.
+// All ranks, groups and edges that tasks name have to exist.
 void check_exchange(const Step& step, StepProblems& problems);
 
 }  // namespace lockstep::schedules

@@ -14,12 +14,12 @@
 namespace lockstep::schedules {
 namespace {
 
-// ---- A step run without times, to see whether it ends.
+// ---- Runs a step without times, to see whether it ends.
 
 struct RankState {
   std::array<std::vector<std::uint32_t>, kNumLanes> tasks_of = {};  // by lane
   std::array<std::size_t, kNumLanes> next = {};
-  std::array<bool, kNumLanes> in_collective = {};  // the lane's next one has been counted in its group
+  std::array<bool, kNumLanes> in_collective = {};  // true: the lane's next collective has been counted in its group
   std::vector<bool> done = {};
   std::vector<bool> arrived = {};  // by tag
 };
@@ -61,7 +61,7 @@ class Run {
         const auto& tasks = ranks_[r].tasks_of[lane];
         if (ranks_[r].next[lane] == tasks.size()) continue;
         all.push_back({static_cast<std::int32_t>(r), tasks[ranks_[r].next[lane]],
-                       "stands still in lane " + std::string(name_of(static_cast<Lane>(lane)))});
+                       "is blocked in lane " + std::string(name_of(static_cast<Lane>(lane)))});
       }
     }
     return all;
@@ -108,11 +108,12 @@ class Run {
 
   const Step& step_;
   std::vector<RankState> ranks_;
-  std::vector<std::array<std::size_t, kNumLanes>> waiting_;  // members that stand at a group's collective, by lane
+  std::vector<std::array<std::size_t, kNumLanes>>
+      waiting_;  // [group][lane]: members that wait at the group's collective
   std::vector<std::size_t> runnable_;
 };
 
-// Where each lane stands that does not come to its end. The step's edges, messages and groups have to be right.
+// The task at which each unfinished lane is blocked. The step's edges, messages and groups have to be correct.
 std::vector<StepProblem> stuck_tasks(const Step& step) {
   Run run(step);
   run.run();
@@ -124,19 +125,19 @@ std::vector<StepProblem> stuck_tasks(const Step& step) {
 void check_task(const Step& step, std::size_t r, std::uint32_t i, const Task& task, StepProblems& problems) {
   const std::size_t edges = step.of_rank[r].after.size();
   if (task.first_after > edges || task.num_after > edges - task.first_after) {
-    return problems.add(r, i, "edges that are not there");
+    return problems.add(r, i, "its `after` edges are out of range");
   }
   for (const std::uint32_t earlier : step.of_rank[r].after_of(task)) {
     if (earlier < i) continue;
-    problems.add(r, i, "is after task " + std::to_string(earlier) + ", which is not issued before it");
+    problems.add(r, i, "waits for task " + std::to_string(earlier) + ", which is not issued before it");
   }
-  if (task.amount < 0) problems.add(r, i, "a negative amount, " + std::to_string(task.amount));
-  if (task.stage < -1 || task.stage >= step.num_stages()) problems.add(r, i, "no such stage");
+  if (task.amount < 0) problems.add(r, i, "the amount is negative: " + std::to_string(task.amount));
+  if (task.stage < -1 || task.stage >= step.num_stages()) problems.add(r, i, "there is no such stage");
   if (task.comm != Comm::none) {
     const bool there = task.peer >= 0 && static_cast<std::size_t>(task.peer) < step.groups.size();
-    if (!there) problems.add(r, i, "no such group");
+    if (!there) problems.add(r, i, "there is no such group");
   } else if (is_send(task.op) || is_recv(task.op)) {
-    if (task.peer < 0 || task.peer >= step.num_ranks()) problems.add(r, i, "no such rank as its peer");
+    if (task.peer < 0 || task.peer >= step.num_ranks()) problems.add(r, i, "its peer is not a rank");
   }
 }
 
@@ -146,7 +147,7 @@ void check_groups(const Step& step, StepProblems& problems) {
     for (const std::int32_t rank : step.groups[g].ranks) {
       const std::string kind(name_of(step.groups[g].kind));
       if (rank < 0 || rank >= step.num_ranks()) {
-        problems.add(0, UINT32_MAX, "group " + std::to_string(g) + " has a rank " + std::to_string(rank));
+        problems.add(0, UINT32_MAX, "group " + std::to_string(g) + " has the rank " + std::to_string(rank));
       } else if (!group_of.try_emplace({rank, step.groups[g].kind}, g).second) {
         problems.add(static_cast<std::size_t>(rank), UINT32_MAX, "is in two groups of kind " + kind);
       }
@@ -163,7 +164,7 @@ void check_units(const RankStep& rank, std::size_t r, StepProblems& problems) {
     if (task.op != Op::unshard && task.op != Op::reshard) continue;
     const bool gathers = task.op == Op::unshard;
     const bool there = std::exchange(gathered[{task.stage, task.part}], gathers);
-    if (there == gathers) problems.add(r, i, gathers ? "the unit is gathered already" : "the unit is not gathered");
+    if (there == gathers) problems.add(r, i, gathers ? "the unit is already gathered" : "the unit is not gathered");
   }
 }
 
@@ -175,12 +176,12 @@ void check_activations(const RankStep& rank, std::size_t r, StepProblems& proble
     if (task.lane != Lane::compute || !is_compute(task.op)) continue;
     State& state = states[{task.stage, task.microbatch}];
     if (task.op == Op::forward) {
-      if (state == State::used) problems.add(r, i, "a forward after its backward");
+      if (state == State::used) problems.add(r, i, "the forward comes after its backward");
       state = State::made;
     } else if (state == State::none) {
-      problems.add(r, i, "the activations are not there");
+      problems.add(r, i, "the activations are missing");
     } else if (task.op == Op::weight_gradient) {
-      if (state == State::made) problems.add(r, i, "the gradient of the weights before that of the input");
+      if (state == State::made) problems.add(r, i, "the weight gradient comes before the input gradient");
     } else {
       state = State::used;
     }
@@ -193,7 +194,7 @@ std::vector<StepProblem> check_step(const Step& step, std::size_t limit) {
   StepProblems problems(limit);
   for_tasks(step, [&](std::size_t r, std::uint32_t i, const Task& task) { check_task(step, r, i, task, problems); });
   check_groups(step, problems);
-  if (!problems.empty()) return problems.take();  // the rest takes these for granted
+  if (!problems.empty()) return problems.take();  // the remaining checks rely on these
   check_exchange(step, problems);
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     check_units(step.of_rank[r], r, problems);

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/recipes_for_tests.h"
@@ -26,7 +26,7 @@ std::vector<Unit> units() {
           {.first_part = 2, .parameter_bytes = 30, .gradient_bytes = 20}};
 }
 
-// With everything that passes put in.
+// A step with everything that passes can add.
 Step full_step(const Schedule& schedule) {
   Step step = step_of_parts(schedule, kParts, 4);
   std::vector<std::int32_t> all;
@@ -52,7 +52,7 @@ std::string first_problem(const Step& step) {
   return problems.empty() ? "" : text_of(step, problems.front());
 }
 
-// Ranks that hold copies of the same stages of two pipes issue their reductions in the same order, too.
+// Ranks that hold copies of the same stages of two pipes issue their reductions in the same order.
 TEST(CheckStep, AllPassesOnEveryScheduleAreRight) {
   int checked = 0;
   for_every_schedule(4, [&](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
@@ -85,14 +85,15 @@ TEST(CheckStep, MistakesAreNamed) {
   EXPECT_EQ(with([](Step& s) { find(s, 0, Op::send_activations).tag = 1; }).substr(0, 6), "rank 0");
   EXPECT_EQ(with([](Step& s) { find(s, 0, Op::send_activations).amount = 7; }),
             "rank 1, task 2 (1RECV_F0): gets 7 bytes");
-  EXPECT_EQ(with([](Step& s) { find(s, 0, Op::unshard).peer = 99; }), "rank 0, task 0 (0UNSHARD): no such group");
+  EXPECT_EQ(with([](Step& s) { find(s, 0, Op::unshard).peer = 99; }),
+            "rank 0, task 0 (0UNSHARD): there is no such group");
   EXPECT_EQ(with([](Step& s) { find(s, 1, Op::unshard).peer = 0; }).substr(0, 6), "rank 1");
   EXPECT_NE(with([](Step& s) { find(s, 0, Op::reshard).part = 7; }).find("the unit is not gathered"),
             std::string::npos);
   const auto no_forward = [](Step& s) {
     for (Task& task : s.of_rank[0].tasks) task.microbatch = task.op == Op::forward ? 1 : task.microbatch;
   };
-  EXPECT_NE(with(no_forward).find("the activations are not there"), std::string::npos);
+  EXPECT_NE(with(no_forward).find("the activations are missing"), std::string::npos);
   EXPECT_EQ(with([](Step& s) { find(s, 0, Op::forward).amount = -1; }).substr(0, 6), "rank 0");
   EXPECT_NE(with([](Step& s) {
               s.groups.push_back({GroupKind::world, {0}});
@@ -109,8 +110,8 @@ TEST(CheckStep, MistakesAreNamed) {
 }
 
 TEST(CheckStep, AHangIsShownWithWhereLanesStand) {
-  // Each waits for the other's message before it sends its own.
-  Step step{.name = "hang", .num_microbatches = 1, .stages_a_pipe = 2, .rank_of_stage = {0, 1}};
+  // Each rank waits for the other's message before it sends its own.
+  Step step{.name = "hang", .num_microbatches = 1, .stages_per_pipe = 2, .rank_of_stage = {0, 1}};
   for (std::int32_t r = 0; r < 2; ++r) {
     RankWriter rank;
     const std::uint32_t got[] = {rank.add(
@@ -121,11 +122,11 @@ TEST(CheckStep, AHangIsShownWithWhereLanesStand) {
   }
   const auto problems = check_step(step);
   ASSERT_EQ(problems.size(), 4U);
-  EXPECT_EQ(text_of(step, problems[0]), "rank 0, task 1 (0SEND_F0): stands still in lane send");
-  EXPECT_EQ(text_of(step, problems[3]), "rank 1, task 0 (1RECV_F0): stands still in lane receive");
+  EXPECT_EQ(text_of(step, problems[0]), "rank 0, task 1 (0SEND_F0): is blocked in lane send");
+  EXPECT_EQ(text_of(step, problems[3]), "rank 1, task 0 (1RECV_F0): is blocked in lane receive");
 }
 
-// What passes the check runs to its end.
+// Steps that pass the check run to their end.
 TEST(CheckStep, RandomChangesAreFoundOrDoNoHarm) {
   core::Random random(3);
   int found = 0;

@@ -5,7 +5,7 @@ namespace lockstep::schedules {
 double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks) {
   if (comm == Comm::none || ranks < 2) return 0;
   if (comm == Comm::shift) return static_cast<double>(payload);
-  // This is the mean of the ranks in a broadcast or a reduction too, where one rank does not receive, or send.
+  // For a broadcast or a reduction this is the mean over ranks, as one rank does not send.
   const double share = static_cast<double>(payload) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return comm == Comm::all_reduce ? 2 * share : share;
 }
@@ -16,7 +16,7 @@ double beyond_bytes(Comm comm, std::int64_t payload, std::int64_t ranks, std::in
   const auto k = static_cast<double>(together);
   const double bytes = static_cast<double>(payload);
   if (comm == Comm::all_to_all) return bytes * (n - k) / n;
-  if (comm == Comm::shift) return bytes / k;  // of a ring one member's message leaves
+  if (comm == Comm::shift) return bytes / k;  // in a ring, one member's message leaves the node
   const double pass = bytes * (n - k) / n / k;
   return comm == Comm::all_reduce ? 2 * pass : pass;
 }

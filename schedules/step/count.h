@@ -1,4 +1,4 @@
-// Sums over a step's tasks. docs/metrics.md pins the definitions.
+// Bytes that a step's tasks send. docs/metrics.md has the definitions.
 #pragma once
 
 #include <array>
@@ -9,21 +9,21 @@
 
 namespace lockstep::schedules {
 
-// Bytes that each rank of a group sends in a collective of `payload` bytes (Task::amount), by an algorithm that sends
-// as few as possible, such as a ring: all-reduce 2 S (n-1)/n, a shift S, the others S (n-1)/n.
+// Bytes that each rank of a group sends in a collective of `payload` bytes (Task::amount) by a bandwidth-optimal
+// algorithm such as a ring: all-reduce 2 S (n-1)/n, shift S, all others S (n-1)/n.
 double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks);
 
-// Of these, what a rank sends out of its switch (a node, for example), which joins `together` of the group's `ranks`
-// members: the mean of all, by an algorithm that lets as few bytes as possible out. What members of a switch have alike
-// leaves it once, but an all-to-all has nothing alike.
+// The share of wire_bytes() that leaves a rank's node (or switch), which contains `together` of the group's `ranks`
+// members: the mean over ranks, by an algorithm that lets as few bytes as possible out. Data that members of a node
+// have in common leaves it once; in an all-to-all they have none in common.
 double beyond_bytes(Comm comm, std::int64_t payload, std::int64_t ranks, std::int64_t together);
 
 struct SentBytes {
-  double messages = 0;                                // between stages
-  std::array<double, kNumGroupKinds> of_groups = {};  // in collectives
+  double messages = 0;                                // messages between stages
+  std::array<double, kNumGroupKinds> of_groups = {};  // collectives, by GroupKind
   double of(GroupKind kind) const { return of_groups[static_cast<std::size_t>(kind)]; }
 };
-// For each rank. Groups count with their true number of members (Group::members).
+// Sent bytes of each rank. Groups count with their true number of members (Group::members).
 std::vector<SentBytes> count_sent(const Step& step);
 
 }  // namespace lockstep::schedules

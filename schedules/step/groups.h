@@ -1,4 +1,4 @@
-// Which group of each kind a rank is in.
+// Looks up a rank's group of each kind.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@ class GroupTable {
  public:
   explicit GroupTable(const Step& step);
 
-  // Index in Step::groups; -1: the rank is in none of the kind.
+  // Index in Step::groups; -1 if the rank has no group of that kind.
   std::int32_t find(std::int32_t rank, GroupKind kind) const;
-  // Throws a usage Error that names rank and kind if there is none. `who` needs it: "recipe of stage 3".
+  // Like find(), but throws a usage Error that names rank and kind if there is none. `who` needs the group: "recipe of
+  // stage 3".
   std::int32_t of(std::int32_t rank, GroupKind kind, const std::string& who) const;
 
  private:

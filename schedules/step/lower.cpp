@@ -17,7 +17,7 @@ struct Range {
   std::size_t end = 0;
 };
 
-// The computations of a list that run as one, from `begin`.
+// The fused computations of a list that begin at `begin`.
 Range fused_from(const std::vector<Action>& list, std::size_t begin) {
   std::size_t end = begin + 1;
   while (list[end - 1].with_next && end < list.size()) ++end;
@@ -39,7 +39,7 @@ std::int64_t duration_of(Op op, const StageCosts& costs) {
   }
 }
 
-// Without messages between stages, and actions on parameters.
+// The list without messages between stages and without actions on parameters.
 std::vector<Action> computations_of(const std::vector<Action>& list) {
   std::vector<Action> kept;
   for (const Action& action : list) {
@@ -48,12 +48,12 @@ std::vector<Action> computations_of(const std::vector<Action>& list) {
   return kept;
 }
 
-// What a rank's evictions have led to while its list is lowered.
+// State of a rank's evictions while its list is lowered.
 struct Evictions {
   std::uint32_t last_computation = kNone;
   std::vector<std::uint32_t> leaving = {};            // EVICTs since the last computation
-  std::uint32_t left = kNone;                         // the last one before it
-  std::map<std::size_t, std::uint32_t> fetched = {};  // by the place of the activations
+  std::uint32_t left = kNone;                         // last EVICT before that computation
+  std::map<std::size_t, std::uint32_t> fetched = {};  // by product_index() of the activations
 };
 
 class Lowering {
@@ -62,7 +62,7 @@ class Lowering {
       : s_(schedule),
         costs_(costs),
         sends_(sends),
-        tag_of_(num_places(schedule), -1),
+        tag_of_(num_products(schedule), -1),
         sent_kept_(schedule.of_rank.size()),
         received_kept_(schedule.of_rank.size()) {
     for (const auto& list : schedule.of_rank) lists_.push_back(computations_of(list));
@@ -72,7 +72,7 @@ class Lowering {
     for (std::size_t r = 0; r < lists_.size(); ++r) number_receives(r);
     Step step{.name = s_.name,
               .num_microbatches = s_.num_microbatches,
-              .stages_a_pipe = s_.stages_a_pipe,
+              .stages_per_pipe = s_.stages_per_pipe,
               .rank_of_stage = s_.rank_of_stage,
               .of_rank = {},
               .groups = {},
@@ -90,14 +90,14 @@ class Lowering {
     std::int32_t next = 0;
     for (const Action& action : lists_[rank]) {
       for (const Need& need : needs_of(s_, action)) {
-        if (is_far(need, rank)) tag_of_[place_of(s_, need)] = next++;
+        if (is_far(need, rank)) tag_of_[product_index(s_, need)] = next++;
       }
     }
     first_tag_of_evictions_.push_back(next);
   }
 
-  // A rank either evicts or holds for another (check.h), and gets one message for each of their actions: the k-th has
-  // the k-th tag after those of messages between stages.
+  // A rank either evicts or holds for its partner (check.h) and receives one message for each of those actions; the
+  // k-th has the k-th tag after those of messages between stages.
   std::int32_t tag_of_eviction(std::size_t receiver, std::int32_t k) const {
     return first_tag_of_evictions_[receiver] + k;
   }
@@ -159,17 +159,17 @@ class Lowering {
     }
     if (evictions.left != kNone) after.push_back(evictions.left);
     out.add(kept_message(Op::ask, action, rank, tag), after);
-    evictions.fetched[place_of(s_, {Product::activations, action.stage, action.microbatch})] =
+    evictions.fetched[product_index(s_, {Product::activations, action.stage, action.microbatch})] =
         out.add(kept_message(Op::fetch, action, rank, tag_of_eviction(rank, received_kept_[rank]++)));
   }
 
-  // Adds to the edges of computations.
+  // Adds the edges that evictions and fetches give to computations.
   void wait_for_moves(const Range& fused, std::size_t rank, const Evictions& evictions) {
     if (evictions.left != kNone) edges_.push_back(evictions.left);
     for (std::size_t i = fused.begin; i < fused.end; ++i) {
       const Action& a = lists_[rank][i];
       if (a.op == Op::forward) continue;
-      const auto found = evictions.fetched.find(place_of(s_, {Product::activations, a.stage, a.microbatch}));
+      const auto found = evictions.fetched.find(product_index(s_, {Product::activations, a.stage, a.microbatch}));
       if (found != evictions.fetched.end()) edges_.push_back(found->second);
     }
   }
@@ -195,7 +195,7 @@ class Lowering {
                                 .stage = action.stage,
                                 .microbatch = action.microbatch,
                                 .peer = s_.rank_of_stage[static_cast<std::size_t>(need.stage)],
-                                .tag = tag_of_[place_of(s_, need)],
+                                .tag = tag_of_[product_index(s_, need)],
                                 .amount = bytes_of(need)}));
     }
   }
@@ -211,13 +211,13 @@ class Lowering {
                                         .stage = action.stage,
                                         .microbatch = action.microbatch,
                                         .peer = *receiver,
-                                        .tag = tag_of_[place_of(s_, made)],
+                                        .tag = tag_of_[product_index(s_, made)],
                                         .amount = bytes_of(made)},
                                        edge);
     if (sends_ == Sends::awaited) awaited = sent;
   }
 
-  // A gradient of a stage's input is as large as the output of the stage before.
+  // The gradient of a stage's input is as large as the output of the previous stage.
   std::int64_t bytes_of(const Need& made) const {
     const std::int32_t stage = made.product == Product::activations ? made.stage : made.stage - 1;
     return costs_[work_index(stage, made.microbatch, s_.slices())].message_bytes;
@@ -226,11 +226,11 @@ class Lowering {
   const Schedule& s_;
   std::span<const StageCosts> costs_;
   Sends sends_;
-  std::vector<std::vector<Action>> lists_;                 // computations alone
-  std::vector<std::int32_t> tag_of_;                       // of each product that crosses
-  std::vector<std::int32_t> first_tag_of_evictions_ = {};  // of each rank, as a receiver
-  std::vector<std::int32_t> sent_kept_;                    // by each rank: EVICTs and ASKs so far
-  std::vector<std::int32_t> received_kept_;                // FETCHes so far
+  std::vector<std::vector<Action>> lists_;                 // computations and evictions
+  std::vector<std::int32_t> tag_of_;                       // by product_index(), for products that cross ranks
+  std::vector<std::int32_t> first_tag_of_evictions_ = {};  // per receiving rank
+  std::vector<std::int32_t> sent_kept_;                    // per rank: EVICTs and ASKs so far
+  std::vector<std::int32_t> received_kept_;                // per rank: FETCHes so far
   std::vector<std::uint32_t> edges_;
 };
 

@@ -1,4 +1,5 @@
-// From a schedule to a step: one task an action, and a send and a receive for whatever goes to another rank.
+// Lowers a schedule to a step: one task per action, plus a send and a receive for each product that goes to another
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +15,23 @@ struct StageCosts {
   std::int64_t forward_ps = 0;
   std::int64_t input_gradient_ps = 0;
   std::int64_t weight_gradient_ps = 0;  // a full backward takes both
-  std::int64_t message_bytes = 0;       // of its output, and of the gradient of its output
-  std::int64_t kept_bytes = 0;          // from the forward to the backward, which an EVICT moves
+  std::int64_t message_bytes = 0;       // its output, and the gradient of its output
+  std::int64_t kept_bytes = 0;          // activations kept until the backward, which an EVICT moves
 };
 
 enum class Sends : std::uint8_t {
-  asynchronous,  // the compute lane goes on
+  asynchronous,  // the compute lane continues
   awaited,       // the next computation waits until the message has left (Megatron without overlap_p2p_communication)
 };
 
-// `costs`: one for every stage of the schedule, or for every slice of every stage (work_index()). Actions that run as
-// one start when all of their messages are there, and send when all have ended. The schedule has to be right (check.h);
-// it may have messages in it, which are left out and made anew.
+// `costs`: one entry per stage of the schedule, or per slice of each stage (work_index()). Fused actions start when all
+// of their messages have arrived, and send when all have ended. The schedule has to pass check(); messages in it are
+// replaced.
 //
-// EVICT sends what the last computation before it has kept or left, and runs beside the next one; later ones and later
-// FETCHes wait for it, as they take its place. FETCH asks and receives beside the next computation; what needs it
-// waits. The other rank answers in their order, in lane copy, whatever its own list is at.
+// EVICT sends activations that are there after the computation before it, and overlaps the next computation; later
+// computations and FETCHes wait for it, as they use the freed memory. FETCH sends its request and receives beside the
+// next computation; the backward that needs it waits. The partner rank answers in order, in lane copy, independently of
+// its own list.
 Step lower(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends = Sends::asynchronous);
 
 }  // namespace lockstep::schedules

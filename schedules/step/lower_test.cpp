@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "schedules/count.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/messages.h"
 #include "schedules/play.h"
 #include "schedules/step/check_step.h"
@@ -17,7 +17,7 @@ namespace {
 // A step of whole actions takes as long as the schedule that it was lowered from, with messages in its lists or not.
 TEST(Lower, StepsTakeAsLongAsTheirSchedules) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
-    const std::int64_t unit = 1200 / schedule.chunks() / schedule.slices();          // which divide it
+    const std::int64_t unit = 1200 / schedule.chunks() / schedule.slices();          // they divide 1200
     const Times times{1200, 1200, 1200, evicts_activations(schedule) ? 0.0 : 70.0};  // moves of evicted activations
     const double played = spans_of(schedule, times, play(schedule, times)).makespan;
     for (const Schedule& given : {schedule, with_messages(schedule)}) {
@@ -29,7 +29,7 @@ TEST(Lower, StepsTakeAsLongAsTheirSchedules) {
   });
 }
 
-// The next computation of a rank is after the message, and not before.
+// With Sends::awaited the next computation waits for the message, otherwise not.
 TEST(Lower, AwaitedSendsHoldUpTheNextComputation) {
   const Schedule schedule = make_schedule("gpipe", {2, 3, 1});
   const std::vector<StageCosts> costs(2, {10, 10, 10, 8});

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kNever = -1;
 
-// When what a stage, or a part of it, holds for a microbatch comes and goes.
+// When the activations of a microbatch in a stage, or in a part of it, are made and freed.
 struct Life {
   std::int64_t from = kNever;
   std::int64_t input_gradient_end = kNever;
@@ -42,7 +42,7 @@ class RankHolding {
   }
 
  private:
-  using Changes = std::vector<std::pair<std::int64_t, std::int64_t>>;  // time, and by how much
+  using Changes = std::vector<std::pair<std::int64_t, std::int64_t>>;  // (time, change in bytes)
 
   void hold(Held kind, std::int64_t bytes, std::int64_t from, std::int64_t to) {
     if (bytes == 0 || from >= to) return;
@@ -52,7 +52,7 @@ class RankHolding {
   }
 
   void hold_activations() {
-    std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, Life> lives;  // by stage, part and microbatch
+    std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, Life> lives;  // by (stage, part, microbatch)
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       const Task& task = rank_.tasks[i];
       const TaskSpan& span = spans_[i];
@@ -80,7 +80,7 @@ class RankHolding {
   }
 
   void hold_for_other() {
-    std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> since;  // by stage and microbatch
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> since;  // by (stage, microbatch)
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       const Task& task = rank_.tasks[i];
       if (task.op == Op::hold) since[{task.stage, task.microbatch}] = spans_[i].start_ps;
@@ -106,7 +106,7 @@ class RankHolding {
   }
 
   void hold_parameters() {
-    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> gathered;  // by stage and unit: UNSHARD
+    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> gathered;  // by (stage, unit): UNSHARD
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       const Task& task = rank_.tasks[i];
       const std::pair unit(task.stage, task.part);
@@ -125,7 +125,7 @@ class RankHolding {
     const Task& task = rank_.tasks[reduction];
     std::int64_t from = kNever;
     for (const std::uint32_t earlier : rank_.after_of(task)) {
-      // A bucket is there from its last kernel on, also where it waits for another one's sum over replicas.
+      // A bucket is held from its last kernel on, also while it waits for another bucket's sum over replicas.
       const bool frees_place = task.lane == Lane::reduce && rank_.tasks[earlier].lane == Lane::replicas;
       if (!frees_place) from = std::max(from, spans_[earlier].end_ps);
     }
@@ -133,7 +133,7 @@ class RankHolding {
   }
 
   void hold_messages() {
-    std::vector<std::int64_t> taken(rank_.tasks.size(), kNever);  // of receives: the end of who waits for it
+    std::vector<std::int64_t> taken(rank_.tasks.size(), kNever);  // per receive: end of the task that waits for it
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       for (const std::uint32_t earlier : rank_.after_of(rank_.tasks[i])) {
         if (is_recv(rank_.tasks[earlier].op)) taken[earlier] = std::max(taken[earlier], spans_[i].end_ps);
@@ -141,7 +141,7 @@ class RankHolding {
     }
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       const Op op = rank_.tasks[i].op;
-      if (!is_recv(op) || op == Op::hold || op == Op::fetch) continue;  // those are activations
+      if (!is_recv(op) || op == Op::hold || op == Op::fetch) continue;  // counted as activations
       hold(Held::messages, rank_.tasks[i].amount, spans_[i].start_ps, std::max(taken[i], spans_[i].end_ps));
     }
   }
@@ -186,7 +186,7 @@ std::vector<RankMemory> memory_over_time(const Step& step, const StepTimeline& t
 }
 
 MemoryPeak peak_of(const RankMemory& memory) {
-  std::map<std::int64_t, std::array<std::int64_t, kNumHeld>> changed;  // by time: the new value, where it changes
+  std::map<std::int64_t, std::array<std::int64_t, kNumHeld>> changed;  // by time: new value of each kind that changes
   for (std::size_t kind = 0; kind < kNumHeld; ++kind) {
     for (const MemoryPoint& point : memory[kind]) {
       auto [at, is_new] = changed.try_emplace(point.time_ps);

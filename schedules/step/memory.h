@@ -1,5 +1,5 @@
-// The bytes that a step holds in each rank's memory over time, beyond those that are always there (its share of
-// weights, gradients and optimizer states). docs/metrics.md pins the definitions.
+// Bytes that a step holds in each rank's memory over time, beyond the rank's constant share of weights, gradients and
+// optimizer states. docs/metrics.md has the definitions.
 #pragma once
 
 #include <array>
@@ -13,39 +13,40 @@
 
 namespace lockstep::schedules {
 
-// Bytes of the activations of one microbatch, or one slice, in a stage, or in a part of it, on one rank. What is
-// evicted lies on the rank that holds it from the start of HOLD to the end of YIELD.
+// Bytes of activations of one microbatch (or slice) in a stage (or a part of it) on one rank. Evicted activations count
+// on the holding rank from the start of HOLD to the end of YIELD.
 struct ActivationBytes {
   std::int64_t until_input_gradient = 0;   // from the forward to the end of B or I
-  std::int64_t until_weight_gradient = 0;  // from the forward to the end of B or W, beside the above
+  std::int64_t until_weight_gradient = 0;  // from the forward to the end of B or W, in addition to the above
 };
 
 enum class Held : std::uint8_t {
-  activations,         // that the input's gradient frees
-  weight_activations,  // that the weight's gradient frees
+  activations,         // freed by the input gradient
+  weight_activations,  // freed by the weight gradient
   parameters,          // gathered units, from the start of UNSHARD to RESHARD or the end
-  gradients,           // of a microbatch, from the kernel that completes them to the end of their reduction
-  messages,            // from the start of a receive to the end of what waits for it
+  gradients,           // a microbatch's, from the kernel that completes them to the end of their reduction
+  messages,            // from the start of a receive to the end of the task that waits for it
 };
 inline constexpr std::size_t kNumHeld = 5;
 std::string_view name_of(Held kind);
 
 struct MemoryPoint {
   std::int64_t time_ps = 0;
-  std::int64_t bytes = 0;  // from then on
+  std::int64_t bytes = 0;  // from that time on
 };
-using MemoryCurve = std::vector<MemoryPoint>;          // by time, each time once
-using RankMemory = std::array<MemoryCurve, kNumHeld>;  // by kind; empty: nothing of it
-// [rank]. `activations`: of each stage, or of each slice of each stage (work_index()), its parts; one: of the whole
-// stage, whatever parts its tasks have. What one task frees and another takes at the same time is not counted twice.
+using MemoryCurve = std::vector<MemoryPoint>;          // ascending, distinct times
+using RankMemory = std::array<MemoryCurve, kNumHeld>;  // by kind; empty: never any bytes of that kind
+// [rank]. `activations`: per stage, or per slice of each stage (work_index()), the bytes of each part; a single entry
+// is for the whole stage, whatever parts its tasks have. Bytes that one task frees and another takes at the same time
+// are not counted twice.
 std::vector<RankMemory> memory_over_time(const Step& step, const StepTimeline& timeline,
                                          std::span<const std::vector<ActivationBytes>> activations);
 
 struct MemoryPeak {
   std::int64_t time_ps = 0;
-  std::int64_t bytes = 0;                            // of all kinds, at the worst time
-  std::array<std::int64_t, kNumHeld> of_kinds = {};  // then
-  std::array<std::int64_t, kNumHeld> most_of = {};   // of each kind, at its own worst time
+  std::int64_t bytes = 0;                            // all kinds together, at the peak
+  std::array<std::int64_t, kNumHeld> of_kinds = {};  // each kind, at that time
+  std::array<std::int64_t, kNumHeld> most_of = {};   // each kind, at its own peak
 };
 MemoryPeak peak_of(const RankMemory& memory);
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "schedules/count.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
@@ -19,11 +19,11 @@ std::int64_t most(const RankMemory& memory, Held kind) {
   return peak_of(memory).most_of[static_cast<std::size_t>(kind)];
 }
 
-// Held as long as count_ranks() says, in whole actions and in pieces.
+// Peaks equal count_ranks(), for whole actions and for pieces.
 TEST(StepMemory, PeaksAreThoseOfTheLists) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
     const auto counts = count_ranks(schedule);
-    if (evicts_activations(schedule)) return;  // counts are of any times, bpipe_test.cpp
+    if (evicts_activations(schedule)) return;  // count_ranks() assumes no times for evictions; see bpipe_test.cpp
     Step whole = lower(schedule, std::vector<StageCosts>(num_works(schedule), {10, 10, 10, 1}));
     for (const Step& step : {whole, step_of_parts(schedule, 3, 1)}) {
       const StepTimeline timeline = play_simply(step);

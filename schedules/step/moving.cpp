@@ -8,7 +8,7 @@
 namespace lockstep::schedules {
 namespace {
 
-using Meeting = std::tuple<std::int32_t, Lane, std::int32_t>;          // group, lane, how many before it
+using Meeting = std::tuple<std::int32_t, Lane, std::int32_t>;          // group, lane, index of the collective
 using Message = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // from, to, tag
 
 // Calls visit(meeting, rank, task) for each collective of each rank.

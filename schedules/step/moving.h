@@ -1,4 +1,4 @@
-// Timelines of steps that ran, with communication told as the simulator tells it: while its bytes move.
+// Converts timelines of steps that ran to the simulator's convention: communication lasts only while its bytes move.
 #pragma once
 
 #include "schedules/step/step.h"
@@ -6,8 +6,8 @@
 
 namespace lockstep::schedules {
 
-// A rank that runs a step knows when it came to a collective and when it left; until the last member has come, it
-// waited for that one, not for bytes. So a collective begins with its last member, and a receive not before its send.
+// A rank that runs a step records when it entered and left a collective; until the last member entered, it waited for
+// that member, not for bytes. So a collective begins with its last member, and a receive not before its send.
 StepTimeline when_bytes_move(const Step& step, StepTimeline timeline);
 
 }  // namespace lockstep::schedules

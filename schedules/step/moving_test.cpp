@@ -23,7 +23,7 @@ Step two_ranks() {
   return step;
 }
 
-// The first rank came 6 ps before the second: that is waiting for a rank. The 4 ps after it are bytes that move.
+// The first rank came 6 ps before the second: that time is a wait for a rank. Bytes move in the 4 ps after it.
 TEST(WhenBytesMove, ACollectiveBeginsWithItsLastMember) {
   const Step step = two_ranks();
   const StepTimeline ran{{{0, 10}, {10, 20}, {20, 21}}, {{0, 16}, {16, 20}, {20, 21}}};

@@ -1,4 +1,4 @@
-// How passes change a rank's part of a step: they write it anew, task by task, and edges find their tasks again.
+// Tools of passes, which write a rank's tasks anew, one by one, while edges are mapped to the new indices.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace lockstep::schedules {
 class RankWriter {
  public:
   RankWriter() = default;
-  explicit RankWriter(RankStep begun) : made_(std::move(begun)) {}  // goes on after its last task
+  explicit RankWriter(RankStep begun) : made_(std::move(begun)) {}  // appends to it
 
-  // Returns the task's index. `after`: indices of tasks that were written before.
+  // Appends a task and returns its index. `after`: indices of earlier tasks that it waits for.
   std::uint32_t add(Task task, std::span<const std::uint32_t> after = {}) {
     task.first_after = static_cast<std::uint32_t>(made_.after.size());
     task.num_after = static_cast<std::uint32_t>(after.size());
@@ -73,15 +73,14 @@ class RankRewriter {
     }
   }
   std::uint32_t keep(std::uint32_t i) { return replace(i, writer_.add(old_.tasks[i], edges_of(i))); }
-  // With one edge more, or none (kNoTask).
+  // Keeps old task i with one more edge, unless that is kNoTask.
   std::uint32_t keep(std::uint32_t i, std::uint32_t also_after) {
     edges_of(i);
     if (also_after != kNoTask) edges_.push_back(also_after);
     return replace(i, writer_.add(old_.tasks[i], edges_));
   }
   std::uint32_t put(const Task& task, std::span<const std::uint32_t> after = {}) { return writer_.add(task, after); }
-  // A task that was after old task i is now after `task`, and after `also`, which may have ended later (of another
-  // lane).
+  // Tasks that waited for old task i now wait for `task`, and for `also`, in another lane, which may end later.
   std::uint32_t replace(std::uint32_t i, std::uint32_t task, std::uint32_t also = kNoTask) {
     ends_of_[i] = {task, also};
     return task;
@@ -92,7 +91,7 @@ class RankRewriter {
 
  private:
   const RankStep& old_;
-  std::vector<std::array<std::uint32_t, 2>> ends_of_;  // of each old task, once it is written
+  std::vector<std::array<std::uint32_t, 2>> ends_of_;  // new tasks that stand in for each old one, once written
   std::vector<std::uint32_t> edges_;
   RankWriter writer_;
 };

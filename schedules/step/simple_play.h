@@ -1,5 +1,4 @@
-// For tests: when each task of a step runs, by the obvious rule and in no clever order. Links carry any number of
-// messages at once.
+// For tests: plays a step by the obvious rule, without any cleverness. Links carry any number of messages at once.
 #pragma once
 
 #include <algorithm>
@@ -42,12 +41,12 @@ class SimplePlay {
   }
 
  private:
-  using Meeting = std::pair<std::int32_t, std::pair<Lane, std::int32_t>>;  // group, lane, how many before it
+  using Meeting = std::pair<std::int32_t, std::pair<Lane, std::int32_t>>;  // group, lane, index of the collective
 
   std::size_t pass_over(std::size_t r) {
     std::size_t done = 0;
     std::array<bool, kNumLanes> blocked = {};
-    std::map<std::pair<std::int32_t, Lane>, std::int32_t> met;  // collectives of a group before this one
+    std::map<std::pair<std::int32_t, Lane>, std::int32_t> met;  // number of earlier collectives of each group
     for (std::size_t i = 0; i < spans_[r].size(); ++i) {
       const Task& task = step_.of_rank[r].tasks[i];
       const auto lane = static_cast<std::size_t>(task.lane);

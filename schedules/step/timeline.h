@@ -1,4 +1,4 @@
-// When each task of a step ran: what the simulator and the emulated device give, and what is drawn.
+// When each task of a step ran: the result of the simulator and the emulated device, and the input of plots.
 #pragma once
 
 #include <cstdint>

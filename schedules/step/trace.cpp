@@ -13,7 +13,7 @@
 namespace lockstep::schedules {
 namespace {
 
-// Chrome's own names of colours; Perfetto takes colours from the names of tasks, without their numbers.
+// Chrome's reserved colour names. Perfetto derives colours from task names without their numbers.
 std::string_view colour_of(const Task& task) {
   if (task.lane != Lane::compute) return "grey";
   switch (task.op) {
@@ -39,7 +39,7 @@ std::string part_of(const Task& task, std::string_view word) {
   return task.stage >= 0 ? fmt::format(" stage {}", task.stage) : "";
 }
 
-// The text in the box: 0F1, 0F1 layer 2, all_reduce 0F1, bucket 2.
+// Label of a task: 0F1, 0F1 layer 2, all_reduce 0F1, bucket 2.
 std::string title_of(const Task& task, std::int32_t slices) {
   if (is_compute(task.op) || is_message(task.op) || is_filler(task.op) || task.op == Op::recompute) {
     const std::string token = token_of({task.op, task.stage, task.microbatch}, slices);
@@ -73,7 +73,7 @@ class TraceWriter {
   }
 
   // Sorted by time. Where times are equal, messages arrive after all else: Perfetto draws no arrow that ends before it
-  // begins. An arrow's end stands right behind its task, which is the one that Perfetto takes.
+  // begins. An arrow's end directly follows its task, to which Perfetto then binds it.
   std::string finish() {
     std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
       return std::pair(a.ns, a.arrives) < std::pair(b.ns, b.arrives);
@@ -90,7 +90,7 @@ class TraceWriter {
     std::string text;
   };
 
-  // Numbers of processes and threads are all different, as Perfetto asks; 0 means the idle process to it.
+  // Ids of processes and threads are all different, as Perfetto requires; to it, 0 is the idle process.
   std::size_t process_of(std::size_t rank) const { return first_process_ + rank; }
   std::size_t thread_of(std::size_t rank, Lane lane) const {
     return kThreads * process_of(rank) + static_cast<std::size_t>(lane);
@@ -140,7 +140,7 @@ class TraceWriter {
     return text;
   }
 
-  // A number for each receive, from the start of a send to the end of its receive.
+  // An arrow per receive, from the start of the send to the end of the receive.
   void number_arrows(const Step& step) {
     first_arrow_ = {first_arrow_.back()};
     for (const RankStep& rank : step.of_rank) {
@@ -172,7 +172,7 @@ class TraceWriter {
   static constexpr std::size_t kThreads = kNumLanes + 1;
   std::vector<Event> events_;
   std::size_t first_process_ = 1;
-  std::vector<std::int64_t> first_arrow_{1};  // of a rank; the last is that of the next part's first rank
+  std::vector<std::int64_t> first_arrow_{1};  // per rank; the last entry belongs to the next part's first rank
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Steps and when their tasks ran as a trace in Chrome's format, which https://ui.perfetto.dev and chrome://tracing
-// open: a process a rank, a thread a lane, an arrow from each send to its receive. The format: "Trace Event Format",
-// Google 2016. Times become microseconds, rounded to nanoseconds.
+// Writes timelines of steps as a trace in Chrome's format, for https://ui.perfetto.dev and chrome://tracing: a process
+// per rank, a thread per lane, an arrow from each send to its receive. The format: "Trace Event Format", Google 2016.
+// Times become microseconds, rounded to nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace lockstep::schedules {
 
-// A quantity over time on a rank: memory of a kind, say. It keeps a value until the next point.
+// A quantity over time on a rank, such as its memory of one kind. A value holds until the next point.
 struct TraceCounter {
   struct Point {
     std::int64_t time_ps = 0;
@@ -24,15 +24,15 @@ struct TraceCounter {
   std::vector<Point> points;
 };
 
-// One timeline of a trace. Several stand one above the other on one time axis, in the order in which they are given.
+// One timeline of a trace. Several are shown one above the other on a common time axis, in the given order.
 struct TracePart {
-  std::string title;  // before the rank in the name of a process: "simulated", "emulated", "measured"
+  std::string title;  // first word of the process names: "simulated", "emulated", "measured"
   const Step* step = nullptr;
   const StepTimeline* timeline = nullptr;
   std::span<const TraceCounter> counters = {};
 };
 
-// The whole file. A timeline has to have a span for each task of its step.
+// The whole trace file. Each timeline has a span for every task of its step.
 std::string to_trace(std::span<const TracePart> parts);
 std::string to_trace(const Step& step, const StepTimeline& timeline, const std::string& title,
                      std::span<const TraceCounter> counters = {});

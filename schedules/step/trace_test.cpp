@@ -1,4 +1,4 @@
-// A trace is read back and compared with the step that it shows.
+// Traces are read back and compared with the steps that they show.
 #include "schedules/step/trace.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"
 
 namespace lockstep::schedules {
@@ -33,7 +33,7 @@ class Player {
     for (const RankStep& rank : step.of_rank) ends_.emplace_back(rank.tasks.size());
   }
 
-  // Tasks as early as their lane, what they are after and, of a receive, the start of its send allow.
+  // Each task starts as early as its lane, its edges and (for a receive) the start of its send allow.
   StepTimeline play() {
     StepTimeline timeline;
     for (const auto& of_rank : ends_) timeline.emplace_back(of_rank.size());
@@ -140,7 +140,7 @@ TEST(Trace, HasEveryTaskAtItsTimeWithItsName) {
 
 TEST(Trace, TasksOfALaneFollowEachOther) {
   const Played one = one_f_one_b(kMs + kOdd);
-  std::map<int, std::int64_t> end_of;  // of a thread
+  std::map<int, std::int64_t> end_of;  // by thread
   std::map<int, int> process_of;
   const std::string trace = to_trace(one.step, one.timeline, "emulated");
   const auto lanes = names(trace, "thread_name", "tid");
@@ -159,13 +159,13 @@ TEST(Trace, TasksOfALaneFollowEachOther) {
   EXPECT_EQ(kinds.count("tensor"), 0u) << "lanes without tasks are not shown";
 }
 
-// By phase: "s", the task that sends, and "f", the one that receives.
+// Ends by phase: "s", the sending task, and "f", the receiving one.
 using Arrow = std::map<std::string, Json>;
 
-// By number. An end belongs to the task before it in its thread and has to lie inside of that.
+// Arrows by id. An end belongs to the task before it in its thread and has to lie inside that task.
 std::map<int, Arrow> arrows_of(const std::string& trace) {
   std::map<int, Arrow> arrows;
-  std::map<int, Json> last;  // task of a thread
+  std::map<int, Json> last;  // last task by thread
   const Json file = Json::parse(trace);
   for (const Json& event : file.at("traceEvents")) {
     const std::string phase = event.at("ph");
@@ -232,7 +232,7 @@ TEST(Trace, CountersAreOfTheirRank) {
 
 TEST(Trace, NamesPartsOfAStepThatAreNoPartOfASchedule) {
   Step step{
-      .name = "parts", .num_microbatches = 1, .stages_a_pipe = 1, .rank_of_stage = {0}, .of_rank = {}, .groups = {}};
+      .name = "parts", .num_microbatches = 1, .stages_per_pipe = 1, .rank_of_stage = {0}, .of_rank = {}, .groups = {}};
   step.groups.push_back({GroupKind::data, {0}});
   RankStep rank;
   rank.tasks = {{.op = Op::unshard, .lane = Lane::gather, .comm = Comm::all_gather, .stage = 0, .part = 3, .peer = 0},

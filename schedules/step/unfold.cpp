@@ -37,7 +37,7 @@ class Unfolding {
     add_hops(place, rank);
   }
 
-  // The groups of a reduction's hops, whose task names the group of both.
+  // A reduction in two hops names the group of both hops; also add the groups of each hop.
   void add_hops(std::int32_t place, std::int32_t rank) {
     for (std::size_t g = 0; g < pipeline_.groups.size(); ++g) {
       const Group& group = pipeline_.groups[g];
@@ -47,7 +47,7 @@ class Unfolding {
     }
   }
 
-  // Asked once for each folded group and rank; a group is told by its first member.
+  // Called once per folded group and rank; a group is identified by its first member.
   std::int32_t whole_group(std::int32_t folded, std::int32_t rank) {
     const auto [of_rank, first_time] = of_rank_.try_emplace({folded, rank}, 0);
     if (!first_time) return of_rank->second;

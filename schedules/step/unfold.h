@@ -1,5 +1,5 @@
-// The step of one pipeline made the step of many alike: passes work on one rank for each place of the pipeline, whose
-// groups name one member and how many there are in truth; the ranks of the whole are written out at the end.
+// Expands the step of one pipeline to many equal pipelines. Passes work on one rank per pipeline stage, whose groups
+// have one listed member and the number of real ones; unfold() then writes out all ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lockstep::schedules {
 
-// All members, ascending, of the group that `folded`, a group of the pipeline's step, stands for where `rank` of the
-// whole is a member.
+// Returns all members, ascending, of the real group that `folded`, a group of the pipeline's step, represents for
+// `rank` of the whole step.
 using MembersOf = std::function<std::vector<std::int32_t>(const Group& folded, std::int32_t rank)>;
 
-// `copies` pipelines, whose ranks lie `stride` apart: rank k of the whole does what rank k / stride % ranks of the
-// pipeline's step does. Messages stay within a pipeline.
+// `copies` pipelines, whose ranks are `stride` apart: rank k of the whole step does the work of rank k / stride % ranks
+// of the pipeline's step. Messages stay within a pipeline.
 Step unfold(const Step& pipeline, std::int32_t copies, std::int32_t stride, const MembersOf& members_of);
 
 }  // namespace lockstep::schedules

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/check_step.h"
@@ -34,7 +34,7 @@ TEST(Unfold, CopiesSendWithinThemselvesAndReduceTogether) {
   EXPECT_TRUE(check_step(whole).empty());
 }
 
-// The same with neighbours in one pipeline: even ranks have stage 0.
+// The same with neighbouring ranks in one pipeline: even ranks have stage 0.
 TEST(Unfold, RanksOfAPipelineMayBeNeighbours) {
   Step pipeline = step_of_parts(make_schedule("1f1b", {2, 4, 1}), 2, 3);
   reduce_gradients(pipeline, std::vector<std::vector<GradientBucket>>(2, {{.bytes = 8, .part = 0}}), {});

@@ -7,7 +7,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/reduce_gradients.h"
@@ -78,7 +78,7 @@ plan::Plan ring(Comm comm, int ranks) {
 
 // A kernel, a collective beside a second kernel, and a kernel that waits for both.
 Step step_with(Comm comm, std::int64_t bytes, int ranks) {
-  Step step{.name = "by hand", .num_microbatches = 1, .stages_a_pipe = 1};
+  Step step{.name = "by hand", .num_microbatches = 1, .stages_per_pipe = 1};
   step.groups.push_back({GroupKind::data, {}});
   for (int r = 0; r < ranks; ++r) {
     schedules::RankWriter out;

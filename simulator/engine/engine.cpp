@@ -103,7 +103,7 @@ class Engine {
       happen(event.code);
     }
     if (std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.open != 0; })) {
-      throw core::usage_error(step_.name + ": ranks wait for each other for ever: " + hang_text());
+      throw core::usage_error(step_.name + ": deadlock: " + hang_text());
     }
     return std::move(result_);
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"
 #include "simulator/engine/engine.h"
 #include "simulator/engine/one_switch.h"
@@ -85,7 +85,7 @@ TEST(Clocks, OfStagesFallWhereAnotherStageIsTheSlowest) {
 TEST(Clocks, OfUnitsSaveEnergyAndNoTimeIsLost) {
   for (const auto& entry : schedules::catalogue()) {
     const schedules::PipelineShape shape{4, 8, 1};
-    if (!schedules::misfit_of(entry, shape).empty()) continue;
+    if (!schedules::why_invalid(entry, shape).empty()) continue;
     const schedules::Step step = lowered(std::string(entry.name), 4, 8);
     const Simulation top = simulated(step);
     const PowerCurve curve{.step_mhz = 60};

@@ -1,6 +1,6 @@
 #include <functional>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "simulator/predict/predict.h"
 #include "simulator/predict/search.h"
 
@@ -102,8 +102,8 @@ std::vector<workload::Layout> legal_layouts(const workload::Model& model, const 
       for_memory_choices(space, shape, [&](const workload::Layout& layout) {
         // A stage with more layers than the others makes them wait.
         const bool even =
-            layout.balanced_layers || !layout.layers_of.empty() || model.layers % stages_a_pipe(layout) == 0;
-        if (even && misfit_of(model, layout).empty()) found.push_back(balanced_on(machine, model, layout));
+            layout.balanced_layers || !layout.layers_of.empty() || model.layers % stages_per_pipe(layout) == 0;
+        if (even && why_invalid(model, layout).empty()) found.push_back(balanced_on(machine, model, layout));
       });
     });
   });

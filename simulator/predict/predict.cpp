@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "simulator/engine/engine.h"
 #include "simulator/network/collective_time.h"
 #include "simulator/network/expand.h"
@@ -153,8 +153,8 @@ std::vector<std::vector<schedules::ActivationBytes>> activations_of_stages(const
                                                                            const schedules::Schedule& schedule) {
   std::vector<std::vector<schedules::ActivationBytes>> all;
   for (std::int32_t i = 0; i < schedule.num_stages() * schedule.slices(); ++i) {
-    const std::int32_t stage = i / schedule.slices() % schedule.stages_a_pipe;
-    const workload::StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage, i % schedule.slices());
+    const std::int32_t stage = i / schedule.slices() % schedule.stages_per_pipe;
+    const workload::StageSlice slice = slice_of(model, layout, schedule.stages_per_pipe, stage, i % schedule.slices());
     const bool in_parts = layout.offload.activations != workload::Offload::none;
     std::vector<schedules::ActivationBytes>& of_stage = all.emplace_back();
     for (const workload::StageActivations& part :
@@ -246,8 +246,8 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   if (options.collectives == Collectives::plans && options.extent != Extent::all_ranks) {
     throw core::usage_error("collectives as plans need every rank; allowed: with all ranks simulated");
   }
-  const std::string misfit = misfit_of(model, layout);
-  if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
+  const std::string reason = why_invalid(model, layout);
+  if (!reason.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + reason);
   if (machine.levels.size() == 1 && machine.levels.front().torus && layout.ranks() > machine.levels.front().ranks) {
     throw core::usage_error("machine " + machine.name + ": is a torus of " +
                             std::to_string(machine.levels.front().ranks) + " devices, and the layout has " +

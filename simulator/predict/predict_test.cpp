@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "workload/build_step.h"
 #include "workload/groups.h"
 #include "workload/parameters.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "simulator/predict/for_all.h"
 #include "simulator/predict/step_bound.h"
 #include "simulator/prices/kernel_price.h"

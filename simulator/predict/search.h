@@ -21,7 +21,7 @@ struct SearchSpace {
   std::int64_t gpus = 1;
   std::int64_t global_batch = 1;
   workload::Layout base;                            // what all layouts share: cp, flash, overlaps, ...
-  std::vector<std::string> schedules;               // of pipelines; names of schedules/catalogue.h
+  std::vector<std::string> schedules;               // of pipelines; names of schedules/generators/catalogue.h
   std::vector<std::int32_t> chunks{2, 3, 4, 6, 8};  // of schedules that take them
   std::vector<std::int64_t> microbatches{1, 2, 4, 8, 16};
 };

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "simulator/predict/step_bound.h"
 
 namespace lockstep::simulator {

@@ -28,9 +28,9 @@ schedules::Step checked(schedules::Step step, const workload::Layout& layout) {
 }  // namespace
 
 void check_layout(const workload::Model& model, const workload::Layout& layout) {
-  if (const std::string misfit = misfit_of(model); !misfit.empty()) throw core::usage_error("model: " + misfit);
-  if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
-    throw core::usage_error("layout: " + misfit);
+  if (const std::string reason = why_invalid(model); !reason.empty()) throw core::usage_error("model: " + reason);
+  if (const std::string reason = why_invalid(model, layout); !reason.empty()) {
+    throw core::usage_error("layout: " + reason);
   }
   check_trainable(model, layout);
   if (const std::string why = untrainable(schedule_of(layout)); !why.empty()) throw core::usage_error("layout: " + why);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/check_step.h"
 #include "schedules/step/count.h"
 #include "workload/groups.h"
@@ -102,7 +102,7 @@ TEST(TrainLayout, WhatDoesNotFitIsNamedWithWhatWould) {
   EXPECT_EQ(refusal_of({.pp = 4, .schedule = "dualpipe", .microbatches = 4}),
             "layout: schedule dualpipe: microbatches is 4; allowed: at least 8");
   EXPECT_EQ(refusal_of({.pp = 3, .schedule = "chimera", .microbatches = 3}),
-            "layout: schedule chimera: ranks is 3; allowed: even numbers");
+            "layout: schedule chimera: ranks is 3; allowed: multiples of 2, such as 2 or 4");
   EXPECT_NE(refusal_of({.pp = 16}).find("16 stages"), std::string::npos);
   EXPECT_NE(refusal_of({.schedule = "nonsense"}).find("nonsense"), std::string::npos);
   EXPECT_NE(refusal_of({.pp = 4, .schedule = "interleaved", .chunks = 2, .microbatches = 9}), "");

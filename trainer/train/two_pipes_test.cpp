@@ -70,7 +70,7 @@ std::vector<Weights> weights_of_ranks(const TrainOptions& options) {
     for (std::int64_t step = 1; step <= options.steps; ++step) {
       trainer.train_step(step);
       for (const RankStage& stage : trainer.model().stages()) {
-        const std::int32_t place = stage.stage % made.step.stages_a_pipe;
+        const std::int32_t place = stage.stage % made.step.stages_per_pipe;
         for (std::size_t p = 0; p < stage.plan->parameters.size(); ++p) {
           weights[{step, place, p}] = bytes_of(stage.store->weight(p));
         }

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "parallel/parameters/store.h"
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "workload/groups.h"
 #include "workload/layout.h"
 

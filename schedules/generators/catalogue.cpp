@@ -1,20 +1,20 @@
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 
 #include <algorithm>
 #include <array>
 
 #include "core/error.h"
-#include "schedules/closed_forms.h"
+#include "schedules/generators/closed_forms.h"
 #include "schedules/generators/zb_search.h"
 
 namespace lockstep::schedules {
 
-// ---- generators, in generators/: pure functions of integers. Shapes that the catalogue refuses are not given to them.
+// ---- Generators: pure functions of a shape, called with shapes that the catalogue accepts.
 
 Schedule naive(const PipelineShape& shape);
 Schedule gpipe(const PipelineShape& shape);
 Schedule one_f_one_b(const PipelineShape& shape);
-// 1F1B as a stream without an end, of which m microbatches are shown: no flush, and old weights (see the catalogue).
+// 1F1B as an endless stream, of which m microbatches are shown: no flush, and old weights (see the catalogue).
 Schedule pipedream(const PipelineShape& shape);
 Schedule pipedream_2bw(const PipelineShape& shape);
 Schedule eager_1f1b(const PipelineShape& shape);
@@ -34,18 +34,32 @@ Schedule hanayo(const PipelineShape& shape);
 Schedule chimera(const PipelineShape& shape);
 Schedule chimera_doubled(const PipelineShape& shape);
 
-// ---- the list
+// ---- The catalogue.
 
 namespace {
 
+std::string text_of(std::string_view what, std::int32_t value) {
+  return std::string(what) + " is " + std::to_string(value) + "; allowed: ";
+}
+
 std::string at_least(std::string_view what, std::int32_t value, std::int32_t least) {
-  if (value >= least) return "";
-  return std::string(what) + " is " + std::to_string(value) + "; allowed: at least " + std::to_string(least);
+  return value >= least ? "" : text_of(what, value) + "at least " + std::to_string(least);
+}
+
+// `meaning` of the divisor, for the message: "the ranks".
+std::string multiple_of(std::string_view what, std::int32_t value, std::int32_t divisor, std::string_view meaning) {
+  if (value % divisor == 0) return "";
+  const std::int32_t below = value - value % divisor;
+  return text_of(what, value) + "multiples of " + std::string(meaning) + ", such as " +
+         (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + divisor);
 }
 
 std::string even(std::string_view what, std::int32_t value) {
-  if (value % 2 == 0) return "";
-  return std::string(what) + " is " + std::to_string(value) + "; allowed: even numbers";
+  return multiple_of(what, value, 2, "2");
+}
+
+std::string multiple_of_ranks(std::string_view what, std::int32_t value, const PipelineShape& shape) {
+  return multiple_of(what, value, shape.ranks, "the ranks (" + std::to_string(shape.ranks) + ")");
 }
 
 std::string any(const PipelineShape& /*shape*/) {
@@ -57,24 +71,21 @@ std::string any_of_several_chunks(const PipelineShape& shape) {
 std::string for_groups(const PipelineShape& shape) {
   if (auto few = any_of_several_chunks(shape); !few.empty()) return few;
   const std::int32_t groups = std::max(1, shape.microbatches / shape.ranks);
-  const std::int32_t over = shape.microbatches % groups;
-  if (over == 0) return "";
-  return "microbatches is " + std::to_string(shape.microbatches) + ", which are no " + std::to_string(groups) +
-         " equal groups of " + std::to_string(shape.ranks) + " or more; allowed: such as " +
-         std::to_string(shape.microbatches - over) + " or " + std::to_string(shape.microbatches - over + groups);
+  const std::int32_t rest = shape.microbatches % groups;
+  if (rest == 0) return "";
+  const std::int32_t below = shape.microbatches - rest;
+  return std::to_string(shape.microbatches) + " microbatches cannot be split into " + std::to_string(groups) +
+         " equal groups of at least " + std::to_string(shape.ranks) + "; try " + std::to_string(below) + " or " +
+         std::to_string(below + groups);
 }
-// Groups of p slices: a microbatch's slices are in one group, or fill several.
+// Groups of p slices: the slices of a microbatch are all in one group, or fill several groups.
 std::string for_sliced_groups(const PipelineShape& shape) {
-  PipelineShape units = shape;
-  units.microbatches *= shape.slices();
   if (auto few = any_of_several_chunks(shape); !few.empty()) return few;
-  if (shape.slices() > 1 && shape.ranks % shape.slices() != 0) {
-    return "slices is " + std::to_string(shape.slices()) + "; allowed: divisors of the ranks, " +
-           std::to_string(shape.ranks);
+  if (shape.slices() == 1) return for_groups(shape);
+  if (shape.ranks % shape.slices() != 0) {
+    return text_of("slices", shape.slices()) + "divisors of the ranks (" + std::to_string(shape.ranks) + ")";
   }
-  if (units.microbatches % shape.ranks == 0 || shape.slices() == 1) return for_groups(shape);
-  return "microbatches x slices is " + std::to_string(units.microbatches) + "; allowed: multiples of the ranks, " +
-         std::to_string(shape.ranks);
+  return multiple_of_ranks("microbatches x slices", shape.microbatches * shape.slices(), shape);
 }
 std::string for_2bw(const PipelineShape& shape) {
   return at_least("microbatches", shape.microbatches, shape.ranks);
@@ -92,15 +103,12 @@ std::string for_dualpipe_v(const PipelineShape& shape) {
 }
 std::string for_chimera(const PipelineShape& shape) {
   if (auto odd = even("ranks", shape.ranks); !odd.empty()) return odd;
-  if (shape.microbatches % shape.ranks == 0) return "";
-  return "microbatches is " + std::to_string(shape.microbatches) + "; allowed: multiples of the ranks, " +
-         std::to_string(shape.ranks);
+  return multiple_of_ranks("microbatches", shape.microbatches, shape);
 }
 std::string for_chimera_doubled(const PipelineShape& shape) {
   if (auto odd = even("ranks", shape.ranks); !odd.empty()) return odd;
-  if (shape.microbatches % (2 * shape.ranks) == 0) return "";
-  return "microbatches is " + std::to_string(shape.microbatches) + "; allowed: multiples of twice the ranks, " +
-         std::to_string(2 * shape.ranks);
+  return multiple_of("microbatches", shape.microbatches, 2 * shape.ranks,
+                     "twice the ranks (" + std::to_string(2 * shape.ranks) + ")");
 }
 
 constexpr std::array kEntries{
@@ -196,7 +204,7 @@ std::int32_t weight_versions(const CatalogueEntry& entry, const PipelineShape& s
   return 1;
 }
 
-std::string misfit_of(const CatalogueEntry& entry, const PipelineShape& shape) {
+std::string why_invalid(const CatalogueEntry& entry, const PipelineShape& shape) {
   for (const auto& [what, value] : {std::pair<const char*, std::int32_t>{"ranks", shape.ranks},
                                     {"microbatches", shape.microbatches},
                                     {"chunks", shape.chunks}}) {
@@ -211,7 +219,7 @@ std::string misfit_of(const CatalogueEntry& entry, const PipelineShape& shape) {
   for (const std::int64_t tokens : shape.slice_tokens) {
     if (tokens < 1) return "a slice has " + std::to_string(tokens) + " tokens; allowed: at least 1";
   }
-  return entry.misfit(shape);
+  return entry.why_invalid(shape);
 }
 
 const CatalogueEntry& entry_named(std::string_view name) {
@@ -225,8 +233,8 @@ const CatalogueEntry& entry_named(std::string_view name) {
 
 Schedule make_schedule(std::string_view name, const PipelineShape& shape) {
   const CatalogueEntry& entry = entry_named(name);
-  if (const std::string misfit = misfit_of(entry, shape); !misfit.empty()) {
-    throw core::usage_error(std::string(name) + ": " + misfit);
+  if (const std::string reason = why_invalid(entry, shape); !reason.empty()) {
+    throw core::usage_error(std::string(name) + ": " + reason);
   }
   return entry.make(shape);
 }

@@ -1,14 +1,14 @@
-// All schedules of the catalogue at many shapes, for tests.
+// For tests: all schedules of the catalogue at many shapes.
 #pragma once
 
 #include <functional>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/slices.h"
 
 namespace lockstep::schedules {
 
-// Calls visit(entry, shape, schedule) for each shape with up to `most_ranks` that an entry takes.
+// Calls visit(entry, shape, schedule) for each entry and each valid shape with up to `most_ranks` ranks.
 inline void for_every_schedule(
     std::int32_t most_ranks,
     const std::function<void(const CatalogueEntry&, const PipelineShape&, const Schedule&)>& visit) {
@@ -19,7 +19,7 @@ inline void for_every_schedule(
           for (std::int32_t slices = 1; slices <= (entry.takes_slices ? 2 : 1); ++slices) {
             PipelineShape shape{ranks, microbatches, chunks};
             if (slices > 1) shape.slice_tokens = even_slices(slices, slices);
-            if (misfit_of(entry, shape).empty()) visit(entry, shape, entry.make(shape));
+            if (why_invalid(entry, shape).empty()) visit(entry, shape, entry.make(shape));
           }
         }
       }

@@ -1,5 +1,5 @@
-// Schedules cost what their formulas say wherever these claim to be exact.
-#include "schedules/catalogue.h"
+// Schedules cost what their closed forms say wherever these claim to be exact.
+#include "schedules/generators/catalogue.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/closed_forms.h"
 #include "schedules/count.h"
-#include "schedules/every_schedule.h"
+#include "schedules/generators/closed_forms.h"
+#include "schedules/generators/every_schedule.h"
 #include "schedules/generators/reorder.h"
 
 namespace lockstep::schedules {
@@ -43,14 +43,15 @@ TEST(Catalogue, ClosedFormsAreExactWhereTheySaySo) {
   }
 }
 
-// What a rank does in one pipe, the rank at the other end does in the other, in the same order: copies of a stage meet.
+// The rank at the other end of the pipeline does the same in the other pipe, in the same order, so copies of a stage
+// meet.
 TEST(Catalogue, OppositePipesAreMirrorImages) {
   int compared = 0;
   for_every_schedule(8, [&](const CatalogueEntry& entry, const PipelineShape& shape, const Schedule& schedule) {
     EXPECT_EQ(schedule.num_pipes(), entry.weight_copies);
     if (schedule.num_pipes() != 2) return;
     const auto mirrored = [&](Action action) {
-      action.stage = (action.stage + schedule.stages_a_pipe) % schedule.num_stages();
+      action.stage = (action.stage + schedule.stages_per_pipe) % schedule.num_stages();
       action.microbatch = (action.microbatch + shape.microbatches / 2) % shape.microbatches;
       return action;
     };
@@ -74,13 +75,16 @@ TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
     return "";
   };
   EXPECT_EQ(refusal("dualpipe", {4, 4, 1}), "dualpipe: microbatches is 4; allowed: at least 8");
-  EXPECT_EQ(refusal("dualpipe", {3, 8, 1}), "dualpipe: ranks is 3; allowed: even numbers");
-  EXPECT_EQ(refusal("dualpipe", {4, 9, 1}), "dualpipe: microbatches is 9; allowed: even numbers");
+  EXPECT_EQ(refusal("dualpipe", {3, 8, 1}), "dualpipe: ranks is 3; allowed: multiples of 2, such as 2 or 4");
+  EXPECT_EQ(refusal("dualpipe", {4, 9, 1}), "dualpipe: microbatches is 9; allowed: multiples of 2, such as 8 or 10");
   EXPECT_EQ(refusal("dualpipe_v", {4, 4, 1}), "dualpipe_v: microbatches is 4; allowed: at least 8");
-  EXPECT_EQ(refusal("chimera", {4, 6, 1}), "chimera: microbatches is 6; allowed: multiples of the ranks, 4");
+  EXPECT_EQ(refusal("chimera", {4, 6, 1}),
+            "chimera: microbatches is 6; allowed: multiples of the ranks (4), such as 4 or 8");
   EXPECT_EQ(refusal("chimera_doubled", {4, 12, 1}),
-            "chimera_doubled: microbatches is 12; allowed: multiples of twice the ranks, 8");
+            "chimera_doubled: microbatches is 12; allowed: multiples of twice the ranks (8), such as 8 or 16");
   EXPECT_EQ(refusal("interleaved", {4, 8, 1}), "interleaved: chunks is 1; allowed: at least 2");
+  EXPECT_EQ(refusal("interleaved", {4, 9, 2}),
+            "interleaved: 9 microbatches cannot be split into 2 equal groups of at least 4; try 8 or 10");
   EXPECT_EQ(refusal("gpipe", {0, 8, 1}), "gpipe: ranks is 0; allowed: at least 1");
   EXPECT_EQ(refusal("gpipe", {2, 8, 2}), "gpipe: chunks is 2; allowed: 1, as the schedule has its own stages");
   EXPECT_NE(refusal("gpip", {2, 8, 1}).find("schedule 'gpip' is not known; allowed: naive, "), std::string::npos);
@@ -107,8 +111,8 @@ TEST(Catalogue, LatencyLaws) {
   }
 }
 
-// The better order of warm-up and cool-down holds no more memory and is never slower; V-Half's bubble stays below p/2m
-// of the ideal time (Qi et al. 2024, table 1).
+// reordered() takes no more memory and is never slower; V-Half's bubble stays below p/2m of the ideal time (Qi et al.
+// 2024, table 1).
 TEST(Catalogue, ReorderedEndsOfVSchedules) {
   const Times times{1, 1, 1};
   const auto most_held = [](const Schedule& schedule) {
@@ -132,7 +136,7 @@ TEST(Catalogue, ReorderedEndsOfVSchedules) {
   }
 }
 
-// Twice the activations of Chimera, no more.
+// At most twice the activations of Chimera.
 TEST(Catalogue, ChimeraDoubledHoldsTwiceAsMuch) {
   for (const std::int32_t p : {2, 4, 8}) {
     for (const std::int32_t m : {2 * p, 8 * p}) {
@@ -158,7 +162,7 @@ TEST(Catalogue, WeightVersions) {
   EXPECT_EQ(versions("pipedream_2bw"), (std::vector<std::int32_t>{2, 2, 2, 2}));
 }
 
-// With as many microbatches as ranks each doubling of the waves shortens the step.
+// With as many microbatches as ranks, each doubling of Hanayo's waves shortens the step.
 TEST(Catalogue, HanayoWavesShortenTheBubble) {
   const Times times{1, 1, 1};
   const auto makespan = [&](const Schedule& s) { return spans_of(s, times, play(s, times)).makespan; };

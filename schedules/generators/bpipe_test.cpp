@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
 #include "schedules/check.h"
 #include "schedules/count.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/check_step.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/memory.h"
@@ -52,7 +52,7 @@ TEST(BPipe, ComputationsAreThoseOf1F1B) {
   EXPECT_EQ(counts[4].evictions, 0);
 }
 
-// Messages take no time here; bench/pipeline/pipeline_test.cpp has moves that do.
+// Messages take no time here; bench/pipeline/pipeline_test.cpp has evictions that take time.
 TEST(BPipe, MovesRunBesideComputationsAndKeepToTheBound) {
   constexpr std::int64_t kPs = 1000;
   for (const std::int32_t p : {4, 5, 8, 12}) {
@@ -80,15 +80,15 @@ TEST(BPipe, TextComesBackAndMistakesAreNamed) {
   const std::string text = "0F0,0F1,0EVICT1,0B0,0FETCH1,0B1" + two;
   EXPECT_EQ(to_csv(parse_csv(text, "s.csv")), text);
   EXPECT_EQ(problem_of(text), "");
-  EXPECT_EQ(problem_of("0F0,0F1,0EVICT1,0B0,0B1" + two), "0EVICT1, and nobody fetches it");
-  EXPECT_EQ(problem_of("0F0,0F1,0B0,0FETCH1,0B1" + two), "0FETCH1, and it is here");
+  EXPECT_EQ(problem_of("0F0,0F1,0EVICT1,0B0,0B1" + two), "0EVICT1 has no FETCH");
+  EXPECT_EQ(problem_of("0F0,0F1,0B0,0FETCH1,0B1" + two), "0FETCH1 has no EVICT");
   EXPECT_EQ(problem_of("0F0,0EVICT1,0F1,0B0,0FETCH1,0B1" + two),
-            "0EVICT1 and its FETCH do not stand between F and backward");
+            "0EVICT1 and its FETCH are not between the forward and the backward");
   EXPECT_EQ(problem_of("0F0,0F1,0EVICT1,0B0,0B1,0FETCH1" + two),
-            "0EVICT1 and its FETCH do not stand between F and backward");
-  EXPECT_EQ(problem_of("0F0,0EVICT0,0FETCH0,0B0\n"), "0EVICT0: the rank in the middle has no other to evict to");
+            "0EVICT1 and its FETCH are not between the forward and the backward");
+  EXPECT_EQ(problem_of("0F0,0EVICT0,0FETCH0,0B0\n"), "0EVICT0: the middle rank has no partner to evict to");
   EXPECT_EQ(problem_of("0F0,0EVICT0,0FETCH0,0B0\n1F0,1EVICT0,1FETCH0,1B0\n"),
-            "1EVICT0: the rank that it goes to evicts, too");
+            "1EVICT0: its partner evicts, too; allowed: one rank of each pair");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Against a table that was made independently of this code (testdata/pipeline_truth.json; its "definitions" say what
-// its fields mean): makespans, spans, peaks, messages, their order, and hangs.
+// Compares makespans, spans, peaks, messages, their order, and hangs with a table that was made independently of this
+// code (testdata/pipeline_truth.json; its "definitions" explain the fields).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "schedules/catalogue.h"
 #include "schedules/count.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/generators/reorder.h"
 #include "schedules/messages.h"
 #include "schedules/transport_check.h"
@@ -23,8 +23,8 @@ const json& truth() {
   return table;
 }
 
-// The table writes chunks into names, and has the blocks of the V schedules without the better order at their ends:
-// "interleaved_v4", "v_min_block".
+// The table's names contain the chunks ("interleaved_v4"), and its V schedules also exist as blocks before reordered()
+// ("v_min_block").
 struct Named {
   std::string name;
   std::int32_t chunks = 1;

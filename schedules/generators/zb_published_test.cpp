@@ -1,5 +1,5 @@
 // Table 5 of Qi et al. 2023 (Zero Bubble Pipeline Parallelism, arXiv:2401.10241): bubble rates of the schedules that
-// their search finds for ZB-1p and ZB-2p, from the times of table 9 and the models of table 3 (1,024 tokens a
+// their search finds for ZB-1p and ZB-2p, from the times of table 9 and the models of table 3 (1,024 tokens per
 // sequence).
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ struct Found {
   double bound;
 };
 
-// With the memory of `multiple` times p microbatches.
+// The search with memory for `multiple` times p microbatches.
 Found found(const Row& row, int multiple) {
   const MemoryLimit memory{static_cast<double>(multiple * row.shape.ranks), w_share_of(row)};
   const Schedule made = zb_search({row.shape, row.times_ms, memory});
@@ -86,7 +86,7 @@ TEST(ZbPublished, ZB2pIsNeverWorseThanPublished) {
   }
 }
 
-// All 24 are proved to be the best there are.
+// All 24 are proved optimal by the bound.
 TEST(ZbPublished, NoScheduleOfThatMemoryIsBetter) {
   for (const Row& row : kRows) {
     for (const int multiple : {1, 2}) {
@@ -96,7 +96,7 @@ TEST(ZbPublished, NoScheduleOfThatMemoryIsBetter) {
   }
 }
 
-// The memory that is asked for makes the difference: whole activations until W leave more than twice the bubble.
+// The memory model matters: whole activations until W more than double the bubble.
 TEST(ZbPublished, WholeActivationsUntilWAreMoreThanThePaperCounts) {
   const Row& row = kRows[0];
   const Schedule made = zb_search({row.shape, row.times_ms, {16, 1}});

@@ -1,9 +1,9 @@
-// The formulas of the catalogue. Each is nothing where it is not exact. Times of messages are zero.
+// Closed forms of the catalogue, with messages that take no time. Each returns no value where it is not exact.
 #pragma once
 
 #include <optional>
 
-#include "schedules/catalogue.h"
+#include "schedules/generators/catalogue.h"
 
 namespace lockstep::schedules {
 

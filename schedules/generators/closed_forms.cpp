@@ -1,4 +1,4 @@
-#include "schedules/closed_forms.h"
+#include "schedules/generators/closed_forms.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 namespace lockstep::schedules {
 namespace {
 
-// A microbatch on a rank.
+// Time of a microbatch on a rank.
 double whole(const Times& times) {
   return times.forward + times.input_gradient + times.weight_gradient;
 }
@@ -17,7 +17,7 @@ bool are_equal(const Times& times) {
   return times.forward == times.input_gradient && times.forward == times.weight_gradient;
 }
 
-// Whether all slices of a microbatch do, forward and backward.
+// True if all slices of a microbatch take equal times, forward and backward.
 bool take_equal_times(const PipelineShape& shape, const Times& times) {
   for (const Op op : {Op::forward, Op::backward}) {
     const double first = time_of({op, 0, 0}, times, 1, shape.slice_tokens);
@@ -41,8 +41,8 @@ std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times
   return makespan(shape, times, (shape.ranks - 1) * whole(times));
 }
 
-// A flow shop whose machines are alike: the sum of all slices, and the longest for each stage but one (Li et al. 2021,
-// section 3.3), forward and then backward.
+// A flow shop of identical machines: the sum of all slices, plus the longest slice for each stage but one (Li et al.
+// 2021, section 3.3), first forward, then backward.
 std::optional<ClosedForm> of_slices_filled_and_drained(const PipelineShape& shape, const Times& times) {
   double forward = 0;
   double backward = 0;

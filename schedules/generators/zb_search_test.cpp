@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "core/random.h"
-#include "schedules/catalogue.h"
 #include "schedules/check.h"
 #include "schedules/count.h"
+#include "schedules/generators/catalogue.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -37,7 +37,7 @@ TEST(ZbSearch, StaysLegalAndInMemoryAtAnyTimes) {
   }
 }
 
-// With the memory of the hand-made schedules it is as good, whatever messages take.
+// With the memory of the hand-made schedules the search is as good as they are, for any message time.
 TEST(ZbSearch, FindsWhatWasMadeByHand) {
   for (const Times& times : {Times{1, 1, 1}, Times{1, 1.25, 0.75}, Times{2, 2.5, 0.5}, Times{18.5, 18, 9.25},
                              Times{1, 1, 1, 0.1}, Times{1, 1.25, 0.75, 0.3}}) {
