@@ -19,12 +19,6 @@ using schedules::FillerItem;
 using schedules::Step;
 using schedules::StepTimeline;
 
-constexpr double kPsPerMs = 1e9;
-
-std::int64_t ps_of(double ms) {
-  return std::llround(ms * kPsPerMs);
-}
-
 // Layers of a stage, which is a chunk of its rank's share.
 std::int32_t layers_of_stage(const Case& one, const FillerWork& work) {
   const std::int32_t chunks = one.schedule.chunks();

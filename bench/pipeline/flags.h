@@ -1,6 +1,7 @@
 // The command line of pipeline_perf.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,12 @@
 #include "schedules/play.h"
 
 namespace lockstep::pipeline {
+
+inline constexpr double kPsPerMs = 1e9;  // picoseconds per millisecond
+
+inline std::int64_t ps_of(double ms) {
+  return std::llround(ms * kPsPerMs);
+}
 
 enum class Mode : std::uint8_t { simulated, emulated, real };
 std::string name_of(Mode mode);  // as on the command line

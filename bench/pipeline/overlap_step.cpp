@@ -22,7 +22,6 @@ using schedules::Op;
 using schedules::Step;
 using schedules::Unit;
 
-constexpr double kPsPerMs = 1e9;
 constexpr double kBytesPerMb = 1 << 20;
 
 // Every replica is a pipe of one stage, and runs its microbatches one after another.

@@ -28,7 +28,6 @@ using schedules::TaskSpan;
 using trainer::TrainOptions;
 
 constexpr std::int64_t kWarmUpSteps = 2;
-constexpr double kPsPerMs = 1e9;
 
 std::int64_t num_steps(const PipelineFlags& flags) {
   return kWarmUpSteps + flags.repeat;

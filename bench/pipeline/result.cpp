@@ -22,12 +22,6 @@ using schedules::Step;
 using schedules::StepTimeline;
 using schedules::Waiting;
 
-constexpr double kPsPerMs = 1e9;
-
-std::int64_t ps_of(double ms) {
-  return std::llround(ms * kPsPerMs);
-}
-
 constexpr double kEvictionGbps = 1000;  // kEvictionLink's
 
 // All stages are alike: a chunk is an equal part of its rank's share.

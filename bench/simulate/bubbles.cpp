@@ -19,8 +19,6 @@ namespace {
 
 using schedules::Step;
 
-constexpr double kPsPerMs = 1e9;
-
 struct BubbleFlags : StudyFlags {
   BubbleFlags() { layout = "tp=8,pp=8,batch=32,sp=yes,recompute=full"; }
   std::vector<std::string> schedules = {"gpipe", "1f1b", "chimera"};

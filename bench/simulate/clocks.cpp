@@ -20,8 +20,6 @@ using simulator::Clocked;
 using simulator::ClockOf;
 using simulator::PowerCurve;
 
-constexpr double kPsPerMs = 1e9;
-
 struct ClockFlags : StudyFlags {
   ClockFlags() { layout = "tp=8,pp=8,batch=32,sp=yes,recompute=full"; }
   PowerCurve power;

@@ -12,6 +12,8 @@
 
 namespace lockstep::simulate {
 
+inline constexpr double kPsPerMs = 1e9;  // picoseconds per millisecond
+
 struct StudyFlags : program::Invocation {
   std::string model = "gpt3-13b";
   std::string machine = "dgx-a100";

@@ -1,4 +1,5 @@
 #include "bench/simulate/table.h"
+#include "bench/simulate/study.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +19,6 @@ using workload::Layout;
 using workload::MemoryBytes;
 using workload::Model;
 
-constexpr double kPsPerMs = 1e9;
 constexpr double kGiga = 1e9;
 
 std::int64_t exposed(const Breakdown& parts, Lane lane) {

@@ -16,19 +16,19 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::int32_t kParts = 3;
+constexpr std::int32_t kUnits = 3;
 
 // Units of one part each, on a pipeline stage with two data-parallel ranks.
 std::vector<std::vector<Unit>> units(std::size_t stages) {
   std::vector<Unit> of_stage;
-  for (std::int32_t part = 0; part < kParts; ++part) {
+  for (std::int32_t part = 0; part < kUnits; ++part) {
     of_stage.push_back({.first_part = part, .parameter_bytes = 8, .gradient_bytes = 16, .held = part == 0});
   }
   return std::vector<std::vector<Unit>>(stages, of_stage);
 }
 
 Step sharded_step(std::int32_t ranks, std::int32_t microbatches, bool over_replicas) {
-  Step step = step_of_parts(make_schedule("1f1b", {ranks, microbatches, 1}), kParts, 2);
+  Step step = step_of_parts(make_schedule("1f1b", {ranks, microbatches, 1}), kUnits, 2);
   for (std::int32_t r = 0; r < ranks; ++r) step.groups.push_back({GroupKind::replicas, {r}, 2});
   const auto all = units(static_cast<std::size_t>(ranks));
   std::vector<std::vector<GradientBucket>> buckets;
@@ -95,8 +95,8 @@ TEST(OffloadGradients, EveryReducedShardLeavesBeforeItsBucketIsReducedAgain) {
           },
           1);
       EXPECT_TRUE(check_step(step).empty());
-      EXPECT_EQ(std::count(adds.begin(), adds.end(), false), kParts);
-      EXPECT_EQ(adds.size(), static_cast<std::size_t>(kParts * microbatches));
+      EXPECT_EQ(std::count(adds.begin(), adds.end(), false), kUnits);
+      EXPECT_EQ(adds.size(), static_cast<std::size_t>(kUnits * microbatches));
       const RankStep& rank = step.of_rank[0];
       std::map<std::int32_t, std::uint32_t> left;  // OFFLOAD of each bucket
       for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {

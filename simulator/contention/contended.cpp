@@ -20,7 +20,7 @@ using schedules::Task;
 using schedules::TaskSpan;
 
 constexpr int kMostRounds = 40;
-constexpr double kSettled = 1e-4;  // of the step
+constexpr double kSettled = 1e-4;  // relative change of the makespan
 
 bool is_kernel(const Task& task) {
   return task.lane == Lane::compute;
@@ -43,7 +43,7 @@ class Overlaps {
           (beside[static_cast<std::size_t>(task.lane)] ? beside_ : within_)[r].push_back(timeline[r][i]);
         }
       }
-      for (auto* spans : {&beside_[r], &within_[r]}) {  // of several lanes, they may come in no order
+      for (auto* spans : {&beside_[r], &within_[r]}) {  // spans of several lanes are unordered
         std::sort(spans->begin(), spans->end(),
                   [](const TaskSpan& a, const TaskSpan& b) { return a.start_ps < b.start_ps; });
       }
@@ -105,9 +105,9 @@ class Overlaps {
   }
 
   const Step& step_;
-  std::vector<std::vector<TaskSpan>> kernels_;  // of each rank
-  std::vector<std::vector<TaskSpan>> beside_;   // likewise, collectives with threads of their own
-  std::vector<std::vector<TaskSpan>> within_;   // and those in the rank's thread
+  std::vector<std::vector<TaskSpan>> kernels_;  // per rank
+  std::vector<std::vector<TaskSpan>> beside_;   // per rank: collectives with threads of their own
+  std::vector<std::vector<TaskSpan>> within_;   // per rank: collectives in the rank's thread
 };
 
 }  // namespace
@@ -144,7 +144,7 @@ Simulation play_contended(const Step& priced, const LanesBeside& beside, const S
         const Task& alone = priced.of_rank[r].tasks[i];
         const TaskSpan& span = played.timeline[r][i];
         if (span.end_ps <= span.start_ps || (!is_kernel(alone) && !is_collective(alone))) continue;
-        // Half the way each time: what slows others down moves with them.
+        // Damped by one half, as the overlaps change with the times.
         std::int64_t& amount = step.of_rank[r].tasks[i].amount;
         const double speed = overlaps.speed(slowdown, r, i, span);
         amount = (amount + std::llround(static_cast<double>(alone.amount) / speed)) / 2;

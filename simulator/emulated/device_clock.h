@@ -1,9 +1,9 @@
-// The clock of an emulated device: kernels take their time one after another without anybody computing.
+// The clock of an emulated device: kernels take their stated times, one after another, without computing anything.
 //
-// As a GPU it has a queue. A kernel that is put there before the one before it has ended starts when that one ends, not
-// when the thread that issued it woke up again: what waking up costs is not added to each kernel. The queue holds
-// several kernels (a GPU's holds hundreds), so that a thread that is woken some kernels late holds up nobody. Where it
-// comes later than that, the device stands still until it comes, for real, and the lateness is kept.
+// Like a GPU it has a queue. A kernel that is issued before the previous one has ended starts when that one ends, not
+// when the issuing thread wakes up, so wake-up times do not add up. The queue holds several kernels (a GPU's holds
+// hundreds), so a thread that wakes up a few kernels late delays nothing. If it wakes up even later, the device really
+// is idle until then, and the lateness is recorded.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,15 @@ namespace lockstep::simulator {
 
 class DeviceClock {
  public:
-  static constexpr std::size_t kQueueDepth = 16;  // kernels that have been issued and have not ended
+  static constexpr std::size_t kQueueDepth = 16;  // most kernels that are issued and have not ended
 
-  // When the next kernel may be issued; not after `now_ns` if it may be at once.
+  // The time from which the next kernel may be issued; at most `now_ns` if it may be issued now.
   std::int64_t room_ns(std::int64_t now_ns) {
     while (!ends_ns_.empty() && ends_ns_.front() <= now_ns) ends_ns_.pop_front();
     return ends_ns_.size() < kQueueDepth ? now_ns : ends_ns_.front();
   }
 
-  // Issues a kernel whose inputs are there at `ready_ns`; returns its end.
+  // Issues a kernel whose inputs are ready at `ready_ns`; returns its start and end.
   struct Kernel {
     std::int64_t start_ns = 0;
     std::int64_t end_ns = 0;
@@ -38,7 +38,7 @@ class DeviceClock {
     return {start, free_ns_};
   }
 
-  std::int64_t late_ns() const { return late_ns_; }  // the worst so far
+  std::int64_t late_ns() const { return late_ns_; }  // largest lateness so far
 
  private:
   std::int64_t free_ns_ = 0;

@@ -18,7 +18,7 @@ constexpr std::int64_t kElementsARank = 256;
 constexpr int kChannelsOfPlan = 64;
 constexpr int kFirstChannel = 1 << 28;  // above the tags of messages between stages
 
-// So that every chunk of a plan has the same size.
+// Rounded up so that all chunks of a plan have the same size.
 std::int64_t elements_a_block(Kind kind, int ranks) {
   return kind == Kind::all_reduce ? kElementsARank * ranks : kElementsARank;
 }
@@ -30,7 +30,7 @@ int first_channel(const Task& task) {
   return kFirstChannel + place * kChannelsOfPlan;
 }
 
-// Each rank gives its number among the members plus one, everywhere.
+// Every element of a rank's input is its index among the members plus one.
 float expected(Kind kind, int ranks, int mine, std::int64_t block) {
   const auto n = static_cast<float>(ranks);
   if (kind == Kind::send_recv) return static_cast<float>((mine + ranks - 1) % ranks + 1);

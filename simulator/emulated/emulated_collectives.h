@@ -1,5 +1,5 @@
-// The collectives of one rank of an emulated run: their Plans by the message executor, over paced links. Buffers are
-// small and stand for the stated bytes; what they hold is checked after each call.
+// The collectives of one rank of an emulated run: the message executor runs their Plans over paced links. Small buffers
+// represent the stated bytes; their contents are checked after each call.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace lockstep::simulator {
 
 class EmulatedCollectives {
  public:
-  // Prepares all collectives that the rank's tasks name. What is passed outlives this.
+  // Prepares all collectives that the rank's tasks name. The arguments have to outlive this object.
   EmulatedCollectives(const schedules::Step& step, std::int32_t rank, const EmulationOptions& options,
                       transports::LoopbackWorld& world, transports::LinkTable& links, core::AbortFlag& abort);
 
@@ -26,7 +26,7 @@ class EmulatedCollectives {
     std::int64_t start_ns = 0;
     std::int64_t end_ns = 0;
   };
-  // Does the collective, from `ready_ns` on; returns when it has ended. Of different lanes side by side.
+  // Runs the collective from `ready_ns` on; returns when it has ended. Calls for different lanes may be concurrent.
   Ran run(const schedules::Task& task, std::int64_t ready_ns);
 
  private:

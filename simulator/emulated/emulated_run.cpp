@@ -14,10 +14,10 @@ namespace {
 
 using schedules::Lane;
 
-constexpr int kAnyNumber = 1 << 30;                // of messages that a mailbox holds
-constexpr std::int64_t kHeadStartNs = 20'000'000;  // for all threads to issue their first kernels
+constexpr int kAnyNumber = 1 << 30;                // capacity of a mailbox, in messages
+constexpr std::int64_t kHeadStartNs = 20'000'000;  // time for all threads to issue their first kernels
 
-// Collectives block their thread: one each.
+// Collectives block their thread, so each lane of them has its own.
 schedules::InterpreterOptions interpreter_options(std::chrono::nanoseconds deadline) {
   schedules::InterpreterOptions options;
   options.deadline = deadline;
@@ -28,7 +28,7 @@ schedules::InterpreterOptions interpreter_options(std::chrono::nanoseconds deadl
   return options;
 }
 
-// A rank may rightly wait while all others work in turn.
+// A rank may legitimately wait while all others work one after another.
 std::chrono::nanoseconds deadline_of(const schedules::Step& step, const EmulationOptions& options) {
   std::int64_t longest_ns = 0;
   for (const auto& rank : step.of_rank) {
@@ -56,7 +56,8 @@ EmulatedRun run_emulated(const schedules::Step& step, const EmulationOptions& op
   std::vector<std::int64_t> finished_ns(static_cast<std::size_t>(ranks));
   std::vector<std::int64_t> late_ns(static_cast<std::size_t>(ranks));
   std::vector<std::int64_t> started_ns(static_cast<std::size_t>(ranks));
-  std::vector<std::unique_ptr<EmulatedCollectives>> collectives;  // made before a rank starts: they may be refused
+  std::vector<std::unique_ptr<EmulatedCollectives>>
+      collectives;  // made before any rank starts, as plans may be refused
   for (int r = 0; r < ranks; ++r) {
     collectives.push_back(std::make_unique<EmulatedCollectives>(step, r, options, world, links, abort));
   }

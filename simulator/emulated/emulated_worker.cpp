@@ -16,9 +16,9 @@ using transports::now_ns;
 
 namespace {
 
-// Between two looks for messages. They are sent ahead of their time (docs/method.md), so it need not be short.
+// Polling interval for messages. They are sent ahead of their time (docs/method.md), so it need not be short.
 constexpr std::int64_t kLookNs = 150'000;
-constexpr std::int64_t kLongestNapNs = 20'000'000;  // so that an abort is seen soon
+constexpr std::int64_t kLongestNapNs = 20'000'000;  // longest sleep, so that an abort is seen soon
 
 MessageStamp stamp_of(const Task& send) {
   return {0, 0, static_cast<std::int32_t>(send.op), send.stage, send.microbatch, send.tag};
@@ -84,7 +84,7 @@ bool EmulatedWorker::ended(std::uint32_t task) {
 }
 
 void EmulatedWorker::idle(int thread) {
-  // With a full queue there is nothing to look for before it has room.
+  // With a full queue there is nothing to do until it has room.
   const std::int64_t full_ns = thread == 0 ? room_ns_ - now_ns() : 0;
   const std::int64_t nap_ns = full_ns > 0 ? std::min(full_ns, kLongestNapNs) : kLookNs;
   std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
@@ -138,7 +138,7 @@ bool EmulatedWorker::begin_kernel(std::uint32_t task) {
   return true;
 }
 
-// It leaves when what makes it ends, and is given to the transport at once: it says itself when it arrives.
+// A message leaves when its producer ends, but is passed to the transport immediately: it contains its arrival time.
 void EmulatedWorker::send(std::uint32_t task) {
   const Task& t = tasks_.tasks[task];
   std::int64_t& free_ns = link_free_ns_[t.peer];

@@ -1,4 +1,4 @@
-// One rank of an emulated run.
+// The StageWorker of one rank of an emulated run.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 
 namespace lockstep::simulator {
 
-// What a message carries: who it is, and when it moved. Times are the steady clock's.
+// The contents of a message: its identity, and when it moved by the steady clock.
 struct MessageStamp {
   std::int64_t left_ns = 0;
   std::int64_t arrival_ns = 0;
-  std::int32_t op = 0;  // of the send
+  std::int32_t op = 0;  // operation of the send
   std::int32_t stage = 0;
   std::int32_t microbatch = 0;
   std::int32_t tag = 0;
@@ -27,7 +27,8 @@ struct MessageStamp {
 
 class EmulatedWorker final : public schedules::StageWorker {
  public:
-  // `transport`: this rank's end, for messages between stages; `start_ns`: when the step begins. Both outlive this.
+  // `transport`: this rank's end for messages between stages; has to outlive this object. `start_ns`: when the step
+  // begins.
   EmulatedWorker(const schedules::Step& step, transports::Transport& transport, transports::LinkSpec link,
                  std::int64_t start_ns, std::unique_ptr<EmulatedCollectives> collectives);
 
@@ -38,7 +39,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
   std::int64_t finished_ns() const { return finished_ns_; }
-  // By which, at worst, a kernel was issued late, or the end of a collective or of the step was seen late.
+  // Largest delay with which a kernel was issued, or the end of a collective or of the step was seen.
   std::int64_t late_ns() const;
 
  private:

@@ -15,8 +15,8 @@ using transports::Request;
 namespace {
 
 constexpr Request kSent{-1};
-constexpr std::int64_t kLookNs = 50'000;           // between two looks for a message that has not come
-constexpr std::int64_t kLongestNapNs = 2'000'000;  // so that an abort is seen soon
+constexpr std::int64_t kLookNs = 50'000;           // polling interval for a message
+constexpr std::int64_t kLongestNapNs = 2'000'000;  // longest sleep, so that an abort is seen soon
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void PacedTransport::idle() {
   for (const auto& [request, incoming] : incoming_) {
     until = std::min(until, incoming.arrival_ns < 0 ? now + kLookNs : incoming.arrival_ns);
   }
-  // Asleep to the end: what waking up costs is not added up, and other ranks want the cores.
+  // Sleeps until the end: wake-up times do not add up, and other ranks need the cores.
   std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<std::int64_t>(until - now, 0)));
 }
 

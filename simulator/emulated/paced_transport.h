@@ -1,9 +1,9 @@
-// A Transport among the members of a group whose messages take as long as a stated link would, and stand for more bytes
+// A Transport among the members of a group whose messages take as long as on a stated link and represent more bytes
 // than they have.
 //
-// The sender books each message, in its time for this collective, which goes from arrival to arrival: when a rank was
-// woken late, what it sends next leaves when it was due, not when it was sent. So wake-ups are not added up along a
-// chain of messages. The message says when it arrives.
+// The sender books each message on the link in its virtual time of this collective, which advances from arrival to
+// arrival: after a late wake-up the next message still leaves when it was due, so wake-up times do not add up along a
+// chain of messages. Each message contains its arrival time.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace lockstep::simulator {
 
 class PacedTransport final : public transports::Transport {
  public:
-  // `inner`: an end of its own, whose mailboxes copy messages at once. `members`: its ranks, of which this is
-  // `index`. Channels are those of `inner` from `first_channel` on.
+  // `inner`: a transport used by this object alone, whose mailboxes copy messages immediately. `members`: the group's
+  // ranks. Channels are those of `inner` from `first_channel` on.
   PacedTransport(std::unique_ptr<transports::Transport> inner, transports::LinkTable& links, core::AbortFlag& abort,
                  std::vector<std::int32_t> members, int first_channel);
 
-  // Before a collective: when this rank comes to it, and how many bytes one of its messages' bytes stands for.
+  // Call before a collective: when this rank enters it, and the number of bytes that each byte of a message represents.
   void start(std::int64_t ready_ns, double stated_bytes_a_byte);
-  // This rank's time: of the last arrival.
+  // This rank's virtual time: that of the last arrival.
   std::int64_t time_ns() const { return time_ns_; }
 
   std::string_view name() const override { return "emulated"; }

@@ -19,9 +19,9 @@ using schedules::TaskSpan;
 
 constexpr std::int64_t kNotYet = -1;
 constexpr auto kCompute = static_cast<std::uint32_t>(schedules::Lane::compute);
-constexpr double kLeastRate = 0.1;  // of a kernel, however many collectives are beside it
+constexpr double kLeastRate = 0.1;  // slowest rate of a kernel, however many collectives run beside it
 
-// What an event's code says: a kind, a rank, and a lane, a receive or a message.
+// Fields of an event's code: a kind, a rank, and a lane, a receive or a message.
 enum class What : std::uint64_t { lane_done, arrival, fair_end, issued };
 std::uint64_t code_of(What what, std::uint64_t rank, std::uint64_t detail) {
   return static_cast<std::uint64_t>(what) << 62U | rank << 32U | detail;
@@ -36,28 +36,28 @@ std::uint32_t detail_of(std::uint64_t code) {
   return static_cast<std::uint32_t>(code);
 }
 
-// A kernel that collectives beside it may slow down. Each time that they come or go its end moves; of all ends that
-// were announced, the last one's version counts.
+// A kernel that concurrent collectives may slow down. Its end moves each time one begins or ends; of all scheduled
+// ends, only the latest version counts.
 struct RunningKernel {
   std::uint32_t index = 0;  // in RankStep::tasks
   std::uint32_t version = 0;
   bool runs = false;
   std::int64_t start_ps = 0;
-  std::int64_t since_ps = 0;  // from when on it has had its rate
-  std::int64_t left_ps = 0;   // at full rate, since then
+  std::int64_t since_ps = 0;  // start of its current rate
+  std::int64_t left_ps = 0;   // remaining time at full rate, at that start
 };
 
 struct RankState {
   RankProgram program;
-  std::array<std::uint32_t, kNumLanes> done = {};  // tasks of each lane
-  std::uint32_t busy = 0;                          // a bit a lane whose next task has started, or waits for others
-  std::uint32_t open = 0;                          // a bit a lane that has tasks left
-  std::array<LanePlace, kNumLanes> unmet = {};     // of each idle lane's next task: what it was last seen to wait for
-  std::vector<TaskSpan> messages;                  // of each receive: when its bytes moved; end kNotYet before
+  std::array<std::uint32_t, kNumLanes> done = {};  // finished tasks per lane
+  std::uint32_t busy = 0;                          // bit per lane: its next task has started or waits for other ranks
+  std::uint32_t open = 0;                          // bit per lane: it has tasks left
+  std::array<LanePlace, kNumLanes> unmet = {};     // per idle lane: an unmet dependency of its next task
+  std::vector<TaskSpan> messages;                  // per receive: when its bytes moved; end kNotYet before
   RunningKernel kernel;
-  std::int32_t collectives = 0;  // that run
-  // The host: which of RankProgram::runs it issues, when it would have begun the step for its issued_ps to be times,
-  // and how many tasks that it may wait for have ended.
+  std::int32_t collectives = 0;  // number of running collectives
+  // The host: the index of the run of RankProgram::runs that it issues, the time from which its issued_ps count, and
+  // the number of ended tasks that it may wait for.
   std::size_t issue_run = 0;
   std::int64_t issue_begin_ps = 0;
   std::uint32_t core_done = 0;
@@ -66,7 +66,7 @@ struct RankState {
 // A message on a fair link.
 struct FairMessage {
   std::size_t sender = 0;
-  std::uint32_t lane = 0;  // of the sender
+  std::uint32_t lane = 0;  // lane of the sender
   std::size_t receiver = 0;
   std::uint32_t tag = 0;
   std::int64_t latency_ps = 0;
@@ -122,7 +122,7 @@ class Engine {
     }
   }
 
-  // `detail`: the lane, and of a kernel that may be slowed down the version of its end.
+  // `detail`: the lane and, for a kernel that may be slowed down, the version of its end.
   void end_lane_task(std::size_t r, std::uint32_t detail) {
     RankState& rank = ranks_[r];
     const std::uint32_t lane = detail % kNumLanes;
@@ -152,7 +152,7 @@ class Engine {
         const LaneTask& task = head(rank, lane);
         if (!is_free(rank, lane, task) || !may_be_issued(rank, task)) continue;
         rank.busy |= 1U << lane;
-        __builtin_prefetch(&task + 1);  // by the time that this task has ended, others have had the cache
+        __builtin_prefetch(&task + 1);  // by the end of this task other ranks have used the cache
         again |= start_when_issued(r, lane, task);
       }
     }
@@ -170,12 +170,12 @@ class Engine {
     return true;
   }
 
-  // The host is in the run of tasks that this one is in.
+  // True if the host currently issues the run of tasks that contains this one.
   static bool may_be_issued(const RankState& rank, const LaneTask& task) {
     return rank.program.issued_ps.empty() || task.index < rank.program.runs[rank.issue_run].end;
   }
 
-  // When the host has issued the task; it begins with it when it has issued the one before.
+  // Time at which the host has issued the task; it starts issuing when it has issued the previous one.
   static std::int64_t issued_at(const RankState& rank, std::uint32_t index) {
     return rank.program.issued_ps.empty() ? 0 : rank.issue_begin_ps + rank.program.issued_ps[index];
   }
@@ -184,7 +184,7 @@ class Engine {
     return rank.issue_begin_ps + (task.index == 0 ? 0 : rank.program.issued_ps[task.index - 1]);
   }
 
-  // A kernel task may stand for many kernels, of which the first starts while the host issues the others.
+  // A kernel task may represent many kernels; the first starts while the host issues the others.
   bool start_when_issued(std::size_t r, std::uint32_t lane, const LaneTask& task) {
     const RankState& rank = ranks_[r];
     const std::int64_t from = task.kind == TaskKind::kernel ? issue_begins_at(rank, task) : issued_at(rank, task.index);
@@ -197,7 +197,7 @@ class Engine {
     if (start(r, lane, head(ranks_[r], lane))) advance(r);
   }
 
-  // The host goes on when what it waits for has ended.
+  // The host continues when the tasks that it waits for have ended.
   void pass_wait(RankState& rank) {
     while (rank.issue_run + 1 < rank.program.runs.size() &&
            rank.core_done == rank.program.runs[rank.issue_run].num_core) {
@@ -206,7 +206,7 @@ class Engine {
     }
   }
 
-  // True if it has ended already, so that others may start.
+  // Starts a task. True if it has ended immediately, so that others may start.
   bool start(std::size_t r, std::uint32_t lane, const LaneTask& task) {
     switch (task.kind) {
       case TaskKind::kernel:
@@ -294,7 +294,7 @@ class Engine {
 
   bool receive(std::size_t r, std::uint32_t lane, const LaneTask& task) {
     const TaskSpan& message = ranks_[r].messages[static_cast<std::size_t>(task.tag)];
-    if (message.end_ps == kNotYet) return false;  // arrive() goes on
+    if (message.end_ps == kNotYet) return false;  // arrive() continues
     result_.timeline[r][task.index] = message;
     finish(r, lane);
     return true;
@@ -312,8 +312,8 @@ class Engine {
     }
   }
 
-  // The last member to come starts the collective for all. Members meet in one lane: a group may gather in one lane
-  // while it reduces in another, as two communicators would.
+  // The last member to arrive starts the collective for all. Members match per lane: a group may gather in one lane
+  // while it reduces in another, as with two communicators.
   bool join(std::uint32_t lane, const LaneTask& task) {
     const auto g = static_cast<std::size_t>(task.peer);
     const Group& group = step_.groups[g];
@@ -351,7 +351,7 @@ class Engine {
     std::string text;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       for (std::uint32_t lane = 0; lane < kNumLanes; ++lane) {
-        if ((ranks_[r].busy >> lane & 1U) == 0) continue;  // waits for its own rank's other lanes
+        if ((ranks_[r].busy >> lane & 1U) == 0) continue;  // blocked by other lanes of its own rank
         add_waiter(text, static_cast<std::int32_t>(r), step_.of_rank[r].tasks[head(ranks_[r], lane).index]);
       }
     }
@@ -364,7 +364,7 @@ class Engine {
   double taken_ = 0;
   LinkState links_;
   std::vector<RankState> ranks_;
-  std::vector<std::array<std::size_t, kNumLanes>> waiting_;  // members of each group in each lane
+  std::vector<std::array<std::size_t, kNumLanes>> waiting_;  // [group][lane]: members that have arrived
   std::vector<FairMessage> fair_messages_;
   std::uint32_t fair_generation_ = 0;
   EventQueue queue_;

@@ -1,4 +1,4 @@
-// The events to come, the earliest first; those at the same time in the order of their codes.
+// A queue of future events: earliest first, those at the same time in the order of their codes.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@ namespace lockstep::simulator {
 
 struct Event {
   std::int64_t time_ps = 0;
-  std::uint64_t code = 0;  // what happens; the engine's
+  std::uint64_t code = 0;  // what happens; defined by the engine
   friend bool operator<(const Event& a, const Event& b) {
     return a.time_ps != b.time_ps ? a.time_ps < b.time_ps : a.code < b.code;
   }
 };
 
-// A heap with four children a node: half as deep as one with two, and children share a cache line.
+// A heap with four children per node: half as deep as a binary heap, and children share a cache line.
 class EventQueue {
  public:
   bool empty() const { return heap_.empty(); }

@@ -1,4 +1,4 @@
-// Who stands where when nothing moves any more.
+// The text of a deadlock: the task at which each rank is blocked.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep::simulator {
 
-// Adds "rank 0, lane receive, at 1RECV_F2 from rank 3" to what is there; names a few of many and then dots.
+// Appends "rank 0, lane receive, at 1RECV_F2 from rank 3"; after a few entries appends "..." instead.
 void add_waiter(std::string& text, std::int32_t rank, const schedules::Task& task);
 
 }  // namespace lockstep::simulator

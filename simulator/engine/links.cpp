@@ -36,7 +36,7 @@ Departure LinkState::book_at_once(const Path& path, std::int64_t bytes, std::int
   return {start_ps, left_ps, left_ps};
 }
 
-// A link begins when it is free and the one before has begun, and ends no earlier than that.
+// A link begins when it is free and the previous one has begun, and ends no earlier than the previous one.
 Departure LinkState::book_in_turn(const Path& path, std::int64_t bytes, std::int64_t now_ps) {
   std::optional<Departure> departure;
   std::int64_t begun_ps = now_ps;
@@ -85,7 +85,7 @@ void LinkState::finish(std::uint32_t message, std::int64_t now_ps) {
 void LinkState::change_shares(std::int64_t now_ps) {
   for (Flow& flow : flows_) {
     const double pace_now = pace(flow);
-    if (pace_now == flow.ps_per_byte && flow.since_ps != now_ps) continue;  // goes on as it did
+    if (pace_now == flow.ps_per_byte && flow.since_ps != now_ps) continue;  // rate unchanged
     if (flow.ps_per_byte > 0) {
       flow.left_bytes -= static_cast<double>(now_ps - flow.since_ps) / flow.ps_per_byte;
       flow.left_bytes = std::max(flow.left_bytes, 0.0);
@@ -95,7 +95,7 @@ void LinkState::change_shares(std::int64_t now_ps) {
   }
 }
 
-// The slowest of its links, each shared out evenly.
+// The rate of the slowest link, with each link shared equally.
 double LinkState::pace(const Flow& flow) const {
   double slowest = 0;
   for (const std::int32_t number : flow.path.links()) {

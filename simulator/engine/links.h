@@ -1,5 +1,5 @@
-// Links, and the messages on them. A message takes a path of links and arrives one latency after it has passed the
-// last.
+// Links and the messages on them. A message takes a path of links and arrives one latency after it has passed the last
+// link.
 #pragma once
 
 #include <array>
@@ -12,14 +12,13 @@ namespace lockstep::simulator {
 
 struct Link {
   double ps_per_byte = 0;  // 0: no limit
-  // Messages move side by side, each with an equal part of the link; else one at a time, in the order in which they
-  // came.
+  // true: concurrent messages share the link equally; false: one message at a time, in order of arrival.
   bool fair = false;
 };
 
-// From one rank to another: its port, what lies between, the other's port, all taken at once; or the links of a torus,
-// between which devices buffer what cannot go on (virtual cut-through: Kermani, Kleinrock 1979), so that each is taken
-// from when it is free. Few links need no memory of their own.
+// The path from one rank to another: its port, the links between, and the other's port, all occupied at once. On a
+// torus, devices between links buffer what cannot proceed (virtual cut-through: Kermani, Kleinrock 1979), so each link
+// is occupied from when it is free. Paths of up to four links need no allocation.
 class Path {
  public:
   explicit Path(std::int64_t latency, bool buffers = false) : latency_ps(latency), is_buffered(buffers) {}
@@ -44,7 +43,7 @@ class Path {
   std::vector<std::int32_t> many_;
 };
 
-// Which way a message goes. Ranks are those of the step.
+// The paths of messages between ranks of a step.
 class Topology {
  public:
   virtual ~Topology() = default;
@@ -55,19 +54,19 @@ class Topology {
 struct Departure {
   std::int64_t start_ps = 0;
   std::int64_t left_ps = 0;    // the sender's port is free again
-  std::int64_t passed_ps = 0;  // the message has passed its last link, and arrives one latency later
+  std::int64_t passed_ps = 0;  // the message has passed its last link; it arrives one latency later
 };
 
-// The state of all links. Calls come in the order of time.
+// The state of all links. Calls must come in order of time.
 class LinkState {
  public:
   explicit LinkState(const std::vector<Link>& links);
 
-  // Paths of links that carry one message at a time: known at once.
+  // For paths whose links carry one message at a time: the departure is known immediately.
   Departure book(const Path& path, std::int64_t bytes, std::int64_t now_ps);
 
-  // Paths with a fair link: `message` is the caller's name for it. When it ends depends on what comes later: after each
-  // call, next_end() is the next message that ends if nothing else starts.
+  // For paths with a fair link; `message` is the caller's id. When a message ends depends on later ones: after each
+  // call, next_end() returns the message that ends next if no other starts.
   static bool is_fair(const Path& path, const std::vector<Link>& links);
   void start(std::uint32_t message, const Path& path, std::int64_t bytes, std::int64_t now_ps);
   struct End {
@@ -82,7 +81,7 @@ class LinkState {
     std::uint32_t message = 0;
     Path path;
     double left_bytes = 0;
-    double ps_per_byte = 0;  // now
+    double ps_per_byte = 0;  // current rate
     std::int64_t since_ps = 0;
   };
   Departure book_at_once(const Path& path, std::int64_t bytes, std::int64_t now_ps);
@@ -91,9 +90,9 @@ class LinkState {
   double pace(const Flow& flow) const;
 
   const std::vector<Link>& links_;
-  std::vector<std::int64_t> free_ps_;   // of each link
-  std::vector<std::int32_t> carrying_;  // fair messages on each link
-  std::vector<Flow> flows_;             // all fair messages under way
+  std::vector<std::int64_t> free_ps_;   // per link
+  std::vector<std::int32_t> carrying_;  // number of fair messages per link
+  std::vector<Flow> flows_;             // all fair messages in flight
 };
 
 }  // namespace lockstep::simulator

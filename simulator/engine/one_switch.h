@@ -1,4 +1,4 @@
-// The simplest network: every rank has a port to one switch, and all ports are alike.
+// The simplest network: every rank has an equal port to one switch.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace lockstep::simulator {
 
 class OneSwitch : public Topology {
  public:
-  // `port`: each way.
+  // `port`: in each direction.
   OneSwitch(std::int32_t ranks, std::int64_t latency_ps, Link port = {})
       : latency_ps_(latency_ps), links_(2 * static_cast<std::size_t>(ranks), port) {}
 

@@ -37,8 +37,8 @@ TaskKind kind_of(const schedules::Task& task) {
 
 RankProgram compile(const schedules::RankStep& rank) {
   RankProgram program;
-  std::array<std::uint32_t, schedules::kNumLanes> next = {};  // in each lane, counted from its start
-  std::vector<std::uint32_t> place(rank.tasks.size());        // of each task in its lane
+  std::array<std::uint32_t, schedules::kNumLanes> next = {};  // next index within each lane
+  std::vector<std::uint32_t> place(rank.tasks.size());        // index of each task within its lane
   for (std::size_t i = 0; i < rank.tasks.size(); ++i) place[i] = next[lane_of(rank.tasks[i])]++;
   for (std::size_t lane = 0; lane < next.size(); ++lane) program.first[lane + 1] = program.first[lane] + next[lane];
 
@@ -49,7 +49,7 @@ RankProgram compile(const schedules::RankStep& rank) {
     const auto first_after = static_cast<std::uint32_t>(program.after.size());
     for (const std::uint32_t earlier : rank.after_of(task)) {
       const std::size_t lane = lane_of(rank.tasks[earlier]);
-      if (lane == lane_of(task)) continue;  // its lane keeps the order
+      if (lane == lane_of(task)) continue;  // implied by the lane's order
       program.after.push_back({static_cast<std::uint32_t>(lane) & 15U, (place[earlier] + 1) & 0x0fffffffU});
     }
     const TaskKind kind = kind_of(task);

@@ -1,4 +1,4 @@
-// A rank's tasks as the engine wants them: lane by lane, and edges as "so many of that lane are done".
+// A rank's tasks in the engine's form: lane by lane, with edges as "this many tasks of that lane are done".
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ TaskKind kind_of(const schedules::Task& task);
 
 struct LanePlace {
   std::uint32_t lane : 4;
-  std::uint32_t count : 28;  // tasks of the lane that have to be done
+  std::uint32_t count : 28;  // number of the lane's tasks that have to be done
 };
 static_assert(schedules::kNumLanes <= 16);
 
@@ -29,21 +29,21 @@ struct LaneTask {
   schedules::Comm comm = schedules::Comm::none;
 };
 
-// The tasks that the host issues one after the other, without a wait for the device between them.
+// Consecutive tasks that the host issues without waiting for the device between them.
 struct IssueRun {
-  std::uint32_t end = 0;       // the first task of RankStep::tasks that is not one of them
-  std::uint32_t num_core = 0;  // of all tasks before `end`, those that the host waits for before it goes on
+  std::uint32_t end = 0;       // index in RankStep::tasks behind the last of them
+  std::uint32_t num_core = 0;  // tasks before `end` that the host waits for before it continues
 };
-// The host waits for kernels, messages and the collectives between kernels; gathers and reductions beside them go on.
+// True for lanes that the host waits for: kernels, messages and collectives between kernels, but not overlapped gathers
+// and reductions.
 bool is_core(schedules::Lane lane);
 
 struct RankProgram {
-  std::vector<LaneTask> tasks;                                     // lane after lane
-  std::array<std::uint32_t, schedules::kNumLanes + 1> first = {};  // of each lane in `tasks`, and the end
+  std::vector<LaneTask> tasks;                                     // sorted by lane
+  std::array<std::uint32_t, schedules::kNumLanes + 1> first = {};  // first index of each lane in `tasks`, and the end
   std::vector<LanePlace> after;
   std::uint32_t num_receives = 0;
-  // For each task in the order of RankStep::tasks, the host's time for it and all before it. Nothing: the host is no
-  // limit.
+  // Host time to issue each task of RankStep::tasks and all before it; empty if the host is no limit.
   std::vector<std::int64_t> issued_ps;
   std::vector<IssueRun> runs;
 };

@@ -13,11 +13,11 @@
 namespace lockstep::simulator {
 namespace {
 
-// The device that is calibrated, and its number of threads.
+// The device to calibrate, and its number of threads.
 struct Target {
   std::string device;
   int threads = 1;
-  std::string dtype;  // of products: of 16 bits if there are any
+  std::string dtype;  // of products: a 16-bit type if measured
 };
 
 [[noreturn]] void missing(const std::string& where, const std::string& what, const std::string& how) {
@@ -35,8 +35,8 @@ std::optional<double> best(const RecordLines& records, const Target& target, con
   return most;
 }
 
-// Where ranks share the cores of a host, a rank is the device, with as few threads as kernels from cold caches were
-// timed with. Empty: the records do not have what Machine::measured takes.
+// If ranks share the cores of a host, a rank is the device, with the smallest number of threads for which kernels were
+// timed from cold caches. No value if the records lack what Machine::measured needs.
 std::optional<int> threads_of_a_rank(const RecordLines& records) {
   std::optional<int> fewest;
   for (const KernelLine& line : records.kernels) {
@@ -74,7 +74,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// One point for each factor of four of work: the median of the shares there.
+// One point per factor of four of work: the median of the shares in that range.
 EfficiencyCurve curve_of(const std::vector<EfficiencyPoint>& points) {
   std::map<int, std::vector<EfficiencyPoint>> bins;
   for (const EfficiencyPoint& point : points) {
@@ -93,7 +93,7 @@ EfficiencyCurve curve_of(const std::vector<EfficiencyPoint>& points) {
   return curve;
 }
 
-// Shares of `peak` (a microsecond's work) that kernels reach from cold caches, as operands of a training step are.
+// Shares of `peak` (work per microsecond) that kernels reach from cold caches, as in a training step.
 template <class Of, class Work>
 EfficiencyCurve shares(const RecordLines& records, const Target& target, double peak_a_us, Of of, Work work) {
   std::vector<EfficiencyPoint> points;
@@ -107,7 +107,7 @@ EfficiencyCurve shares(const RecordLines& records, const Target& target, double 
   return curve_of(points);
 }
 
-// A kernel may beat the square product that the ceiling is, as its operands fit into a cache.
+// A kernel may exceed the ceiling (a square product) if its operands fit into a cache.
 double best_product_gflops(const RecordLines& records, const Target& target) {
   double most = 0;
   for (const KernelLine& line : records.kernels) {
@@ -149,7 +149,7 @@ DeviceSpec device_of(const RecordLines& records, const std::string& where) {
   return device;
 }
 
-// Rows whose steps are alike: every rank sends one message of the same size a step.
+// Rows with equal steps: every rank sends one message of the same size per step.
 std::vector<RowLine> rows_to_fit(const RecordLines& records) {
   std::vector<RowLine> rows;
   for (const RowLine& row : records.rows) {
@@ -158,7 +158,7 @@ std::vector<RowLine> rows_to_fit(const RecordLines& records) {
   return rows;
 }
 
-// Kernels from cold caches with the target's threads.
+// Kernels timed from cold caches with the target's threads.
 void add_kernels(Measured& measured, const RecordLines& records, const Target& target) {
   measured.threads = target.threads;
   std::map<std::string, std::map<std::int32_t, std::vector<double>>> times;
@@ -174,7 +174,7 @@ void add_kernels(Measured& measured, const RecordLines& records, const Target& t
   }
 }
 
-// The fastest of the algorithms that were measured at a size, as `auto` takes it.
+// The fastest measured algorithm at each size, as `--algo auto` chooses.
 void add_collectives(Measured& measured, const RecordLines& records) {
   std::map<std::pair<std::string, int>, std::map<double, double>> fastest;
   for (const RowLine& row : records.rows) {
@@ -262,7 +262,7 @@ RecordFiles read_record_files(std::span<const std::string> paths) {
     std::ifstream file(path);
     if (!file) throw core::usage_error(path + ": cannot be read");
     const std::string part{std::istreambuf_iterator<char>(file), {}};
-    read_record_lines(part, path);  // so that what is wrong names its file and line
+    read_record_lines(part, path);  // so that errors name their file and line
     text += part + "\n";
     where += (where.empty() ? "" : ", ") + path.substr(path.rfind('/') + 1);
   }

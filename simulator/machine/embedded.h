@@ -1,4 +1,4 @@
-// The descriptions of machines/, built in.
+// The machine descriptions of machines/, embedded at build time.
 #pragma once
 
 #include <string_view>

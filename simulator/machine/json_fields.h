@@ -1,5 +1,5 @@
-// Fields of a JSON object, each read once by its name; what is missing, of the wrong kind, out of range or not known is
-// refused in one line that names the file and the field. Included by sources only.
+// Reads the fields of a JSON object by name. A missing, mistyped, out-of-range or unknown field throws a one-line usage
+// Error with the file and the field.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class JsonFields {
 
   bool has(const char* name) const;
   std::string text(const char* name);
-  double number(const char* name, double min, double max);  // both ends are allowed
+  double number(const char* name, double min, double max);  // in [min, max]
   double positive(const char* name);
   std::int64_t integer(const char* name, std::int64_t min);
   bool yes_or_no(const char* name);
@@ -29,7 +29,7 @@ class JsonFields {
   std::vector<std::pair<double, double>> pairs(const char* name);
   JsonFields object(const char* name);
   std::vector<JsonFields> objects(const char* name);
-  // Refuses fields that nobody has read.
+  // Throws if the object has fields that were not read.
   void done() const;
   [[noreturn]] void refuse(const std::string& field, const std::string& what, const std::string& allowed) const;
 

@@ -1,6 +1,6 @@
-// A machine as the simulator sees it: one device, and the levels of the network that joins many of them. Descriptions
-// are JSON files (simulator/machine/machines/); docs/machine_format.md has the fields. Every figure in one names its
-// source.
+// The simulator's description of a machine: one device, and the levels of the network that joins many of them.
+// Descriptions are JSON files (simulator/machine/machines/); docs/machine_format.md has the fields. Each description
+// names the sources of its figures.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace lockstep::simulator {
 
-// A share of a peak that depends on how much work a kernel has: straight between points in log(work), constant outside.
+// A share of a peak as a function of a kernel's work: linear in log(work) between points, constant outside.
 struct EfficiencyPoint {
-  double work = 0;  // FLOPs of a product, or bytes of a pass over memory
+  double work = 0;  // FLOPs of a matrix product, or bytes of a pass over memory
   double share = 1;
 };
 using EfficiencyCurve = std::vector<EfficiencyPoint>;
@@ -23,50 +23,51 @@ double share_at(const EfficiencyCurve& curve, double work);
 
 struct DeviceSpec {
   std::string name;               // "A100-SXM4-80GB"
-  double matrix_tflops = 0;       // dense, of the 16-bit type that training uses; 1e12 FLOP/s
-  double fp8_tflops = 0;          // likewise, of 8-bit floats; 0: it has none
-  double vector_tflops = 0;       // f32, outside of matrix units: products in f32, too (never TF32)
+  double matrix_tflops = 0;       // dense peak for the 16-bit type used in training; 1e12 FLOP/s
+  double fp8_tflops = 0;          // dense peak for 8-bit floats; 0: not supported
+  double vector_tflops = 0;       // f32 peak without matrix units, also for f32 products (never TF32)
   double memory_gbps = 0;         // 1e9 bytes/s
   std::int64_t memory_bytes = 0;  // capacity
-  double launch_us = 0;           // what each kernel costs whatever it does
-  // 0: not known, or no GPU; products depend on their FLOPs alone.
+  double launch_us = 0;           // fixed cost of each kernel
+  // 0: unknown or not a GPU; the time of products then depends on their FLOPs alone.
   std::int32_t multiprocessors = 0;
-  // By FLOPs of a product, the share of matrix_tflops that it reaches; where multiprocessors are known, that full waves
+  // Share of matrix_tflops that a product reaches, by its FLOPs; with known multiprocessors, the share that full waves
   // of the largest tiles reach.
   EfficiencyCurve product;
-  EfficiencyCurve attention;  // of matrix_tflops, by FLOPs of the two products of attention
-  EfficiencyCurve memory;     // of memory_gbps, by bytes
+  EfficiencyCurve attention;  // share of matrix_tflops, by FLOPs of attention's two products
+  EfficiencyCurve memory;     // share of memory_gbps, by bytes
 };
 
 // How messages share a link.
 enum class Sharing : std::uint8_t {
-  one_at_a_time,  // in the order in which they come
-  fair,           // all at once, each with an equal part
+  one_at_a_time,  // in order of arrival
+  fair,           // all at once, with equal shares
 };
 
-// Devices that have links to their four neighbours in place of a switch. Device number n of a torus is in column
-// n % columns of row n / columns. A message goes along its row first, then along the column, each the shorter way
-// around (the ascending one of two that are as long): dimension-ordered routing (Dally, Seitz 1987).
+// A torus: devices have links to their four neighbours in place of a switch. Device n is in column n % columns of row n
+// / columns. Messages go along the row first, then along the column, each the shorter way around (the ascending one of
+// two equal ways): dimension-ordered routing (Dally, Seitz 1987).
 struct Torus {
   std::int32_t columns = 1;
   std::int32_t rows = 1;
-  double hop_us = 0;  // of latency for each link after the first
+  double hop_us = 0;  // added latency per link after the first
 };
 
-// A level joins `ranks` devices (of which each level below joins fewer): an NVLink domain of 8, a rail group, a spine.
+// A level of the network joins `ranks` devices, more than the level below it: an NVLink domain of 8, a rail group, a
+// spine.
 struct NetworkLevel {
   std::string name;
-  std::int32_t ranks = 0;            // joined by one switch of this level; the last level: any number
-  double gbps = 0;                   // of a device, each way; 1e9 bytes/s
-  double latency_us = 0;             // of a message between two devices whose lowest common level is this one
-  double efficiency = 1;             // of gbps, that large messages reach
-  double collective_efficiency = 1;  // of gbps, that a ring's steps reach
-  double oversubscription = 1;  // uplinks to this level carry 1 / oversubscription of what their devices could send
+  std::int32_t ranks = 0;            // devices that one switch of this level joins; unlimited on the last level
+  double gbps = 0;                   // per device and direction; 1e9 bytes/s
+  double latency_us = 0;             // message latency between devices whose lowest common level is this one
+  double efficiency = 1;             // share of gbps that large messages reach
+  double collective_efficiency = 1;  // share of gbps that a ring's steps reach
+  double oversubscription = 1;       // uplinks to this level have 1 / oversubscription of their devices' bandwidth
   Sharing sharing = Sharing::one_at_a_time;
-  std::optional<Torus> torus = {};  // of the innermost level: gbps is each of the four links', each way
+  std::optional<Torus> torus = {};  // innermost level only; gbps is then per link and direction
 };
 
-// What joins the devices of a node, as NCCL tells them apart.
+// The interconnect inside a node, as NCCL distinguishes it.
 enum class NodeLink : std::uint8_t { nvlink, pcie };
 enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
 
@@ -74,49 +75,49 @@ enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
 struct Nccl {
   GpuGeneration generation = GpuGeneration::ampere;
   NodeLink inside = NodeLink::nvlink;
-  // What its tuner goes by: the rings that its search finds in a node, and what it credits each with.
+  // The tuner's inputs: the rings that NCCL's search finds in a node, and the bandwidth that it assumes for each.
   double channels = 1;
   double channel_gbps = 0;
-  double nvls_search_gbps = 0;  // of all channels of NVLS
-  // What a collective takes in truth.
-  double start_us = 0;          // on top of NCCL's own latencies: the host's launch, and ranks that wait for each other
-  double simple_step_us = 3.4;  // a step inside the node with Simple, in place of NCCL's own figure
-  double ll = 0.5;              // of collective_efficiency, that rings with LL reach
-  double ll128 = 0.92;          // likewise
-  double last_copy = 0;         // time of a rank's last copy out of the buffer, over that of the same bytes on the wire
-  double nvls = 0;              // of gbps, that NVLS reaches; 0: there is none
-  std::int32_t blocks = 0;      // thread blocks of a collective: each takes a multiprocessor from kernels beside it
-  // Where devices have links to each other and no switch: so many of them, and those that are more, have this share of
-  // their links among them. Ascending; all of them where nothing is said.
+  double nvls_search_gbps = 0;  // all channels of NVLS together
+  // The real times of collectives.
+  double start_us = 0;          // added to NCCL's own latencies: host launch, and ranks that wait for each other
+  double simple_step_us = 3.4;  // step inside the node with Simple, in place of NCCL's figure
+  double ll = 0.5;              // share of collective_efficiency that rings with LL reach
+  double ll128 = 0.92;          // same with LL128
+  double last_copy = 0;         // time of a rank's last copy out of the buffer / time of these bytes on the wire
+  double nvls = 0;              // share of gbps that NVLS reaches; 0: no NVLS
+  std::int32_t blocks = 0;      // thread blocks of a collective; each takes a multiprocessor from concurrent kernels
+  // For devices with direct links and no switch: (members, share) pairs, ascending. A group of at least that many
+  // members has this share of its links among its members; empty: all of them.
   std::vector<std::pair<double, double>> of_members;
 
   double share_of_links(std::int64_t members) const;
 };
 
-// The host that launches a device's kernels.
+// The host that launches the device's kernels.
 struct Host {
-  double operator_us = 0;  // an operator of an eager framework: Python, dispatch, autograd, launch; 0: no limit
-  double graph_us = 0;     // a kernel of a CUDA graph
+  double operator_us = 0;  // per operator of an eager framework: Python, dispatch, autograd, launch; 0: no limit
+  double graph_us = 0;     // per kernel of a CUDA graph
 };
 
-// Times of our own benchmarks on one host whose cores the ranks share. The formulas of the device and the levels are
-// the fallback for kernels and collectives that were not measured.
+// Measured times from our benchmarks on one host whose cores the ranks share. For kernels and collectives that were not
+// measured, the formulas of the device and the levels are the fallback.
 struct Measured {
-  using Curve = std::vector<std::pair<double, double>>;  // microseconds by something that ascends
+  using Curve = std::vector<std::pair<double, double>>;  // (x, microseconds), ascending x
   struct Collective {
     std::string name;  // as a record has it: "all_reduce", "send_recv"
     std::int32_t ranks = 0;
     Curve us_of_bytes;
   };
-  std::int32_t cores = 0;    // 0: nothing was measured
-  std::int32_t threads = 1;  // of a rank's kernels
-  // By workload::signature_of(): the time while so many copies of it run at once, from 1.
+  std::int32_t cores = 0;    // 0: no measurements
+  std::int32_t threads = 1;  // threads per rank for kernels
+  // By workload::signature_of(): the time over the number of copies that run at once, from 1.
   std::map<std::string, Curve> kernels;
   std::vector<Collective> collectives;
 
-  const Collective* find(std::string_view name, std::int64_t ranks) const;  // or null
+  const Collective* find(std::string_view name, std::int64_t ranks) const;  // null if not measured
 };
-// On straight lines between points, and constant outside of them.
+// Linear interpolation between points, constant outside.
 double value_at(const Measured::Curve& curve, double at);
 
 struct Machine {
@@ -124,26 +125,26 @@ struct Machine {
   std::vector<std::string> sources;
   DeviceSpec device;
   std::vector<NetworkLevel> levels;  // from the innermost
-  double host_gbps = 0;              // device to host memory, each way
-  double nvme_gbps = 0;              // device to files, both ways together; 0: not known
-  double host_memory_gbps = 0;       // that the host's update of one device's share has; 0: as host_gbps
-  double host_memory_bytes = 0;      // of the host, for each device; 0: not known
-  double nvme_bytes = 0;             // of files, for each device; 0: not known
-  Host host;                         // that launches kernels; without: it is no limit
-  std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
+  double host_gbps = 0;              // device to host memory, per direction
+  double nvme_gbps = 0;              // device to files, both directions together; 0: unknown
+  double host_memory_gbps = 0;       // host memory bandwidth per device, for updates on the host; 0: host_gbps
+  double host_memory_bytes = 0;      // host memory per device; 0: unknown
+  double nvme_bytes = 0;             // file storage per device; 0: unknown
+  Host host;                         // default: the host is no limit
+  std::optional<Nccl> nccl;          // without it, collectives run as this library's plans
   Measured measured;
 
-  // The share of the device's multiprocessors that a collective takes from kernels beside it; 0 where either is not
-  // known.
+  // Share of the device's multiprocessors that a collective takes from concurrent kernels; 0 if either number is
+  // unknown.
   double taken_by_collectives() const;
 };
 
-// `name`: of a description that is built in, or a path of a JSON file (has a '/' or ends in .json). Throws a usage
-// Error that says what is wrong, where, and what is allowed.
+// `name`: a built-in description, or the path of a JSON file (contains '/' or ends in .json). Throws a usage Error with
+// the file, the field and what is allowed.
 Machine load_machine(std::string_view name);
 std::vector<std::string> machine_names();
 
-// A description's text, which parse_machine() takes back; `where` names it in what is thrown.
+// The JSON text of a description, which parse_machine() reads; `where` names the text in errors.
 std::string to_json(const Machine& machine);
 Machine parse_machine(std::string_view json, const std::string& where);
 

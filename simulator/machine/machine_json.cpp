@@ -45,7 +45,7 @@ DeviceSpec read_device(JsonFields fields) {
   return device;
 }
 
-// One of an enum's names, in the order of its values.
+// Reads an enum by its names, which are in the order of its values.
 template <class Enum, std::size_t N>
 Enum read_name(JsonFields& fields, const char* name, const std::array<const char*, N>& names) {
   const std::string text = fields.text(name);
@@ -99,7 +99,7 @@ NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
   return level;
 }
 
-// Ascending in the first numbers; the second above 0.
+// Pairs with ascending first numbers and second numbers above 0.
 Measured::Curve read_times(JsonFields& fields, const char* name) {
   Measured::Curve times = fields.pairs(name);
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -112,7 +112,7 @@ Measured::Curve read_times(JsonFields& fields, const char* name) {
   return times;
 }
 
-// Shares of a node's links, by members from two on.
+// Shares of a node's links by number of members, from two on.
 std::vector<std::pair<double, double>> read_of_members(JsonFields& fields) {
   std::vector<std::pair<double, double>> shares = fields.pairs("of_members");
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -244,7 +244,7 @@ nlohmann::ordered_json json_of(const NetworkLevel& level) {
   return json;
 }
 
-// A field a line; what lies deeper than a list's entries on one line with it.
+// Prints one field per line; values nested deeper than a list's entries stay on one line.
 std::string text_of(const nlohmann::ordered_json& object, const std::string& indent) {
   const std::string inner = indent + "  ";
   const auto list = [&](const nlohmann::ordered_json& entries) {

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Fields that are null or missing are empty.
+// Null or missing fields read as empty.
 std::string text_of(const json& line, const char* name) {
   return line.contains(name) && line[name].is_string() ? line[name].get<std::string>() : "";
 }

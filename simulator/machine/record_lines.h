@@ -1,4 +1,4 @@
-// The records (docs/record_format.md) that a machine is calibrated from, read back: kernels, ceilings, and rows of
+// Reads the records (docs/record_format.md) from which a machine is calibrated: kernels, ceilings, and rows of
 // collectives with the counts of their plans.
 #pragma once
 
@@ -14,8 +14,8 @@ struct KernelLine {
   std::string dtype;
   std::string device;     // "cpu", "cuda"
   std::string cache;      // "warm", "cold"
-  std::string bound;      // "memory", "compute", "launch" or nothing
-  std::string signature;  // as workload::signature_of() has it
+  std::string bound;      // "memory", "compute", "launch" or empty
+  std::string signature;  // workload::signature_of()
   int threads = 1;
   int copies = 1;
   double flops = 0;
@@ -37,23 +37,23 @@ struct RowLine {
   std::string algorithm;
   int ranks = 1;
   double time_us = 0;
-  double steps = 0;       // of the plan's longest path
-  double wire_bytes = 0;  // that the busiest rank sends
-  double bytes = 0;       // as the row says
+  double steps = 0;       // steps on the plan's longest path
+  double wire_bytes = 0;  // bytes that the busiest rank sends
+  double bytes = 0;       // payload
   std::string transport = {};
 };
 
 struct RecordLines {
-  std::string machine;  // what the first run says of it: "cpu" and GPUs
+  std::string machine;  // CPU and GPUs as named by the first run
   std::int64_t memory_bytes = 0;
-  int cores = 0;                    // that a program may use
-  std::vector<KernelLine> kernels;  // those that ran and were right
+  int cores = 0;                    // cores that a program may use
+  std::vector<KernelLine> kernels;  // kernels that ran with correct results
   std::vector<CeilingLine> ceilings;
-  std::vector<RowLine> rows;       // those measured, right, and with counts
-  std::vector<RowLine> nccl_rows;  // likewise, of NCCL's own collectives: without counts
+  std::vector<RowLine> rows;       // measured rows with correct results and counts
+  std::vector<RowLine> nccl_rows;  // measured, correct rows of NCCL's own collectives, which have no counts
 };
 
-// `where` names the text in what is thrown: a usage Error with the line that is no record.
+// Throws a usage Error with `where` and the number of a line that is not a record.
 RecordLines read_record_lines(std::string_view text, const std::string& where);
 
 }  // namespace lockstep::simulator

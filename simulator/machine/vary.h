@@ -1,6 +1,5 @@
-// A machine's description with one of its numbers changed, by the number's path in the JSON: "device.memory_gbps",
-// "levels.0.gbps". A curve ("device.product") counts as one number, its largest share; the others keep their ratio to
-// it.
+// Changes one number of a machine's description, named by its path in the JSON: "device.memory_gbps", "levels.0.gbps".
+// A curve ("device.product") counts as one number, its largest share; its other shares keep their ratio to it.
 #pragma once
 
 #include <string>
@@ -14,12 +13,12 @@ namespace lockstep::simulator {
 struct MachineNumber {
   std::string path;
   double value = 0;
-  bool whole = false;  // a whole number: sizes, ranks
+  bool whole = false;  // an integer: sizes, ranks
 };
-// In the order of the description. Without what was measured (Machine::measured).
+// All numbers in the order of the description, except measurements (Machine::measured).
 std::vector<MachineNumber> numbers_of(const Machine& machine);
 
-// The name says what was changed. Throws a usage Error that names the path, and what is allowed.
+// The new machine's name includes the change. Throws a usage Error with the path and what is allowed.
 Machine with_number(const Machine& machine, std::string_view path, double value);
 
 }  // namespace lockstep::simulator

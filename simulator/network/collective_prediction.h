@@ -1,4 +1,4 @@
-// How a collective is run, and what it takes.
+// The algorithm and protocol of a collective, and its predicted time.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace lockstep::simulator {
 enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, nvls, nvls_tree, pat, measured };
 std::string_view name_of(CollectiveAlgorithm algorithm);
 
-// How NCCL's thread blocks hand over data: LL, 8 bytes with 8 of flags; LL128, 120 bytes with 8 of flags; Simple, slots
-// of a buffer with a fence behind each. None for what is not NCCL's.
+// NCCL's protocols: LL sends 4 bytes of data with each 4 bytes of flags, LL128 120 bytes with 8 of flags, Simple whole
+// buffer slots with a fence after each. `none` if NCCL does not run the collective.
 enum class Protocol : std::uint8_t { ll, ll128, simple, none };
 std::string_view name_of(Protocol protocol);
 

@@ -11,13 +11,13 @@ namespace {
 
 using schedules::Comm;
 
-// Of going once around a ring but for its last step. Most steps stay within a switch.
+// Latency of n-1 steps around a ring. Most steps stay within a switch.
 double ring_latency(const Machine& machine, MembersOfLevels members) {
   double latency = 0;
   double switches = static_cast<double>(members.back());
   std::size_t first = 0;
   if (const auto& torus = machine.levels.front().torus) {
-    // Rings along rows, and then along columns of what each rank has of its row.
+    // Rings along rows, then along columns on each rank's share of its row.
     const TorusPart part = torus_part(*torus, members.front());
     switches = static_cast<double>(members.back()) / static_cast<double>(members.front());
     latency = (part.columns - 1 + part.rows - 1) * machine.levels.front().latency_us;
@@ -51,7 +51,7 @@ CollectivePrediction tree(const Machine& machine, double bytes, MembersOfLevels 
           2 * bytes / ring_rate(machine, members)};
 }
 
-// To each of the others one message; those within a switch take the inner port, beside those that leave it.
+// One message to each other rank; those within a switch take the inner port, concurrently with those that leave it.
 CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLevels members) {
   CollectivePrediction made{CollectiveAlgorithm::exchange};
   const auto n = static_cast<double>(members.back());
@@ -66,8 +66,8 @@ CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLev
   return made;
 }
 
-// To each member one message, from the neighbour before: as long as the slowest of the links that neighbours cross
-// takes. Of each switch one member sends to the next switch, through its own port.
+// One message to each member from its previous neighbour: as slow as the slowest link that neighbours cross. One member
+// of each switch sends to the next switch, through its own port.
 CollectivePrediction shift(const Machine& machine, double bytes, MembersOfLevels members) {
   CollectivePrediction made{CollectiveAlgorithm::exchange};
   if (machine.nccl) {
@@ -91,7 +91,7 @@ CollectivePrediction shift(const Machine& machine, double bytes, MembersOfLevels
 CollectivePrediction fastest_plan(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
   if (comm == Comm::all_to_all) return exchange(machine, bytes, members);
   const CollectivePrediction around = ring(machine, comm, bytes, members);
-  // Neighbours of a tree are far apart on a torus, and share its links.
+  // Neighbours in a tree are far apart on a torus and share its links.
   if (comm != Comm::all_reduce || (machine.levels.front().torus && members.front() > 1)) return around;
   const CollectivePrediction down = tree(machine, bytes, members);
   return down.time_us() < around.time_us() ? down : around;

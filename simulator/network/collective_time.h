@@ -1,8 +1,8 @@
-// What a collective takes on a machine, by formula. docs/metrics.md has the formulas with their sources.
+// The time of a collective on a machine, by formula. docs/metrics.md has the formulas with their sources.
 //
-// On a machine that has NCCL (Machine::nccl) NCCL's tuner chooses (nccl_choice.h), and nccl_time.h says what that
-// takes. On others the plans of this library run, the fastest of them: on one level with alpha a message and B bytes/s
-// a rank, S bytes of payload (schedules/step/step.h) and n ranks
+// On a machine that has NCCL (Machine::nccl) NCCL's tuner chooses (nccl_choice.h), and nccl_time.h gives the time. On
+// others the fastest of this library's plans runs: on one level with latency alpha per message, B bytes/s per rank, S
+// bytes of payload (schedules/step/step.h) and n ranks
 //   ring        reduce-scatter, all-gather  (n-1) (alpha + S/(n B));  all-reduce twice that
 //   tree        all-reduce                  2 ceil(log2 n) alpha + 2 S/B, segments so small that levels overlap
 //   exchange    all-to-all, n-1 messages    (n-1) (alpha + S/(n B))
@@ -23,15 +23,15 @@
 
 namespace lockstep::simulator {
 
-// By the formulas of this library's plans.
+// The time by the formulas of this library's plans.
 CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,
                                         double bytes, MembersOfLevels members);
-// What is taken on this machine; what was measured with as many ranks (Machine::measured) in its place, where it was:
-// on straight lines between sizes, the largest size's bandwidth beyond it.
+// The fastest way on this machine. If the collective was measured with this number of ranks (Machine::measured), the
+// measured time instead: interpolated linearly between sizes, with the largest size's bandwidth beyond it.
 CollectivePrediction best_collective(const Machine& machine, schedules::Comm comm, double bytes,
                                      MembersOfLevels members);
 
-// Microseconds of so many bytes.
+// Measured microseconds for `bytes`, interpolated.
 double measured_us(const Measured::Collective& measured, double bytes);
 
 }  // namespace lockstep::simulator

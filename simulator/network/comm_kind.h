@@ -1,4 +1,4 @@
-// A step's collectives in the words of collectives/.
+// Maps a step's collectives to collectives::Kind.
 #pragma once
 
 #include "collectives/collective.h"

@@ -26,7 +26,7 @@ bool is_expanded(const Step& step, const Task& task) {
   return task.comm != Comm::none && step.groups[static_cast<std::size_t>(task.peer)].ranks.size() > 1;
 }
 
-// A plan with the bytes of its steps for one payload.
+// A plan and the bytes of its steps for one payload.
 struct SizedPlan {
   plan::Plan plan;
   plan::Contents contents;
@@ -49,7 +49,7 @@ class Expansion {
   }
 
  private:
-  // Which of a group's collectives in a lane.
+  // Identifies one of a group's collectives in a lane.
   struct Meeting {
     std::int32_t group = 0;
     schedules::Lane lane = schedules::Lane::tensor;
@@ -57,7 +57,7 @@ class Expansion {
     // clang-tidy 14 takes the rewritten comparison's 0 for a pointer.
     friend auto operator<=>(const Meeting&, const Meeting&) = default;  // NOLINT(modernize-use-nullptr)
   };
-  // Names a message: of which collective, sender, receiver, which of theirs.
+  // Identifies a message: its collective, sender, receiver, and index among theirs.
   using Name = std::tuple<Meeting, std::int32_t, std::int32_t, std::int32_t>;
 
   const SizedPlan& plan_for(const Task& task) {
@@ -79,10 +79,11 @@ class Expansion {
     return plans_.emplace(key, std::move(made)).first->second;
   }
 
-  // Calls visit(task index, plan, the rank's place in the group, which meeting it is).
+  // Calls visit(task index, plan, the rank's index in the group, meeting).
   template <class Visit>
   void for_collectives(std::size_t r, const Visit& visit) {
-    std::map<std::pair<std::int32_t, schedules::Lane>, std::int32_t> met;  // times that each group met so far
+    std::map<std::pair<std::int32_t, schedules::Lane>, std::int32_t>
+        met;  // number of earlier collectives per group and lane
     for (std::uint32_t i = 0; i < step_.of_rank[r].tasks.size(); ++i) {
       const Task& task = step_.of_rank[r].tasks[i];
       if (!is_expanded(step_, task)) continue;
@@ -168,7 +169,7 @@ class Expansion {
   Step& step_;
   const PlanChoice& choose_;
   double local_ps_per_byte_;
-  std::vector<std::int32_t> next_tag_;  // of each rank
+  std::vector<std::int32_t> next_tag_;  // per rank
   std::map<std::tuple<Comm, int, std::int64_t>, SizedPlan> plans_;
   std::map<Name, std::int32_t> tag_of_;
 };

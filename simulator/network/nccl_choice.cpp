@@ -29,7 +29,7 @@ double ring_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol
   return nccl::kRingStartUs[p] + (call.ring_steps() - between) * inside_us + between * nccl::kNetworkUs.ring[p];
 }
 
-// A chain of the ranks of a node, a tree of the nodes; up and down.
+// Steps of a chain of the node's ranks and a tree of the nodes, up and down.
 double chain_and_tree_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol) {
   const nccl::Hops& inside = hops_in_node(nccl);
   const std::size_t p = index_of(protocol);
@@ -37,8 +37,8 @@ double chain_and_tree_latency_us(const Nccl& nccl, const NcclCall& call, Protoco
          2 * ((call.ranks_a_node() - 1) * inside.tree[p] + hops_between_nodes(call) * nccl::kNetworkUs.tree[p]);
 }
 
-// GB/s that the search of NCCL's credits all channels of a ring with: in a node those of the links that the ranks have
-// among them; over nodes the ports of the ranks of one, of which it takes 96 % (24 of 25 GB/s).
+// GB/s that NCCL's search assumes for all channels of a ring: inside a node, those of the links among the ranks; across
+// nodes, 96 % (24 of 25 GB/s) of the ports of one node's ranks.
 struct Searched {
   double gbps = 0;
   double channels = 1;
@@ -69,7 +69,7 @@ double tree_gbps(const Nccl& nccl, const NcclCall& call, const Searched& found, 
   return std::min(simple * share, found.channels * most_of(nccl::kMostTreeLl128, nccl, call));
 }
 
-// One channel a rank of the node, of which one waits for the others.
+// One channel per rank of the node; one of them waits for the others.
 double nvls_gbps(const Machine& machine, const NcclCall& call, bool with_tree) {
   const Nccl& nccl = *machine.nccl;
   const double heads = call.ranks_a_node();
@@ -80,7 +80,7 @@ double nvls_gbps(const Machine& machine, const NcclCall& call, bool with_tree) {
   return std::min({inside, ports, most_nvls_tree_gbps(nccl, call)});
 }
 
-// Payload bytes a microsecond.
+// Payload bytes per microsecond.
 double payload_rate(const Machine& machine, const NcclCall& call, MembersOfLevels members, const NcclWay& way) {
   constexpr double kBytesPerUs = 1e3;
   const Nccl& nccl = *machine.nccl;

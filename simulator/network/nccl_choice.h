@@ -1,5 +1,5 @@
-// What NCCL's tuner would choose: the algorithm and protocol whose time, by its own constants (nccl_tables.h) and the
-// bandwidth that its search finds in a machine (Machine::nccl), is least. What that takes in truth is nccl_time.h's.
+// The choice of NCCL's tuner: the algorithm and protocol with the least time by its own constants (nccl_tables.h) and
+// the bandwidth that its search finds in a machine (Machine::nccl). nccl_time.h predicts the real time.
 //
 // Not modelled: CollNet (in-network reduction over the network), which needs a plugin and switches that no description
 // has, and several collectives in one group call.
@@ -29,26 +29,26 @@ struct NcclCall {
   double rounds() const { return comm == schedules::Comm::all_reduce ? 2 : 1; }  // around a ring
   double ring_steps() const { return rounds() * (ranks - 1); }
 };
-// The innermost level of a machine is a node.
+// Describes a call to NCCL; the innermost level of the machine is a node.
 NcclCall nccl_call(schedules::Comm comm, double bytes, MembersOfLevels members);
 
-// All that NCCL has for a call on such a machine; never none.
+// All (algorithm, protocol) pairs that NCCL has for a call on such a machine; never empty.
 std::vector<NcclWay> nccl_ways(const Nccl& nccl, const NcclCall& call);
 
-// Start and steps, in microseconds; the tuner's, and nccl_time()'s.
+// Latency of start and steps, in microseconds; used by the tuner and by nccl_time().
 double nccl_latency_us(const Nccl& nccl, const NcclCall& call, const NcclWay& way);
 // Latencies of the steps inside a node.
 const nccl::Hops& hops_in_node(const Nccl& nccl);
 // Levels of a tree of nodes.
 double hops_between_nodes(const NcclCall& call);
-// The most GB/s of bus bandwidth of NVLSTree's heads.
+// Largest bus bandwidth of NVLSTree's heads, in GB/s.
 double most_nvls_tree_gbps(const Nccl& nccl, const NcclCall& call);
-// Bandwidth of trees at a size, as a share of what they reach at large ones.
+// Bandwidth of trees at a message size, as a share of that at large sizes.
 double tree_share(double bytes, Protocol protocol);
-// The most GB/s of LL among ranks of so many nodes.
+// Largest bandwidth of LL for the call's number of nodes, in GB/s.
 double most_ll_gbps(const Nccl& nccl, const NcclCall& call);
 
-// Microseconds by the tuner's constants.
+// Time by the tuner's constants, in microseconds.
 double nccl_tuner_us(const Machine& machine, const NcclCall& call, MembersOfLevels members, const NcclWay& way);
 NcclWay nccl_choice(const Machine& machine, const NcclCall& call, MembersOfLevels members);
 

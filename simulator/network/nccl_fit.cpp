@@ -54,7 +54,7 @@ std::vector<CollectivePoint> points_of(const Machine& base, std::span<const RowL
   return points;
 }
 
-// Those that a time of one of the points depends on.
+// The numbers on which the time of any of the points depends.
 std::vector<NcclNumber> numbers_of(const Machine& machine, std::span<const CollectivePoint> points) {
   std::vector<NcclNumber> numbers{NcclNumber::start_us};
   const auto add_if = [&](NcclNumber number, auto depends) {
@@ -90,7 +90,7 @@ double value_of(const Machine& machine, NcclNumber number) {
   return number_in(copy, number);
 }
 
-// One number after the other, by factors that shrink once none helps (pattern search).
+// Pattern search: changes one number at a time by factors that shrink when no change helps.
 Machine fit_nccl(Machine machine, std::span<const CollectivePoint> points, std::span<const NcclNumber> numbers) {
   constexpr double kFirstStep = 0.2;
   constexpr double kLastStep = 1e-5;

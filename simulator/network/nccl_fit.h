@@ -1,4 +1,4 @@
-// A machine's numbers of NCCL (Machine::nccl) from times of its collectives.
+// Fits a machine's NCCL parameters (Machine::nccl) to times of its collectives.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct CollectivePoint {
   std::int64_t ranks = 2;
   double bytes = 0;
   double us = 0;
-  std::int64_t nodes = 1;  // as many ranks in each, all below one switch of the network
+  std::int64_t nodes = 1;  // with equally many ranks each, all below one switch of the network
 };
 CollectivePrediction predicted(const Machine& machine, const CollectivePoint& point);
 double predicted_us(const Machine& machine, const CollectivePoint& point);
@@ -28,14 +28,14 @@ enum class NcclNumber : std::uint8_t { start_us, simple_step_us, collective_effi
 inline constexpr std::array<std::string_view, 6> kNcclNumbers{"start_us", "simple_step_us", "collective_efficiency",
                                                               "ll128",    "last_copy",      "nvls"};
 
-// The machine with these numbers as they make the sum of squared relative errors least; they start from the machine's
-// own, which are above 0; shares stay at most 1. What NCCL chooses does not depend on them.
+// The machine with these numbers fitted by least squares of relative errors. The fit starts from the machine's own
+// numbers, which are above 0; shares stay at most 1. The tuner's choices do not depend on these numbers.
 Machine fit_nccl(Machine machine, std::span<const CollectivePoint> points, std::span<const NcclNumber> numbers);
 double value_of(const Machine& machine, NcclNumber number);
 
-// What sweeps of NCCL's own collectives within one node tell of a machine: `base` with those of its numbers fitted that
-// the rows depend on, and a source that says so. Throws a usage Error, in which `where` names the rows, if the base has
-// no NCCL or there are fewer than four sizes within one of its nodes.
+// Calibrates a machine from sweeps of NCCL's own collectives within one node: `base` with those of its numbers fitted
+// that affect the rows, and with a source that says so. Throws a usage Error, in which `where` names the rows, if
+// `base` has no NCCL or the rows have fewer than four sizes within one node.
 Machine calibrate_nccl(const Machine& base, std::span<const RowLine> rows, const std::string& where);
 
 }  // namespace lockstep::simulator

@@ -9,7 +9,7 @@ namespace lockstep::simulator::nccl {
 
 using OfProtocol = std::array<double, 3>;  // LL, LL128, Simple; 0: there is none
 
-// What every collective takes before its first step, and each step on a kind of link.
+// Time of a collective before its first step, and of each step on a kind of link.
 inline constexpr OfProtocol kRingStartUs{6.6, 14.0, 8.4};
 inline constexpr OfProtocol kTreeStartUs{6.8, 14.0, 8.4};
 inline constexpr double kPatStartUs = 8.0;
@@ -25,9 +25,9 @@ inline constexpr Hops kNvlinkUs{{0.6, 1.9, 3.4}, {0.6, 1.25, 4.0}, 25, 25, 4};
 inline constexpr Hops kPcieUs{{1.0, 2.5, 5.7}, {1.0, 1.9, 4.0}, 0, 0, 4};
 inline constexpr Hops kNetworkUs{{2.7, 4.0, 14.0}, {5.0, 8.5, 14.0}, 18, 20.9, 14};
 
-// The host's part in a step of a ring that leaves the node, of a host with Intel's CPUs; 3 times that with Simple.
+// Host time in a step of a ring that leaves the node, for hosts with Intel CPUs; 3 times that with Simple.
 inline constexpr double kNetworkPostUs = 1.0;
-// A step of PAT between nodes, as a share of a hop, and what each rank adds.
+// A step of PAT between nodes, as a share of a hop, and the time that each rank adds.
 inline constexpr double kPatHops = 1 / 3.5;
 inline constexpr double kPatRankUs = 2.8;
 
@@ -50,26 +50,27 @@ inline constexpr double kTreeLl128OneNode = 7.0 / 9.0;
 inline constexpr double kTreeLl128 = 120.0 / 128.0;
 inline constexpr double kPat = 0.75;
 
-// What trees reach of their bandwidth, from 64 bytes on, one for each doubling.
+// Share of their bandwidth that trees reach: one entry per doubling of the size, from 64 bytes on.
 inline constexpr std::array<std::array<double, 24>, 3> kTreeOfSize{
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
 
-// NVLS moves a chunk of each head on each channel at a time (calcCollChunking of src/enqueue.cc): the largest one,
-// halved where the message has fewer than so many of all channels' chunks.
+// NVLS moves a chunk of each head on each channel at a time (calcCollChunking of src/enqueue.cc). The largest chunk is
+// halved if the message has fewer than this number of chunks over all channels.
 struct ChunkLimit {
-  double chunks;  // of all heads and channels, of the size so far
-  double bytes;   // what a chunk has at most, of a message below that
+  double chunks;  // over all heads and channels, at the current chunk size
+  double bytes;   // largest chunk of a message with fewer chunks than that
 };
 inline constexpr double kNvlsChannels = 16;
 inline constexpr double kNvlsChunkBytes = 131072;
 inline constexpr std::array<ChunkLimit, 3> kNvlsChunks{{{64, 65536}, {8, 32768}, {2, 16384}}};
 inline constexpr std::array<ChunkLimit, 2> kNvlsTreeChunks{{{4, 65536}, {1, 32768}}};
-inline constexpr double kNvlsTreeManyNodes = 4;  // from so many on chunks have at most
+inline constexpr double kNvlsTreeManyNodes = 4;  // from this number on, chunks have at most
 inline constexpr double kNvlsTreeManyNodesBytes = 65536;
 
-// Latencies of a ring with Simple over nodes grow, once each rank's part of a channel has so many bytes.
+// Latencies of a ring with Simple over nodes grow by these factors once each rank's part of a channel has this many
+// bytes.
 inline constexpr double kPlateauBytes = 64;
 inline constexpr std::array<double, 4> kPlateau{1.9, 1.4, 1.4, 1.4};
 

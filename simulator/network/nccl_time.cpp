@@ -30,7 +30,7 @@ double ring_us(const Machine& machine, const NcclCall& call, MembersOfLevels mem
   return call.ring_steps() * part / rate + copy;
 }
 
-// Of the ports between nodes.
+// Rate of the ports between nodes.
 double tree_of_nodes_us(const Machine& machine, const NcclCall& call, MembersOfLevels members) {
   if (call.nodes == 1) return 0;
   return 2 * call.bytes * (call.nodes - 1) / call.nodes / ring_rate(machine, members, kFirstNetwork);
@@ -42,7 +42,7 @@ double tree_us(const Machine& machine, const NcclCall& call, MembersOfLevels mem
   return at_full_rate / (protocol_share(*machine.nccl, protocol) * nccl::kTree * tree_share(call.bytes, protocol));
 }
 
-// Bytes that all heads and channels of NVLS move at a time.
+// Bytes that all heads and channels of NVLS move at once.
 template <std::size_t N>
 double loop_bytes(const NcclCall& call, double chunk_bytes, const std::array<nccl::ChunkLimit, N>& limits) {
   const double at_once = nccl::kNvlsChannels * call.ranks_a_node();
@@ -52,22 +52,22 @@ double loop_bytes(const NcclCall& call, double chunk_bytes, const std::array<ncc
   return std::min(call.bytes, at_once * chunk_bytes);
 }
 
-// The switch's reading and writing of a vector in a node.
+// Time in which the switch reads and writes a vector in a node.
 double through_switch_us(const Machine& machine, const NcclCall& call, double bytes) {
   const double rate = machine.levels[kNode].gbps * machine.nccl->nvls * 1e3;
   const double sums = call.comm == schedules::Comm::all_reduce ? 1 + 1 / call.ranks_a_node() : 1;
   return bytes * sums / rate;
 }
 
-// The switch's writes of the last chunk come after its reads.
+// The switch writes the last chunk after it has read it.
 double nvls_us(const Machine& machine, const NcclCall& call) {
   const bool both_ways = call.comm == schedules::Comm::all_reduce;
   const double last = both_ways ? loop_bytes(call, nccl::kNvlsChunkBytes, nccl::kNvlsChunks) : 0;
   return through_switch_us(machine, call, call.bytes + last);
 }
 
-// A pipeline of the reads in a node, the way up and down the tree of nodes, and the writes: the slowest stage takes
-// all, the others one chunk.
+// A pipeline of reads in a node, the tree of nodes up and down, and writes: the slowest stage counts in full, the
+// others with one chunk.
 double nvls_tree_us(const Machine& machine, const NcclCall& call, MembersOfLevels members) {
   const bool many = call.nodes >= nccl::kNvlsTreeManyNodes;
   const double most = many ? nccl::kNvlsTreeManyNodesBytes : nccl::kNvlsChunkBytes;
@@ -81,7 +81,7 @@ double nvls_tree_us(const Machine& machine, const NcclCall& call, MembersOfLevel
          stages;
 }
 
-// What the switches above the first of the network add to the steps that cross them.
+// Latency that network switches above the first level add to the steps that cross them.
 double upper_switches_us(const Machine& machine, const NcclCall& call, MembersOfLevels members, Algorithm algorithm) {
   double us = 0;
   for (std::size_t l = kFirstNetwork + 1; l < members.size(); ++l) {
@@ -95,7 +95,7 @@ double upper_switches_us(const Machine& machine, const NcclCall& call, MembersOf
   return us;
 }
 
-// Steps inside a node take as long as the machine says, where it is not NCCL's figure.
+// Steps inside a node take the machine's time if it differs from NCCL's figure.
 double simple_steps_us(const Nccl& nccl, const NcclCall& call, const NcclWay& way) {
   if (way.protocol != Protocol::simple) return 0;
   const nccl::Hops& hops = hops_in_node(nccl);
@@ -132,7 +132,7 @@ CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, Mem
 }
 
 CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, MembersOfLevels members) {
-  constexpr double kPeersAtOnce = 8;  // a channel's kernel serves so many (NCCL_MAX_DEV_WORK_P2P_PER_BATCH)
+  constexpr double kPeersAtOnce = 8;  // peers that a channel's kernel serves (NCCL_MAX_DEV_WORK_P2P_PER_BATCH)
   const NcclCall call = nccl_call(schedules::Comm::all_to_all, bytes, members);
   CollectivePrediction made{Algorithm::exchange, Protocol::simple};
   made.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];

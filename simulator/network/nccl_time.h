@@ -1,5 +1,5 @@
-// What a collective of NCCL's takes on a machine: by the steps of its algorithm, and the bytes that the busiest port
-// carries for it at the rate that ports reach with its protocol. docs/metrics.md has the formulas.
+// The time of one of NCCL's collectives on a machine: the latency of its algorithm's steps, plus the bytes on the
+// busiest port at the rate that ports reach with its protocol. docs/metrics.md has the formulas.
 //
 //   latency   start_us of the machine + NCCL's own latencies of the start and of each step (nccl_latency_us), but the
 //             machine's of a step with Simple inside a node
@@ -21,7 +21,7 @@ namespace lockstep::simulator {
 
 CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, MembersOfLevels members,
                                const NcclWay& way);
-// To each of the others a message, as grouped sends and receives.
+// An all-to-all as grouped sends and receives: one message to each other rank.
 CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, MembersOfLevels members);
 
 }  // namespace lockstep::simulator

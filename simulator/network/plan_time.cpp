@@ -45,8 +45,8 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
   links_ = network.links();
   lanes_a_rank_ = std::max(plan::num_lanes(plan), 1);
   const int n = plan.num_ranks;
-  std::map<std::tuple<int, int, int>, std::int32_t> channels;  // by receiver, lane, distance to the sender
-  std::map<std::pair<int, int>, std::int32_t> paths;           // by sender and receiver
+  std::map<std::tuple<int, int, int>, std::int32_t> channels;  // by (receiver, lane, distance to the sender)
+  std::map<std::pair<int, int>, std::int32_t> paths;           // by (sender, receiver)
   const auto channel_of = [&](int to, int lane, int from) {
     const auto key = std::tuple(to % period_, lane, (from - to + n) % n);
     return channels.try_emplace(key, static_cast<std::int32_t>(channels.size())).first->second;
@@ -73,10 +73,10 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
   num_channels_ = static_cast<std::int32_t>(channels.size());
 }
 
-// One call. Lanes come in the order of time. Which of two messages of one time takes a port first must not depend on
-// the ranks' numbers, or ranks that stand for others would not do as those: the nearer sender's does. Messages of equal
-// distance share no port but the one of a sender's lanes, which come in their order. What becomes ready at a time comes
-// after all that was ready before at that time.
+// One call. Lanes are handled in order of time. Which of two simultaneous messages takes a port first must not depend
+// on the ranks' numbers, or representatives (rotation.h) would differ from the ranks they represent: the nearer
+// sender's goes first. Messages of equal distance share no port except that of one sender's lanes, which go in lane
+// order. Lanes that become ready at a time come after all that were ready earlier.
 class PlanTime::Playing {
  public:
   Playing(const PlanTime& time, std::int64_t chunk_bytes)
@@ -109,7 +109,7 @@ class PlanTime::Playing {
  private:
   struct Ready {
     std::int64_t time_ps;
-    std::int32_t depth;     // of what led to it at this time
+    std::int32_t depth;     // number of causes at this same time
     std::int32_t distance;  // to the peer of the lane's next step
     std::size_t lane;
     friend bool operator>(const Ready& a, const Ready& b) {
@@ -174,7 +174,7 @@ class PlanTime::Playing {
     leave(lane, step, links_.book(path, bytes, now_ps));
   }
 
-  // The bytes have left: the message arrives, and the lane goes on.
+  // The bytes have left: schedules the arrival and continues the lane.
   void leave(std::size_t lane, const Step& step, const Departure& departure) {
     Channel& channel = channels_[at(step.channel)];
     channel.arrivals_ps.push_back(departure.passed_ps + time_.paths_[at(step.path)].latency_ps);
@@ -201,7 +201,7 @@ class PlanTime::Playing {
     for (const std::size_t waiter : std::exchange(state.waiters, {})) push(waiter, time_ps);
   }
 
-  // Read and written: so many operands of so many bytes.
+  // Time to read and write `operands` operands of `bytes` each.
   std::int64_t pass_ps(std::int64_t bytes, int operands) const {
     return std::llround(static_cast<double>(bytes) * operands * time_.memory_ps_per_byte_);
   }

@@ -1,13 +1,13 @@
-// What a plan takes on a machine's network, message by message in virtual time: any algorithm of the catalogue or a
-// user's own, on any number of devices that a description says.
+// The time of a plan on a machine's network, message by message in virtual time: any algorithm of the catalogue or a
+// user's own plan, on any number of devices that the description has.
 //
 //   send         takes the ports and uplinks of its path for bytes over their bandwidth, one after the other or at once
 //                as the machine says, holds its lane until the bytes have left, and arrives one latency later
 //   recv         ends when its message has arrived
 //   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds
 //   copy, reduce pass over the device's memory
-// and the call begins with one kernel's start. Unlike the formulas (collective_time.h), which say what NCCL would take
-// with its protocols and channels, this is what Lockstep's executors would take whose plan it is.
+// and the call begins with one kernel launch. The formulas of collective_time.h predict NCCL with its protocols and
+// channels; this predicts Lockstep's executors, which run the plan.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ namespace lockstep::simulator {
 
 class PlanTime {
  public:
-  // Rank r is the machine's device r. Throws a usage Error where the machine has fewer. Keeps no reference.
+  // Rank r is the machine's device r. Throws a usage Error if the machine has fewer devices. Keeps no reference.
   PlanTime(const plan::Plan& plan, const Machine& machine);
-  // With so many ranks standing for all (rotation.h); the constructor above finds the smallest number.
+  // Plays `period` ranks, which represent all (rotation.h); the constructor above finds the smallest period.
   PlanTime(const plan::Plan& plan, const Machine& machine, int period);
 
-  // When the last rank is done, in picoseconds. Chunks are as large as the largest of the operation.
+  // The time at which the last rank is done, in picoseconds. All chunks count with the largest chunk's size.
   std::int64_t play_ps(const collectives::Operation& operation) const;
 
   int ranks_played() const { return period_; }
@@ -37,8 +37,8 @@ class PlanTime {
   struct Step {
     plan::Op op;
     std::int32_t chunks;
-    std::int32_t channel = -1;  // of a message
-    std::int32_t path = -1;     // in paths_; of a send
+    std::int32_t channel = -1;  // messages only
+    std::int32_t path = -1;     // index in paths_; sends only
     std::int32_t distance = 0;  // to its peer, upwards around all ranks
     plan::After after;
   };

@@ -18,8 +18,8 @@ TorusPart torus_part(const Torus& torus, std::int64_t members) {
 
 double torus_load(const Torus& torus, std::int64_t members) {
   const TorusPart part = torus_part(torus, members);
-  // Of `taken` places side by side, of `size` around. Around: of the distances 1 to size - 1, those up to size / 2 go
-  // ahead, each over as many links. In a line: half of the bytes of each half cross the middle.
+  // For `taken` neighbouring positions of a ring of `size`. A whole ring: of the distances 1 to size - 1, those up to
+  // size / 2 go forward, each over that many links. A line: half of the bytes of each half cross the middle.
   const auto along = [](double taken, double size) {
     const double half = std::floor(taken / 2);
     return taken == size ? half * (half + 1) / (2 * taken) : half * (taken - half) / taken;

@@ -14,7 +14,7 @@
 namespace lockstep::simulator {
 namespace {
 
-// From a rank to its peer, upwards around all ranks.
+// Distance from a rank to its peer, upwards around all ranks.
 int distance(int from, int to, int num_ranks) {
   return to < 0 ? -1 : (to - from + num_ranks) % num_ranks;
 }
@@ -35,7 +35,7 @@ bool does_as(const plan::Plan& plan, int rank, int other) {
   return true;
 }
 
-// Each rank as the one a period before it, which is as the one before that.
+// True if each rank's steps equal those of the rank one period before it.
 bool turns_by(const plan::Plan& plan, int period) {
   for (int rank = period; rank < plan.num_ranks; ++rank) {
     if (!does_as(plan, rank, rank - period)) return false;
@@ -43,7 +43,8 @@ bool turns_by(const plan::Plan& plan, int period) {
   return true;
 }
 
-// Whole switches of every level. A torus looks the same from row to row, if its ranks go all the way around.
+// True if the period is whole switches of every level. A torus is symmetric from row to row if its ranks go all the way
+// around.
 std::int64_t whole_switches(const Machine& machine, int num_ranks) {
   std::int64_t ranks = 1;
   if (const NetworkLevel& inner = machine.levels.front(); inner.torus && num_ranks <= inner.ranks) {
@@ -55,14 +56,14 @@ std::int64_t whole_switches(const Machine& machine, int num_ranks) {
   return ranks;
 }
 
-// Whether each link of a torus is taken by messages of one rank only, of the ranks of a period and those that they
-// stand for.
+// True if each link of a torus carries messages of only one rank, among the period's ranks and those that they
+// represent.
 bool have_links_alone(const plan::Plan& plan, const Machine& machine, int period) {
   if (!machine.levels.front().torus) return true;
   std::vector<std::int64_t> place(static_cast<std::size_t>(plan.num_ranks));
   std::iota(place.begin(), place.end(), 0);
   const MachineNetwork network(machine, std::move(place));
-  std::map<std::int32_t, int> owners;  // of links, the sender
+  std::map<std::int32_t, int> owners;  // sender by link
   std::set<std::pair<int, int>> known;
   for (int rank = 0; rank < period; ++rank) {
     for (const auto& lane : plan.ranks[static_cast<std::size_t>(rank)].lanes) {

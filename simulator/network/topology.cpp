@@ -32,7 +32,7 @@ MachineNetwork::MachineNetwork(const Machine& machine, std::vector<std::int64_t>
       links_.resize(links_.size() + 2 * place_.size(), link);
     }
     if (level.oversubscription > 1) {
-      std::map<std::int64_t, std::pair<std::int32_t, std::int32_t>> switches;  // by number: ours, ranks in it
+      std::map<std::int64_t, std::pair<std::int32_t, std::int32_t>> switches;  // by number: (our index, ranks in it)
       for (const std::int64_t rank : place_) {
         auto& known = switches.try_emplace(rank / below, static_cast<std::int32_t>(switches.size()), 0).first->second;
         ++known.second;
@@ -124,8 +124,8 @@ Path MachineNetwork::path(std::int32_t from, std::int32_t to) const {
   return path;
 }
 
-// Links of a torus stand for those of devices a period further on. Otherwise the sender's half of its own path, and the
-// receiver's half of the path of the message that is alike and ends at the rank that stands for the receiver.
+// Links of a torus represent those of devices one period further. Otherwise takes the sender's half of its own path,
+// and the receiver's half of the path of the equivalent message to the receiver's representative.
 Path MachineNetwork::path_of_period(std::int32_t from, std::int32_t to, std::int32_t period) const {
   const Path own = path(from, to);
   Path made(own.latency_ps, own.is_buffered);

@@ -14,31 +14,31 @@
 
 namespace lockstep::simulator {
 
-// `place`: of each rank of a step, its number in the whole machine. Where a step has only some of the machine's ranks,
-// an uplink carries only its part for those, as if the others did alike. Keeps a reference to nothing.
+// `place`: the device number of each rank of a step in the whole machine. If a step has only some of the machine's
+// ranks, they get their share of each uplink, as if the others did the same. Keeps no reference.
 class MachineNetwork : public Topology {
  public:
   MachineNetwork(const Machine& machine, std::vector<std::int64_t> place);
 
   Path path(std::int32_t from, std::int32_t to) const override;
   const std::vector<Link>& links() const override { return links_; }
-  // A message between ranks that stand for others (rotation.h), where rank r of the machine is at place r: links that
-  // others' messages take are those that stand for them.
+  // The path of a message if the first `period` ranks represent all (rotation.h) and rank r is device r: links beyond
+  // the period are mapped to those that represent them.
   Path path_of_period(std::int32_t from, std::int32_t to, std::int32_t period) const;
 
  private:
   struct Level {
-    std::int64_t ranks = 0;  // that one switch joins; the last level: all
+    std::int64_t ranks = 0;  // joined by one switch; on the last level, all ranks
     std::int64_t latency_ps = 0;
-    std::int32_t first_port = 0;     // of rank r: out at 2 r, in behind it
-    std::int32_t first_uplink = -1;  // -1: as wide as the ports below; of switch s below: up at 2 s, down behind it
+    std::int32_t first_port = 0;     // ports of rank r: out at 2 r, in at 2 r + 1
+    std::int32_t first_uplink = -1;  // -1: no limit; uplinks of switch s below: up at 2 s, down at 2 s + 1
     std::vector<std::int32_t> switch_of =
         {};  // of each rank: its switch of the level below, those without ranks left out
   };
   std::size_t common_level(std::int32_t a, std::int32_t b) const;
   void add_torus(const NetworkLevel& level, const Link& link);
   bool are_on_one_torus(std::int32_t a, std::int32_t b) const;
-  // Calls take(device, way) for the links of a torus from one of its devices to another; `way` is 0 to 3 as above.
+  // Calls take(device, direction) for the links of a torus from one device to another; directions are 0 to 3 as above.
   template <class Take>
   void along_torus(std::int64_t from, std::int64_t to, const Take& take) const;
   Path path_on_torus(std::int32_t from, std::int32_t to) const;
@@ -48,7 +48,7 @@ class MachineNetwork : public Topology {
   std::optional<Torus> torus_;
   std::int64_t torus_size_ = 1;
   std::int64_t hop_ps_ = 0;
-  std::map<std::int64_t, std::int32_t> torus_links_;  // by a torus's number: its first link
+  std::map<std::int64_t, std::int32_t> torus_links_;  // first link, by the number of the torus
   std::vector<Link> links_;
 };
 

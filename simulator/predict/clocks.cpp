@@ -23,9 +23,9 @@ using schedules::Task;
 
 constexpr double kPsPerSecond = 1e12;
 
-// ---- when tasks run, from what waits for what
+// ---- Times of tasks from their dependency graph.
 
-// A node a task, and one more for each meeting of a group; edges lead to what waits.
+// One node per task, and one per collective of a group; edges lead to dependents.
 class StepGraph {
  public:
   StepGraph(const Step& step, const StepTimeline& timeline) {
@@ -89,14 +89,14 @@ class StepGraph {
       if (before != SIZE_MAX) add(before, node(r, i));
       before = node(r, i);
       for (const std::uint32_t earlier : step.of_rank[r].after_of(task)) add(node(r, earlier), node(r, i));
-      // A message moves from its start at the sender, whatever its receiver does.
+      // A message moves from its start at the sender, independently of its receiver.
       if (schedules::is_recv(task.op)) add(sent.at({static_cast<std::int32_t>(r), task.tag}), node(r, i), true);
       if (task.comm == Comm::none) continue;
       const std::int32_t number = met[{task.peer, task.lane}]++;
       const auto [meeting, is_first] = meetings_.try_emplace({task.peer, task.lane, number}, nodes_.size());
       if (is_first) nodes_.emplace_back();
       nodes_[meeting->second].ps = timeline[r][i].end_ps - timeline[r][i].start_ps;
-      // All members come, and all go on behind it: a member's next tasks wait for the meeting.
+      // All members have to arrive, and each member's next tasks wait for the collective's node.
       add(node(r, i), meeting->second);
       before = meeting->second;
       ends_[node(r, i)] = meeting->second;
@@ -104,7 +104,7 @@ class StepGraph {
   }
 
   void sort() {
-    // What waits for a collective waits for the meeting.
+    // Dependents of a member's task wait for the collective's node.
     for (const auto& [task, meeting] : ends_) {
       for (const Edge& edge : std::vector<Edge>(nodes_[task].next)) {
         if (edge.to != meeting) add(meeting, edge.to);
@@ -126,12 +126,12 @@ class StepGraph {
   std::vector<std::size_t> first_of_rank_;
   std::vector<Node> nodes_;
   std::map<std::tuple<std::int32_t, Lane, std::int32_t>, std::size_t> meetings_;
-  std::map<std::size_t, std::size_t> ends_;  // the meeting of each member's collective
+  std::map<std::size_t, std::size_t> ends_;  // node of the collective, by each member's task
   std::vector<std::size_t> order_;
   std::vector<std::int64_t> start_;
 };
 
-// ---- what has a clock
+// ---- Units that have a clock.
 
 std::vector<Clocked> clocked_of(const Step& step, ClockOf of, double mhz) {
   std::vector<Clocked> all;
@@ -157,7 +157,7 @@ std::vector<Clocked> clocked_of(const Step& step, ClockOf of, double mhz) {
 
 double busy_joules(const Clocked& one, const PowerCurve& curve, double mhz) {
   const double seconds = static_cast<double>(one.top_ps) * curve.slowdown(mhz) / kPsPerSecond;
-  return seconds * (curve.watts(mhz) - curve.idle_watts);  // beyond idling
+  return seconds * (curve.watts(mhz) - curve.idle_watts);  // above idle power
 }
 
 double joules_of(const ClockChoice& choice, const PowerCurve& curve, std::int32_t ranks) {
@@ -188,7 +188,7 @@ class Lowering {
       const double lower = one.mhz - curve_.step_mhz;
       set(one, lower);
       if (graph_.makespan() > target_ps) {
-        set(one, one.mhz);  // for good: what others take later only grows
+        set(one, one.mhz);  // permanently: others only grow later
         continue;
       }
       one.mhz = lower;
@@ -205,7 +205,7 @@ class Lowering {
     }
   }
 
-  // By the joules that the next lower clock saves for each second that it adds; those that it would cost are none.
+  // Sorted by the joules that the next lower clock saves per added second; clocks that would cost energy are excluded.
   void push(std::size_t k) {
     const Clocked& one = clocked_[k];
     const double lower = one.mhz - curve_.step_mhz;
@@ -311,7 +311,7 @@ ClockChoice choose_clocks(const Step& step, const StepTimeline& timeline, const 
   std::int64_t aim_ps = target_ps;
   for (int left = kTries; left > 0; --left) {
     Lowering lowering(step, timeline, curve, of);
-    // What the graph does not know (a host that issues late) is added to its times.
+    // Delays that the graph does not model (a host that issues late) are added to its times.
     const std::int64_t unknown_ps = at_top - lowering.makespan();
     ClockChoice choice{.clocked = lowering.until(aim_ps - std::max<std::int64_t>(unknown_ps, 0))};
     choice.makespan_ps = simulate(slowed(step, choice, curve));

@@ -1,4 +1,4 @@
-// A loop on a few threads.
+// A parallel loop.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace lockstep::simulator {
 
-// Calls work(i) for all i on a few threads; throws what the first to fail has thrown.
+// Calls work(i) for all i on several threads; rethrows the first exception.
 template <class Work>
 void for_all(std::size_t count, int threads, const Work& work) {
   std::atomic<std::size_t> next{0};

@@ -17,7 +17,8 @@ std::vector<std::int32_t> divisors_up_to(std::int64_t number, std::int64_t most)
 
 using Visit = std::function<void(const workload::Layout&)>;
 
-// Devices to each kind of parallelism. Tensor-parallel ranks stay within the innermost level of the network.
+// Ways to distribute devices over the kinds of parallelism. Tensor-parallel ranks stay within the innermost network
+// level.
 void for_sizes(const workload::Model& model, const Machine& machine, const SearchSpace& space, const Visit& visit) {
   workload::Layout layout = space.base;
   if (space.gpus % layout.cp != 0) return;
@@ -36,7 +37,7 @@ void for_sizes(const workload::Model& model, const Machine& machine, const Searc
   }
 }
 
-// Token slices as the user says, for schedules that have them.
+// Token slices as the user set them, for schedules that take slices.
 void take_slices(workload::Layout& layout, const SearchSpace& space, bool takes) {
   const workload::Layout usual;
   const workload::Layout& from = takes ? space.base : usual;
@@ -77,7 +78,7 @@ void for_memory_choices(const SearchSpace& space, const workload::Layout& shape,
     layout.microbatches = static_cast<std::int32_t>(space.global_batch / each);
     for (const workload::Recompute recompute :
          {workload::Recompute::none, workload::Recompute::selective, workload::Recompute::full}) {
-      if (recompute == workload::Recompute::selective && layout.flash) continue;  // scores are not kept anyway
+      if (recompute == workload::Recompute::selective && layout.flash) continue;  // scores are not kept in any case
       layout.recompute = recompute;
       for (const std::int32_t zero : {0, 1, 2, 3}) {
         if (zero > 0 && layout.dp * layout.cp == 1) continue;
@@ -100,7 +101,7 @@ std::vector<workload::Layout> legal_layouts(const workload::Model& model, const 
   for_sizes(model, machine, space, [&](const workload::Layout& sizes) {
     for_schedules(space, sizes, [&](const workload::Layout& shape) {
       for_memory_choices(space, shape, [&](const workload::Layout& layout) {
-        // A stage with more layers than the others makes them wait.
+        // A stage with more layers would make the others wait.
         const bool even =
             layout.balanced_layers || !layout.layers_of.empty() || model.layers % stages_per_pipe(layout) == 0;
         if (even && why_invalid(model, layout).empty()) found.push_back(balanced_on(machine, model, layout));

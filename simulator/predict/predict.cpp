@@ -24,7 +24,6 @@ namespace lockstep::simulator {
 namespace {
 
 constexpr double kPsPerSecond = 1e12;
-constexpr double kPsPerUs = 1e6;
 
 std::vector<std::int64_t> places_of_pipeline(const workload::Layout& layout) {
   std::vector<std::int64_t> places;
@@ -38,7 +37,7 @@ std::vector<std::int64_t> all_places(const workload::Layout& layout) {
   return places;
 }
 
-// Written-out members as evenly spaced runs.
+// Converts a list of members to evenly spaced runs.
 std::vector<workload::RankSet> runs_of(const std::vector<std::int32_t>& ranks) {
   std::vector<workload::RankSet> runs;
   for (std::size_t i = 0; i < ranks.size();) {
@@ -52,7 +51,7 @@ std::vector<workload::RankSet> runs_of(const std::vector<std::int32_t>& ranks) {
   return runs;
 }
 
-// For each group of a step, how many of its true members one switch of each level joins.
+// For each group of a step, the number of its real members that one switch of each level joins.
 std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& step, const workload::Layout& layout,
                                                          const Machine& machine, std::span<const std::int64_t> places) {
   std::vector<std::vector<std::int64_t>> all;
@@ -65,7 +64,7 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
   return all;
 }
 
-// Of what a rank sends, the bytes that leave its switch of a level.
+// Bytes sent by a rank that leave its switch of a level.
 double sent_beyond(const schedules::Step& step, std::size_t rank, std::size_t level, const Machine& machine,
                    std::span<const std::int64_t> places, std::span<const std::vector<std::int64_t>> members) {
   const auto switch_of = [&](std::size_t r) { return places[r] / machine.levels[level].ranks; };
@@ -81,7 +80,7 @@ double sent_beyond(const schedules::Step& step, std::size_t rank, std::size_t le
   return bytes;
 }
 
-// Of a rank, those that take longest together first.
+// A rank's collectives, by descending total time.
 std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::size_t rank, const Machine& machine,
                                              std::span<const std::vector<std::int64_t>> members) {
   std::vector<TakenCollectives> taken;
@@ -103,7 +102,7 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
   return taken;
 }
 
-// `priced`: the step; where ranks share cores, priced for each number of ranks (simulate_on_shared_cores()).
+// `priced`: the step; if ranks share cores, one per number of ranks (simulate_on_shared_cores()).
 Simulation run(std::span<const schedules::Step> priced, const workload::Layout& layout, const Machine& machine,
                std::vector<std::int64_t> places, std::span<const std::vector<std::int64_t>> members) {
   const schedules::Step& step = priced.front();
@@ -117,16 +116,15 @@ Simulation run(std::span<const schedules::Step> priced, const workload::Layout& 
   return simulate(step, network, collective_time, machine.taken_by_collectives());
 }
 
-// The bubbles of forward and backward, without what comes after them (the rest of the reductions, the optimizer). What
-// is updated between the kernels of the backward is work. Kernels and the collectives inside layers that they wait for
-// are a rank's work.
+// The bubbles of forward and backward, without what follows (remaining reductions, the optimizer). A rank's work is its
+// kernels and the collectives inside layers that they wait for; updates between kernels of the backward are work, too.
 schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules::StepTimeline& timeline,
                                    const std::vector<schedules::Breakdown>& parts) {
   schedules::Spans spans;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     std::int64_t first = -1;
     std::int64_t last = 0;
-    std::int64_t updates_ps = 0;  // since the last other kernel
+    std::int64_t updates_ps = 0;  // updates since the last other kernel
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const schedules::Task& task = step.of_rank[r].tasks[i];
       if (task.lane != schedules::Lane::compute) continue;
@@ -146,8 +144,7 @@ schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules:
   return schedules::bubbles_of(spans);
 }
 
-// The activations that each stage of a schedule keeps, of each slice; of its parts, where they are offloaded one by
-// one.
+// The activations that each stage of a schedule keeps, per slice; per part if parts are offloaded separately.
 std::vector<std::vector<schedules::ActivationBytes>> activations_of_stages(const workload::Model& model,
                                                                            const workload::Layout& layout,
                                                                            const schedules::Schedule& schedule) {
@@ -185,7 +182,7 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
   made.tokens_per_s = tokens / made.step_s;
 }
 
-// To the device and from it: at once over the link to the host, one with the other for files.
+// Copies to and from the device: concurrent over the host link, sharing the bandwidth for files.
 std::int64_t copy_ps(const Machine& machine, workload::Offload place, double to_device, double from_device) {
   constexpr double kPsPerNs = 1e3;
   if (place == workload::Offload::host) {
@@ -214,7 +211,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
     const double gbps = machine.host_memory_gbps > 0 ? machine.host_memory_gbps : machine.host_gbps;
     return static_cast<std::int64_t>(std::llround(kPsPerNs * bytes / gbps));
   };
-  // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
+  // If ranks share cores, a kernel's time depends on concurrent work, so each kernel stays a separate task.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {
     pricing.simplify = [price = price_in(model, layout, schedule, machine), taken = machine.taken_by_collectives()](

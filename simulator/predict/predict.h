@@ -23,20 +23,20 @@
 namespace lockstep::simulator {
 
 enum class Detail : std::uint8_t {
-  folded,   // a layer is one kernel, its collectives in it: as exact but for collectives beside a next action's kernel
-  pieces,   // every collective of its own; kernels in a row are one, which takes as long (merge_kernels())
-  kernels,  // every kernel and every collective of its own, to be held against the tasks that a trainer ran
+  folded,   // a layer is one kernel that includes its collectives; exact except for overlap with the next action
+  pieces,   // collectives are separate; consecutive kernels are merged, with the same time (merge_kernels())
+  kernels,  // every kernel and collective is separate, for comparison with the tasks that a trainer ran
 };
 
 enum class Extent : std::uint8_t {
-  // One rank of each stage stands for all that do alike: tensor, context, expert and data ranks of a pipeline place.
+  // One rank per pipeline stage represents the tensor, context, expert and data ranks of that stage.
   one_pipeline,
-  all_ranks,  // each for itself: the same times (predict_test.cpp), and as many times the work
+  all_ranks,  // every rank is simulated: equal times (predict_test.cpp) at a multiple of the cost
 };
 
 enum class Collectives : std::uint8_t {
   formulas,  // simulator/network/collective_time.h
-  // Message by message, as ring and pairwise plans, on the links that all other messages take. Of all ranks only.
+  // Message by message, as ring and pairwise plans, on the links of all other messages. Requires all_ranks.
   plans,
 };
 
@@ -47,11 +47,11 @@ struct PredictOptions {
   bool keep_timeline = false;
 };
 
-// Collectives of a step that are alike.
+// Equal collectives of a step.
 struct TakenCollectives {
   schedules::GroupKind group = schedules::GroupKind::data;
   schedules::Comm comm = schedules::Comm::none;
-  std::int64_t bytes = 0;  // payload of one
+  std::int64_t bytes = 0;  // payload per collective
   std::int64_t count = 0;
   CollectivePrediction each;
   double all_us() const { return static_cast<double>(count) * each.time_us(); }
@@ -59,56 +59,55 @@ struct TakenCollectives {
 
 struct Prediction {
   double step_s = 0;
-  std::vector<schedules::Breakdown> parts;  // of each rank that was simulated
-  std::size_t busiest = 0;                  // the one that computes longest
-  schedules::Bubbles bubbles;  // of forward and backward; collectives inside layers that are waited for are work
-  std::vector<workload::MemoryBytes> memory;  // of each place in the pipeline
-  std::size_t fullest = 0;                    // the place that needs most
-  double needed_bytes = 0;                    // of a device's memory; needed_bytes()
-  bool fits = true;                           // in that memory
+  std::vector<schedules::Breakdown> parts;  // per simulated rank
+  std::size_t busiest = 0;                  // index of the rank that computes longest
+  schedules::Bubbles bubbles;  // forward and backward only; exposed collectives inside layers count as work
+  std::vector<workload::MemoryBytes> memory;  // per pipeline rank
+  std::size_t fullest = 0;                    // index of the one that needs most
+  double needed_bytes = 0;                    // per device; see needed_bytes()
+  bool fits = true;                           // needed_bytes fit into the device's memory
 
-  double model_flops = 0;     // a step's, over all ranks; training_flops(), nothing counted twice
-  double hardware_flops = 0;  // and what is recomputed
+  double model_flops = 0;     // per step, over all ranks; training_flops() without recomputation
+  double hardware_flops = 0;  // model_flops plus recomputation
   double mfu = 0;             // model_flops / (ranks x peak x step)
   double hfu = 0;
-  double tokens_per_s = 0;  // of all ranks
+  double tokens_per_s = 0;  // all ranks together
 
-  std::vector<schedules::SentBytes> sent;  // by each rank that was simulated
-  // [rank][level but the last]: of these, bytes that leave one switch of the level (schedules::beyond_bytes).
+  std::vector<schedules::SentBytes> sent;  // per simulated rank
+  // [rank][level, without the last]: the sent bytes that leave a switch of the level (schedules::beyond_bytes).
   std::vector<std::vector<double>> sent_beyond;
-  // Of the busiest rank, those that take longest together first; none where collectives are plans.
+  // Collectives of the busiest rank, by descending total time; empty if collectives run as plans.
   std::vector<TakenCollectives> collectives;
 
   std::int64_t events = 0;
   double engine_s = 0;               // wall-clock time of the simulation alone, without building the step
-  schedules::Step step;              // if keep_timeline
-  schedules::StepTimeline timeline;  // likewise
-  // Likewise, of each rank that was simulated, beyond its weights, gradients and optimizer states.
+  schedules::Step step;              // only with keep_timeline
+  schedules::StepTimeline timeline;  // only with keep_timeline
+  // Only with keep_timeline: memory of each simulated rank beyond its weights, gradients and optimizer states.
   std::vector<schedules::RankMemory> memory_over_time;
 };
 
-// How the kernels of a layout are priced on a machine; `copies`: that run at the same time (kernel_ps()).
+// Prices of a layout's kernels on a machine, with `copies` of each running at the same time (kernel_ps()).
 workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
                              const schedules::Schedule& schedule, const Machine& machine, Detail detail,
                              std::int32_t copies = 1);
 
-// The layout with the stages and slices that it leaves open chosen by the machine's prices of kernels (workload/
-// balance.h).
+// The layout with its unspecified stages and slices balanced by the machine's kernel prices (workload/balance.h).
 workload::Layout balanced_on(const Machine& machine, const workload::Model& model, const workload::Layout& layout);
 
-// The bytes that a layout needs of the memory of one device, `memory` of each place in the pipeline: the fullest rank's
-// bytes, or those of all ranks together where they share one host (Machine::measured).
+// Bytes of one device's memory that a layout needs: those of the fullest rank, or of all ranks together if they share
+// one host (Machine::measured). `memory`: per pipeline rank.
 double needed_bytes(const workload::Layout& layout, const Machine& machine,
                     const std::vector<workload::MemoryBytes>& memory);
 
-// Where ranks share the cores of one host (Machine::measured), every rank is simulated, on these cores
-// (shared_cores.h). A layout that leaves stages or slices open gets them by balanced_on(). Throws core::Error(usage) if
-// the model cannot be laid out so on this machine, and says what could.
+// Predicts a training step. If ranks share the cores of one host (Machine::measured), every rank is simulated on these
+// cores (shared_cores.h). Unspecified stages or slices are chosen by balanced_on(). Throws core::Error(usage) if the
+// layout is impossible for this model or machine, with what is allowed.
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options = {});
 
-// A step that predict() kept, of one rank a place in the pipeline, with other kernels, or kernels of other times, on
-// the same machine. Throws core::Error(usage) where ranks share cores.
+// Simulates a step that predict() kept, of one rank per pipeline stage, with changed kernels on the same machine.
+// Throws core::Error(usage) if ranks share cores.
 Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine);
 
 }  // namespace lockstep::simulator

@@ -14,7 +14,7 @@
 namespace lockstep::simulator {
 namespace {
 
-// Many layouts share the lists of a schedule.
+// Cache of schedules, which many layouts share.
 using ShapeKey = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t, std::vector<std::int64_t>>;
 ShapeKey key_of(const workload::Layout& layout) {
   const schedules::PipelineShape shape = shape_of(layout);
@@ -22,7 +22,7 @@ ShapeKey key_of(const workload::Layout& layout) {
 }
 
 struct Candidate {
-  std::size_t index = 0;  // of the layout
+  std::size_t index = 0;  // index of the layout
   double memory_bytes = 0;
   double bound_s = 0;
 };
@@ -39,7 +39,7 @@ class Search {
     std::sort(fitting.begin(), fitting.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.bound_s, a.index) < std::tie(b.bound_s, b.index);
     });
-    // A fixed number at a time, so that the number of threads does not change what is simulated.
+    // A fixed batch size, so that the number of threads does not change what is simulated.
     constexpr std::size_t kAtOnce = 16;
     std::size_t next = 0;
     while (next < fitting.size() && fitting[next].bound_s <= worst_of_best()) {
@@ -54,7 +54,7 @@ class Search {
   }
 
  private:
-  // Memory and bound of all layouts; those that fit. Layouts of one schedule are worked on together.
+  // Memory and bound of all layouts that fit. Layouts of one schedule are processed together.
   std::vector<Candidate> weighed() {
     std::map<ShapeKey, std::vector<std::size_t>> by_shape;
     for (std::size_t i = 0; i < layouts_.size(); ++i) by_shape[key_of(layouts_[i])].push_back(i);

@@ -1,9 +1,9 @@
-// Which layout of a number of devices is fastest: all legal ones that fit the memory, best first.
+// Searches the fastest layouts of a model on a number of devices, among all legal ones that fit the memory.
 //
-// Every layout gets a lower bound of its step: the time that the busiest rank needs for its work, what has to run
-// before its first and after its last microbatch, and the optimizer. Layouts are then simulated in the order of their
-// bounds, until no bound is below the worst of the best that are known. What is left out cannot be among the best, so
-// the answer is that of simulating all (branch and bound).
+// Every layout has a lower bound of its step time: the busiest rank's work, what has to run before its first and after
+// its last microbatch, and the optimizer. Layouts are simulated in the order of their bounds, until no bound is below
+// the worst of the best known ones. The rest cannot be among the best, so the result equals that of simulating all
+// (branch and bound).
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ namespace lockstep::simulator {
 struct SearchSpace {
   std::int64_t gpus = 1;
   std::int64_t global_batch = 1;
-  workload::Layout base;                            // what all layouts share: cp, flash, overlaps, ...
-  std::vector<std::string> schedules;               // of pipelines; names of schedules/generators/catalogue.h
-  std::vector<std::int32_t> chunks{2, 3, 4, 6, 8};  // of schedules that take them
+  workload::Layout base;                            // options that all layouts share: cp, flash, overlaps, ...
+  std::vector<std::string> schedules;               // names of schedules/generators/catalogue.h
+  std::vector<std::int32_t> chunks{2, 3, 4, 6, 8};  // for schedules that take chunks
   std::vector<std::int64_t> microbatches{1, 2, 4, 8, 16};
 };
 
-// All layouts of the space that the model can have, in a fixed order.
+// All layouts of the space that are valid for the model, in a fixed order.
 std::vector<workload::Layout> legal_layouts(const workload::Model& model, const Machine& machine,
                                             const SearchSpace& space);
 
@@ -38,19 +38,18 @@ struct FoundLayout {
 
 struct SearchResult {
   std::int64_t legal = 0;
-  std::int64_t too_large = 0;  // of those: need more memory than a device has
-  std::int64_t beaten = 0;     // their bound is above the last of the best
+  std::int64_t too_large = 0;  // legal layouts that need more memory than a device has
+  std::int64_t beaten = 0;     // legal layouts whose bound is above the last of the best
   std::int64_t simulated = 0;
   std::vector<FoundLayout> best;  // at most `top`, the fastest first
-  double least_memory_bytes = 0;  // of the layout that needs least, also if none fits
+  double least_memory_bytes = 0;  // least memory that any legal layout needs, also if none fits
 };
 
-// Layouts are compared with a layer as one kernel (Detail::folded). Runs on `threads` threads; the result does not
-// depend on how many.
+// Compares layouts with one kernel per layer (Detail::folded). The result does not depend on the number of threads.
 SearchResult search_layouts(const workload::Model& model, const Machine& machine, const SearchSpace& space,
                             std::size_t top, int threads);
 
-// Predicts them anew, every piece of its own, and sorts by that.
+// Predicts the layouts anew in detail (Detail::pieces), and sorts by that.
 void predict_in_pieces(const workload::Model& model, const Machine& machine, std::vector<FoundLayout>& best,
                        int threads);
 

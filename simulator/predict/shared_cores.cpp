@@ -14,8 +14,6 @@ using schedules::Lane;
 using schedules::Step;
 using schedules::Task;
 
-constexpr double kPsPerUs = 1e6;
-
 LanesBeside lanes_beside() {
   LanesBeside beside = {};
   for (const Lane lane : {Lane::gather, Lane::reduce, Lane::replicas, Lane::copy})
@@ -23,7 +21,7 @@ LanesBeside lanes_beside() {
   return beside;
 }
 
-// From a rank to another: as it was measured, or by the innermost level.
+// Time of a message: measured, or by the innermost level.
 double message_us(const Machine& machine, double bytes) {
   constexpr int kTwoRanks = 2;
   if (const auto* const measured = machine.measured.find("send_recv", kTwoRanks)) return measured_us(*measured, bytes);
@@ -31,7 +29,7 @@ double message_us(const Machine& machine, double bytes) {
   return level.latency_us + bytes / (level.gbps * level.efficiency * 1e3);
 }
 
-// All amounts as picoseconds: a message's go to its send.
+// Converts all amounts to picoseconds; a message's time goes to its send.
 Step in_picoseconds(Step step, const Machine& machine, const CollectiveTime& collective_time) {
   for (schedules::RankStep& rank : step.of_rank) {
     for (Task& task : rank.tasks) {

@@ -1,4 +1,4 @@
-// A step whose ranks share one host's cores, as this library's own ranks do on the CPU (Machine::measured).
+// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,14 @@
 
 namespace lockstep::simulator {
 
-// The most ranks that have cores of their own while they compute.
+inline constexpr double kPsPerUs = 1e6;  // picoseconds per microsecond
+
+// Largest number of ranks that can compute on cores of their own.
 std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks);
 
-// `priced`: one step, whose kernels in priced[n - 1] are priced as they run on n ranks at the same time, from 1 to
-// ranks_at_once(). Where more threads run than there are cores (of kernels, and of collectives while their bytes move),
-// all of them get an equal part. Collectives over data-parallel ranks have threads of their own, as in the trainer.
+// `priced`: one step, with kernels in priced[n - 1] priced as if n ranks ran them at the same time, for n from 1 to
+// ranks_at_once(). If more threads run than there are cores (kernels, and collectives while their bytes move), all get
+// an equal share. Collectives over data-parallel ranks have threads of their own, as in the trainer.
 Simulation simulate_on_shared_cores(std::span<const schedules::Step> priced, const Machine& machine,
                                     const CollectiveTime& collective_time);
 

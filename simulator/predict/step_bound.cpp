@@ -55,7 +55,7 @@ class Bound {
     for (std::size_t i = 0; i < times_.size(); ++i) {
       const bool first = schedule.is_first(static_cast<std::int32_t>(i / slices));
       before_.push_back(first ? 0 : before_[i - slices] + times_[i - slices].forward);
-      // A full backward counts only with the part that every kind of backward has.
+      // A full backward counts only with the part that every kind of backward contains.
       const std::int64_t least = first ? 0 : std::min(times_[i - slices].backward, times_[i - slices].input_gradient);
       after_.push_back(first ? 0 : after_[i - slices] + least);
     }
@@ -65,7 +65,7 @@ class Bound {
     if (list.empty()) return 0;
     std::int64_t now = before_[index_of(list.front())];
     std::int64_t bound = 0;
-    std::int64_t issue = 0;  // of the host, one action after the other
+    std::int64_t issue = 0;  // host time, over all actions
     for (const Action& action : list) {
       if (!is_compute(action.op)) continue;
       const std::size_t i = index_of(action);
@@ -82,10 +82,10 @@ class Bound {
   }
 
   std::int32_t slices_;
-  std::vector<StageTimes> times_;     // of each stage and slice
-  std::vector<StageTimes> issues_;    // the host's
-  std::vector<std::int64_t> before_;  // the forwards in front of it
-  std::vector<std::int64_t> after_;   // and the backwards
+  std::vector<StageTimes> times_;     // per stage and slice
+  std::vector<StageTimes> issues_;    // host times, per stage and slice
+  std::vector<std::int64_t> before_;  // forwards of earlier stages
+  std::vector<std::int64_t> after_;   // backwards of earlier stages
 };
 
 }  // namespace

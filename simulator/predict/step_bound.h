@@ -1,4 +1,4 @@
-// A time below which no simulation of a step comes.
+// A lower bound of a step's simulated time.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace lockstep::simulator {
 
-// The largest over all ranks of: the forwards that come before its first, its own work, and the backwards that come
-// after its last; then the slowest rank's optimizer, which waits for all (predict()'s steps have that barrier).
-// `works`: one for each stage, their collectives folded into kernels. Messages and reductions count nothing.
+// The largest sum, over all ranks, of the forwards before its first, its own work and the backwards after its last;
+// plus the slowest rank's optimizer, which waits for all (predict()'s steps have that barrier). `works`: one per stage,
+// with collectives folded into kernels. Messages and reductions do not count.
 double step_bound_s(const schedules::Schedule& schedule, const std::vector<workload::StageWork>& works);
 
 }  // namespace lockstep::simulator

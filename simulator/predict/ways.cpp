@@ -19,7 +19,7 @@ std::size_t index_of(std::string_view way) {
   return static_cast<std::size_t>(found - all.begin());
 }
 
-// With tensor-parallel ranks sequence parallelism saves memory and costs nothing (arXiv:2205.05198, section 4.2.2).
+// With tensor parallelism, sequence parallelism saves memory at no cost (arXiv:2205.05198, section 4.2.2).
 bool is_dominated(const workload::Layout& layout) {
   return layout.tp > 1 && !layout.sequence_parallel;
 }
@@ -39,7 +39,7 @@ class Best {
     const auto at = of_way_.find(index_of(way));
     return at == of_way_.end() ? std::numeric_limits<double>::infinity() : at->second.prediction.step_s;
   }
-  // A layout whose bound is above this is neither the winner nor next to it.
+  // A layout whose bound is above this cannot be the winner or the runner-up.
   double limit_s() const {
     double first = std::numeric_limits<double>::infinity();
     double second = first;
@@ -50,7 +50,7 @@ class Best {
     }
     return std::max(second, (1 + kSameTime) * first);
   }
-  // The simplest of those that are as fast as the fastest, and the fastest of the others.
+  // The simplest way within kSameTime of the fastest, and the fastest of the others.
   std::vector<FoundLayout> winner_and_next() const {
     double first = std::numeric_limits<double>::infinity();
     for (const auto& [way, found] : of_way_) first = std::min(first, found.prediction.step_s);
@@ -69,7 +69,7 @@ class Best {
   }
 
  private:
-  std::map<std::size_t, FoundLayout> of_way_;  // the simplest first
+  std::map<std::size_t, FoundLayout> of_way_;  // by way, the simplest first
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ using workload::RankSet;
 constexpr double kPsPerUs = 1e6;
 
 std::int64_t largest_on_a_switch(const NetworkLevel& level, const RankSet& set) {
-  // How members fall on switches repeats; the first switch may have fewer.
+  // The assignment of members to switches is periodic; the first switch may have fewer.
   const std::int64_t switches = level.ranks / std::gcd<std::int64_t>(level.ranks, set.stride) + 1;
   std::int64_t largest = 0;
   for (std::int64_t i = 0, seen = 0; i < set.count && seen < switches; ++seen) {
@@ -29,7 +29,7 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, const RankSet& set) 
   return largest;
 }
 
-// Runs that may share switches: each member is counted.
+// Runs may share switches, so each member is counted.
 std::int64_t largest_on_a_switch(const NetworkLevel& level, std::span<const RankSet> members) {
   std::map<std::int64_t, std::int64_t> on_switch;
   std::int64_t largest = 0;
@@ -41,7 +41,7 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, std::span<const Rank
 
 std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price, double taken) {
   std::int64_t total = 0;
-  std::int64_t beside_ps = 0;  // what is left of collectives that run beside the next kernel
+  std::int64_t beside_ps = 0;  // remaining time of collectives that overlap the next kernel
   for (const schedules::Piece& piece : pieces) {
     if (piece.op != schedules::Op::layer_collective) {
       total += together_ps(piece.amount, beside_ps, taken);
@@ -88,7 +88,7 @@ CollectivePrice price_in(const workload::Model& model, const workload::Layout& l
 
 std::int64_t together_ps(std::int64_t kernel_ps, std::int64_t collective_ps, double taken) {
   const std::int64_t slowed = kernel_ps + static_cast<std::int64_t>(taken * static_cast<double>(collective_ps));
-  // A kernel that ends before the collective does, slowed down all along, makes no difference.
+  // A kernel that ends before the collective, slowed down throughout, adds no time.
   return static_cast<double>(kernel_ps) <= (1 - taken) * static_cast<double>(collective_ps) ? collective_ps : slowed;
 }
 

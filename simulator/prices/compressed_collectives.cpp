@@ -15,11 +15,11 @@ using schedules::Comm;
 using schedules::GroupKind;
 using schedules::Task;
 
-// A collective's place is taken by kernels, exchanges one after the other, and kernels.
+// Replaces a collective by kernels, exchanges in sequence, and kernels.
 struct Replacement {
   std::vector<workload::CompressedExchange> exchanges;
   double kernel_bytes = 0;
-  std::vector<std::int32_t> groups = {};  // of each exchange, where it is not the task's
+  std::vector<std::int32_t> groups = {};  // group of each exchange, if not the task's
 };
 
 class Compressing {
@@ -59,14 +59,14 @@ class Compressing {
     if (task.comm == Comm::all_reduce && (in_data || group.kind == GroupKind::replicas)) {
       return {workload::exchanges_of(compression, elems, ranks), kernels};
     }
-    // Without what comes after the sum, about half of an all-reduce's.
+    // Without the part after the sum, about half of an all-reduce's kernels.
     const bool scatters = task.comm == Comm::reduce_scatter && in_data && replicas_of(layout_) == 1;
     if (!scatters) return {};
     if (layout_.near_ranks > 0) return in_two_hops(rank, elems, ranks);
     return {{workload::scatter_of(compression, elems, ranks)}, kernels / 2};
   }
 
-  // Two exchanges, each with its kernels, and shares brought together by place before the first.
+  // Two exchanges, each with its kernels; shares are grouped by destination before the first.
   Replacement in_two_hops(std::int32_t rank, std::int64_t elems, std::int64_t ranks) const {
     const std::int64_t near = layout_.near_ranks;
     const workload::TwoHops hops = workload::two_hops_of(layout_.compression, elems, ranks, near);
@@ -86,7 +86,7 @@ class Compressing {
     return {{gather}, static_cast<double>(gather.bytes + task.amount)};
   }
 
-  // Half of what kernels read and write is before the first exchange, half after the last.
+  // Half of the kernels' traffic is before the first exchange, half after the last.
   void put(schedules::RankRewriter& out, std::uint32_t i, const Task& task, const Replacement& replacement) const {
     Task kernels = task;
     kernels.comm = Comm::none;

@@ -1,7 +1,6 @@
-// Collectives of gradients and weights that send something else (workload/compression.h), as tasks of a step: what a
-// rank computes before it sends, the exchanges, what it computes of what came. They follow each other in the
-// collective's lane, as the trainer's one thread of it does; that they take the device from its other kernels is not
-// priced.
+// Compressed collectives of gradients and weights (workload/compression.h) as tasks of a step: encoding kernels,
+// exchanges, decoding kernels. They follow each other in the collective's lane, as in the trainer's thread for it;
+// their contention with the device's other kernels is not priced.
 #pragma once
 
 #include "schedules/step/step.h"
@@ -10,7 +9,7 @@
 
 namespace lockstep::simulator {
 
-// As Layout::compression and Layout::weight_compression say.
+// Replaces collectives according to Layout::compression and Layout::weight_compression.
 void compress_collectives(schedules::Step& step, const workload::Layout& layout, const Machine& machine);
 
 }  // namespace lockstep::simulator

@@ -10,7 +10,7 @@ namespace {
 using schedules::Comm;
 using schedules::Piece;
 
-// Of one part, and of one tile, whose weights are gathered by themselves.
+// True if both are of one part and one tile, as the weights of a tile are gathered separately.
 bool is_alike(const Piece& a, const Piece& b) {
   return a.op == b.op && a.part == b.part &&
          tile_of(workload::piece_named(a.what)) == tile_of(workload::piece_named(b.what));
@@ -47,13 +47,13 @@ class Folding {
   }
 
   void collective(const Piece& piece) {
-    settle();  // a lane takes one collective after the other
+    settle();  // a lane runs one collective at a time
     beside_ps_ = price_(piece.comm, piece.group, piece.amount);
     (made_.empty() ? first_issue_ps_ : made_.back().issue_ps) += piece.issue_ps;
     if (!piece.beside_next) settle();
   }
 
-  // Waits for the collective that is in flight.
+  // Waits for the collective in flight.
   void settle() {
     (made_.empty() ? first_ps_ : made_.back().amount) += beside_ps_;
     beside_ps_ = 0;
@@ -76,7 +76,7 @@ class Folding {
   double taken_ = 0;
   std::vector<Piece> made_;
   std::int64_t beside_ps_ = 0;
-  std::int64_t first_ps_ = 0;  // of collectives before the first kernel
+  std::int64_t first_ps_ = 0;  // time of collectives before the first kernel
   std::int64_t first_issue_ps_ = 0;
 };
 

@@ -15,7 +15,7 @@ std::int64_t ps_of(double us) {
   return std::llround(us * 1e6);
 }
 
-// Parameters that an update is of: a bucket's, a stage's, or all of the rank's.
+// The parameters that an update applies to: a bucket's, a stage's, or all of the rank's.
 std::size_t parameters_of(const Task& update, std::size_t rank, const schedules::Step& step,
                           const std::vector<workload::StagePlan>& plans) {
   if (update.stage >= 0) {
@@ -42,11 +42,11 @@ void add_host(schedules::Step& step, const workload::Layout& layout, const std::
   const workload::IssueTimes issue = issue_times_of(host, layout);
   for (std::size_t rank = 0; rank < step.of_rank.size(); ++rank) {
     for (Task& task : step.of_rank[rank].tasks) {
-      if (task.lane == Lane::copy) continue;  // a thread of its own
+      if (task.lane == Lane::copy) continue;  // issued by a separate thread
       const bool receives = schedules::is_recv(task.op);
       if (task.comm != Comm::none || receives || schedules::is_send(task.op)) task.issue_ps = issue.collective_ps;
       task.host_waits = receives && !layout.overlap_p2p;
-      // The update begins when the host has seen the norm, and takes as long as the slower one of host and device.
+      // The update begins when the host has seen the norm, and takes as long as the slower of host and device.
       if (task.op == Op::optimizer && task.lane == Lane::compute) {
         const auto operators = static_cast<std::int64_t>(parameters_of(task, rank, step, plans));
         task.amount = std::max(task.amount, issue.kernel_ps * operators);

@@ -1,5 +1,5 @@
-// The host's part of a step: an eager framework calls operator after operator, and the device waits where its kernels
-// are shorter than that (docs/simulator.md, section The host). The simulator's engine plays it.
+// Host time of a step: an eager framework calls one operator after another, and the device waits if its kernels are
+// shorter than that (docs/simulator.md, section The host). The simulator's engine plays it.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,22 @@ namespace lockstep::simulator {
 // Counted in Megatron-LM's layer (megatron/model/transformer.py, 2023): about 30 calls of operators with a module's or
 // an autograd function's Python around them for 13 kernels of the forward, and about 50 for 26 of the backward.
 inline constexpr double kOperatorsOfKernel = 2;
-// Of a collective or a message: the call, its output's allocation, two events and the wait of streams.
+// Operators per collective or message: the call, its output's allocation, two events and the wait of streams.
 inline constexpr double kOperatorsOfExchange = 4;
 
-// Of each tensor of a list that a collective takes or makes: the view and the copy (ProcessGroupNCCL::allgather).
+// Operators per tensor of a list that a collective takes or makes: the view and the copy (ProcessGroupNCCL::allgather).
 inline constexpr double kOperatorsOfListed = 2;
 
 workload::IssueTimes issue_times_of(const Host& host, const workload::Layout& layout);
 
-// Puts into a step what its recipes do not have: times to issue messages and the collectives of parameters and
-// gradients, the optimizer's (as many as a
-// kernel's for each parameter: its gradient's copy in 32 bits, and that of the new weight), and where the host waits
-// for the device: at messages between stages that are not overlapped, as Megatron-LM's, which synchronizes the device
-// after each.
+// Adds to a step the host times that its recipes do not have: to issue messages, the collectives of parameters and
+// gradients, and the optimizer (one kernel's operators per parameter: the gradient's copy in 32 bits, and that of the
+// new weight). Also marks where the host waits for the device: at messages between stages that are not overlapped, as
+// in Megatron-LM, which synchronizes the device after each.
 void add_host(schedules::Step& step, const workload::Layout& layout, const std::vector<workload::StagePlan>& plans,
               const Host& host);
 
-// On top of a collective of parameters or gradients with gather_lists: a copy for each of its members.
+// Added time of a collective of parameters or gradients with gather_lists: a copy for each of its members.
 std::int64_t list_ps(const Host& host, const workload::Layout& layout, const schedules::Group& group);
 
 }  // namespace lockstep::simulator

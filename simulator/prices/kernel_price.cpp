@@ -16,7 +16,7 @@ double peak_tflops(const DeviceSpec& device, core::DType dtype) {
   return kernels::kFp8.contains(dtype) && device.fp8_tflops > 0 ? device.fp8_tflops : device.matrix_tflops;
 }
 
-// 1e12 FLOP/s are one FLOP a picosecond.
+// 1e12 FLOP/s are one FLOP per picosecond.
 double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, double flops) {
   const KernelClass of = workload::class_of(call);
   if (of == KernelClass::pass) return flops / device.vector_tflops;
@@ -28,7 +28,7 @@ double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, do
   return product_us(device, *product, tflops) * 1e6;
 }
 
-// By the number of copies, or null where the kernel was not measured.
+// Measured times by the number of copies; null if the kernel was not measured.
 const Measured::Curve* measured_curve(const Machine& machine, const workload::KernelCall& call) {
   if (machine.measured.kernels.empty()) return nullptr;
   const auto found = machine.measured.kernels.find(workload::signature_of(call));

@@ -11,21 +11,21 @@ namespace {
 struct Tile {
   double m;
   double n;
-  // Multiply-adds of a step along k, with what the loads of the step cost.
+  // Multiply-adds of a step along k, plus the cost of its loads.
   double work() const { return m * n + kLoad * (m + n); }
 
   static constexpr double kLoad = 19.2;
 };
 
-// Those of cuBLAS (the guide, section 2.3), the largest first.
+// Tile sizes of cuBLAS (the guide, section 2.3), the largest first.
 constexpr std::array kTiles{Tile{256, 128}, Tile{128, 256}, Tile{128, 128}, Tile{256, 64},
                             Tile{64, 256},  Tile{128, 64},  Tile{64, 128},  Tile{64, 64}};
 constexpr std::array kSplits{1.0, 2.0, 4.0, 8.0};
-constexpr double kShortestSplit = 512;  // steps along k that a part has at least
+constexpr double kShortestSplit = 512;  // fewest steps along k per part
 
 // Between the chosen numbers a fit to published products on H100 and one on A100 differ little (docs/validation.md).
-constexpr double kTileUs = 1.0;   // first loads until the first multiply-add, and the tile's way to memory
-constexpr double kSplitUs = 1.5;  // sums of the parts
+constexpr double kTileUs = 1.0;   // loads before the first multiply-add, and the tile's store to memory
+constexpr double kSplitUs = 1.5;  // summing the parts
 
 }  // namespace
 

@@ -85,7 +85,7 @@ std::vector<ValidatedCollective> those(std::span<const ValidatedCollective> all,
   return part;
 }
 
-// A row for each number of GPUs of each table, and one for each table.
+// The score table: a row per number of GPUs of each table, and one per table.
 std::string scores(std::span<const ValidatedCollective> all) {
   std::string text = "| collectives | sizes | mean error | largest error |\n| --- | --- | --- | --- |\n";
   std::string last;
@@ -100,7 +100,7 @@ std::string scores(std::span<const ValidatedCollective> all) {
   return text + score_row("all", all);
 }
 
-// The faster protocol of each algorithm on 8 H100.
+// The faster protocol of ring and tree on 8 H100, by size.
 std::string ring_and_tree() {
   const Machine machine = load_machine("dgx-h100");
   const std::vector<std::int64_t> members(machine.levels.size(), 8);

@@ -12,8 +12,8 @@ void scale(EfficiencyCurve& curve, double factor) {
   for (EfficiencyPoint& point : curve) point.share = std::min(1.0, point.share * factor);
 }
 
-// One for each run that the machine is fitted to, however many of its times are given: how a layer's time is divided
-// between forward and backward says more of collectives than of products.
+// One case per run that the machine is fitted to, however many of its times are published: the split of a layer's time
+// between forward and backward depends more on collectives than on products.
 std::vector<double> errors_of(std::span<const ValidationCase> cases, const Machine& machine, double factor) {
   const Machine tried = scaled(machine, factor);
   std::map<std::string, std::vector<double>> of_runs;
@@ -27,7 +27,7 @@ std::vector<double> errors_of(std::span<const ValidationCase> cases, const Machi
   return errors;
 }
 
-// One step: the least squares of errors + slopes x change.
+// One Gauss-Newton step: least squares of errors + slopes x change.
 double improved(std::span<const ValidationCase> cases, const Machine& machine, double at) {
   constexpr double kStep = 1e-3;
   const std::vector<double> here = errors_of(cases, machine, at);

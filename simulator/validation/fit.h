@@ -1,4 +1,4 @@
-// The one efficiency of a machine description that published runs are fitted by.
+// Fits the one efficiency of a machine description that depends on published runs.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace lockstep::simulator {
 
-// With the shares of products (attention's among them) multiplied by a factor.
+// The machine with its shares of products (attention included) multiplied by a factor.
 Machine scaled(Machine machine, double product_factor);
 
-// The factor that makes the sum of squared relative errors of the runs marked as fitted least (Gauss-Newton); all cases
-// are on that machine. It is 1 for a description that has been fitted.
+// The factor with the least sum of squared relative errors over the runs marked as fitted (Gauss-Newton); all cases
+// must be on that machine. It is 1 for a description that is already fitted.
 double fit_product_share(std::span<const ValidationCase> cases, const Machine& machine);
 
 }  // namespace lockstep::simulator

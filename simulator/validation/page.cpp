@@ -40,7 +40,7 @@ std::string percent(double share) {
 
 constexpr std::size_t kPageColumns = 120;
 
-// Lines of a case's layout below its title, broken behind a comma where a line of the page would become too long.
+// Lines of a case's layout below its title, broken after a comma if a line of the page would become too long.
 std::string layout_lines(const ValidationCase& of) {
   std::string text = of.title + "\n";
   std::string_view rest = of.layout;

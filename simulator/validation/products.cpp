@@ -70,7 +70,7 @@ std::vector<ValidatedProduct> validate(std::span<const ProductSweep> sweeps) {
   return all;
 }
 
-// By factors that shrink once none helps (pattern search).
+// Pattern search by factors that shrink when no change helps.
 ProductSweep refitted(ProductSweep sweep) {
   constexpr double kFirstStep = 0.2;
   constexpr double kLastStep = 1e-4;

@@ -1,5 +1,5 @@
-// Predicted times of matrix products beside published ones (product_cases.json), and the table of both. They test how
-// the time depends on the shape: two numbers of each sweep are fitted to a quarter of its products.
+// Validation of predicted times of matrix products against published ones (product_cases.json), and its table. It tests
+// the dependence on the shape: two numbers of each sweep are fitted to a quarter of its products.
 #pragma once
 
 #include <span>
@@ -18,11 +18,11 @@ struct PublishedProduct {
 };
 
 struct ProductSweep {
-  std::string table;  // of the page: a row of "products"
+  std::string table;  // row of the page's table "products"
   std::string source;
-  std::string machine;  // as load_machine() takes it
-  double share = 1;     // of the peak, that full waves reach on a GPU that does nothing else; in place of the machine's
-  double other_us = 0;  // launch and what the timing adds; in place of the machine's launch_us
+  std::string machine;  // argument of load_machine()
+  double share = 1;     // share of the peak that full waves reach on an otherwise idle GPU; replaces the machine's
+  double other_us = 0;  // launch and overhead of the timing; replaces the machine's launch_us
   std::vector<PublishedProduct> products;
 };
 // Throws a usage Error that names `where` and the field.
@@ -37,12 +37,12 @@ struct ValidatedProduct {
 };
 std::vector<ValidatedProduct> validate(std::span<const ProductSweep> sweeps);
 
-// The sweep with the share and the other time that fit best.
+// The sweep with `share` and `other_us` fitted anew.
 ProductSweep refitted(ProductSweep sweep);
 
 struct Score;
 Score score_of(std::span<const ValidatedProduct> all);
-// A row for each sweep.
+// The table, with a row per sweep.
 std::string product_table(std::span<const ProductSweep> sweeps);
 
 }  // namespace lockstep::simulator

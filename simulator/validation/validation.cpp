@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kPsPerMs = 1e9;
 
-// One layer on its own.
+// Prediction of a single layer.
 schedules::StageCosts layer_costs(const workload::Model& model, const workload::Layout& layout,
                                   const Machine& machine) {
   workload::StageSlice slice;
@@ -30,9 +30,9 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
                    machine.taken_by_collectives());
 }
 
-// A part of one layer: its operations from one kind to another.
+// Part of a layer: its operations from one kind to another.
 struct LayerPart {
-  std::string_view prefix;  // of a measure
+  std::string_view prefix;  // of the measure's name
   workload::OperationKind first, last;
 };
 constexpr std::array kLayerParts{
@@ -45,7 +45,7 @@ workload::StageWork work_of_part(const workload::Model& model, const workload::L
   workload::StageSlice slice;
   slice.layers = 1;
   workload::Pricing pricing = pricing_of(model, layout, schedule_of(layout), machine, Detail::pieces);
-  pricing.simplify = {};  // pieces that are put together have one name
+  pricing.simplify = {};  // merged pieces would have one name
   workload::StageWork work = work_of(model, layout, slice, pricing);
   for (auto* pieces : {&work.recipe.forward, &work.recipe.backward, &work.recipe.input_gradient}) {
     std::erase_if(*pieces, [&](const schedules::Piece& piece) {
@@ -62,7 +62,7 @@ schedules::StageCosts part_costs(const workload::Model& model, const workload::L
                    machine.taken_by_collectives());
 }
 
-// Whether the exchange of a turn takes no longer than the attention of a whole block.
+// True if a ring exchange takes no longer than the attention of a whole block.
 bool is_hidden(workload::Model model, const workload::Layout& layout, const Machine& machine, std::int64_t tokens) {
   model.sequence = tokens * layout.cp;
   const CollectivePrice price = price_in(model, layout, schedule_of(layout), machine);
@@ -78,7 +78,7 @@ bool is_hidden(workload::Model model, const workload::Layout& layout, const Mach
 }
 
 double hidden_ktokens(const workload::Model& model, const workload::Layout& layout, const Machine& machine) {
-  constexpr double kBlocks = 6;  // that a rank has at once: Liu et al. 2023, section 3
+  constexpr double kBlocks = 6;  // blocks that a rank holds at once: Liu et al. 2023, section 3
   std::int64_t most = 1;
   while (!is_hidden(model, layout, machine, most)) most *= 2;
   std::int64_t least = most / 2;

@@ -1,5 +1,5 @@
-// Predictions beside what was published of real runs: the cases (cases.json), what the simulator says of each, and the
-// page that shows both (docs/validation.md).
+// Validation of predictions against published runs: the cases (cases.json), the simulator's result for each, and the
+// page with both (docs/validation.md).
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@
 namespace lockstep::simulator {
 
 struct ValidationCase {
-  std::string table;         // "sc21", "layer", ...: the part of the page that it belongs to
-  std::string machine = {};  // as load_machine() takes it
-  std::string grid = {};     // cases of one model on as many GPUs, of which `plan` would choose one; may be empty
+  std::string table;         // table of the page: "sc21", "layer", ...
+  std::string machine = {};  // argument of load_machine()
+  std::string grid = {};     // name of a set of layouts of one model on equally many GPUs; may be empty
   std::string title;
-  std::string model;   // as parse_model() takes it
-  std::string layout;  // as parse_layout() takes it
+  std::string model;   // argument of parse_model()
+  std::string layout;  // argument of parse_layout()
   // "tflops_a_gpu", "step_s"; of a layer "forward_ms", "backward_ms", with experts_ before: of its mixture, with
   // attention_ before: of its attention, exchanges of context ranks with it; "attention_both_ms": forward and backward;
   // "hidden_ktokens": 1,000 tokens of a context rank, from which on a ring's exchange of keys and values takes no
@@ -27,8 +27,8 @@ struct ValidationCase {
   // forward, over tokens of a sequence x hidden.
   std::string measure;
   double published = 0;
-  bool is_formula = false;  // what is published follows from a formula: not in the score of all
-  // An ideal device and link in place of the machine: all of these rates, and nothing on top. 0: the machine.
+  bool is_formula = false;  // the published value follows from a formula: not in the overall score
+  // Rates of an ideal device and link, without latencies, that replace the machine. 0: use the machine.
   double ideal_tflops = 0;
   double ideal_gbps = 0;
   // Factors of the machine's shares of products, and of products of 8-bit floats: a benchmark of one layer
@@ -39,9 +39,9 @@ struct ValidationCase {
 };
 
 struct ValidationCases {
-  std::string machine;  // of cases that name none
+  std::string machine;  // for cases that name none
   std::vector<ValidationCase> cases;
-  std::vector<ValidationCase> on_machine() const;  // those that name no other
+  std::vector<ValidationCase> on_machine() const;  // cases that name no other machine
 };
 // Throws a usage Error that names `where`, the case and the field.
 ValidationCases parse_cases(std::string_view json, const std::string& where);
@@ -52,18 +52,18 @@ struct Validated {
   double error() const { return predicted / of.published - 1; }
 };
 Validated validate(const ValidationCase& of, const Machine& machine);
-// Each on its own machine.
+// Validates each case on its own machine.
 std::vector<Validated> validate(std::span<const ValidationCase> cases);
 
 struct Score {
   std::size_t count = 0;
-  double mean = 0;  // of the errors' sizes
+  double mean = 0;  // of absolute relative errors
   double max = 0;
 };
-// Of those that nothing was fitted to.
+// Score of the cases to which nothing was fitted.
 Score score_of(std::span<const Validated> all);
 
-// The layout that would be chosen of a grid, the one predicted fastest, and the one that was.
+// For a grid: the layout that is predicted fastest (and would be chosen), and the one that was fastest.
 struct Choice {
   const Validated* chosen = nullptr;
   const Validated* best = nullptr;

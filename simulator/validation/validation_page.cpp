@@ -1,5 +1,5 @@
-// Writes the tables of docs/validation.md anew: validation_page DIRECTORY PAGE, with the directory of cases.json,
-// collective_cases.json and product_cases.json. Prints the scores and what fits best.
+// Rewrites the tables of docs/validation.md: validation_page DIRECTORY PAGE, where DIRECTORY has cases.json,
+// collective_cases.json and product_cases.json. Prints the scores and the best fits.
 #include <fmt/format.h>
 
 #include <cstdio>
