@@ -1,4 +1,5 @@
-// How much of the gradients' and parameters' way is hidden behind kernels: overlap_perf --ranks 4 --zero 0,1,3
+// overlap_perf: how much communication of gradients and parameters kernels hide. Example: overlap_perf --ranks 4 --zero
+// 0,1,3
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,7 +78,7 @@ core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& one
           .efficiency = result.efficiency()};
 }
 
-// No rank has a bubble at its start: all begin together.
+// No rank has a bubble at its start, as all begin together.
 void add_times(core::ScheduleRecord& record, const OverlapResult& result) {
   const schedules::Spans spans{.makespan = result.step_ms, .own = result.step_ms, .work = result.compute_ms};
   const schedules::Bubbles bubbles = schedules::bubbles_of(spans);
@@ -119,7 +120,7 @@ core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFla
   return record;
 }
 
-// Where parameters are sharded too, a layer is a unit and buckets are of no meaning: one row.
+// If parameters are sharded, too, a layer is a unit and buckets do not matter: one row.
 std::vector<OverlapCase> cases_of(const OverlapFlags& flags) {
   std::vector<OverlapCase> cases;
   for (const int replicas : flags.replicas) {
@@ -133,7 +134,7 @@ std::vector<OverlapCase> cases_of(const OverlapFlags& flags) {
   return cases;
 }
 
-// Before anything is printed or written.
+// Refuses invalid flags before anything is printed or written.
 void check_algorithm(const OverlapFlags& flags, const std::vector<OverlapCase>& cases) {
   for (const OverlapCase& one : cases) {
     for (const schedules::Comm comm : comms_of(one)) plan_of(flags, comm, one.replicas);

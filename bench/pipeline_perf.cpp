@@ -1,4 +1,4 @@
-// The costs of pipeline schedules: pipeline_perf --schedule all --stages 4 --microbatches 8,32
+// pipeline_perf: the costs of pipeline schedules. Example: pipeline_perf --schedule all --stages 4 --microbatches 8,32
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/flags.h"
@@ -14,9 +14,9 @@ namespace {
 
 void check_ranks(const PipelineFlags& flags, const Case& one) {
   if (flags.mpi == nullptr || one.schedule.num_ranks() == flags.mpi->placement().num_ranks) return;
-  throw core::usage_error("schedule " + one.name + " is of " + std::to_string(one.schedule.num_ranks()) +
+  throw core::usage_error("schedule " + one.name + " is for " + std::to_string(one.schedule.num_ranks()) +
                           " ranks, and mpirun has started " + std::to_string(flags.mpi->placement().num_ranks) +
-                          "; allowed: as many");
+                          "; allowed: equally many");
 }
 
 // Runs all that the flags ask for, prints a table, writes the files; returns the exit status. Throws core::Error. Under
@@ -26,7 +26,7 @@ int run_pipeline(PipelineFlags flags, const program::Print& print) {
     print(list_text());
     return 0;
   }
-  Cases cases = make_cases(flags);  // before anything is timed, so that what is wrong is refused at once
+  Cases cases = make_cases(flags);  // before anything is timed, so that errors appear immediately
   program::check_single("--dump-csv", flags.dump_csv_file, cases.all.size(), "schedules");
   program::check_single("--trace", flags.trace_file, cases.all.size(), "schedules");
   for (const Case& one : cases.all) check_ranks(flags, one);

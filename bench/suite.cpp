@@ -1,4 +1,4 @@
-// Runs a list of our programs and keeps their records: suite --suite quick --out out/records
+// suite: runs a list of this project's programs and keeps their records. Example: suite --suite quick --out out/records
 #include "bench/suite/suite.h"
 
 #include <array>
@@ -21,8 +21,7 @@ using Flag = program::FlagOf<SuiteFlags>;
 constexpr double kLongestS = 1e9;
 
 const std::array kFlags{
-    Flag{"--suite", "quick",
-         "quick; claims: what surveys claim (docs/claims.md); or a file of lines NAME WEIGHT COMMAND (see --list)",
+    Flag{"--suite", "quick", "quick; claims (docs/claims.md); or a file of lines NAME WEIGHT COMMAND (see --list)",
          [](SuiteFlags& f, const FlagValue& v) { f.suite = file_name(v); }},
     Flag{"--out", "out/records", "folder of the record files",
          [](SuiteFlags& f, const FlagValue& v) { f.options.folder = file_name(v); }},
@@ -38,7 +37,7 @@ int run(int argc, char** argv) {
   program::CommandLine line(
       "Runs a list of the programs in its own folder, one after the other, and keeps their records");
   declare_all(line, kFlags, "Options");
-  line.add_switch("--list", flags.list, "print the suite as such a file, and run nothing", "Options");
+  line.add_switch("--list", flags.list, "print the suite as such a file and exit", "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, flags);
   const auto suite = flags.suite == "quick"    ? suite::quick_suite()

@@ -70,7 +70,7 @@ def test_stages_of_processes_run_every_schedule_that_is_asked_for(mpi_programs: 
     rows, _ = rows_and_run(done, file)
     assert [row[:3] for row in rows] == [["1f1b", "2", "4"], ["zb_h1", "2", "4"]]
     done = under_mpi(mpi_programs, "pipeline_perf", "--mode", "real", "--stages", "3")
-    assert done.returncode == 6 and not done.stdout and "1f1b is of 3 ranks, and mpirun has started 2" in done.stderr
+    assert done.returncode == 6 and not done.stdout and "1f1b is for 3 ranks, and mpirun has started 2" in done.stderr
 
 
 @pytest.mark.parametrize("threads", ["multiple", "funneled"])

@@ -91,7 +91,7 @@ def test_a_line_that_takes_too_long_is_killed(programs: Programs, tmp_path: Path
     suite.write_text("long 1 sendrecv_perf --ranks 2 -b 8 -e 8 -n 1000000000 --algo direct\nshort 1 pipeline_perf\n",
                      encoding="utf-8")
     done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--timeout", "2", timeout=60)
-    assert done.returncode == 4 and "suite: long: was killed, as it took longer" in done.stderr
+    assert done.returncode == 4 and "suite: long: was killed at its deadline" in done.stderr
     assert (tmp_path / "records" / "short.jsonl").exists()
 
 

@@ -26,7 +26,7 @@ constexpr std::string_view kSearch = "zb_search";
 constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:2401.10241), section 3.1";
 constexpr int kUsualChunks = 2;
 constexpr int kUsualSlices = 4;
-constexpr std::int64_t kTokens = 4096;  // of a sequence, of which balanced slices are whole numbers
+constexpr std::int64_t kTokens = 4096;  // tokens per sequence; balanced slices are whole numbers of them
 
 Case search_case(const PipelineFlags& flags, const PipelineShape& shape) {
   const schedules::MemoryLimit memory{flags.memory_limit.value_or(shape.ranks), flags.w_share()};
@@ -56,19 +56,19 @@ std::vector<std::string> chosen_names(const PipelineFlags& flags) {
   return names;
 }
 
-// --chunks is for those that take chunks. One that is named alone has to take it, too.
+// --chunks applies to schedules that take chunks. A single named schedule has to take it.
 int chunks_of(const PipelineFlags& flags, bool takes_chunks, bool alone) {
   if (takes_chunks) return flags.chunks.value_or(kUsualChunks);
   return alone ? flags.chunks.value_or(1) : 1;
 }
 
-// Likewise --slices.
+// --slices applies to schedules that take slices. A single named schedule has to take it.
 int slices_of(const PipelineFlags& flags, bool takes_slices, bool alone) {
   if (takes_slices) return flags.slices.value_or(kUsualSlices);
   return alone ? flags.slices.value_or(1) : 1;
 }
 
-// Times of all slices are equal if forward and both gradients together are.
+// All slices take equal times if forward and both gradients together do.
 std::vector<std::int64_t> slice_tokens(const PipelineFlags& flags, int slices) {
   if (slices == 1) return {};
   if (!flags.balanced_slices) return schedules::even_slices(slices, slices);
@@ -88,7 +88,7 @@ const CatalogueEntry& entry_of(const std::string& name) {
   throw core::usage_error(fmt::format("--schedule {}: not known; allowed: all, {}{}", name, allowed, kSearch));
 }
 
-// Adds the case, or what is wrong with its shape to `left_out`.
+// Adds the case, or the reason why its shape is invalid to `left_out`.
 void add_named(const PipelineFlags& flags, const std::string& name, int ranks, int microbatches, bool alone,
                Cases& cases) {
   const bool search = name == kSearch;
@@ -125,7 +125,7 @@ std::string text_of_file(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   if (!file || std::filesystem::is_directory(path)) {
-    throw core::usage_error(fmt::format("--csv {}: cannot be read; allowed: a file of schedules, a line a rank", path));
+    throw core::usage_error(fmt::format("--csv {}: cannot be read; allowed: a CSV file with one line per rank", path));
   }
   return text.str();
 }
@@ -155,7 +155,7 @@ Cases csv_cases(const PipelineFlags& flags) {
   Cases cases;
   if (const auto parameters = count_of_parameters(given); parameters > 0) {
     cases.left_out.push_back(fmt::format(
-        "{} UNSHARD, RESHARD or REDUCE_GRAD of {}: they are right, and have no stated time", parameters, name));
+        "{} UNSHARD, RESHARD or REDUCE_GRAD of {}: they are correct but have no stated time", parameters, name));
   }
   Schedule messages = schedules::has_messages(given) ? std::move(given) : schedules::with_messages(computations);
   cases.all.push_back({name, std::move(computations), std::move(messages), shape, nullptr, std::nullopt});
@@ -173,7 +173,7 @@ std::string list_text() {
   for (const CatalogueEntry& entry : schedules::catalogue()) {
     text += fmt::format("{:<15} {}; {}; bubble: {}\n", entry.name, entry.title, entry.source, entry.bubble);
   }
-  return text + fmt::format("{:<15} {}; of given times, --memory-limit and --w-memory\n", kSearch, kSearchSource);
+  return text + fmt::format("{:<15} {}; for the given times, --memory-limit and --w-memory\n", kSearch, kSearchSource);
 }
 
 }  // namespace lockstep::pipeline

@@ -1,4 +1,4 @@
-// From flags to schedules: one case a row.
+// The schedules that the flags ask for: one case per row of the table.
 #pragma once
 
 #include <optional>
@@ -13,24 +13,24 @@
 namespace lockstep::pipeline {
 
 struct Case {
-  std::string name;                             // of the schedule, or the file's last part
-  schedules::Schedule schedule;                 // computations alone
+  std::string name;                             // the schedule's name, or the file's name
+  schedules::Schedule schedule;                 // computations only
   schedules::Schedule messages;                 // with messages: the file's own, if it has any
-  schedules::PipelineShape shape;               // that was asked for; of a file: as it turned out
-  const schedules::CatalogueEntry* entry = {};  // nothing for files and searches
+  schedules::PipelineShape shape;               // requested shape, or that of the file
+  const schedules::CatalogueEntry* entry = {};  // null for files and searches
   std::optional<std::string> source;
-  std::optional<double> memory_limit = {};  // that it was searched for, in microbatches' activations
+  std::optional<double> memory_limit = {};  // limit of the search, in microbatches' activations
 };
 
 struct Cases {
   std::vector<Case> all;
-  std::vector<std::string> left_out;  // what does not fit (--schedule all) or is not run (--csv), and why
+  std::vector<std::string> left_out;  // invalid shapes (--schedule all) or actions that are not run (--csv), and why
 };
 
-// Makes and checks all schedules. Throws a usage Error for what does not exist, does not fit or is wrong.
+// Makes and checks all schedules. Throws a usage Error for unknown names, invalid shapes and incorrect files.
 Cases make_cases(const PipelineFlags& flags);
 
-// What --list shows: a line a schedule, with its source.
+// The text of --list: one line per schedule, with its source.
 std::string list_text();
 
 }  // namespace lockstep::pipeline

@@ -19,12 +19,12 @@ using schedules::FillerItem;
 using schedules::Step;
 using schedules::StepTimeline;
 
-// Layers of a stage, which is a chunk of its rank's share.
+// Number of layers of a stage, which is a chunk of its rank's share.
 std::int32_t layers_of_stage(const Case& one, const FillerWork& work) {
   const std::int32_t chunks = one.schedule.chunks();
   if (work.layers % chunks == 0) return work.layers / chunks;
   throw core::usage_error("--fill: layers is " + std::to_string(work.layers) + ", and schedule " + one.name + " has " +
-                          std::to_string(chunks) + " chunks a rank; allowed: a multiple of them");
+                          std::to_string(chunks) + " chunks per rank; allowed: multiples of the chunks");
 }
 
 std::vector<std::vector<FillerItem>> items_of(const Case& one, const FillerWork& work, const Step& step) {
@@ -54,7 +54,7 @@ simulator::Simulation simulated(const Step& step, const schedules::Times& times_
   return simulator::simulate(step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
 }
 
-// Picoseconds of kernels, of all ranks.
+// Picoseconds of kernels, over all ranks.
 double computed_ps(const Step& step, bool fillers, bool others) {
   double ps = 0;
   for (const schedules::RankStep& rank : step.of_rank) {
@@ -66,7 +66,7 @@ double computed_ps(const Step& step, bool fillers, bool others) {
   return ps;
 }
 
-// Work that every step does behind its gradients.
+// Adds the work that every step does after its gradients.
 void add_precondition(Step& step, const FillerWork& work) {
   if (work.precondition == 0) return;
   const std::vector<std::int64_t> ps_of_rank(step.of_rank.size(), ps_of(work.precondition));
@@ -88,7 +88,7 @@ Filled fill(const Case& one, const PipelineFlags& flags, const Step& plain) {
   double filler_ps = 0;
   for (const Step& with : filled.steps) {
     simulator::Simulation simulation = simulated(with, flags.times_ms);
-    LOCKSTEP_CHECK(simulation.makespan_ps == without.makespan_ps, "a step is as long with work in its bubbles");
+    LOCKSTEP_CHECK(simulation.makespan_ps == without.makespan_ps, "work in the bubbles does not lengthen the step");
     filled.timelines.push_back(std::move(simulation.timeline));
     filler_ps += computed_ps(with, true, false);
   }

@@ -13,14 +13,14 @@ constexpr double kLongestMs = 1e6;
 
 using Flag = program::FlagOf<PipelineFlags>;
 
-constexpr const char* kWhat = "What is run";
-constexpr const char* kHow = "What it costs";
+constexpr const char* kWhat = "Schedules";
+constexpr const char* kHow = "Costs";
 constexpr const char* kModel = "The model of --mode real";
 constexpr const char* kOutput = "Output";
 
 double memory_limit_of(const FlagValue& value) {
   const double limit = value.number_from(0, 1e6);
-  if (limit < 1) throw value.refused("every schedule holds a microbatch at least", "a number from 1");
+  if (limit < 1) throw value.refused("below what any schedule holds, one microbatch", "numbers of at least 1");
   return limit;
 }
 
@@ -45,7 +45,8 @@ FillerWork filler_of(const FlagValue& value) {
     } else if (name == "layers") {
       work.layers = integer(number, 1, 10000);
     } else {
-      throw value.refused("'" + name + "' is no work", "a=MS,b=MS,invert=MS,work=MS,precondition=MS,layers=N");
+      throw value.refused("'" + name + "' is not a kind of work",
+                          "a=MS,b=MS,invert=MS,work=MS,precondition=MS,layers=N");
     }
   }
   if (!work.given()) throw value.refused("no work for bubbles", "at least one of a, b, invert and work above 0");
@@ -60,7 +61,7 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.schedules = text_list(v); }},
     Flag{"--stages", "4", "ranks of the pipeline, a list",
          [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
-    Flag{"--microbatches", "8", "microbatches of a step, a list",
+    Flag{"--microbatches", "8", "microbatches per step, a list",
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
     Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
@@ -72,42 +73,43 @@ const std::array kFlagsOfWhat{
            f.balanced_slices = v.text == "balanced";
          }},
     Flag{"--csv", "",
-         "a schedule of your own (docs/schedule_format.md), in place of --schedule, --stages, --microbatches, --chunks "
-         "and --slices: the file says all of them",
+         "a schedule of your own (docs/schedule_format.md), which replaces --schedule, --stages, --microbatches, "
+         "--chunks "
+         "and --slices: the file determines all of them",
          [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
     Flag{"--pipes", "1", "pipes of the CSV; 2: the upper half of its stages is a second pipe",
          [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
 };
 
 const std::array kFlagsOfCosts{
-    Flag{"--t-f", "1", "ms that a microbatch's forward takes on a rank's share of the model",
+    Flag{"--t-f", "1", "ms of a microbatch's forward on a rank's share of the model",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.forward = v.number(0, kLongestMs); }},
     Flag{"--t-i", "1", "ms of a microbatch's input gradient on a rank",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.input_gradient = v.number(0, kLongestMs); }},
     Flag{"--t-w", "1", "ms of its weight gradient; a full backward takes both",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
-    Flag{"--t-comm", "0", "ms from the end of what makes a message to its arrival",
+    Flag{"--t-comm", "0", "ms from the end of a message's producer to its arrival",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
     Flag{"--t-attention", "0",
-         "part of --t-f and --t-i, 0 to 1, that goes into causal attention: of token slices later ones take longer",
+         "share of --t-f and --t-i, 0 to 1, that causal attention takes: later token slices take longer",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.attention = v.number_from(0, 1); }},
     Flag{"--t-evict", "0",
-         "ms to move what a rank keeps of a microbatch to another rank, or back, for schedules that do so (bpipe)",
+         "ms to move a microbatch's kept activations to another rank, or back, for schedules that evict (bpipe)",
          [](PipelineFlags& f, const FlagValue& v) { f.evict_ms = v.number_from(0, kLongestMs); }},
     Flag{"--memory-limit", "",
          "microbatches whose activations a rank may hold, at least 1; zb_search obeys it [--stages, what 1F1B holds]",
          [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = memory_limit_of(v); }},
-    Flag{"--w-memory", "",
-         "part of a microbatch's activations, 0 to 1, that is held from I until W, for the limit and peak_W; of a GPT "
-         "layer as in Qi et al. 2023, 32h/(34h+5as) [1; with --mode real what the stages keep]",
-         [](PipelineFlags& f, const FlagValue& v) { f.w_memory = v.number_from(0, 1); }},
     Flag{
-        "--fill", "",
-        "work that is put into the bubbles, in as many steps as it takes, as PipeFisher does with K-FAC's: ms on a "
-        "rank's share of the model, a=MS (of a microbatch, after its forward), b=MS (after its backward), invert=MS "
-        "(when all of these are done), work=MS (anything else), precondition=MS (in every step, behind the gradients), "
-        "layers=N (kernels that each is divided into; 1)",
-        [](PipelineFlags& f, const FlagValue& v) { f.filler = filler_of(v); }},
+        "--w-memory", "",
+        "share of a microbatch's activations, 0 to 1, that is held from I until W, for the limit and peak_W; for a GPT "
+        "layer as in Qi et al. 2023, 32h/(34h+5as) [1; with --mode real what the stages keep]",
+        [](PipelineFlags& f, const FlagValue& v) { f.w_memory = v.number_from(0, 1); }},
+    Flag{"--fill", "",
+         "work to put into the bubbles, over as many steps as it takes, as PipeFisher does with K-FAC's: ms on a "
+         "rank's share of the model, a=MS (per microbatch, after its forward), b=MS (after its backward), invert=MS "
+         "(when all of these are done), work=MS (anything else), precondition=MS (in every step, after the gradients), "
+         "layers=N (kernels into which each is divided; 1)",
+         [](PipelineFlags& f, const FlagValue& v) { f.filler = filler_of(v); }},
     Flag{"--repeat", "5", "runs per row, with --mode emulated or real",
          [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated or a real run fails",
@@ -129,7 +131,7 @@ const std::array kFlagsOfModel{
     Flag{"--dtype", "f32", "f32, bf16 or f16",
          [](PipelineFlags& f, const FlagValue& v) {
            if (v.text != "f32" && v.text != "bf16" && v.text != "f16")
-             throw v.refused("no dtype of weights", "f32 bf16 f16");
+             throw v.refused("not a dtype of weights", "f32 bf16 f16");
            f.model.dtype = v.text;
          }},
 };
@@ -145,12 +147,14 @@ const std::array kFlagsOfOutput{
 void check_together(const program::CommandLine& line, const PipelineFlags& flags) {
   for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks", "--slices", "--slicing"}) {
     if (flags.csv_file.empty() || !line.value(name)) continue;
-    throw core::usage_error(std::string(name) + " together with --csv; allowed: one of them, as the file says it all");
+    throw core::usage_error(std::string(name) +
+                            " together with --csv; allowed: one of them, as the file determines the shape");
   }
   for (const char* name : {"--t-f", "--t-i", "--t-w", "--t-comm", "--t-attention", "--t-evict"}) {
     if (flags.mode != Mode::real || !line.value(name)) continue;
-    throw core::usage_error(std::string(name) + " together with --mode real; allowed: with the other modes, as real " +
-                            "kernels take what they take");
+    throw core::usage_error(std::string(name) +
+                            " together with --mode real; allowed: with the other modes, as times of real " +
+                            "kernels are measured");
   }
   for (const auto& flag : kFlagsOfModel) {
     if (flags.mode == Mode::real || !line.value(flag.names)) continue;
@@ -202,7 +206,7 @@ PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   declare_place(line, kModel);
   declare_all(line, kFlagsOfOutput, kOutput);
   line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
-  line.add_switch("--list", flags.list, "show the schedules that have names, and run none", kOutput);
+  line.add_switch("--list", flags.list, "list the named schedules and exit", kOutput);
   line.parse(argc, argv);
   read_all(line, kFlagsOfWhat, flags);
   read_all(line, kFlagsOfCosts, flags);

@@ -23,59 +23,59 @@ inline std::int64_t ps_of(double ms) {
 enum class Mode : std::uint8_t { simulated, emulated, real };
 std::string name_of(Mode mode);  // as on the command line
 Mode mode_of(const program::FlagValue& value);
-std::string basis_of(Mode mode);  // as in records: "measured" where kernels are real
+std::string basis_of(Mode mode);  // as in records: "measured" if kernels are real
 
 // The model of real kernels: the stages of a GPT (trainer/model/gpt_stage.h) on bytes.
 struct RealModel {
-  int layers = 2;  // a rank
+  int layers = 2;  // per rank
   int hidden = 128;
   int heads = 4;
-  int length = 64;  // tokens a sequence
-  int batch = 1;    // sequences a microbatch
+  int length = 64;  // tokens per sequence
+  int batch = 1;    // sequences per microbatch
   std::string dtype = "f32";
 };
 
 // Work for the bubbles, on a rank's share of the model, in ms (schedules/passes/fill_bubbles.h).
 struct FillerWork {
-  double input_curvature = 0;   // of a microbatch, after its forward
-  double output_curvature = 0;  // of a microbatch, after its backward
-  double inversion = 0;         // of both, once a refresh
-  double work = 0;              // anything else, once a refresh
-  double precondition = 0;      // in every step, behind the gradients: no filler
-  int layers = 1;               // of the share: each kind of work is so many kernels
+  double input_curvature = 0;   // per microbatch, after its forward
+  double output_curvature = 0;  // per microbatch, after its backward
+  double inversion = 0;         // of both, once per refresh
+  double work = 0;              // anything else, once per refresh
+  double precondition = 0;      // in every step after the gradients; not in bubbles
+  int layers = 1;               // kernels into which each kind of work is divided
   bool given() const { return input_curvature + output_curvature + inversion + work > 0; }
 };
 
 struct PipelineFlags : program::Invocation {
   Mode mode = Mode::simulated;
 
-  // Swept, in this order of nesting: every combination is a row.
+  // Swept lists, in this order of nesting: every combination is a row.
   std::vector<int> stages{4};  // ranks of the pipeline
-  bool all_ranks = true;       // of mpirun, in place of a number of stages that was given
+  bool all_ranks = true;       // use all ranks of mpirun, as --stages was not given
   std::vector<int> microbatches{8};
   std::vector<std::string> schedules{"1f1b"};  // names, or "all"
-  std::optional<int> chunks;                   // of schedules that take chunks
-  std::optional<int> slices;                   // of schedules that take token slices
-  bool balanced_slices = false;                // slices of equal times; else of equal lengths
-  std::string csv_file;                        // in place of names
-  int pipes = 1;                               // of the CSV
+  std::optional<int> chunks;                   // for schedules that take chunks
+  std::optional<int> slices;                   // for schedules that take token slices
+  bool balanced_slices = false;                // slices of equal times; false: of equal lengths
+  std::string csv_file;                        // replaces `schedules`
+  int pipes = 1;                               // pipes of the CSV
 
   FillerWork filler;
-  schedules::Times times_ms;  // with real kernels: measured on one rank that has the machine to itself
+  schedules::Times times_ms;  // with real kernels: measured on one rank alone on the machine
   RealModel model;
-  program::PlaceFlags place;            // of real kernels
+  program::PlaceFlags place;            // for real kernels
   transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
-  double evict_ms = 0;                  // to move a microbatch's activations of a stage to another rank, or back
+  double evict_ms = 0;                  // time to move a microbatch's activations of a stage to another rank, or back
   std::optional<double> memory_limit;   // microbatches whose activations a rank may hold
-  std::optional<double> w_memory;       // share of them that is held from I until W; with real kernels: as they keep it
+  std::optional<double> w_memory;       // share of them held from I until W; default with real kernels: as measured
   double w_share() const { return w_memory.value_or(1); }
   int repeat = 5;      // runs of an emulated schedule
-  int timeout_s = 60;  // of every wait of an emulated run
+  int timeout_s = 60;  // for every wait of an emulated or real run
 
   std::string dump_csv_file;  // empty: none
   std::string trace_file;     // empty: none
   bool lowered = false;       // the dumped CSV has its messages
-  bool list = false;          // of the schedules, in place of running any
+  bool list = false;          // list the schedules and exit
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.

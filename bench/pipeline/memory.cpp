@@ -11,10 +11,10 @@ using schedules::Op;
 
 struct Change {
   std::int64_t time_ps = 0;
-  std::int64_t by = 0;  // stages for a microbatch, or tokens of a slice
+  std::int64_t by = 0;  // change, in stages of a microbatch, or in tokens of a slice
 };
 
-// Arriving bytes count from the start of their task, leaving bytes until its end.
+// Received activations count from the start of their task, sent ones until its end.
 std::int64_t change_until_b(Op op) {
   switch (op) {
     case Op::forward:

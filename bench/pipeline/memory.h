@@ -1,4 +1,4 @@
-// Activations that are held, over time.
+// Held activations over time.
 #pragma once
 
 #include "core/record.h"
@@ -8,8 +8,8 @@
 
 namespace lockstep::pipeline {
 
-// Each rank's activations, in microbatches of its share, those that it holds for another rank among them: "until_b",
-// from the start of F to the end of B or I; "until_w", the share that I leaves for W. Their sum is held.
+// Activations of each rank, in microbatches of its share, including those held for another rank: "until_b", from the
+// start of F to the end of B or I, plus "until_w", the share that I leaves for W.
 core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
                                          const schedules::StepTimeline& timeline, double w_share);
 

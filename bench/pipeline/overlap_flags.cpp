@@ -9,8 +9,8 @@ using program::FlagValue;
 using Flag = program::FlagOf<OverlapFlags>;
 
 constexpr double kLongestMs = 1e6;
-constexpr const char* kWhat = "What is run";
-constexpr const char* kHow = "What it costs";
+constexpr const char* kWhat = "Step";
+constexpr const char* kHow = "Costs";
 constexpr const char* kOutput = "Output";
 
 std::vector<double> caps_of(const FlagValue& value) {
@@ -27,7 +27,8 @@ const std::array kFlagsOfWhat{
     Flag{"--mode", "simulated", "simulated: in virtual time; emulated: in wall-clock time on emulated devices",
          [](OverlapFlags& f, const FlagValue& v) {
            f.mode = mode_of(v);
-           if (f.mode == Mode::real) throw v.refused("real kernels are ddp_overlap_bench's", "simulated emulated");
+           if (f.mode == Mode::real)
+             throw v.refused("not a mode here (ddp_overlap_bench runs real kernels)", "simulated emulated");
          }},
     Flag{"--ranks", "4", "replicas of the model, a list",
          [](OverlapFlags& f, const FlagValue& v) { f.replicas = integer_list(v, 1, 256); }},

@@ -12,12 +12,11 @@
 
 namespace lockstep::pipeline {
 
-// The ZeRO stage, which says what the replicas shard: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters
-// too.
+// ZeRO stages: the replicas shard 0 nothing, 1 the optimizer states, 2 also gradients, 3 also parameters.
 struct OverlapFlags : program::Invocation {
   Mode mode = Mode::simulated;
 
-  // Swept, in this order of nesting.
+  // Swept lists, in this order of nesting.
   std::vector<int> replicas{4};
   std::vector<int> zero_stages{0};
   std::vector<double> bucket_caps_mb{25};  // MiB
@@ -25,11 +24,11 @@ struct OverlapFlags : program::Invocation {
   int layers = 12;
   int tensors_a_layer = 4;
   int microbatches = 1;
-  double forward_ms = 1;  // of a layer
+  double forward_ms = 1;  // per layer
   double backward_ms = 2;
-  double optimizer_ms = 0;                              // of a rank
-  std::int64_t bytes_a_layer = std::int64_t{28} << 20;  // of its gradients, and of its parameters
-  int prefetch = 1;                                     // layers that are gathered ahead of their use
+  double optimizer_ms = 0;                              // per rank
+  std::int64_t bytes_a_layer = std::int64_t{28} << 20;  // gradients per layer, and equally many of parameters
+  int prefetch = 1;                                     // layers gathered ahead of their use
   std::string algorithm = "ring";
   transports::LinkSpec link{.latency_us = 20, .gbps = 12.5};
 

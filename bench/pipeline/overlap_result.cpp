@@ -31,7 +31,7 @@ bool is_part_of(const Task& piece, const Task& whole) {
          (piece.op == schedules::Op::send_chunk || piece.op == schedules::Op::recv_chunk || piece.op == whole.op);
 }
 
-// Back from messages to collectives: each from the start of its first piece to the end of its last.
+// Converts messages back to collectives, each from the start of its first message to the end of its last.
 StepTimeline timeline_of_wholes(const Step& step, const Step& expanded, const StepTimeline& pieces) {
   StepTimeline timeline;
   for (std::size_t r = 0; r < pieces.size(); ++r) {
@@ -54,7 +54,7 @@ struct Simulated {
   StepTimeline timeline;
 };
 
-// Collectives as their plans, message by message, over one port a rank.
+// Collectives as their plans, message by message, over one port per rank.
 Simulated simulate_step(const OverlapFlags& flags, const Step& step) {
   Step expanded = step;
   simulator::expand_collectives(expanded, [&](Comm comm, int ranks) { return plan_of(flags, comm, ranks); });
@@ -66,7 +66,7 @@ Simulated simulate_step(const OverlapFlags& flags, const Step& step) {
   return {ms_of(simulation.makespan_ps), timeline_of_wholes(step, expanded, simulation.timeline)};
 }
 
-// A ring's all-reduce among n ranks: 2 (n-1) steps of latency and a part of 1/n of the bytes.
+// A ring all-reduce among n ranks: 2 (n-1) steps, each with the latency and 1/n of the bytes.
 double ring_ms(const OverlapFlags& flags, int ranks, std::int64_t bytes) {
   const double steps = 2.0 * (ranks - 1);
   const double part_us = flags.link.gbps > 0 ? static_cast<double>(bytes) / ranks / (flags.link.gbps * 1e3) : 0;
@@ -78,7 +78,7 @@ std::optional<double> recurrence_of(const OverlapFlags& flags, const OverlapCase
   const double computed_ms = flags.microbatches * flags.layers * (flags.forward_ms + flags.backward_ms);
   std::vector<BucketTimes> buckets;
   for (const auto& bucket : buckets_of(flags, one)) {
-    const double after_ms = bucket.part * flags.backward_ms;  // layers before it have their backward after it
+    const double after_ms = bucket.part * flags.backward_ms;  // earlier layers have their backward later
     buckets.push_back({computed_ms - after_ms, ring_ms(flags, one.replicas, bucket.bytes)});
   }
   return std::max(computed_ms, end_of_buckets_ms(buckets)) + flags.optimizer_ms;

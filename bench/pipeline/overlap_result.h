@@ -1,4 +1,4 @@
-// The time of a data-parallel step, and how much of its communication kernels hide.
+// The time of a data-parallel step, and the share of its communication that kernels hide.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace lockstep::pipeline {
 struct OverlapResult {
   schedules::Step step;
   schedules::StepTimeline timeline;
-  double step_ms = 0;           // both, side by side
+  double step_ms = 0;           // kernels and communication overlapped
   double compute_ms = 0;        // kernels alone
-  double communication_ms = 0;  // the same collectives in the same order, kernels taking no time
+  double communication_ms = 0;  // the same collectives in the same order, with kernels that take no time
   double simulated_ms = 0;      // step_ms in virtual time
-  // The recurrence of gradient buckets over a ring; not given for anything else.
+  // The recurrence of gradient buckets; only for rings.
   std::optional<double> closed_form_ms;
   std::optional<Emulation> emulation;
   std::vector<double> exposed_of_rank_ms;
-  std::int32_t collectives = 0;  // of a rank
-  double sent_bytes = 0;         // by a rank
+  std::int32_t collectives = 0;  // per rank
+  double sent_bytes = 0;         // per rank
 
   double exposed_ms() const { return step_ms - compute_ms; }
-  // The part of the communication that is hidden.
+  // Share of the communication that is hidden.
   double efficiency() const { return communication_ms > 0 ? 1 - exposed_ms() / communication_ms : 1; }
 };
 

@@ -24,7 +24,7 @@ using schedules::Unit;
 
 constexpr double kBytesPerMb = 1 << 20;
 
-// Every replica is a pipe of one stage, and runs its microbatches one after another.
+// Every replica is a pipe of one stage that runs its microbatches one after another.
 schedules::Schedule replicas_of(int replicas, int microbatches) {
   schedules::Schedule schedule{
       .name = "replicas", .num_microbatches = microbatches, .stages_per_pipe = 1, .rank_of_stage = {}};

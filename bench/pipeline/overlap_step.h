@@ -1,5 +1,5 @@
-// A data-parallel training step: replicas of a model, whose gradients, and parameters where they are sharded, travel
-// beside the kernels.
+// A data-parallel training step: replicas of a model whose communication of gradients, and of sharded parameters,
+// overlaps the kernels.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace lockstep::pipeline {
 struct OverlapCase {
   int replicas = 1;
   int zero_stage = 0;
-  double bucket_cap_mb = 25;  // of no meaning with zero_stage 3, where a layer is a unit
+  double bucket_cap_mb = 25;  // ignored with zero_stage 3, where each layer is a unit
 };
 
 std::vector<schedules::GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapCase& one);
 
-// The whole step. With `kernels` false its kernels take no time.
+// The whole step. If `kernels` is false, its kernels take no time.
 schedules::Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernels = true);
 
-// The collectives that it has.
+// The step's collectives.
 std::vector<schedules::Comm> comms_of(const OverlapCase& one);
 
-// The plan of --algo, of one lane. Throws a usage Error where there is none.
+// The plan of --algo, which must have one lane. Throws a usage Error if there is no such plan.
 plan::Plan plan_of(const OverlapFlags& flags, schedules::Comm comm, int ranks);
 
 }  // namespace lockstep::pipeline

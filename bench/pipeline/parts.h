@@ -1,4 +1,4 @@
-// Where the time of a step goes, in the names of records and tables.
+// The breakdown of a step's time, with the names that records and tables use.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep::pipeline {
 
-// Parts of a rank's step with their names, in the order in which they are shown; together the step.
+// The parts of a rank's step with their names, in display order; their sum is the step.
 std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);
 
 // The mean of all ranks, in milliseconds.

@@ -50,13 +50,13 @@ TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlag
   return options;
 }
 
-// Which action of a stage and microbatch a task is a piece of, or which message.
+// Identifies the action of a stage and microbatch, or the message, that a task belongs to.
 using Name = std::tuple<Op, std::int32_t, std::int32_t>;
 
-// Pieces that are made again are of the backward that follows; so are collectives, of which there are none here.
+// Recomputed pieces belong to the backward that follows.
 std::vector<Name> names_of(const schedules::RankStep& rank) {
   std::vector<Name> names(rank.tasks.size());
-  std::map<std::pair<std::int32_t, std::int32_t>, Op> next;  // of a stage and microbatch, seen from the end
+  std::map<std::pair<std::int32_t, std::int32_t>, Op> next;  // by (stage, microbatch), scanning from the end
   for (std::size_t i = names.size(); i-- > 0;) {
     const Task& task = rank.tasks[i];
     if (task.op != Op::recompute) next[{task.stage, task.microbatch}] = task.op;
@@ -65,7 +65,7 @@ std::vector<Name> names_of(const schedules::RankStep& rank) {
   return names;
 }
 
-// From the first start to the last end of what has a name.
+// Spans from the first start to the last end of tasks with equal identity.
 std::map<Name, TaskSpan> spans_of(const schedules::RankStep& rank, const std::vector<TaskSpan>& spans) {
   std::map<Name, TaskSpan> of_name;
   const std::vector<Name> names = names_of(rank);
@@ -79,7 +79,7 @@ std::map<Name, TaskSpan> spans_of(const schedules::RankStep& rank, const std::ve
 }
 
 struct RealRun {
-  StepTimeline timeline;  // of the tasks of the schedule's own step
+  StepTimeline timeline;  // of the schedule's own step, one task per action
   std::int64_t makespan_ps = 0;
 };
 
@@ -96,9 +96,9 @@ RealRun folded(const Step& trained, const StepTimeline& timeline, const Step& st
   return run;
 }
 
-// On the ranks of `mpi`, or on threads of this process without; every process has the result. `between` is called by
-// rank 0 of a process before the first step and after each. The steps that are kept are told to `energy`, if it is not
-// null, by rank 0 of all.
+// Runs on the ranks of `mpi`, or on threads of this process if it is null; every process gets the result. Rank 0 of
+// each process calls `between` before the first step and after each step. Rank 0 of all reports the kept steps to
+// `energy` if that is not null.
 std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags,
                                transports::MpiWorld* mpi, const std::function<void()>& between,
                                program::StepEnergy* energy = nullptr) {
@@ -148,7 +148,7 @@ schedules::Times isolated_times_ms(const PipelineFlags& flags) {
                             .weight_gradient = median_ms(runs, step, Op::weight_gradient)};
   };
   if (flags.mpi == nullptr) return timed([] {});
-  // The others meet rank 0 between its steps, so that -T is the deadline of a step and not of all of them.
+  // The other ranks synchronize with rank 0 between steps, so that -T is the deadline of one step, not of all.
   const auto ranks = flags.mpi->make_transport({.naps = true});
   schedules::Times times;
   if (program::tells(flags.mpi)) {

@@ -57,7 +57,7 @@ core::FillerRecord filler_record(const FillerWork& work, const Filled& filled) {
           .utilization_without = filled.utilization_without};
 }
 
-// The same in each step of a refresh.
+// Equal in each step of a refresh.
 void repeat(core::MemoryRecord& memory, const Filled& filled) {
   for (auto& of_kinds : memory.of_rank) {
     for (auto& [kind, points] : of_kinds) {

@@ -14,14 +14,14 @@ namespace lockstep::pipeline {
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
 
-// A trace (schedules/step/trace.h); of an emulated or a real step with its simulation above it.
+// A trace (schedules/step/trace.h); for an emulated or real step, with its simulation above it.
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
                        const std::optional<Emulation>& emulation, Mode mode = Mode::emulated);
 
-// The trace of a row: where bubbles are filled, the steps of a refresh one above the other.
+// The trace of a row; if bubbles are filled, the steps of a refresh one above the other.
 std::string trace_text(const Result& result, Mode mode);
 
-// A run of this process, of so many ranks at most.
+// The record of a run of this process with at most `ranks` ranks.
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
                                int ranks);
 

@@ -22,9 +22,9 @@ using schedules::Step;
 using schedules::StepTimeline;
 using schedules::Waiting;
 
-constexpr double kEvictionGbps = 1000;  // kEvictionLink's
+constexpr double kEvictionGbps = 1000;  // bandwidth of kEvictionLink
 
-// All stages are alike: a chunk is an equal part of its rank's share.
+// All stages are equal: a chunk is an equal part of its rank's share.
 Step lowered(const Case& one, const PipelineFlags& flags) {
   std::vector<schedules::StageCosts> costs;
   for (std::int32_t stage = 0; stage < one.schedule.num_stages(); ++stage) {
@@ -43,7 +43,7 @@ Step lowered(const Case& one, const PipelineFlags& flags) {
   return schedules::lower(one.schedule, costs);
 }
 
-// As count.h wants it: a span an action, in ms.
+// The timeline in the form of count.h: one span per action, in ms.
 schedules::Timeline timeline_of_actions(const Step& step, const StepTimeline& timeline) {
   schedules::Timeline of_actions;
   for (std::size_t r = 0; r < timeline.size(); ++r) {
@@ -71,12 +71,13 @@ Verdicts verdicts_of(const schedules::Schedule& messages) {
 
 void add_spans(Result& result, const Case& one, const PipelineFlags& flags) {
   result.spans = schedules::spans_of(one.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
-  const double behind_ms = result.filled ? flags.filler.precondition : 0;  // that each rank's list has no action for
+  const double behind_ms =
+      result.filled ? flags.filler.precondition : 0;  // time for which the rank's list has no action
   result.spans.work += behind_ms;
   result.spans.own += behind_ms;
   result.spans.makespan += behind_ms;
   for (double& own : result.spans.of_rank) own += behind_ms;
-  if (result.emulation) result.spans.makespan = core::median(result.emulation->samples_ms);  // as threads saw it
+  if (result.emulation) result.spans.makespan = core::median(result.emulation->samples_ms);  // as measured by threads
   result.bubbles = schedules::bubbles_of(result.spans);
   for (const schedules::Breakdown& rank : schedules::breakdown_of(result.step, result.timeline)) {
     result.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / kPsPerMs);
@@ -117,11 +118,11 @@ double most_held(const Result& result) {
   return most;
 }
 
-// In the memory that the schedule may take, or takes where nothing is said or that is more.
+// The bound for the larger of the memory limit (if given) and the schedule's own peak.
 std::optional<double> bound_ms(const Case& one, const Result& result, const PipelineFlags& flags) {
   if (one.schedule.chunks() != 1 || one.schedule.num_pipes() != 1) return std::nullopt;
   if (one.schedule.slices() != 1 || evicts_activations(one.schedule))
-    return std::nullopt;  // of whole microbatches, where they are made
+    return std::nullopt;  // the bound assumes whole microbatches on the rank that makes them
   const double held = most_held(result);
   const double allowed = one.memory_limit ? *one.memory_limit : flags.memory_limit.value_or(held);
   return schedules::least_own_span(one.shape, flags.times_ms, {std::max(held, allowed), flags.w_share()});

@@ -1,4 +1,4 @@
-// The costs of a schedule: counted from its lists, and from when its tasks ran.
+// The costs of a schedule: counted from its lists, and from the timeline of its tasks.
 #pragma once
 
 #include <optional>
@@ -16,56 +16,56 @@
 
 namespace lockstep::pipeline {
 
-// Over which channels the lists come to their end; text: where the ranks stand that do not.
+// Channels over which the lists run to their end; a text has the actions at which ranks are blocked.
 using Verdicts = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 struct Emulation {
-  std::vector<double> samples_ms;                 // wall-clock makespans, a run each
-  schedules::StepTimeline simulated_timeline;     // beside that of the emulation
-  double late_us = 0;                             // by which a task was begun late, at worst
+  std::vector<double> samples_ms;                 // wall-clock makespans, one per run
+  schedules::StepTimeline simulated_timeline;     // for comparison with the emulated one
+  double late_us = 0;                             // largest delay with which a task began
   std::optional<core::EnergyRecord> energy = {};  // of real steps
-  std::string energy_text = {};                   // a line, also where there is none; empty: of emulated ones
+  std::string energy_text = {};                   // one line, also without counters; empty for emulated steps
 };
 
-// Bubbles with work in them (--fill): of steps that do all of it once, a refresh.
+// Bubbles with work in them (--fill), over a refresh: the steps that do all of the work once.
 struct Filled {
-  schedules::Step without;  // precondition in it, and bubbles empty
+  schedules::Step without;  // with preconditioning and empty bubbles
   std::vector<schedules::Step> steps;
   std::vector<schedules::StepTimeline> timelines;  // simulated
-  double makespan_without_ms = 0;  // with empty bubbles: simulated as long as each of the steps; emulated: the median
-  double filled = 0;               // of these bubbles' time
-  double utilization = 0;          // the part of the steps in which ranks compute
-  double utilization_without = 0;  // of a step with none of the work
+  double makespan_without_ms = 0;  // with empty bubbles: simulated, equal to each step; emulated, the median
+  double filled = 0;               // share of the bubbles' time
+  double utilization = 0;          // share of the steps in which ranks compute
+  double utilization_without = 0;  // the same for a step without the work
 };
 
 struct Result {
   schedules::Step step;
-  schedules::StepTimeline timeline;  // of an emulated schedule: of the run with the median makespan
+  schedules::StepTimeline timeline;  // emulated: that of the run with the median makespan
   schedules::Spans spans;            // in ms
   schedules::Bubbles bubbles;
   std::vector<schedules::RankCounts> counts;
   schedules::Ordering ordering;
   Verdicts hangs;
-  std::optional<schedules::ClosedForm> closed_form;  // in ms; only without time for messages
-  std::optional<double> bound_ms;                    // own span of no schedule is shorter; of one chunk a rank
-  std::vector<double> exposed_ms;                    // of each rank
+  std::optional<schedules::ClosedForm> closed_form;  // in ms; only if messages take no time
+  std::optional<double> bound_ms;                    // lower bound of the own span; for one chunk per rank
+  std::vector<double> exposed_ms;                    // per rank
   double simulated_ms = 0;                           // makespan in virtual time
   std::optional<Emulation> emulation;
   std::optional<Filled> filled;
 };
 
-// An eviction has a byte for each picosecond that its move takes; a message between stages takes latency alone.
+// The size of an eviction encodes its time; a message between stages takes only the latency.
 inline constexpr simulator::Link kEvictionLink{.ps_per_byte = 1};
 
 Result run_case(const Case& one, const PipelineFlags& flags);
 
-// A rank holds more microbatches' activations than it may.
+// True if a rank holds more microbatches' activations than the limit.
 bool is_over_memory(const Result& result, const PipelineFlags& flags);
 
-// A step on emulated devices, several times over.
+// Runs a step on emulated devices, several times.
 struct EmulatedRuns {
   Emulation emulation;
-  schedules::StepTimeline timeline;  // of the run with the median makespan; of an even number, the longer of the two
+  schedules::StepTimeline timeline;  // run with the median makespan (the longer of two, for an even number of runs)
 };
 EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOptions& options, int repeat);
 

@@ -25,7 +25,7 @@ std::string percent(double share) {
   return fmt::format("{:.2f}", 100 * share);
 }
 
-// "ok", or "hang"; of buffers the fewest slots that do.
+// "ok" or "hang"; for buffered channels the smallest number of slots that works.
 std::string verdict(const Result& result, const std::string& name) {
   for (const auto& [transport, hang] : result.hangs) {
     if (transport == name) return hang ? "hang" : "ok";
@@ -68,7 +68,7 @@ Worst worst_of(const Result& result) {
   return worst;
 }
 
-// Emulated over simulated, less 1.
+// Emulated / simulated - 1.
 double excess_of(const Result& result) {
   return core::median(result.emulation->samples_ms) / result.simulated_ms - 1;
 }
@@ -126,7 +126,7 @@ std::string evictions_text(const Case& one, const Result& result) {
   if (!evicts_activations(one.schedule)) return "";
   std::vector<std::int64_t> of_rank;
   for (const auto& rank : result.counts) of_rank.push_back(rank.evictions);
-  return fmt::format("# {}: of {} microbatches' activations ranks send away and fetch back {}\n", one.name,
+  return fmt::format("# {}: of {} microbatches' activations, ranks evict and fetch back {}\n", one.name,
                      one.shape.microbatches, fmt::join(of_rank, " "));
 }
 
@@ -140,16 +140,16 @@ std::string mode_text(const PipelineFlags& flags) {
   if (flags.mode == Mode::emulated) return "EMULATED, in wall-clock time; kernels wait";
   const RealModel& model = flags.model;
   return fmt::format(
-      "MEASURED: {} GPT layer{} a rank, hidden {}, {} sequences of {} tokens a microbatch, {}; {} cores\n"
-      "# times of one rank alone; what ranks that share cores take more is measured, not simulated{}",
+      "MEASURED: {} GPT layer{} per rank, hidden {}, {} sequences of {} tokens per microbatch, {}; {} cores\n"
+      "# times are of one rank alone; slowdown by ranks that share cores is measured, not simulated{}",
       model.layers, model.layers == 1 ? "" : "s", model.hidden, model.batch, model.length, model.dtype,
       core::usable_cores(), place_text(flags));
 }
 
 std::string filler_text(const FillerWork& work) {
   return fmt::format(
-      "# work for the bubbles, on a rank's share: {:g} ms behind a microbatch's forward, {:g} ms behind its backward,\n"
-      "#   then {:g} ms of inversions, {:g} ms of other work, each in {} kernel{}; and in each step {:g} ms behind "
+      "# work for the bubbles, on a rank's share: {:g} ms after a microbatch's forward, {:g} ms after its backward,\n"
+      "#   then {:g} ms of inversions, {:g} ms of other work, each in {} kernel{}; and in each step {:g} ms after "
       "the\n"
       "#   gradients. refresh: steps whose bubbles take all of it once; filled: of these bubbles; util, u_filled: the "
       "part\n"
@@ -167,11 +167,11 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
   std::string text =
       fmt::format("# lockstep version {}, {}: {}\n", core::build().version, flags.program, mode_text(flags));
   text +=
-      fmt::format("# a microbatch on a rank's share: forward {:g} ms, gradient of input {:g} ms, of weights {:g} ms",
+      fmt::format("# a microbatch on a rank's share: forward {:g} ms, input gradient {:g} ms, weight gradient {:g} ms",
                   t.forward, t.input_gradient, t.weight_gradient);
   text += fmt::format("; messages take {:g} ms\n", t.message);
   if (t.attention > 0)
-    text += fmt::format("# causal attention is {:g} % of forward and gradient of input\n", 100 * t.attention);
+    text += fmt::format("# causal attention is {:g} % of forward and input gradient\n", 100 * t.attention);
   if (flags.evict_ms > 0)
     text += fmt::format("# evicting a microbatch's activations, or fetching them, takes {:g} ms\n", flags.evict_ms);
   text += "# bubbles: of_ideal (makespan-work)/work, of_mksp (makespan-work)/makespan, of_own (own-work)/own,\n";

@@ -1,4 +1,4 @@
-// The text that pipeline_perf prints, as pure functions of the results.
+// The text output of pipeline_perf, as pure functions of the results.
 #pragma once
 
 #include <string>
@@ -11,24 +11,24 @@
 namespace lockstep::pipeline {
 
 std::string heading_text(const PipelineFlags& flags, const Cases& cases);
-// The names of the columns, and their units.
+// The column names and their units.
 std::string columns_text(const PipelineFlags& flags, const Case& one, const Result& result);
 std::string row_text(const PipelineFlags& flags, const Case& one, const Result& result);
-// How far emulated or real rows are from simulated ones.
+// Relative differences of emulated or real rows from simulated ones.
 class Agreement {
  public:
   explicit Agreement(Mode mode) : mode_(mode) {}
   void add(const Case& one, const Result& result);
-  std::string text() const;  // a line; empty where there are not several
+  std::string text() const;  // one line; empty for fewer than two rows
 
  private:
   Mode mode_;
-  std::vector<double> shares_;  // emulated over simulated, less 1
+  std::vector<double> shares_;  // emulated / simulated - 1
   double worst_ = 0;
   std::string worst_name_;
 };
 
-// Where the ranks stand that wait for each other for ever, a line a transport. Empty: nowhere.
+// The actions at which ranks deadlock, one line per kind of channel. Empty if none do.
 std::string footing_text(const Case& one, const Result& result);
 
 }  // namespace lockstep::pipeline

@@ -30,11 +30,11 @@ const std::array kBubbleFlags{
 };
 
 struct Bubbles {
-  double plain_ms = 0;  // of the step without any of it
-  double step_ms = 0;   // with preconditioning; with work in its bubbles it is as long
+  double plain_ms = 0;  // step without K-FAC's work
+  double step_ms = 0;   // step with preconditioning; work in its bubbles does not lengthen it
   std::size_t steps = 0;
-  double idle = 0;    // the part of the time that bubbles are, of all places
-  double filled = 0;  // of them
+  double idle = 0;    // share of the time that is bubbles, over all pipeline ranks
+  double filled = 0;  // share of the bubbles that is filled
   double utilization_without = 0;
   double utilization = 0;
 };
@@ -74,7 +74,7 @@ class Filler {
     double filler_ps = 0;
     for (const Step& step : steps) {
       const std::int64_t makespan_ps = simulate_step(step, layout_, machine_).makespan_ps;
-      LOCKSTEP_CHECK(makespan_ps == without.makespan_ps, "a step is as long with work in its bubbles");
+      LOCKSTEP_CHECK(makespan_ps == without.makespan_ps, "work in the bubbles does not lengthen the step");
       filler_ps += kernels_ps(step) - kernels_ps(made.step);
     }
     const double all_ps = ranks * static_cast<double>(without.makespan_ps);
@@ -111,7 +111,7 @@ class Filler {
     return of_stages;
   }
 
-  // Each rank's update takes as much longer.
+  // Preconditioning lengthens each rank's update.
   void precondition(Step& step) const {
     std::int64_t of_layer = 0;
     for (const workload::SecondOrderWork& one : work_) of_layer += ps(one.precondition);
@@ -138,9 +138,9 @@ class Filler {
 std::string bubbles_heading_text(const std::string& setting) {
   return fmt::format(
       "# simulated: {}\n"
-      "# work of K-FAC on the layers' matrices in bubbles, in as many steps as it takes (PipeFisher, "
+      "# K-FAC's work on the layers' matrices fills bubbles, over as many steps as it takes (PipeFisher, "
       "arXiv:2211.14133)\n"
-      "# util: part of the time in which ranks compute, of a step without any of it; u_filled: with it\n"
+      "# util: share of the time in which ranks compute, in a step without that work; u_filled: with it\n"
       "#{:<14} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n#{:<14} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
       setting, "schedule", "step", "filled", "bubbles", "refresh", "filled", "util", "u_filled", "", "(ms)", "(ms)",
       "(%)", "(steps)", "(%)", "(%)", "(%)");
@@ -155,7 +155,8 @@ int run_bubbles(int argc, const char* const* argv, const program::Print& print) 
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const workload::Layout base = workload::parse_layout(flags.layout);
   if (base.update != workload::Update::step_end || base.pp == 1) {
-    throw core::usage_error("layout: " + text_of(base) + "; allowed here: pp of 2 and more, update=step_end");
+    throw core::usage_error("--layout " + text_of(base) +
+                            ": has no bubbles to fill; allowed here: pp of at least 2 and update=step_end");
   }
   Study study(flags, "bubbles");
   const std::string setting = setting_of(model, machine) + ", " + text_of(base);

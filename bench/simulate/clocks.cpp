@@ -23,7 +23,7 @@ using simulator::PowerCurve;
 struct ClockFlags : StudyFlags {
   ClockFlags() { layout = "tp=8,pp=8,batch=32,sp=yes,recompute=full"; }
   PowerCurve power;
-  std::vector<double> slower = {0, 1, 2, 5, 10};  // per cent
+  std::vector<double> slower = {0, 1, 2, 5, 10};  // percent
   std::vector<ClockOf> of = {ClockOf::stage, ClockOf::unit};
 };
 
@@ -34,7 +34,7 @@ std::string_view clock_name(ClockOf of) {
 std::vector<ClockOf> clocks_of(const program::FlagValue& value) {
   std::vector<ClockOf> all;
   for (const program::FlagValue& part : value.list()) {
-    if (part.text != "unit" && part.text != "stage") throw part.refused("nothing that has a clock", "unit, stage");
+    if (part.text != "unit" && part.text != "stage") throw part.refused("not a granularity of clocks", "unit, stage");
     all.push_back(part.text == "unit" ? ClockOf::unit : ClockOf::stage);
   }
   return all;
@@ -43,28 +43,29 @@ std::vector<ClockOf> clocks_of(const program::FlagValue& value) {
 const std::array kClockFlags{
     program::FlagOf<ClockFlags>{
         "--power", "fixed=100,dynamic=300,idle=80,top=1410,least=210,step=15",
-        "a device's power over its clock, in watts and MHz: fixed + dynamic f v^2 while a kernel runs, f and v of the "
-        "top "
-        "clock and its voltage, v = f down to knee (0.65) and no further; idle; bound (1): the part of a kernel's time "
-        "that goes with the clock",
+        "power of a device by clock, in watts and MHz: fixed + dynamic f v^2 while a kernel runs, with clock f and "
+        "voltage "
+        "v relative to the top clock's, v = f down to knee (0.65) and no further; idle; bound (1): the share of a "
+        "kernel's time that is inversely proportional to the clock",
         [](ClockFlags& f, const program::FlagValue& v) { f.power = v.parsed_by(simulator::parse_power); }},
-    program::FlagOf<ClockFlags>{"--clocks", "stage,unit",
-                                "what has a clock, a list: stage (a rank's whole step), unit (a stage's forward or "
-                                "backward of one microbatch, as "
-                                "in EnvPipe)",
-                                [](ClockFlags& f, const program::FlagValue& v) { f.of = clocks_of(v); }},
+    program::FlagOf<ClockFlags>{
+        "--clocks", "stage,unit",
+        "granularity of clocks, a list: stage (a rank's whole step), unit (a stage's forward or "
+        "backward of one microbatch, as "
+        "in EnvPipe)",
+        [](ClockFlags& f, const program::FlagValue& v) { f.of = clocks_of(v); }},
     program::FlagOf<ClockFlags>{"--slower", "0,1,2,5,10",
-                                "per cent that the step may take longer, a list: the frontier of time and energy",
+                                "percent that the step may take longer, a list: the frontier of time and energy",
                                 [](ClockFlags& f, const program::FlagValue& v) {
                                   f.slower.clear();
                                   for (const auto& part : v.list()) f.slower.push_back(part.number_from(0, 1000));
                                 }},
 };
 
-// Mean clocks of a place in the pipeline, weighed by the time of its kernels at the top clock.
+// Mean clocks of a pipeline rank, weighted by the time of its kernels at the top clock.
 struct StageClocks {
   double forward_mhz = 0;
-  double backward_mhz = 0;  // and all else
+  double backward_mhz = 0;  // backward and all other kernels
   double least_mhz = 0;
 };
 
@@ -91,10 +92,11 @@ std::vector<StageClocks> stage_clocks(const ClockChoice& choice, std::size_t ran
 std::string stages_text(const std::vector<StageClocks>& stages, ClockOf of) {
   std::string text;
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    text += of == ClockOf::stage
-                ? fmt::format("# place {}: {:.0f} MHz\n", s, stages[s].forward_mhz)
-                : fmt::format("# place {}: forward {:.0f} MHz, backward {:.0f} MHz in the mean, {:.0f} at least\n", s,
-                              stages[s].forward_mhz, stages[s].backward_mhz, stages[s].least_mhz);
+    text +=
+        of == ClockOf::stage
+            ? fmt::format("# pipeline rank {}: {:.0f} MHz\n", s, stages[s].forward_mhz)
+            : fmt::format("# pipeline rank {}: forward {:.0f} MHz, backward {:.0f} MHz in the mean, {:.0f} at least\n",
+                          s, stages[s].forward_mhz, stages[s].backward_mhz, stages[s].least_mhz);
   }
   return text;
 }
@@ -102,8 +104,8 @@ std::string stages_text(const std::vector<StageClocks>& stages, ClockOf of) {
 std::string clocks_heading_text(const std::string& setting, const PowerCurve& curve, double step_ms, double joules,
                                 double tokens) {
   return fmt::format(
-      "# simulated: {}\n# power of a device, as assumed: {}\n# at the top clock: {:.2f} ms, {:.1f} kJ a step of all "
-      "devices, {:.2f} tokens a joule\n#{:>6} {:>8} {:>10} {:>10} {:>9} {:>9}\n#{:>6} {:>8} {:>10} {:>10} {:>9} "
+      "# simulated: {}\n# assumed power of a device: {}\n# at the top clock: {:.2f} ms, {:.1f} kJ per step on all "
+      "devices, {:.2f} tokens per joule\n#{:>6} {:>8} {:>10} {:>10} {:>9} {:>9}\n#{:>6} {:>8} {:>10} {:>10} {:>9} "
       "{:>9}\n",
       setting, text_of(curve), step_ms, joules / 1e3, tokens / joules, "clocks", "slower", "step", "energy", "saved",
       "tokens/J", "", "(%)", "(ms)", "(kJ)", "(%)", "");
@@ -121,7 +123,7 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
   const simulator::Prediction made =
       predict(model, layout, machine, {.detail = simulator::Detail::folded, .keep_timeline = true});
   const auto simulate = [&](const schedules::Step& step) { return simulate_step(step, layout, machine).makespan_ps; };
-  const double devices = static_cast<double>(layout.ranks()) / made.step.num_ranks();  // of a place in the pipeline
+  const double devices = static_cast<double>(layout.ranks()) / made.step.num_ranks();  // devices per pipeline rank
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
   const ClockChoice top = all_at_top(made.step, made.timeline, flags.power, ClockOf::stage);
   const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
@@ -140,7 +142,7 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
       if (slower == flags.slower.front()) print(stages_text(stages, of));
       core::StudyRecord point = study.point(setting, std::string(clock_name(of)));
       point.layout = text_of(layout);
-      point.note = "power, as assumed: " + text_of(flags.power);
+      point.note = "assumed power: " + text_of(flags.power);
       point.at = {{"slower_percent", slower}};
       point.values = {
           {"step_ms", step_ms}, {"joules", joules}, {"saved_percent", saved}, {"tokens_per_joule", tokens / joules}};

@@ -1,4 +1,4 @@
-// The commands of simulate: a first word that is one of their names.
+// The commands of simulate, selected by its first argument.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@ namespace lockstep::simulate {
 
 struct Command {
   const char* name;
-  const char* question;  // that it answers
+  const char* question;  // that the command answers
   int (*run)(int argc, const char* const* argv, const program::Print& print);
 };
 
 std::span<const Command> commands();
-// For the help of simulate: a line for each.
+// For the help of simulate: one line per command.
 std::string commands_text();
 
-// `argv`: simulate NAME --flag value .... Each returns the exit status, and throws what is wrong.
+// `argv`: simulate NAME --flag value .... Each returns the exit status and throws core::Error.
 int run_scaling(int argc, const char* const* argv, const program::Print& print);
 int run_map(int argc, const char* const* argv, const program::Print& print);
 int run_memory(int argc, const char* const* argv, const program::Print& print);

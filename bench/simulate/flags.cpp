@@ -13,11 +13,11 @@ using program::FlagValue;
 using Flag = program::FlagOf<SimulateFlags>;
 
 std::string text_of(const FlagValue& value) {
-  if (value.text.empty()) throw value.refused("nothing given", "a name or a file");
+  if (value.text.empty()) throw value.refused("empty", "a name or a file");
   return value.text;
 }
 
-constexpr const char* kWhat = "What is predicted";
+constexpr const char* kWhat = "Prediction";
 constexpr const char* kPlan = "simulate plan: the best layouts of a number of devices";
 constexpr const char* kCalibrate = "A description of this machine";
 constexpr const char* kOutput = "Output";
@@ -33,7 +33,7 @@ const std::array kFlags{
            f.has_machine = true;
          }},
     Flag{"--sweep", "",
-         "fields of the layout, model. or machine. with values to try, such as "
+         "fields of the layout, model or machine and values to try, such as "
          "tp=2:4:8,model.sequence=2048:4096,machine.levels.1.gbps=25:50; a row for each "
          "combination",
          [](SimulateFlags& f, const FlagValue& v) { f.sweep = program::text_list(v); }},
@@ -41,18 +41,18 @@ const std::array kFlags{
 
 const std::array kPlanFlags{
     Flag{"--gpus", "64", "devices", [](SimulateFlags& f, const FlagValue& v) { f.gpus = v.integer(1, 1'000'000); }},
-    Flag{"--batch", "256", "sequences a step",
+    Flag{"--batch", "256", "sequences per step",
          [](SimulateFlags& f, const FlagValue& v) { f.batch = v.integer(1, 10'000'000); }},
     Flag{"--schedules", "1f1b,interleaved,zb_h1,zb_h2", "pipeline schedules to try",
          [](SimulateFlags& f, const FlagValue& v) { f.schedules = text_of(v); }},
-    Flag{"--top", "10", "layouts that are shown",
+    Flag{"--top", "10", "number of layouts to show",
          [](SimulateFlags& f, const FlagValue& v) { f.top = static_cast<int>(v.integer(1, 1000)); }},
 };
 
 const std::array kCalibrateFlags{
     Flag{"--calibrate", "",
          "record files of kernels_bench and all_reduce_perf; write a description of this machine from them. With "
-         "--machine: that description, with its collectives as rows of NCCL's own say",
+         "--machine: that description, with its collectives fitted to rows of NCCL's own collectives",
          [](SimulateFlags& f, const FlagValue& v) {
            f.records = text_of(v);
            f.task = Task::calibrate;
@@ -99,15 +99,15 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
   program::CommandLine line(flags.program + ": predicts time and memory of a training step on a machine.\n" +
                             commands_text());
   program::declare_all(line, kFlags, kWhat);
-  line.add_switch("--folded", flags.folded, "take each layer as one kernel: faster, and a little less exact", kWhat);
-  line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);
+  line.add_switch("--folded", flags.folded, "treat each layer as one kernel: faster, slightly less exact", kWhat);
+  line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that represents all", kWhat);
   line.add_switch("--collective-plans", flags.plans,
-                  "with --all-ranks: collectives message by message on the links, not by formula", kWhat);
+                  "with --all-ranks: simulate collectives message by message on the links, not by formula", kWhat);
   program::declare_all(line, kPlanFlags, kPlan);
   program::declare_all(line, kCalibrateFlags, kCalibrate);
   program::declare_all(line, kOutputFlags, kOutput);
   line.add_switch("--serve", serve,
-                  "worker mode for ci/gate.py: run the predictions that standard input asks for (bench/serve/orders.h)",
+                  "worker mode for ci/gate.py: run the predictions requested on standard input (bench/serve/orders.h)",
                   kOutput);
   line.add_switch("--list", list, "show models, machines and the fields of models and layouts", kOutput);
   line.parse(static_cast<int>(words.size()), words.data());

@@ -17,19 +17,19 @@ struct SimulateFlags : program::Invocation {
 
   std::string model = "gpt3-175b";
   std::string machine = "dgx-a100";
-  std::string layout = "tp=8,pp=8,dp=1,batch=64";  // of predict; of plan: what all layouts share
+  std::string layout = "tp=8,pp=8,dp=1,batch=64";  // of predict; with plan: options that all layouts share
   std::vector<std::string> sweep;                  // "tp=2:4:8", each crossed with the others
   bool folded = false;                             // a layer is one kernel
-  bool all_ranks = false;                          // none stands for others
+  bool all_ranks = false;                          // simulate every rank
   bool plans = false;                              // collectives message by message
 
-  std::int64_t gpus = 64;    // of plan
-  std::int64_t batch = 256;  // sequences a step, of plan
+  std::int64_t gpus = 64;    // plan only
+  std::int64_t batch = 256;  // plan only; sequences per step
   std::string schedules = "1f1b,interleaved,zb_h1,zb_h2";
   int top = 10;
 
-  std::string records;       // of calibrate
-  bool has_machine = false;  // one was named: calibrate fits NCCL's numbers in it
+  std::string records;       // calibrate only
+  bool has_machine = false;  // --machine was given: calibrate fits NCCL's numbers in it
   std::string output;        // file for the description that calibrate writes; empty: stdout
   std::string trace_file;    // empty: none
 };

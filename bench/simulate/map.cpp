@@ -1,4 +1,4 @@
-// simulate map: the winner among ways to divide a step, by size of the model and bandwidth of a link.
+// simulate map: the fastest kind of parallelism by model size and bandwidth of a link.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,29 +24,29 @@ using simulator::WaySearch;
 using workload::Model;
 
 struct MapFlags : StudyFlags {
-  MapFlags() { model = ""; }  // in place of --models
+  MapFlags() { model = ""; }  // replaced by --models
   std::vector<std::string> models{"gpt3-125m", "gpt3-350m", "gpt3-760m",      "gpt3-1.3b",      "gpt3-2.7b",
                                   "gpt3-6.7b", "gpt3-13b",  "megatron-39.1b", "megatron-76.1b", "gpt3-175b"};
   std::vector<int> gpus{64};
   std::vector<double> links{0.5, 1, 2.5, 5, 12.5, 25, 50, 100, 200, 400};
-  std::int64_t level = -1;  // the first beyond a node
+  std::int64_t level = -1;  // default: the first level above a node
   std::int64_t batch = 512;
 };
 
 const std::array kMapFlags{
-    program::FlagOf<MapFlags>{"--models", "gpt3-125m,...,gpt3-175b", "models, by their names",
+    program::FlagOf<MapFlags>{"--models", "gpt3-125m,...,gpt3-175b", "names of models",
                               [](MapFlags& f, const program::FlagValue& v) { f.models = program::text_list(v); }},
     program::FlagOf<MapFlags>{
-        "--gpus", "64", "numbers of devices: a map for each",
+        "--gpus", "64", "numbers of devices; one map for each",
         [](MapFlags& f, const program::FlagValue& v) { f.gpus = program::integer_list(v, 1, 1'000'000); }},
-    program::FlagOf<MapFlags>{"--links", "0.5,1,2.5,5,12.5,25,50,100,200,400", "GB/s of a device, each way",
+    program::FlagOf<MapFlags>{"--links", "0.5,1,2.5,5,12.5,25,50,100,200,400", "GB/s per device and direction",
                               [](MapFlags& f, const program::FlagValue& v) {
                                 f.links.clear();
                                 for (const program::FlagValue& one : v.list()) f.links.push_back(one.number(0, 1e6));
                               }},
     program::FlagOf<MapFlags>{"--level", "1", "level of the network that has these links; 0 is inside a node",
                               [](MapFlags& f, const program::FlagValue& v) { f.level = v.integer(0, 16); }},
-    program::FlagOf<MapFlags>{"--batch", "512", "sequences a step",
+    program::FlagOf<MapFlags>{"--batch", "512", "sequences per step",
                               [](MapFlags& f, const program::FlagValue& v) { f.batch = v.integer(1, 10'000'000); }},
 };
 
@@ -71,7 +71,7 @@ std::string winner_of(const Cell& cell) {
   return cell.fastest.best.empty() ? "" : std::string(way_of(cell.fastest.best.front().layout));
 }
 
-// Simpler ways that would be there if they fitted.
+// Simpler ways that do not fit.
 std::string too_large_text(const WaySearch& search, const Cell& cell, double capacity) {
   std::string text;
   for (const std::string_view way : simulator::ways()) {
@@ -88,12 +88,12 @@ std::string why_text(const WaySearch& search, const Cell& cell, double capacity)
   const auto with = [&](const std::string& text) { return too_large.empty() ? text : text + "; " + too_large; };
   const std::vector<FoundLayout>& best = cell.fastest.best;
   if (best.empty()) return too_large.empty() ? "no layout" : too_large;
-  if (best.size() == 1) return with("no other way fits");
+  if (best.size() == 1) return with("nothing else fits");
   const double margin = margin_percent(cell);
   const std::string next(way_of(best[1].layout));
   if (margin <= 100 * simulator::kSameTime) {
-    return with(fmt::format("{} takes as long ({:+.1f} %), which a prediction cannot tell apart, and {} is simpler",
-                            next, margin, winner_of(cell)));
+    return with(fmt::format("{} takes as long ({:+.1f} %) within the accuracy of predictions, and {} is simpler", next,
+                            margin, winner_of(cell)));
   }
   return with(
       fmt::format("{} is {:.1f} % slower: {}", next, margin, longer_part_text(best[0].prediction, best[1].prediction)));
@@ -103,7 +103,7 @@ std::vector<std::string> models_of(const MapFlags& flags) {
   return flags.model.empty() ? flags.models : std::vector<std::string>{flags.model};
 }
 
-// How much slower the next way is; "even" where that is less than a prediction can tell.
+// How much slower the next way is; "even" if that is below the accuracy of predictions.
 std::string margin_text(const Cell& cell) {
   if (cell.fastest.best.empty()) return "";
   if (cell.fastest.best.size() == 1) return "alone";
@@ -141,7 +141,7 @@ class Map {
       for (const Cell& cell : row.cells) simulated += cell.fastest.simulated;
     }
     print_(
-        fmt::format("# simulated: {} devices of {}, {} sequences a step, links of {}\n# {} cells, {} layouts, {} "
+        fmt::format("# simulated: {} devices of {}, {} sequences per step, links of {}\n# {} cells, {} layouts, {} "
                     "simulations in {:.1f} s\n",
                     gpus, machine_.name, flags_.batch, machine_.levels[static_cast<std::size_t>(level_)].name,
                     rows.size() * links_.size(), legal, simulated, wall_s));
@@ -175,7 +175,7 @@ class Map {
     constexpr int kWidth = 15;
     print_(fmt::format("#{:>15}", "GB/s"));
     for (const double gbps : links_) print_(fmt::format(" {:>{}}", fmt::format("{:g}", gbps), kWidth));
-    print_("   (winner, and how much slower the next way is)\n");
+    print_("   (the fastest, and how much slower the second is)\n");
     for (const Row& row : rows) {
       std::string names = fmt::format(" {:>15}", row.model.name.substr(0, 15));
       std::string margins =
@@ -200,7 +200,8 @@ class Map {
   }
 
   void write(const Row& row, std::int64_t gpus) {
-    const std::string setting = fmt::format("{} devices of {}, {} sequences a step", gpus, machine_.name, flags_.batch);
+    const std::string setting =
+        fmt::format("{} devices of {}, {} sequences per step", gpus, machine_.name, flags_.batch);
     for (const Cell& cell : row.cells) {
       core::StudyRecord point = study_.point(setting, "nothing fits");
       if (!cell.fastest.best.empty()) {
@@ -232,9 +233,9 @@ class Map {
 
 int run_map(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<MapFlags>(argc, argv,
-                                           "which way to divide a step wins, by size of the model and bandwidth of a "
-                                           "link. Every way's best layout that fits "
-                                           "counts; --layout is what all of them share.",
+                                           "which kind of parallelism is fastest, by model size and bandwidth of a "
+                                           "link. Each kind's best layout that fits "
+                                           "counts; --layout has the options that all share.",
                                            kMapFlags);
   Study study(flags, "map");
   Map map(flags, study, print);

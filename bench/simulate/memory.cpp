@@ -1,7 +1,7 @@
-// simulate memory: what each ZeRO stage leaves of a rank's memory, on N data-parallel ranks, and the largest model
-// whose states fit (tables 1 and 2 of the ZeRO paper, arXiv:1910.02054). With offload in --layout some states are in
-// the host's memory or in files, which fit a model, too, where the machine says how much there is (ZeRO-Infinity,
-// arXiv:2104.07857, figure 2); and what DeepSpeed's estimators say.
+// simulate memory: memory of each ZeRO stage per rank on N data-parallel ranks, and the largest model whose states fit
+// (tables 1 and 2 of the ZeRO paper, arXiv:1910.02054). With offload in --layout some states are in the host's memory
+// or in files; these must fit, too, if the machine description has their sizes (ZeRO-Infinity, arXiv:2104.07857, figure
+// 2). Also prints the estimates of DeepSpeed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 struct MemoryFlags : StudyFlags {
   MemoryFlags() {
-    model = "";  // in place of --parameters
+    model = "";  // replaced by --parameters
     layout = "grad_dtype=bf16";
   }
   std::vector<double> parameters{7.5e9, 128e9, 1e12};
@@ -38,7 +38,7 @@ const std::array kMemoryFlags{
         [](MemoryFlags& f, const program::FlagValue& v) { f.ranks = program::integer_list(v, 1, 10'000'000); }},
     program::FlagOf<MemoryFlags>{
         "--largest-layer", "0",
-        "parameters of the largest layer, which DeepSpeed's estimates of stage 3 count four times; 0: without it",
+        "parameters of the largest layer, which DeepSpeed's estimates of stage 3 count four times; 0: no such layer",
         [](MemoryFlags& f, const program::FlagValue& v) { f.largest_layer = v.number_from(0, 1e16); }},
 };
 
@@ -52,10 +52,10 @@ std::string size_text(double parameters) {
 
 struct Place {
   workload::Offload place;
-  double bytes;  // a rank's share; 0: not known
+  double bytes;  // share of one rank; 0: unknown
 };
 
-// Bytes that a rank has on the device, in the host's memory and in files.
+// Bytes per rank on the device, in the host's memory and in files.
 std::vector<Place> places_of(const simulator::Machine& machine) {
   return {{workload::Offload::none, static_cast<double>(machine.device.memory_bytes)},
           {workload::Offload::host, machine.host_memory_bytes},
@@ -77,7 +77,7 @@ class Table {
     print_(fmt::format("# {} parameters, {} weights and {} gradients\n#{:>7}", size_text(parameters),
                        core::short_name_of(base_.compute), core::short_name_of(base_.gradient), "ranks"));
     for (std::int32_t stage = 0; stage <= 3; ++stage) print_(fmt::format(" {:>11}", stage_name(stage)));
-    print_("  (GB a rank; ! does not fit)\n");
+    print_("  (GB per rank; ! does not fit)\n");
     std::array<int, 4> fits_from{};
     for (const int ranks : flags_.ranks) {
       std::string row = fmt::format(" {:>7}", ranks);
@@ -112,11 +112,11 @@ class Table {
   }
 
   // DeepSpeed's estimators (deepspeed/runtime/zero/stage_1_and_2.py and stage3.py, with gradients in 32 bits since its
-  // pull request 5099): bytes of a GPU, for P parameters on N ranks with a largest layer of L.
+  // pull request 5099): bytes per GPU for P parameters on N ranks with a largest layer of L.
   void deepspeed(double parameters) {
-    print_(
-        fmt::format("# DeepSpeed's estimates for {} parameters, GB a GPU\n#{:>7} {:>11} {:>11} {:>11} {:>11} {:>11}\n",
-                    size_text(parameters), "ranks", "ZeRO-2", "2, offload", "ZeRO-3", "3, states", "3, all"));
+    print_(fmt::format(
+        "# DeepSpeed's estimates for {} parameters, GB per GPU\n#{:>7} {:>11} {:>11} {:>11} {:>11} {:>11}\n",
+        size_text(parameters), "ranks", "ZeRO-2", "2, offload", "ZeRO-3", "3, states", "3, all"));
     const double layer = 4 * flags_.largest_layer;
     for (const int ranks : flags_.ranks) {
       const double shard = parameters / ranks;
@@ -146,7 +146,7 @@ class Table {
     layout.zero = stage;
     return layout;
   }
-  // Whatever place is full first; 0: none of those that it needs is known.
+  // Limited by the memory that is full first; 0: no size of the needed memories is known.
   double largest_parameters(int ranks, std::int32_t stage) const {
     double largest = 0;
     for (const Place& place : places_) {

@@ -6,7 +6,7 @@
 
 namespace lockstep::simulate {
 
-// Returns the exit status; throws what is wrong.
+// Returns the exit status; throws core::Error.
 int run_simulate(const SimulateFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::simulate

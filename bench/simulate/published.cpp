@@ -7,7 +7,7 @@
 namespace lockstep::simulate {
 namespace {
 
-// How Megatron-LM ran then; simulator/validation/cases.json has the same words.
+// Options of those Megatron-LM runs; equal to those in simulator/validation/cases.json.
 constexpr const char* kMegatron =
     "recompute=full,flash=no,grad_dtype=bf16,overlap_tp=no,scatter_gather=yes,bucket_mb=0,overlap_grads=no";
 
@@ -40,7 +40,7 @@ PublishedTable strong() {
   return table;
 }
 
-// A llama of 3.6e9 parameters. The vocabulary is what the published TFLOP/s and tokens/s together say; one microbatch a
+// A Llama model of 3.6e9 parameters. The vocabulary follows from the published TFLOP/s and tokens/s; one microbatch per
 // step is assumed.
 PublishedTable tensor() {
   const std::string model =
@@ -76,7 +76,7 @@ PublishedTable published_table(std::string_view name) {
     if (table.name == name) return table;
     names += " " + table.name;
   }
-  throw core::usage_error("'" + std::string(name) + "' is no published table; allowed:" + names);
+  throw core::usage_error("'" + std::string(name) + "' is not a published table; allowed:" + names);
 }
 
 }  // namespace lockstep::simulate

@@ -1,4 +1,4 @@
-// Rows that others measured and published, to stand beside simulated ones: never mixed with them.
+// Published measurements of others, shown beside simulated rows and never mixed with them.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace lockstep::simulate {
 
 struct PublishedRow {
   std::string series;
-  std::string model;   // as parse_model() takes it
-  std::string layout;  // as parse_layout() takes it
+  std::string model;   // argument of parse_model()
+  std::string layout;  // argument of parse_layout()
   double tflops_a_gpu = 0;
 };
 
@@ -22,7 +22,7 @@ struct PublishedTable {
 };
 
 std::vector<std::string> published_names();
-// Throws a usage Error that lists the names.
+// Throws a usage Error that lists the names if `name` is unknown.
 PublishedTable published_table(std::string_view name);
 
 }  // namespace lockstep::simulate

@@ -1,5 +1,5 @@
-// simulate recompute: memory against time of a step, for no, selective and full recomputation and for inputs kept every
-// k layers.
+// simulate recompute: memory and time of a step with no, selective and full recomputation, and with inputs kept every k
+// layers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ struct Choice {
   bool best = false;
 };
 
-// The layout's own recomputation gives way. Kept inputs every k layers, for every k that divides a stage's layers.
+// All kinds of recomputation in place of the layout's own; inputs are kept every k layers, for each k that divides a
+// stage's layers.
 std::vector<Choice> choices_of(const workload::Model& model, const Layout& base) {
   std::vector<Choice> choices;
   Layout layout = base;
@@ -54,7 +55,7 @@ double memory_gb(const Choice& one) {
   return one.made.memory[one.made.fullest].total() / 1e9;
 }
 
-// Those that no other beats in memory and in time.
+// The Pareto front: choices that no other beats in both memory and time.
 void mark_best(std::vector<Choice>& choices) {
   for (Choice& one : choices) {
     one.best = std::none_of(choices.begin(), choices.end(), [&](const Choice& other) {
@@ -74,12 +75,12 @@ std::string finding_text(const std::vector<Choice>& choices, const simulator::Ma
     if (one.made.fits && (fastest == nullptr || one.made.step_s < fastest->made.step_s)) fastest = &one;
   }
   if (fastest == nullptr) {
-    return fmt::format("# none fits in {:.1f} GB; {} needs least, {:.1f} GB\n", capacity_gb, least->name,
+    return fmt::format("# nothing fits into {:.1f} GB; {} needs the least, {:.1f} GB\n", capacity_gb, least->name,
                        memory_gb(*least));
   }
   const double against = 100 * (fastest->made.step_s / choices.front().made.step_s - 1);
-  return fmt::format("# fastest that fits in {:.1f} GB: {}, {:+.1f} % time and {:+.1f} GB against none\n", capacity_gb,
-                     fastest->name, against, memory_gb(*fastest) - memory_gb(choices.front()));
+  return fmt::format("# fastest that fits into {:.1f} GB: {}, {:+.1f} % time and {:+.1f} GB against none\n",
+                     capacity_gb, fastest->name, against, memory_gb(*fastest) - memory_gb(choices.front()));
 }
 
 }  // namespace

@@ -7,18 +7,18 @@
 namespace lockstep::simulate {
 namespace {
 
-// Below ZeRO 2 gradients are reduced where they lie, and below ZeRO 3 weights are gathered where they lie: memory that
-// is there anyway.
+// Below ZeRO 2 gradients are reduced in place, and below ZeRO 3 weights are gathered in place: in memory that is
+// already counted.
 bool is_counted(schedules::Held kind, const workload::Layout& layout) {
   if (kind == schedules::Held::gradients) return layout.zero >= 2;
   return kind != schedules::Held::parameters || layout.zero == 3;
 }
 
 std::string kind_text(schedules::Held kind) {
-  return kind == schedules::Held::gradients ? "gradients on their way" : std::string(name_of(kind));
+  return kind == schedules::Held::gradients ? "gradients in reduction" : std::string(name_of(kind));
 }
 
-// The bytes that are always held, and those that are held for a time.
+// The bytes that are held all the time, and those that are held temporarily.
 core::MemoryRecord memory_record(const simulator::Prediction& made, const workload::Layout& layout) {
   core::MemoryRecord record{"bytes", {}};
   const std::size_t ranks_a_place = made.memory_over_time.size() / made.memory.size();

@@ -1,5 +1,5 @@
-// simulate scaling: a layout on more and more devices, with more work (weak) or the same (strong); or published runs,
-// each predicted in its own layout, beside what was published.
+// simulate scaling: weak and strong scaling of a layout over numbers of devices; or published runs, each predicted in
+// its own layout beside the published value.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct ScalingFlags : StudyFlags {
   ScalingFlags() { layout = "tp=8,dp=1,batch=16,zero=1,sp=yes"; }
   void declare(program::CommandLine& line) {
     line.add_switch("--weak", weak, "the batch grows with the devices", "The study");
-    line.add_switch("--strong", strong, "the batch stays; without either, both", "The study");
+    line.add_switch("--strong", strong, "the batch is constant; without either switch, both", "The study");
   }
   bool weak = false;
   bool strong = false;
@@ -36,7 +36,7 @@ const std::array kScalingFlags{
         "--gpus", "8,16,...,16384", "numbers of devices",
         [](ScalingFlags& f, const program::FlagValue& v) { f.gpus = program::integer_list(v, 1, 10'000'000); }},
     program::FlagOf<ScalingFlags>{
-        "--batch", "2048", "sequences a step of strong scaling",
+        "--batch", "2048", "sequences per step of strong scaling",
         [](ScalingFlags& f, const program::FlagValue& v) { f.batch = v.integer(1, 100'000'000); }},
     program::FlagOf<ScalingFlags>{"--grow", "dp", "field of the layout that grows with the devices: dp tp pp cp",
                                   [](ScalingFlags& f, const program::FlagValue& v) { f.grow = v.text; }},
@@ -54,7 +54,7 @@ std::int32_t Layout::*grown_field(const std::string& name) {
   throw core::usage_error("--grow " + name + ": not known; allowed: dp tp pp cp");
 }
 
-// The base on so many devices, with so many sequences a step; and why there is none such.
+// The base layout on `gpus` devices with the given batch, or why there is no such layout.
 struct Grown {
   Layout layout;
   std::string why_not;
@@ -64,13 +64,14 @@ Grown grown(const Model& model, const Layout& base, std::int32_t Layout::*field,
   Grown made{base, ""};
   const std::int64_t others = base.ranks() / base.*field;
   if (gpus % others != 0) {
-    made.why_not = fmt::format("{} devices are no multiple of {}, what the layout's other fields take", gpus, others);
+    made.why_not =
+        fmt::format("{} devices are not a multiple of {}, the product of the layout's other fields", gpus, others);
     return made;
   }
   made.layout.*field = static_cast<std::int32_t>(gpus / others);
   const std::int64_t each = made.layout.dp * made.layout.microbatch_size;
   if (batch % each != 0) {
-    made.why_not = fmt::format("a batch of {} is no multiple of dp x microbatch, {}", batch, each);
+    made.why_not = fmt::format("a batch of {} is not a multiple of dp x microbatch, {}", batch, each);
     return made;
   }
   made.layout.microbatches = static_cast<std::int32_t>(batch / each);
@@ -103,7 +104,7 @@ class Curve {
   void run(const std::string& series) {
     const bool weak = series == "weak";
     print_(fmt::format("# {} scaling of {}: {} grows, {}\n{}", series, text_of(base_), flags_.grow,
-                       weak ? "and the batch with it" : fmt::format("{} sequences a step", flags_.batch), columns()));
+                       weak ? "and the batch with it" : fmt::format("{} sequences per step", flags_.batch), columns()));
     Prediction first;
     double first_a_gpu = 0;
     Last last;
@@ -131,8 +132,9 @@ class Curve {
 
  private:
   static std::string finding(const std::string& series, const Last& last) {
-    return fmt::format("# {}: {:.1f} % of the first point's throughput a GPU on {} GPUs; what grew most is {}\n",
-                       series, 100 * last.efficiency, last.gpus, last.grew);
+    return fmt::format(
+        "# {}: {:.1f} % of the first point's throughput per GPU on {} GPUs; the part that grew most is {}\n", series,
+        100 * last.efficiency, last.gpus, last.grew);
   }
 
   void skip(const std::string& series, std::int64_t gpus, const std::string& why_not) {
@@ -168,16 +170,16 @@ void run_published(const ScalingFlags& flags, Study& study, const program::Print
       flags.machine != usual.machine || flags.gpus != usual.gpus || flags.batch != usual.batch ||
       flags.grow != usual.grow) {
     throw core::usage_error(
-        "--published with another flag of the study, which published runs bring along; allowed: alone");
+        "--published with other flags of the study, which published runs define; allowed: --published alone");
   }
   const PublishedTable table = published_table(flags.published);
   if (table.name == "nanotron-tp") {
-    throw core::usage_error("--published nanotron-tp: tensor ranks of one model; allowed: simulate tp-boundary");
+    throw core::usage_error("--published nanotron-tp: only varies tensor parallelism; allowed: simulate tp-boundary");
   }
   const Machine machine = simulator::load_machine(table.machine);
-  print(fmt::format(
-      "# simulated on {}, beside TFLOP/s a GPU that were published: {}\n#{:>7} {:>11} {:>10} {:>7}{}  {}\n",
-      machine.name, table.source, "GPUs", "simulated", "published", "off (%)", parts_columns_text(), "series, model"));
+  print(fmt::format("# simulated on {}, beside published TFLOP/s per GPU: {}\n#{:>7} {:>11} {:>10} {:>7}{}  {}\n",
+                    machine.name, table.source, "GPUs", "simulated", "published", "off (%)", parts_columns_text(),
+                    "series, model"));
   const std::string setting = table.name + " on " + machine.name;
   for (const PublishedRow& row : table.rows) {
     const Model model = workload::parse_model(row.model);
@@ -202,7 +204,7 @@ void run_published(const ScalingFlags& flags, Study& study, const program::Print
 
 int run_scaling(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<ScalingFlags>(
-      argc, argv, "how far a layout scales: throughput a device, and what takes the rest.", kScalingFlags);
+      argc, argv, "how far a layout scales: throughput per device, and what limits it.", kScalingFlags);
   Study study(flags, "scaling");
   if (!flags.published.empty()) {
     run_published(flags, study, print);

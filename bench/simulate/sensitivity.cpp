@@ -1,4 +1,4 @@
-// simulate sensitivity: each figure of a machine better and worse by a few per cent, and what the step makes of it.
+// simulate sensitivity: the change of the step time if a figure of the machine is better or worse by a few percent.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,13 +23,13 @@ struct SensitivityFlags : StudyFlags {
 
 const std::array kSensitivityFlags{
     program::FlagOf<SensitivityFlags>{
-        "--percent", "10", "how much better and worse",
+        "--percent", "10", "change of each figure, in percent",
         [](SensitivityFlags& f, const program::FlagValue& v) { f.percent = v.number(0, 99); }},
 };
 
 struct Moved {
   MachineNumber figure;
-  std::optional<double> more_percent;  // of the step, where the figure is larger; nothing where it cannot be
+  std::optional<double> more_percent;  // change of the step if the figure is larger; no value if it cannot be
   std::optional<double> less_percent;
   double largest() const { return std::max(std::abs(more_percent.value_or(0)), std::abs(less_percent.value_or(0))); }
 };
@@ -40,7 +40,7 @@ std::optional<double> moved_percent(const workload::Model& model, const workload
   try {
     changed = with_number(machine, figure.path, figure.value * factor);
   } catch (const core::Error&) {
-    return std::nullopt;  // beyond what the figure can be: an efficiency above 1
+    return std::nullopt;  // outside of the figure's range: an efficiency above 1
   }
   return 100 * (predict(model, layout, *changed).step_s / step_s - 1);
 }
@@ -53,8 +53,7 @@ std::string percent_text(const std::optional<double>& percent) {
 
 int run_sensitivity(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<SensitivityFlags>(
-      argc, argv, "which figure of a machine moves the step by how much, when it is a little better or worse.",
-      kSensitivityFlags);
+      argc, argv, "how much each figure of a machine changes the step time.", kSensitivityFlags);
   const workload::Model model = workload::parse_model(flags.model);
   const Machine machine = simulator::load_machine(flags.machine);
   const workload::Layout layout = workload::parse_layout(flags.layout);
@@ -62,14 +61,15 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
   const double step_s = predict(model, layout, machine).step_s;
   std::vector<Moved> all;
   for (const MachineNumber& figure : numbers_of(machine)) {
-    if (figure.whole || figure.value == 0) continue;  // sizes of nodes and of memory do not move a given layout's step
+    if (figure.whole || figure.value == 0)
+      continue;  // sizes of nodes and of memory do not change the step time of a given layout
     const auto moved = [&](double factor) { return moved_percent(model, layout, machine, figure, factor, step_s); };
     all.push_back({figure, moved(1 + flags.percent / 100), moved(1 - flags.percent / 100)});
   }
   std::stable_sort(all.begin(), all.end(), [](const Moved& a, const Moved& b) { return a.largest() > b.largest(); });
   const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
   print(fmt::format(
-      "# simulated: {}, {:.2f} ms a step\n#{:>9} {:>9}  figure of the machine, and what it is\n#{:>9} {:>9}  "
+      "# simulated: {}, {:.2f} ms per step\n#{:>9} {:>9}  figure of the machine and its value\n#{:>9} {:>9}  "
       "(- : cannot be so large)\n",
       setting, step_s * 1e3, fmt::format("+{:g} %", flags.percent), fmt::format("-{:g} %", flags.percent), "step (%)",
       "step (%)"));
@@ -86,7 +86,8 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
     study.write(point);
   }
   if (!all.empty()) {
-    print(fmt::format("# {} moves the step most, by {:.1f} %\n", all.front().figure.path, all.front().largest()));
+    print(
+        fmt::format("# {} changes the step time most, by {:.1f} %\n", all.front().figure.path, all.front().largest()));
   }
   study.commit();
   return 0;

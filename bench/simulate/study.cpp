@@ -13,7 +13,7 @@ using simulator::Prediction;
 
 struct PartColumn {
   const char* name;
-  std::vector<std::string> parts;  // as pipeline::named_parts() names them
+  std::vector<std::string> parts;  // names of pipeline::named_parts()
 };
 
 const std::vector<PartColumn>& part_columns() {
@@ -32,11 +32,11 @@ const Breakdown& busiest(const Prediction& made) {
 }
 
 std::string given(const program::FlagValue& value) {
-  if (value.text.empty()) throw value.refused("nothing given", "a name or a file");
+  if (value.text.empty()) throw value.refused("empty", "a name or a file");
   return value.text;
 }
 
-constexpr const char* kGroup = "What is predicted";
+constexpr const char* kGroup = "Prediction";
 
 }  // namespace
 

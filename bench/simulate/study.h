@@ -1,4 +1,4 @@
-// Shared by the commands of simulate that make a study: flags, and the study's points as records.
+// Shared by the study commands of simulate: flags, and records of the study's points.
 #pragma once
 
 #include <array>
@@ -40,13 +40,13 @@ Flags parse_study(int argc, const char* const* argv, const std::string& purpose,
   return flags;
 }
 
-// The lines of one study: its run first. Without --json nothing is written.
+// Writes the records of one study, its run first. Writes nothing without --json.
 class Study {
  public:
-  // `name`: as record.schema.json lists studies.
+  // `name`: one of the studies in record.schema.json.
   Study(const program::Invocation& flags, std::string name);
 
-  // A point without values; simulated.
+  // A simulated point, still without values.
   core::StudyRecord point(const std::string& setting, const std::string& series) const;
   core::StudyRecord point(const std::string& setting, const std::string& series, const workload::Layout& layout,
                           const simulator::Prediction& made) const;
@@ -61,16 +61,16 @@ class Study {
 
 std::string setting_of(const workload::Model& model, const simulator::Machine& machine);
 
-// FLOPs with recomputation, as 1e12 a second and device.
+// FLOPs including recomputation, in 1e12 per second and device.
 double tflops_a_gpu(const workload::Layout& layout, const simulator::Prediction& made);
 
-// The part that takes most more time in the second step: "exposed_reduce +12.3 ms".
+// The part whose time grows most in the second step: "exposed_reduce +12.3 ms".
 std::string longer_part_text(const simulator::Prediction& from, const simulator::Prediction& to);
 
 // The part whose share of the step grows most: "exposed_reduce, from 0.1 to 8.2 % of the step".
 std::string grown_part_text(const simulator::Prediction& from, const simulator::Prediction& to);
 
-// Shares of the step by part, as columns of a table and their heading.
+// Shares of the step by part, as table columns, and their heading.
 std::string parts_columns_text();
 std::string parts_text(const simulator::Prediction& made);
 

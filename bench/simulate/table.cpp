@@ -33,12 +33,12 @@ std::string memory_line(const char* kind, double bytes, const workload::MemoryBy
   return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
 }
 
-// The collectives that take longest, and how they are run.
+// The collectives that take longest, with their algorithms.
 std::string collectives_text(const Prediction& made) {
   constexpr std::size_t kMostRows = 8;
   if (made.collectives.empty()) return "";
   std::string text = fmt::format(
-      "# Collectives of place {}: how many, bytes and time of each, algorithm and protocol\n", made.busiest);
+      "# Collectives of pipeline rank {}: count, bytes and time of each, algorithm and protocol\n", made.busiest);
   for (std::size_t i = 0; i < std::min(kMostRows, made.collectives.size()); ++i) {
     const simulator::TakenCollectives& taken = made.collectives[i];
     text += fmt::format("#   {:<12} {:<14} {:>6} x {:>10.3f} MB {:>10.1f} us  {}\n", schedules::name_of(taken.group),
@@ -46,7 +46,7 @@ std::string collectives_text(const Prediction& made) {
                         taken.each.time_us(), way_of(taken.each));
   }
   if (made.collectives.size() > kMostRows) {
-    text += fmt::format("#   and {} others that take less\n", made.collectives.size() - kMostRows);
+    text += fmt::format("#   and {} others with less time\n", made.collectives.size() - kMostRows);
   }
   return text;
 }
@@ -76,7 +76,7 @@ std::string heading_text(const Model& model, const Machine& machine) {
   return fmt::format(
       "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs a token: "
       "{}; "
-      "hfu counts what is recomputed, too\n",
+      "hfu includes recomputation\n",
       model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name,
       machine.device.name, machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
       workload::kFlopConvention);
@@ -105,13 +105,13 @@ std::string row_text(const Layout& layout, const Prediction& made) {
 
 std::string details_text(const Layout& layout, const Machine& machine, const Prediction& made, double wall_s) {
   std::string text =
-      fmt::format("#\n# Time of pipeline place {} of {}, which computes longest\n", made.busiest, made.parts.size());
+      fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", made.busiest, made.parts.size());
   for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
                         percent(ps, made));
   }
   const workload::MemoryBytes& memory = made.memory[made.fullest];
-  text += fmt::format("# Memory of pipeline place {}, which needs most\n", made.fullest);
+  text += fmt::format("# Memory of pipeline rank {}, which needs most\n", made.fullest);
   text += memory_line("weights", memory.weights, memory) + memory_line("gradients", memory.gradients, memory) +
           memory_line("optimizer", memory.optimizer, memory) + memory_line("activations", memory.activations, memory) +
           memory_line("buffers", memory.buffers, memory);
@@ -119,7 +119,7 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
   text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", machine.measured.cores > 0 ? "all ranks" : "total",
                       made.needed_bytes / kGiga, static_cast<double>(machine.device.memory_bytes) / kGiga,
                       made.fits ? "fits" : "does not fit");
-  text += fmt::format("# Sent by place {} in a step:", made.busiest);
+  text += fmt::format("# Sent by pipeline rank {} per step:", made.busiest);
   for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
     text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);
   }
@@ -132,7 +132,7 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
       "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own "
       "{:.2f} % of ideal\n",
       100 * b.of_ideal, 100 * b.of_makespan, 100 * b.of_own_span, 100 * b.own_of_ideal);
-  text += fmt::format("# {} ranks, {} simulated; {:.3f} s, of which {} events {:.3f} s ({:.1f} million a second)\n",
+  text += fmt::format("# {} ranks, {} simulated; {:.3f} s, of which {} events {:.3f} s ({:.1f} million/s)\n",
                       layout.ranks(), made.parts.size(), wall_s, made.events, made.engine_s,
                       static_cast<double>(made.events) / made.engine_s / 1e6);
   return text;

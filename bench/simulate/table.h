@@ -1,4 +1,4 @@
-// The text that simulate prints. Everything is predicted; the heading says so.
+// The text that simulate prints. Everything is simulated, as the heading says.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace lockstep::simulate {
 
-// Bytes that a rank sends in a step, by what for: messages between stages, and collectives by their group.
+// Bytes that a rank sends per step: messages between stages, and collectives by group.
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
-// By the name of each level but the last.
+// Bytes that leave a switch, by the name of each level except the last.
 std::vector<std::pair<std::string, double>> named_levels(const std::vector<double>& of_levels,
                                                          const simulator::Machine& machine);
 
 std::string heading_text(const workload::Model& model, const simulator::Machine& machine);
 std::string columns_text();
 std::string row_text(const workload::Layout& layout, const simulator::Prediction& made);
-// Where the time and the memory of one layout go.
+// Breakdown of the time and the memory of one layout.
 std::string details_text(const workload::Layout& layout, const simulator::Machine& machine,
                          const simulator::Prediction& made, double wall_s);
 std::string list_text();

@@ -1,5 +1,5 @@
-// simulate tp-boundary: tensor-parallel ranks of a model inside a node and beyond it; by default nanotron's published
-// runs, beside what was published.
+// simulate tp-boundary: tensor parallelism inside a node and beyond it; by default for nanotron's published runs,
+// beside the published values.
 #include <fmt/format.h>
 
 #include "bench/simulate/commands.h"
@@ -30,7 +30,7 @@ const std::array kBoundaryFlags{
 struct Point {
   workload::Model model;
   Layout layout;
-  double published = 0;  // TFLOP/s a GPU; 0: none
+  double published = 0;  // TFLOP/s per GPU; 0: none
 };
 
 // Without --model: nanotron's runs, whose microbatches grow with the ranks.
@@ -57,12 +57,11 @@ std::vector<Point> points_of(const BoundaryFlags& flags, const PublishedTable& p
 
 int run_tp_boundary(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<BoundaryFlags>(
-      argc, argv,
-      "tensor parallelism inside a node and beyond it; without --model nanotron's runs, beside what was published.",
+      argc, argv, "tensor parallelism inside a node and beyond it; without --model, nanotron's published runs.",
       kBoundaryFlags);
   const BoundaryFlags usual;
   if (flags.model.empty() && (flags.layout != usual.layout || flags.tp != usual.tp)) {
-    throw core::usage_error("--layout or --tp without --model, where nanotron's own are taken; allowed: with --model");
+    throw core::usage_error("--layout or --tp without --model, which uses nanotron's own; allowed: with --model");
   }
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const PublishedTable published = published_table("nanotron-tp");
@@ -96,7 +95,7 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
     study.write(point);
   }
   if (inside > 0 && beyond > 0) {
-    print(fmt::format("# just beyond the node {:.0f} TFLOP/s a GPU are left of {:.0f} inside it\n", beyond, inside));
+    print(fmt::format("# just beyond the node {:.0f} TFLOP/s per GPU remain of {:.0f} inside it\n", beyond, inside));
   }
   study.commit();
   return 0;

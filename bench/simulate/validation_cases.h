@@ -1,4 +1,4 @@
-// simulator/validation/cases.json, built in.
+// simulator/validation/cases.json, embedded at build time.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Texts of this folder that are part of the program: CMakeLists.txt writes their source.
+// Texts of this folder that are embedded in the program by CMakeLists.txt.
 #pragma once
 
 namespace lockstep::suite {

@@ -18,7 +18,7 @@
 namespace lockstep::suite {
 namespace {
 
-constexpr int kNotStarted = 127;  // as shells have it
+constexpr int kNotStarted = 127;  // the shells' exit status for it
 
 class File {
  public:
@@ -37,14 +37,14 @@ core::Error failed(const std::string& what) {
   return {core::Failure::internal, what + ": " + std::strerror(errno)};
 }
 
-// A pipe whose write end the child alone holds: when it has ended, its parent reads the end of the file at once.
+// A pipe whose write end only the child holds: when it ends, the parent reads end-of-file immediately.
 std::pair<File, File> life_line() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw failed("pipe2");
   return {File(ends[0]), File(ends[1])};
 }
 
-// Between fork and exec: only calls that are safe there.
+// Runs between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become(char* const* argv, int output, int life, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kNotStarted);
@@ -92,7 +92,7 @@ Ended run_process(const std::vector<std::string>& words, const std::string& outp
   if (!in_time) kill(child, SIGKILL);
   int status = 0;
   if (waitpid(child, &status, 0) != child) throw failed("waitpid");
-  if (!in_time) return {static_cast<int>(core::Failure::timeout), "was killed, as it took longer than a line may"};
+  if (!in_time) return {static_cast<int>(core::Failure::timeout), "was killed at its deadline"};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotStarted) {
     throw core::Error(core::Failure::internal, words[0] + " cannot be started");
   }

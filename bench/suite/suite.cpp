@@ -28,7 +28,7 @@ std::vector<std::string> words_of(const std::string& command) {
   return words;
 }
 
-// The path of a line's program, and its flags.
+// The path of a suite line's program, and its flags.
 std::vector<std::string> words_of(const SuiteLine& line, const std::string& programs) {
   std::vector<std::string> words = words_of(line.command);
   if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
@@ -41,7 +41,7 @@ std::vector<std::string> words_of(const SuiteLine& line, const std::string& prog
   return words;
 }
 
-// How far the suite is: a line that is written over on a terminal, else a line for each of the suite's.
+// Prints progress: one line that is overwritten on a terminal, else one per line of the suite.
 class Progress {
  public:
   explicit Progress(std::size_t lines) : lines_(lines) {}
@@ -72,7 +72,7 @@ std::string last_line_of(const std::string& file) {
   return last;
 }
 
-// A line's share of the seconds that are left, by its weight among those of the lines that are left.
+// A line's share of the remaining seconds, by its weight among the remaining lines.
 double share_of(const Suite& suite, std::size_t index, double seconds_left) {
   double weights = 0;
   for (std::size_t i = index; i < suite.size(); ++i) weights += suite[i].weight;
@@ -82,7 +82,7 @@ double share_of(const Suite& suite, std::size_t index, double seconds_left) {
 int run_line(const SuiteLine& line, std::vector<std::string> words, double share_s, const SuiteOptions& options,
              const Progress& progress) {
   const std::string stem = options.folder + "/" + line.name;
-  std::filesystem::remove(stem + ".jsonl");  // of an earlier run
+  std::filesystem::remove(stem + ".jsonl");  // left by an earlier run
   for (std::string& word : words) {
     if (word == kShare) word = fmt::format("{:.1f}", share_s);
   }
@@ -97,14 +97,14 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   return end.status;
 }
 
-// A real text where Debian has put one, else the synthetic one.
+// A real text if Debian's license file exists, else the synthetic one.
 std::string data_words() {
   const std::string licence = "/usr/share/common-licenses/GPL-3";
   std::error_code none;
   return std::filesystem::is_regular_file(licence, none) ? " --data " + licence : "";
 }
 
-// Errors name `path`.
+// Parses a suite; errors name `path`.
 Suite read_suite(std::istream& file, const std::string& path) {
   Suite suite;
   std::string text;
@@ -124,13 +124,13 @@ Suite read_suite(std::istream& file, const std::string& path) {
 
 }  // namespace
 
-// Send/recv comes with every kind of link, as the report fits alpha and beta from it. The emulated link is a 10 Gbit/s
-// network with 20 us latency: slow enough that two cores can play eight ranks. Kernels are those of the step that
-// mini_train takes, at shapes that fit a cache and at one that does not. Schedules are simulated and emulated alike, so
-// that the report shows one above the other. A small model is trained on two ranks, its step is put together from its
-// pieces, and buckets and ZeRO stages are timed in steps of a smaller one. Layers are shared out over two ranks on the
-// emulated link, words that do not divide too. Simulated sweeps come last: at sizes and ranks that this machine has
-// not.
+// The quick suite. Send/recv runs on every kind of link, as the report fits alpha and beta to it. The emulated link is
+// a 10 Gbit/s network with 20 us latency: slow enough that two cores can run eight ranks. Kernels are those of
+// mini_train's step, at shapes that fit a cache and at one that does not. The same schedules are simulated and
+// emulated, so that the report can show both. A small model is trained on two ranks, its step is predicted from its
+// pieces, and buckets and ZeRO stages are timed in steps of a smaller one. Layers are split over two ranks on the
+// emulated link, also with a vocabulary that they do not divide. Simulated sweeps come last, at sizes and numbers of
+// ranks that this machine does not have.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string share = " --time-budget {seconds}";
