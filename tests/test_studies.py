@@ -45,7 +45,7 @@ def test_scaling_says_where_there_is_no_layout(programs, tmp_path):
     points = points_of(programs, tmp_path / "s.jsonl", "scaling", "--strong", *SMALL, "--layout", "tp=2", "--gpus", "2,3,64",
                        "--batch", "8")
     assert [bool(one["values"]) for one in points] == [True, False, False]
-    assert "no multiple of 2" in points[1]["note"] and "not a multiple of dp x microbatch" in points[2]["note"]
+    assert "not a multiple of 2" in points[1]["note"] and "not a multiple of dp x microbatch" in points[2]["note"]
 
 
 @pytest.mark.parametrize(("table", "runs"), [("sc21-weak", 10), ("sc21-strong", 9)])
@@ -152,8 +152,8 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
     [
         (["scaling", "--gpus", "0"], "--gpus 0"),
         (["scaling", "--grow", "zero"], "--grow zero: not known; allowed: dp tp pp cp"),
-        (["scaling", "--published", "nope"], "no published table; allowed: sc21-weak sc21-strong"),
-        (["scaling", "--published", "sc21-weak", "--gpus", "8"], "--published with another flag"),
+        (["scaling", "--published", "nope"], "is not a published table; allowed: sc21-weak sc21-strong"),
+        (["scaling", "--published", "sc21-weak", "--gpus", "8"], "--published with other flags"),
         (["scaling", "--published", "nanotron-tp"], "allowed: simulate tp-boundary"),
         (["map", "--links", "0"], "--links 0"),
         (["map", "--level", "7"], "--level 7: DGX A100"),
