@@ -18,12 +18,12 @@ OverlapFlags flags_of(int replicas) {
   OverlapFlags flags;
   flags.layers = 6;
   flags.tensors_a_layer = 3;
-  flags.bytes_a_layer = std::int64_t{3'000'000} * replicas;  // whose parts of 1/n are whole bytes
+  flags.bytes_a_layer = std::int64_t{3'000'000} * replicas;  // divisible into n whole parts
   flags.link = {.latency_us = 30, .gbps = 2};
   return flags;
 }
 
-// One stream of communication, whose collectives run message by message as their plan says: to the picosecond.
+// One stream of communication, whose collectives run message by message by their plans: exact to the picosecond.
 TEST(Overlap, GradientBucketsMeetTheRecurrence) {
   for (const int replicas : {1, 2, 3, 4, 8}) {
     for (const double cap_mb : {1.0, 4.0, 25.0, 1e5}) {
@@ -46,7 +46,7 @@ TEST(Overlap, SmallBucketsPayLatencyAndOneLargeBucketHidesNothing) {
   EXPECT_GT(small.collectives, large.collectives);
   EXPECT_GT(small.communication_ms, large.communication_ms);
   EXPECT_LT(large.efficiency(), small.efficiency());
-  // All but the first tensor, which fills the first bucket of 1 MiB, go when the backward has ended.
+  // All but the first tensor, which fills the first bucket of 1 MiB, are reduced after the backward.
   EXPECT_EQ(large.collectives, 2);
 }
 
@@ -74,7 +74,7 @@ TEST(Overlap, GatheringAheadHidesParameters) {
   EXPECT_GE(one.step_ms, one.compute_ms);
 }
 
-// However late threads are woken, nothing is faster than its plan.
+// However late threads wake up, nothing is faster than its plan.
 TEST(Overlap, EmulatedStepsAreNoFasterThanSimulatedOnes) {
   OverlapFlags flags = flags_of(3);
   flags.mode = Mode::emulated;

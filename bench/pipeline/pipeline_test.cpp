@@ -21,7 +21,7 @@ PipelineFlags all_schedules(const schedules::Times& times_ms) {
   return flags;
 }
 
-// The event engine on the lowered step, and play() on the lists: two ways to the same times.
+// The event engine on the lowered step and play() on the lists give equal times.
 TEST(Pipeline, SimulatedTimesAreThoseOfThePlayedLists) {
   for (const schedules::Times& times : {schedules::Times{1, 1, 1, 0}, schedules::Times{1, 1.25, 0.75, 0.125}}) {
     const PipelineFlags flags = all_schedules(times);
@@ -58,7 +58,7 @@ double peak_of_sum(const std::vector<core::MemoryPoint>& one, const std::vector<
   return peak;
 }
 
-// Memory over time peaks where the lists' counts say, and ends empty.
+// The peaks of memory over time equal the lists' counts, and memory ends empty.
 TEST(Pipeline, MemoryOverTimeHasTheCountedPeaks) {
   PipelineFlags flags = all_schedules({1, 1, 1, 0});
   flags.w_memory = 0.25;
@@ -80,8 +80,8 @@ TEST(Pipeline, MemoryOverTimeHasTheCountedPeaks) {
   }
 }
 
-// Every named schedule, one- and two-piped, with work for several steps' bubbles: no step grows (fill() checks it, and
-// this the whole), all of the work is done once, and bubbles are as full as the work fills them.
+// Every named schedule, with one or two pipes, with work for the bubbles of several steps: no step gets longer (checked
+// by fill(), and here for the total), all of the work is done once, and the filled share equals the work.
 TEST(Pipeline, WorkInBubblesMakesNoStepLonger) {
   PipelineFlags flags = all_schedules({1, 1.25, 0.75, 0.125});
   flags.microbatches = {8};
@@ -101,7 +101,7 @@ TEST(Pipeline, WorkInBubblesMakesNoStepLonger) {
       }
     }
     const double pipes = one.schedule.num_pipes();
-    const double wanted = 8 * 1.2 + pipes * 0.8 + 1;  // of a rank: microbatches go through one of the pipes each
+    const double wanted = 8 * 1.2 + pipes * 0.8 + 1;  // per rank: each microbatch goes through one of the pipes
     EXPECT_NEAR(filler_ms, wanted * one.shape.ranks, 1e-6) << one.name;
     EXPECT_GT(filled.filled, 0) << one.name;
     EXPECT_LE(filled.filled, 1) << one.name;

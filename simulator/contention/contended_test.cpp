@@ -12,14 +12,14 @@ using schedules::Op;
 using schedules::Step;
 using schedules::Task;
 
-// A kernel of so many picoseconds on each rank.
+// One kernel of the given picoseconds per rank.
 Step kernels(const std::vector<std::int64_t>& ps) {
   Step step{.name = "kernels"};
   for (const std::int64_t amount : ps) step.of_rank.emplace_back().tasks = {{.op = Op::forward, .amount = amount}};
   return step;
 }
 
-// Two cores, of which each that computes gets an equal part.
+// Two cores, shared equally by the ranks that compute.
 double on_two_cores(std::int32_t, std::size_t, const Concurrent& concurrent) {
   return std::max(1.0, (concurrent.kernels + concurrent.collectives) / 2.0);
 }
@@ -33,14 +33,13 @@ TEST(Contended, WhatHasCoresOfItsOwnTakesAsLongAsAlone) {
 TEST(Contended, ThreeKernelsShareTwoCores) {
   EXPECT_NEAR(static_cast<double>(play_contended(kernels({100'000, 100'000, 100'000}), {}, on_two_cores).makespan_ps),
               150'000, 20);
-  // All three at 2/3 until 150, when the short one has ended; what is left of the others then has a core each.
+  // All three run at 2/3 until 150, when the short one has ended; then the others have a core each.
   const Simulation played = play_contended(kernels({100'000, 200'000, 200'000}), {}, on_two_cores);
   EXPECT_NEAR(static_cast<double>(played.timeline[0][0].end_ps), 150'000, 200);
   EXPECT_NEAR(static_cast<double>(played.makespan_ps), 250'000, 300);
 }
 
-// A collective of both ranks in threads of their own takes cores from their kernels, one in the ranks' threads does
-// not.
+// A collective of both ranks in threads of its own takes cores from their kernels; one in the ranks' threads does not.
 TEST(Contended, CollectivesBesideKernelsTakeCores) {
   const auto step = [](Lane lane) {
     Step made = kernels({100'000, 100'000});

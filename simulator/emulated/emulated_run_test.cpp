@@ -35,8 +35,8 @@ Step step_of(std::string_view name, const schedules::PipelineShape& shape) {
   return schedules::lower(schedule, std::vector<schedules::StageCosts>(stages, costs));
 }
 
-// What holds however late threads are woken: each kernel takes its time, after all that it is after, lanes in order,
-// nothing before the simulator's time.
+// Invariants for any wake-up delays: each kernel takes its time, after all tasks that it waits for, lanes are in order,
+// and nothing is earlier than simulated.
 void expect_legal(const Step& step, const EmulatedRun& run, std::int64_t latency_ps) {
   const Simulation simulated =
       simulate(step, OneSwitch(step.num_ranks(), latency_ps), [](const auto&, const auto&) { return 0; });
@@ -103,7 +103,8 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
     const int ranks = 4;
     const EmulatedRun run = run_emulated(step_with(comm, kBytes, ranks), options);
     const int rounds = (comm == Comm::all_reduce ? 2 : 1) * (ranks - 1);
-    const int latencies = comm == Comm::all_to_all ? 1 : rounds;  // its messages do not wait for each other
+    const int latencies =
+        comm == Comm::all_to_all ? 1 : rounds;  // messages of an all-to-all do not wait for each other
     const std::int64_t ring_ps = comm == Comm::shift ? 50'000'000LL + 1000 * kBytes
                                                      : latencies * 50'000'000LL + rounds * (1000 * kBytes / ranks);
     std::int64_t first_ps = run.timeline[0][1].start_ps;
@@ -117,7 +118,7 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
   }
 }
 
-// Activations that leave and come back: beside kernels, which wait where a copy is late.
+// Offloaded and loaded activations: copies overlap kernels, which wait if a copy is late.
 TEST(EmulatedRun, CopiesOfActivationsTakeTheirTimeBesideKernels) {
   Step step = step_of("gpipe", {1, 6, 1});
   schedules::offload_activations(step, std::vector<std::vector<schedules::CopyCosts>>(1, {{1, kMs / 4, kMs / 4}}));
@@ -133,7 +134,7 @@ TEST(EmulatedRun, CopiesOfActivationsTakeTheirTimeBesideKernels) {
   EXPECT_GE(copies, 8);
 }
 
-// A whole step: two opposite pipes whose copies of the weights sum their gradients beside the backward, then a barrier
+// A whole step: two opposite pipes whose copies of the weights sum their gradients during the backward, then a barrier
 // of all ranks, then the optimizer.
 TEST(EmulatedRun, APipelineWithReductionsAndABarrierRunsToItsEnd) {
   Step step = step_of("chimera", {4, 4, 1});
@@ -148,7 +149,7 @@ TEST(EmulatedRun, APipelineWithReductionsAndABarrierRunsToItsEnd) {
   options.plan_of = ring;
   const EmulatedRun run = run_emulated(step, options);
   expect_legal(step, run, 20'000'000);
-  // Nobody updates before all have all gradients.
+  // No rank updates before all ranks have all gradients.
   std::int64_t last_gradient_ps = 0;
   std::int64_t first_update_ps = std::numeric_limits<std::int64_t>::max();
   for (std::size_t r = 0; r < run.timeline.size(); ++r) {
@@ -167,7 +168,7 @@ TEST(EmulatedRun, APipelineWithReductionsAndABarrierRunsToItsEnd) {
 TEST(EmulatedRun, AListThatHangsEndsAtTheDeadlineAndSaysWhere) {
   Step step = step_of("1f1b", {2, 4, 1});
   for (auto& task : step.of_rank[0].tasks) {
-    if (task.op == Op::send_activations && task.microbatch == 2) task.tag = 77;  // nobody waits for that one
+    if (task.op == Op::send_activations && task.microbatch == 2) task.tag = 77;  // no rank receives this tag
   }
   EmulationOptions options;
   options.deadline = std::chrono::milliseconds(100);

@@ -47,7 +47,7 @@ std::int64_t simulated_ps(const Step& step, double latency) {
   return simulate(step, network, no_collectives).makespan_ps;
 }
 
-// A kernel of 100, and beside it collectives in two lanes that take so long each.
+// A kernel of 100 ps, and concurrent collectives in two lanes with the given times.
 std::int64_t kernel_beside(std::int64_t first_ps, std::int64_t second_ps, double taken) {
   Step step{.name = "beside", .groups = {{GroupKind::data, {0}}}};
   RankWriter rank;
@@ -91,7 +91,7 @@ TEST(Engine, EventsComeInOrder) {
   }
 }
 
-// Tasks of one rank in one lane, each of so many picoseconds on the device and on the host.
+// Tasks of one rank in one lane, with their picoseconds on the device and on the host.
 std::vector<schedules::TaskSpan> spans_of_issued(std::vector<schedules::Task> tasks) {
   Step step;
   step.of_rank.resize(1);
@@ -127,7 +127,7 @@ TEST(EngineHost, IssuesNothingMoreBeforeWhatItWaitsFor) {
   EXPECT_EQ(spans[2].end_ps, 190);
 }
 
-// Pipelines whose hosts wait for each message come to an end, and no earlier than without hosts.
+// Pipelines whose hosts wait for each message finish, and no earlier than without hosts.
 TEST(EngineHost, LetsEveryScheduleEnd) {
   schedules::for_every_schedule(
       6, [&](const schedules::CatalogueEntry&, const schedules::PipelineShape&, const Schedule& schedule) {
@@ -159,7 +159,7 @@ TEST(Engine, AgreesWithPlayOnEverySchedule) {
   EXPECT_GT(tried, 300);
 }
 
-// One rank, two tasks beside each other, and one that is after both.
+// One rank, two concurrent tasks, and one that waits for both.
 TEST(Engine, LanesRunSideBySideAndEdgesWait) {
   RankWriter rank;
   const std::uint32_t kernel = rank.add({.op = Op::forward, .amount = 30});
@@ -173,7 +173,7 @@ TEST(Engine, LanesRunSideBySideAndEdgesWait) {
   EXPECT_EQ(run.makespan_ps, 55);
 }
 
-// Rank 0 sends two messages of 10 bytes at 2 ps a byte: the port carries one after the other.
+// Rank 0 sends two messages of 10 bytes at 2 ps per byte: the port carries one after the other.
 Step two_messages() {
   RankWriter sender;
   for (std::int32_t tag : {0, 1}) {
@@ -198,7 +198,7 @@ TEST(Engine, APortCarriesOneMessageAtATime) {
   EXPECT_EQ(run.timeline[2][0].end_ps, 140);
 }
 
-// Ranks 0 and 1 send 10 and 30 bytes to rank 2 at once, at 2 ps a byte. Shared fairly, the short one takes 40 ps, and
+// Ranks 0 and 1 send 10 and 30 bytes to rank 2 at once, at 2 ps per byte. Shared fairly, the short one takes 40 ps, and
 // the long one has its last 20 bytes alone: 40 + 40.
 Step two_senders() {
   Step step{.name = "senders", .of_rank = {}};

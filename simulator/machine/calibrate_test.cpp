@@ -34,7 +34,7 @@ std::string ceilings() {
          ceiling("triad", "memory", "", 35) + ceiling("copy", "l1", "", 900);
 }
 
-// 2 us a step and 4 GB/s.
+// 2 us per step and 4 GB/s.
 std::string rows() {
   std::string text;
   for (const double bytes : {1e3, 1e5, 1e7}) text += row(6, bytes, 2 * 6 + bytes / 4e3);
@@ -68,7 +68,7 @@ TEST(Calibrate, TakesTheBestProductForThePeakIfItBeatsTheCeiling) {
   EXPECT_DOUBLE_EQ(share_at(machine.device.product, 1e9), 1.0);
 }
 
-// A kernel of one operand of so many bytes, timed with so many copies at once.
+// A kernel of one operand with the given bytes, timed with the given number of concurrent copies.
 std::string timed(int threads, int copies, const std::string& cache, int bytes, double us) {
   return R"({"record":"kernel","run":"r","kernel":"gelu_fwd","dtype":"f32","device":"cpu","status":"ok","bound":"memory",)" +
          std::string(R"("flops":1,"bytes":1,"cache":")") + cache + "\",\"threads\":" + std::to_string(threads) +
@@ -89,7 +89,7 @@ TEST(Calibrate, KeepsWhatKernelsAndCollectivesTookOnTheSharedCores) {
   for (std::size_t at = 0; (at = records.find("\"threads\":2", at)) != std::string::npos;) {
     records.replace(at, 11, "\"threads\":1");
   }
-  // Ranks have one thread, and so have the ceilings of such a rank.
+  // Ranks have one thread, so the ceilings of one thread apply.
   for (std::size_t at = 0; (at = records.find("\"threads\":2", at)) != std::string::npos;) {
     records.replace(at, 11, "\"threads\":1");
   }

@@ -10,7 +10,7 @@
 namespace lockstep::simulator {
 namespace {
 
-// A description that is right, as text in which one thing can be replaced.
+// The text of a valid description with one part replaced.
 std::string described(const std::string& from = "", const std::string& to = "") {
   std::string text = to_json(load_machine("dgx-a100"));
   if (from.empty()) return text;

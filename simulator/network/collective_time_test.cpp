@@ -1,4 +1,4 @@
-// Collectives by formula and message by message, on links that do nothing but what the formulas assume.
+// Collectives by formula and message by message agree on links that meet the formulas' assumptions.
 #include "simulator/network/collective_time.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Machine one_level() {
   return machine;
 }
 
-// Nodes of 8 with 100 GB/s inside and 10 GB/s a device outside.
+// Nodes of 8 with 100 GB/s inside and 10 GB/s per device outside.
 Machine two_levels() {
   Machine machine;
   machine.levels.push_back({.name = "node", .ranks = 8, .gbps = 100, .latency_us = 1});
@@ -73,7 +73,7 @@ TEST(CollectiveTime, FormulasAgreeWithMessagesOnIdealLinks) {
   }
 }
 
-// In many pieces all links of a chain are at work, as those of a ring are.
+// With many pieces all links of a chain are busy, as in a ring.
 TEST(CollectiveTime, ABroadcastAndAReductionAreAsLongAsTheirChains) {
   constexpr std::int64_t kBytes = 100'000'000;
   for (const Comm comm : {Comm::broadcast, Comm::reduce}) {
@@ -93,7 +93,7 @@ TEST(CollectiveTime, ABroadcastAndAReductionAreAsLongAsTheirChains) {
   }
 }
 
-// A ring of messages, and no collective: each neighbour's port carries one, whatever the number of ranks.
+// A shift is a ring of messages: each port carries one, for any number of ranks.
 TEST(CollectiveTime, AShiftIsOneMessageOverTheSlowestLinkThatNeighboursCross) {
   const std::int64_t inside[] = {8};
   EXPECT_NEAR(best_collective(two_levels(), Comm::shift, 16e6, inside).time_us(), 1 + 16e6 / 100e3, 1e-9);
@@ -108,7 +108,7 @@ TEST(CollectiveTime, ARingAcrossSwitchesUsesEveryPortThatLeavesThem) {
   const std::int64_t whole[] = {8, 16};
   const auto all = predict_collective(two_levels(), Comm::all_gather, CollectiveAlgorithm::ring, 16e6, whole);
   EXPECT_NEAR(all.transfer_us, 15e6 / 80e3, 1e-9);
-  EXPECT_NEAR(all.latency_us, 14 * 1 + 1 * 5, 1e-9);  // 15 steps; 16 ranks in 2 nodes pass between nodes once less
+  EXPECT_NEAR(all.latency_us, 14 * 1 + 1 * 5, 1e-9);  // 15 steps, of which 1 crosses nodes
   // One rank of each of 16 nodes: one port.
   const std::int64_t spread[] = {1, 16};
   const auto far = predict_collective(two_levels(), Comm::all_gather, CollectiveAlgorithm::ring, 16e6, spread);
@@ -127,7 +127,7 @@ TEST(CollectiveTime, OneRankTakesNoTime) {
   EXPECT_EQ(best_collective(two_levels(), Comm::all_reduce, 1e9, alone).time_us(), 0);
 }
 
-// Ranks issue a gather and a reduction in different orders: lanes keep them apart.
+// Ranks issue a gather and a reduction in different orders: lanes separate them.
 TEST(Expand, AGroupMeetsLaneByLane) {
   Step step{.name = "lanes", .groups = {{GroupKind::data, {0, 1}}}};
   for (const bool gather_first : {true, false}) {
@@ -144,7 +144,7 @@ TEST(Expand, AGroupMeetsLaneByLane) {
   expand_collectives(step, ring_plan);
   const auto none = [](const schedules::Group&, const schedules::Task&) { return std::int64_t{0}; };
   const Simulation run = simulate(step, OneSwitch(2, 0, {.ps_per_byte = 1}), none);
-  EXPECT_EQ(run.makespan_ps, 1000 + 4000);  // halves of both, one after the other through a port
+  EXPECT_EQ(run.makespan_ps, 1000 + 4000);  // half of each, one after the other through a port
   for (std::size_t r = 0; r < 2; ++r) {
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const schedules::Task& task = step.of_rank[r].tasks[i];

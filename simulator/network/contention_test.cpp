@@ -1,5 +1,5 @@
-// Collectives of different groups that run at the same time, as plans: they share ports and uplinks, which formulas do
-// not say. Rings of two ranks send half of their payload twice.
+// Concurrent collectives of different groups, as plans, share ports and uplinks; formulas ignore that. Rings of two
+// ranks send half of their payload twice.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -44,7 +44,8 @@ double all_reduces_us(const Topology& network, std::initializer_list<Reduction> 
   return static_cast<double>(simulate(step, network, none).makespan_ps) / 1e6;
 }
 
-// Nodes of 2 at 10 GB/s a port; `oversubscription` 2: both ports of a node share 10 GB/s upwards and 10 GB/s downwards.
+// Nodes of 2 with 10 GB/s per port; `oversubscription` 2: both ports of a node share 10 GB/s upwards and 10 GB/s
+// downwards.
 MachineNetwork two_nodes(double oversubscription) {
   Machine machine;
   machine.levels.push_back({.name = "node", .ranks = 2, .gbps = 100, .latency_us = 1});
@@ -66,9 +67,9 @@ TEST(Contention, GroupsOfDifferentNodesShareNothing) {
 }
 
 // Each rank reduces with one peer for tensor parallelism and with another for data parallelism: its port sends four
-// messages of 100 us. In equal parts, both groups take their steps together. One at a time and in the order in which
-// they come, rank 0's message to 2 waits for its own port until 100 us and holds the port of 2 for that time, so that
-// 3's to 2 comes third: six messages after each other.
+// messages of 100 us. With fair sharing, both groups take their steps together. One at a time in order of arrival, rank
+// 0's message to 2 waits for its own port until 100 us and holds the port of 2 for that time, so that 3's to 2 comes
+// third: six messages after each other.
 TEST(Contention, TensorAndDataParallelTrafficShareAPort) {
   const OneSwitch in_turn(4, 5'000'000, {.ps_per_byte = 100});
   const OneSwitch in_equal_parts(4, 5'000'000, {.ps_per_byte = 100, .fair = true});

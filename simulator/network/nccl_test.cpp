@@ -1,4 +1,4 @@
-// What NCCL's tuner chooses, and what that takes.
+// The choices of NCCL's tuner, and their times.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using Algorithm = CollectiveAlgorithm;
 
 constexpr double kMiB = 1024 * 1024;
 
-// Of so many GPUs of each of so many nodes.
+// The members of a group with the given GPUs per node and nodes.
 std::vector<std::int64_t> spread(std::int64_t gpus, std::int64_t nodes) {
   return {gpus, gpus * nodes};
 }
@@ -30,7 +30,7 @@ std::string chosen(const char* machine, Comm comm, double bytes, const std::vect
   return way_of(best_collective(load_machine(machine), comm, bytes, members));
 }
 
-// Added up by hand from the constants of NCCL 2.30.7's src/graph/tuning.cc.
+// Computed by hand from the constants of NCCL 2.30.7's src/graph/tuning.cc.
 TEST(NcclLatency, IsThatOfItsTuner) {
   EXPECT_NEAR(latency("dgx-h100", Algorithm::ring, Protocol::ll, 1), 15.0, 1e-9);
   EXPECT_NEAR(latency("dgx-h100", Algorithm::tree, Protocol::ll, 1), 15.2, 1e-9);
@@ -97,7 +97,8 @@ TEST(NcclTime, OverNodesIsThatOfTheirPorts) {
   constexpr double kPort = 25e3 * 0.96;
   EXPECT_NEAR(us(spread(1, 2), {Algorithm::ring}) / (kBytes / kPort), 1, 1e-3) << "one port, half the bytes twice";
   EXPECT_NEAR(us(spread(8, 2), {Algorithm::ring}) / (2 * 15.0 / 16 * kBytes / (8 * kPort)), 1, 0.02);
-  // Two nodes exchange S by trees: less than the 15/8 S of a ring over 16 ranks (nccl issue 812), where ports are slow.
+  // Trees exchange S between two nodes: less than the 15/8 S of a ring over 16 ranks (nccl issue 812), which matters
+  // for slow ports.
   machine.levels[1].gbps = 12.5;
   EXPECT_LT(us(spread(8, 2), {Algorithm::tree}), us(spread(8, 2), {Algorithm::ring}));
 }

@@ -32,7 +32,7 @@ Machine one_level() {
   return machine;
 }
 
-// Links of 10 GB/s and 1 us, and half as much for each further one.
+// Links of 10 GB/s and 1 us, plus 0.5 us for each further link.
 Machine torus(std::int32_t columns, std::int32_t rows) {
   Machine machine = one_level();
   machine.levels = {
@@ -81,8 +81,8 @@ TEST(PlanTime, HierarchicalKeepsTheSlowLevelsShareSmall) {
   EXPECT_NEAR(us(time, Kind::all_reduce, 16'000'000), inside_us + between_us, 1e-2);
 }
 
-// What is said of a few ranks that stand for all is said of all, to the picosecond: every algorithm of the catalogue
-// with its options, where messages take ports in turn.
+// Representative ranks (rotation.h) give the same time as all ranks, to the picosecond: for every algorithm of the
+// catalogue with its options, if messages take ports one at a time.
 TEST(PlanTime, RanksThatStandForAllTakeAsLongAsAll) {
   int folded = 0;
   for (const Machine& machine : {two_levels(), two_levels(2), torus(4, 4), torus(4, 3)}) {
@@ -114,7 +114,7 @@ TEST(PlanTime, PlansThatDoNotTurnArePlayedWhole) {
   EXPECT_EQ(rotation_period(plan_of(Kind::all_reduce, "ring", 14), two_levels()), 14);  // 14 are not whole switches
 }
 
-// Four ranks of a switch send to another switch at once, over uplinks that carry what two of them could send.
+// Four ranks of a switch send to another switch at once, over uplinks with the bandwidth of two of them.
 TEST(PlanTime, UplinksAreShared) {
   const plan::Plan plan = plan_of(Kind::all_reduce, "hierarchical:group=4", 8);
   const std::int64_t bytes = 8'000'000;
@@ -123,8 +123,8 @@ TEST(PlanTime, UplinksAreShared) {
   EXPECT_NEAR(narrow_us - wide_us, 2 * 1e6 / 1e3, 1e-1);  // two steps of 1 MB of each rank take twice as long
 }
 
-// Rings along rows, then along columns of what each rank has of its row: 2 (X - 1 + Y - 1) steps, in which nothing is
-// sent further than to a neighbour. A ring over all has 2 (XY - 1), of which those that end a row pass two links.
+// Rings along rows, then along columns on each rank's share of its row: 2 (X - 1 + Y - 1) steps, all between
+// neighbours. A ring over all has 2 (XY - 1), of which those that end a row pass two links.
 TEST(PlanTime, TwoDimensionsBeatARingOnATorus) {
   const Machine machine = torus(8, 4);
   const PlanTime rows_and_columns(plan_of(Kind::all_reduce, "hierarchical:group=8", 32), machine);
@@ -137,7 +137,7 @@ TEST(PlanTime, TwoDimensionsBeatARingOnATorus) {
   EXPECT_GT(us(around, Kind::all_reduce, 3200), 3 * us(rows_and_columns, Kind::all_reduce, 3200));
 }
 
-// Every rank to every other: the busiest link is what all wait for.
+// An all-to-all takes the time of the busiest link.
 TEST(PlanTime, AnAllToAllIsBoundByTheBusiestLinkOfATorus) {
   for (const auto& [columns, rows] : {std::pair{4, 4}, std::pair{8, 2}, std::pair{5, 3}}) {
     const Machine machine = torus(columns, rows);

@@ -7,7 +7,7 @@
 namespace lockstep::simulator {
 namespace {
 
-// Nodes of 4; racks of 8 that their spine connects with half of what their ports carry.
+// Nodes of 4; racks of 8, whose spine has half of their ports' bandwidth.
 Machine racks() {
   Machine machine;
   machine.levels.push_back({.name = "node", .ranks = 4, .gbps = 100, .latency_us = 1});
@@ -42,7 +42,7 @@ TEST(MachineNetwork, UplinksAreSharedByARackAndPortsByNobody) {
   EXPECT_NE(a.links()[0], b.links()[0]);
   EXPECT_EQ(a.links()[1], b.links()[1]);
   EXPECT_EQ(a.links()[2], b.links()[2]);
-  // 8 ports of 10 GB/s, half of that: 40 GB/s.
+  // Half of 8 ports of 10 GB/s: 40 GB/s.
   EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(a.links()[1])].ps_per_byte, 25);
   EXPECT_EQ(links_of(network.path(8, 0)).count(a.links()[1]), 0U);  // the way down is not the way up
 }
@@ -103,7 +103,7 @@ TEST(MachineNetwork, BeyondATorusAMessageTakesPorts) {
   EXPECT_EQ(network.path(12, 13).links()[0], link_of(12, kRight)) << "the second torus has links of its own";
 }
 
-// Devices without ranks pass messages on.
+// Devices without ranks forward messages.
 TEST(MachineNetwork, AStepWithFewRanksOfATorusHasAllOfItsLinks) {
   const MachineNetwork network(toruses(), {0, 6});
   EXPECT_EQ(network.path(0, 1).links().size(), 3U);

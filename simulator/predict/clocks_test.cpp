@@ -14,7 +14,7 @@
 namespace lockstep::simulator {
 namespace {
 
-constexpr std::int64_t kPs = 1'000'000'000;  // a ms: clocks change times by many picoseconds
+constexpr std::int64_t kPs = 1'000'000'000;  // one ms in ps, so that clocks change times by many picoseconds
 
 Simulation simulated(const schedules::Step& step) {
   const OneSwitch network(step.num_ranks(), kPs / 20);
@@ -61,8 +61,8 @@ TEST(PowerCurve, IsReadAndWritten) {
   }
 }
 
-// The last stage takes half as long again. Each stage's clock makes the step longer, as the pipeline fills and drains
-// through all of them; where it may take 2 % longer, the first gets along with two thirds of its clock.
+// The last stage takes 1.5 times as long. Each stage's clock affects the step, as the pipeline fills and drains through
+// all stages; if the step may take 2 % longer, the first stage can run at two thirds of its clock.
 TEST(Clocks, OfStagesFallWhereAnotherStageIsTheSlowest) {
   const schedules::Step step = lowered("1f1b", 2, 32, kPs * 3 / 2);
   const Simulation top = simulated(step);
@@ -80,8 +80,8 @@ TEST(Clocks, OfStagesFallWhereAnotherStageIsTheSlowest) {
   EXPECT_LT(longer.joules, as_long.joules);
 }
 
-// Of every schedule: the step is not longer, no clock is outside of the curve's, energy is less where there are
-// bubbles, and what may take longer takes less.
+// For every schedule: the step is not longer, clocks are within the curve's range, energy drops if there are bubbles,
+// and a longer target saves more.
 TEST(Clocks, OfUnitsSaveEnergyAndNoTimeIsLost) {
   for (const auto& entry : schedules::catalogue()) {
     const schedules::PipelineShape shape{4, 8, 1};

@@ -17,7 +17,7 @@ workload::Model small_model() {
   return workload::parse_model("gpt3-1.3b");
 }
 
-// Layouts that together use every pass and every kind of group.
+// Layouts that together cover every pass and every kind of group.
 const std::vector<std::string>& small_layouts() {
   static const std::vector<std::string> kLayouts = {"tp=2,pp=2,dp=2,batch=16",
                                                     "tp=2,pp=4,dp=2,batch=32,sp=yes,recompute=selective",
@@ -39,7 +39,7 @@ const std::vector<std::string>& small_layouts() {
   return kLayouts;
 }
 
-// The host is no limit, and collectives take nothing from kernels: then merging and folding are exact.
+// Without host times and contention of collectives, merging and folding are exact.
 Machine machine_without_limits() {
   Machine machine = load_machine("dgx-a100");
   machine.host = {};
@@ -47,7 +47,7 @@ Machine machine_without_limits() {
   return machine;
 }
 
-// One rank of each pipeline place stands for all others, and nothing is lost by it.
+// One representative rank per pipeline stage gives the same result as all ranks.
 TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
   const Machine machine = load_machine("dgx-a100");
   for (const std::string& text : small_layouts()) {
@@ -66,7 +66,7 @@ TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
   }
 }
 
-// Tensor ranks of other nodes pay for it; data ranks that share a node win less than that.
+// Tensor-parallel ranks across nodes cost more than data-parallel ranks inside a node gain.
 TEST(Predict, OrderOfRanksDecidesWhichBytesCrossNodes) {
   const Machine machine = load_machine("dgx-a100");
   const auto step_s = [&](const std::string& order) {
@@ -77,7 +77,8 @@ TEST(Predict, OrderOfRanksDecidesWhichBytesCrossNodes) {
   EXPECT_GT(step_s("dp-cp-tp-pp"), 1.5 * step_s("tp-cp-dp-pp"));
 }
 
-// A machine of so many cores that knows every kernel of the layouts: a microsecond each, 1.5 with a copy beside it.
+// A machine with the given cores and a measured time for every kernel of the layouts: 1 us each, 1.5 us with a
+// concurrent copy.
 Machine shared_machine(const workload::Model& model, const std::vector<std::string>& layouts, std::int32_t cores) {
   Machine machine = load_machine("dgx-a100");
   machine.measured.cores = cores;
@@ -126,8 +127,8 @@ TEST(Predict, RanksShareTheCoresOfOneHost) {
                core::Error);
 }
 
-// Formulas know no other messages and ports have one rate here; then messages on links take as long, within what the
-// formula of a ring leaves out where tensor groups are small.
+// Without other messages and with equal ports, messages on links take as long as the formulas, up to what the ring
+// formula neglects for small tensor groups.
 TEST(Predict, CollectivesAsPlansTakeAsLongAsByFormula) {
   Machine machine = load_machine("dgx-a100");
   machine.nccl.reset();
@@ -155,7 +156,7 @@ TEST(Predict, PartsOfARankAreTheStep) {
   }
 }
 
-// The tasks of a trainer's step, one for one, on any machine.
+// The tasks equal those of a trainer's step, one by one, on any machine.
 TEST(Predict, KernelsOfTheirOwnTakeAsLongAsMerged) {
   const Machine machine = machine_without_limits();
   for (const std::string& text : small_layouts()) {
@@ -168,7 +169,7 @@ TEST(Predict, KernelsOfTheirOwnTakeAsLongAsMerged) {
   }
 }
 
-// Without collectives beside kernels of other actions, layers as one kernel are as exact.
+// Without collectives that overlap other actions, one kernel per layer is exact.
 TEST(Predict, FoldedPiecesTakeAsLong) {
   const Machine machine = machine_without_limits();
   for (const std::string& text : small_layouts()) {
@@ -180,7 +181,7 @@ TEST(Predict, FoldedPiecesTakeAsLong) {
   }
 }
 
-// With them a task of many kernels is issued evenly, and a folded layer sees its collectives one by one.
+// With host times, the kernels of a task are issued evenly, and a folded layer issues its collectives one by one.
 TEST(Predict, MergedAndFoldedStayCloseWithTheHost) {
   const Machine machine = load_machine("dgx-a100");
   for (const std::string& text : small_layouts()) {
@@ -251,7 +252,7 @@ TEST(Predict, NothingIsCountedTwiceWithoutRecomputation) {
   EXPECT_EQ(made.hfu, made.mfu);
 }
 
-// Payload bytes of a rank's reductions (gathers), over its parameters' bytes as they are reduced (gathered).
+// Payload bytes of a rank's reductions (gathers) / bytes of its parameters in the reduced (gathered) dtype.
 struct Passes {
   double reduced = 0;
   double gathered = 0;
@@ -285,14 +286,14 @@ TEST(Predict, ZeroStagesMoveWhatTheyMove) {
   EXPECT_NEAR(passes_of(base + "2").reduced, 3, 1e-9);
   EXPECT_NEAR(passes_of(base + "2").gathered, 1, 1e-9);
   EXPECT_NEAR(passes_of(base + "3").reduced, 3, 1e-9);
-  // The word embedding, which is also the head's matrix, is gathered once a step and held.
+  // The word embedding, which is also the head's matrix, is gathered once per step and held.
   const workload::Model model = small_model();
   const double held = static_cast<double>(model.vocabulary * model.hidden) / static_cast<double>(parameters_of(model));
   EXPECT_NEAR(passes_of(base + "3").gathered, 6 - 5 * held, 0.01);
   EXPECT_NEAR(passes_of(base + "3,reshard=no").gathered, 3 - 2 * held, 1e-9);
 }
 
-// A step takes as long as its kernels or its copies, whichever is more: each copy runs beside kernels, but for the
+// A step takes as long as its kernels or its copies, whichever is longer: all copies overlap kernels, except for the
 // first load and the last gradients.
 TEST(Predict, OffloadedTensorsTakeTheTimeOfTheirBytes) {
   Machine machine = load_machine("dgx2-v100");
@@ -313,7 +314,7 @@ TEST(Predict, OffloadedTensorsTakeTheTimeOfTheirBytes) {
   EXPECT_THROW(step_s(",offload=parameters:file"), core::Error);
 }
 
-// The update of the step before is hidden as far as the step is long.
+// The previous step's update is hidden up to the length of the step.
 TEST(Predict, ADelayedUpdateRunsBesideTheStep) {
   Machine machine = load_machine("dgx2-v100");
   const std::string away = "dp=16,batch=32,zero=2,offload=optimizer:host+gradients:host";

@@ -53,7 +53,7 @@ TEST(Search, FindsWhatSimulatingAllFinds) {
   EXPECT_EQ(result.legal, static_cast<std::int64_t>(layouts.size()));
   EXPECT_EQ(result.too_large, too_large);
   EXPECT_EQ(result.simulated + result.beaten + result.too_large, result.legal);
-  EXPECT_GT(result.beaten, 0);  // the bound is worth something
+  EXPECT_GT(result.beaten, 0);  // the bound excludes layouts
   EXPECT_EQ(steps_of(result), std::vector<double>(all.begin(), all.begin() + 10));
 }
 
@@ -68,7 +68,7 @@ TEST(Search, DoesNotDependOnThreads) {
   EXPECT_EQ(one.simulated, three.simulated);
 }
 
-// For every layout, also of schedules that split the backward.
+// The bound holds for every layout, including schedules with split backwards.
 TEST(Search, NoStepIsShorterThanItsBound) {
   const Machine machine = load_machine("dgx-a100");
   SearchSpace space = small_space();
@@ -86,7 +86,7 @@ TEST(Search, NoStepIsShorterThanItsBound) {
   EXPECT_GT(closest, 0.9);
 }
 
-// A host of two cores that knows every kernel of the space, each a microsecond alone and, by noise, less beside a copy.
+// A host of two cores with a measured time for every kernel of the space: 1 us alone and, by noise, less beside a copy.
 Machine shared_machine(const workload::Model& model, const SearchSpace& space) {
   Machine machine = load_machine("dgx-a100");
   machine.measured.cores = 2;
@@ -138,7 +138,7 @@ TEST(Search, RanksOfAHostNeedItsMemoryTogether) {
   const SearchResult result = search_layouts(model, machine, two_ranks(), 1000, 1);
   for (const FoundLayout& found : result.best) EXPECT_TRUE(found.prediction.fits) << text_of(found.layout);
   EXPECT_GT(result.too_large, 0);
-  machine.measured.cores = 0;  // each device has its own
+  machine.measured.cores = 0;  // devices do not share cores
   EXPECT_TRUE(predict(model, layout, machine).fits);
 }
 

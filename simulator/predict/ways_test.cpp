@@ -23,7 +23,7 @@ TEST(Ways, ALayoutGoesOne) {
   for (const auto& [layout, way] : expected) EXPECT_EQ(way_of(workload::parse_layout(layout)), way) << layout;
 }
 
-// What is left out by its bound is neither the winner nor next to it: simulating every layout finds the same.
+// Layouts excluded by their bound are neither winner nor runner-up: simulating every layout gives the same result.
 TEST(Ways, TheFastestIsThatOfSimulatingAll) {
   const workload::Model model = workload::parse_model("gpt3-1.3b");
   const SearchSpace space{

@@ -18,7 +18,7 @@ using schedules::GroupKind;
 using schedules::Op;
 using schedules::Piece;
 
-// 1 TFLOP/s of products, and memory and launches that cost nothing.
+// 1 TFLOP/s for products, with free memory accesses and launches.
 DeviceSpec products_only() {
   DeviceSpec device;
   device.matrix_tflops = 1;
@@ -57,7 +57,7 @@ workload::StageSlice slice(std::int64_t layers, bool embedding, bool head) {
   return made;
 }
 
-// A FLOP takes a picosecond here: whole models take what Narayanan et al. 2021 count.
+// A FLOP takes a picosecond here, so whole models take the FLOPs that Narayanan et al. 2021 count.
 TEST(Recipes, OfAModelTakeItsFlops) {
   const workload::Model m = workload::parse_model("megatron-1.7b");
   const auto s = static_cast<double>(m.sequence);
@@ -81,7 +81,7 @@ TEST(Recipes, WithSelectiveRecomputationDoTheCoreAgain) {
   const workload::StageWork work = work_of(m, layout, products_only(), slice(1, false, false));
   const double core = token_flops(m).attention / static_cast<double>(m.layers) * static_cast<double>(m.sequence) / 8;
   EXPECT_NEAR(static_cast<double>(kernels_ps(work.recipe.backward, Op::recompute)) / core, 1, 1e-6);
-  // Flash attention keeps its output and a number a row, which are made again: half of the scores are masked.
+  // Flash attention keeps its output and one number per row, which are recomputed: half of the scores are masked.
   const workload::StageWork flash =
       work_of(m, workload::parse_layout("tp=8,recompute=selective"), products_only(), slice(1, false, false));
   EXPECT_NEAR(static_cast<double>(kernels_ps(flash.recipe.backward, Op::recompute)) / core, 0.5, 0.02);
@@ -106,7 +106,7 @@ TEST(Recipes, SplitABackwardIntoBothGradients) {
   }
 }
 
-// Six all-reduces a layer with full recomputation, 12 b s h (t-1)/t bytes of a rank's on the wire.
+// Six all-reduces per layer with full recomputation, 12 b s h (t-1)/t bytes per rank on the wire.
 TEST(Recipes, ExchangeAgainWhatTheyRecompute) {
   const workload::Model m = workload::parse_model("megatron-22b");
   const double bsh = 2 * static_cast<double>(m.sequence * m.hidden);
@@ -199,7 +199,7 @@ TEST(KernelPrice, IsTheRoofline) {
   EXPECT_EQ(ps(KernelClass::product, core::DType::bf16, 1e6, 1e6), 200'000'000 + 3'000'000);
 }
 
-// 100 multiprocessors of which each does a full tile's step along k in a nanosecond.
+// 100 multiprocessors that each do a full tile's step along k in one nanosecond.
 double us_of(double m, double n, double k) {
   DeviceSpec device;
   device.multiprocessors = 100;
@@ -253,7 +253,7 @@ TEST(Groups, LieOnLevels) {
   EXPECT_EQ(lies({6, 1, 3}), (Members{2, 3, 3})) << "6 7 | 8";
 }
 
-// The same by looking at every member.
+// The same by counting every member.
 TEST(Groups, LieOnLevelsAsEveryMemberSays) {
   Machine machine;
   machine.levels = {{.name = "node", .ranks = 8}, {.name = "leaf", .ranks = 48}, {.name = "spine", .ranks = 96}};

@@ -43,7 +43,7 @@ TEST_F(Validation, PageShowsWhatTheSimulatorSays) {
 
 TEST_F(Validation, FitsAtMostThreeRowsOfAMachine) {
   std::map<std::string, std::set<std::string>> rows;
-  std::set<std::string> of_factors;  // that some cases have of their own: one row each
+  std::set<std::string> of_factors;  // factors of individual cases: one row each
   for (const ValidationCase& each : cases_.cases) {
     if (each.fitted) (each.product_factor == 1 ? rows[each.machine] : of_factors).insert(each.table + " " + each.title);
   }
@@ -59,7 +59,7 @@ TEST_F(Validation, OneRowThatAMachineIsFittedToIsMet) {
   }
 }
 
-// The description's share is the one that fits, to the three digits that it has; another start ends there as well.
+// The description's share equals the fit to its three digits; the fit from another start gives the same.
 TEST_F(Validation, MachineIsTheOneThatFits) {
   const Machine machine = load_machine(cases_.machine);
   const std::vector<ValidationCase> cases = cases_.on_machine();
@@ -68,7 +68,7 @@ TEST_F(Validation, MachineIsTheOneThatFits) {
   EXPECT_NEAR(1.1 * fit_product_share(cases, scaled(machine, 1.1)), here, 0.005);
 }
 
-// What the page claims. A change of the model that makes predictions worse has to say so here.
+// The errors that the page claims. A change that makes predictions worse has to change these limits.
 TEST_F(Validation, PredictionsAreAsCloseAsThePageSays) {
   const auto expect = [&](const std::set<std::string>& tables, std::size_t count, double mean, double max) {
     std::vector<Validated> part;
@@ -91,14 +91,14 @@ TEST_F(Validation, PredictionsAreAsCloseAsThePageSays) {
   expect({"volume"}, 3, 0.03, 0.04);
 }
 
-// Of every published grid, the layout that is predicted fastest is within 2 % of the one that was.
+// For every published grid, the layout that is predicted fastest is within 2 % of the fastest.
 TEST_F(Validation, ChoosesTheLayoutThatWasFastest) {
   const std::vector<Choice> choices = choices_of(all_);
   EXPECT_GE(choices.size(), 7u);
   for (const Choice& choice : choices) EXPECT_LE(choice.regret(), 0.02) << choice.chosen->of.grid;
 }
 
-// Rows of the V100 and A100 tables were given; nothing but a few points of one sweep of each machine was fitted.
+// Only a few points of one sweep per machine are fitted.
 TEST_F(Validation, CollectivesAreAsCloseAsThePageSays) {
   const auto score_of_table = [&](const std::string& table) {
     std::vector<ValidatedCollective> part;
