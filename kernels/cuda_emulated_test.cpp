@@ -3,10 +3,14 @@
 // GEMM this runs the kernels that replace cuBLASLt.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/device_cpu.h"
 #include "kernels/attention_decode/attention_decode_reference.h"
 #include "kernels/base/case_checks.h"
+#include "kernels/base/cuda_async.cuh"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/cuda_geometry.h"
 #include "kernels/base/stream_gate.h"
 #include "kernels/bucket/bucket_reference.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
@@ -18,49 +22,16 @@
 #include "kernels/softmax/softmax_reference.h"
 
 namespace lockstep::kernels {
+
+extern thread_local uint4 dynamic_shared_memory[];
+
 namespace {
 
-constexpr std::int64_t kMostElems = 200000;  // limit per operand, because each element may need a thread
-
-class EmulatedCuda : public testing::TestWithParam<KernelFamily> {
- protected:
-  // Runs in which threads and blocks are scheduled in another order must give the same bits.
-  static void expect_good(const KernelCase& one) {
-    const auto device = core::make_cpu_device();
-    const auto stream = device->make_stream();
-    CudaContext cuda(*device, *stream);
-    const Context context(cuda);
-    std::uint64_t order = 1;
-    const CaseRunner runner{*device, context, [&order] { emulated::set_order(++order); }};
-    EXPECT_EQ(result_errors(one, 1, runner), "");
-    EXPECT_EQ(result_errors(one, 2, runner, 1), "") << "each operand one element off its alignment";
-    EXPECT_EQ(determinism_errors(one, 3, {runner}), "");
-  }
-};
-
-TEST_P(EmulatedCuda, CasesHold) {
-  for (const KernelCase& one : GetParam().test_cases()) {
-    if (one.operands.front().elems <= kMostElems) expect_good(one);
-  }
-}
-
-// The emulated device runs a kernel at its launch, so nothing can open the gate; cuda_kernels_gpu_test checks that.
-TEST(EmulatedGate, OpensItselfWhenNobodyDoes) {
-  const auto device = core::make_cpu_device();
-  const auto stream = device->make_stream();
-  const CudaContext cuda(*device, *stream);
-  StreamGate gate(cuda, std::chrono::milliseconds(1));
-  EXPECT_FALSE(gate.lost_patience());
-  for (int turn = 0; turn < 2; ++turn) {
-    gate.close();
-    EXPECT_TRUE(gate.lost_patience());
-    gate.open();
-  }
-}
+constexpr std::int64_t kMostElems = 200000;    // limit per operand, because each element may need a thread
+constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 57344 fit in 224 KiB
 
 // Cases for code paths that only shapes take that are too large for the families' own cases.
 std::vector<KernelCase> large_cases() {
-  constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 57344 fit in 224 KiB
   const std::map<std::string, std::int64_t> row_terms{{"y", kPastTheStash}, {"dx", kPastTheStash}};
   std::vector<KernelCase> cases{
       make_case(SoftmaxForward{.rows = 2, .columns = kPastTheStash}, {.shape = "past_the_stash", .terms = row_terms}),
@@ -78,7 +49,7 @@ std::vector<KernelCase> large_cases() {
                 {.shape = "several_launches"}),
   };
   for (Norm norm : {Norm::layer, Norm::rms}) {
-    for (std::int64_t columns : {std::int64_t{2048}, kPastTheStash}) {
+    for (std::int64_t columns : {std::int64_t{2048}, std::int64_t{8200}, kPastTheStash}) {
       const std::string shape = "C" + std::to_string(columns);
       const std::map<std::string, std::int64_t> terms{{"y", columns},  {"mean", columns}, {"rstd", columns},
                                                       {"dx", columns}, {"dgamma", 5},     {"dbeta", 5}};
@@ -105,14 +76,127 @@ std::vector<KernelCase> large_cases() {
                                          {"table", {.kind = Draw::Kind::index, .below = most_keys}}},
                                .terms = {{"o", most_keys}, {"lse", most_keys}}}));
   }
-  // Rows of the table with none, one, and more than one segment of 32 tokens, and ids outside the table.
-  for (std::int64_t rows : {2, 9, 1000}) {
-    cases.push_back(make_case(EmbeddingBackward{.tokens = 300, .length = 7, .rows = rows, .columns = 24, .first_id = 1},
-                              {.shape = "rows" + std::to_string(rows),
-                               .draws = {{"ids", {.kind = Draw::Kind::index, .below = rows + 2}}},
-                               .terms = {{"dtable", 300}, {"dpositions", 43}}}));
+  // Rows of the table with none, one, and more than one segment of 32 tokens, and with more than 256 tokens; and ids
+  // outside the table.
+  for (std::int64_t rows : {1, 2, 9, 1000}) {
+    const std::int64_t tokens = rows == 1 ? 2500 : 300;
+    cases.push_back(
+        make_case(EmbeddingBackward{.tokens = tokens, .length = 7, .rows = rows, .columns = 24, .first_id = 1},
+                  {.shape = "rows" + std::to_string(rows),
+                   .draws = {{"ids", {.kind = Draw::Kind::index, .below = rows + 2}}},
+                   .terms = {{"dtable", tokens}, {"dpositions", tokens / 7 + 1}}}));
   }
   return cases;
+}
+
+class EmulatedCuda : public testing::TestWithParam<KernelFamily> {
+ public:
+  // Runs in which threads and blocks are scheduled in another order must give the same bits.
+  static void expect_good(const KernelCase& one) {
+    const auto device = core::make_cpu_device();
+    const auto stream = device->make_stream();
+    CudaContext cuda(*device, *stream);
+    const Context context(cuda);
+    std::uint64_t order = 1;
+    const CaseRunner runner{*device, context, [&order] { emulated::set_order(++order); }};
+    EXPECT_EQ(result_errors(one, 1, runner), "");
+    EXPECT_EQ(result_errors(one, 2, runner, 1), "") << "each operand one element off its alignment";
+    EXPECT_EQ(determinism_errors(one, 3, {runner}), "");
+  }
+};
+
+TEST_P(EmulatedCuda, CasesHold) {
+  for (const KernelCase& one : GetParam().test_cases()) {
+    if (one.operands.front().elems <= kMostElems) expect_good(one);
+  }
+}
+
+// Devices before compute capability 9.0 have no clusters: long rows take other code paths there.
+TEST(EmulatedCudaWithoutClusters, CasesOfLongRowsHold) {
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  CudaContext cuda(*device, *stream);
+  const Context context(cuda);
+  const CaseRunner runner{*device, context, [] {}};
+  emulated::set_most_cluster_blocks(1);
+  for (const KernelCase& one : large_cases()) {
+    if (one.operands.front().elems < 2 * kPastTheStash) continue;
+    EXPECT_EQ(result_errors(one, 1, runner), "");
+  }
+  emulated::set_most_cluster_blocks(8);
+}
+
+// Each block of a cluster stores a number and sums up the numbers of all blocks. Returns the number of wrong sums over
+// some orders of the blocks; an error counts as one.
+int wrong_sums_of_clusters(bool wait_before_reading, bool wait_before_ending) {
+  constexpr unsigned kBlocks = 8;
+  constexpr unsigned kSharers = 4;
+  int wrong = 0;
+  for (std::uint64_t order = 1; order <= 20; ++order) {
+    emulated::set_order(order);
+    std::array<unsigned, kBlocks> sums{};
+    try {
+      emulated::run_grid({.blocks = kBlocks, .threads = 32, .shared_bytes = 16, .cluster = kSharers}, [&] {
+        auto* const mine = reinterpret_cast<unsigned*>(dynamic_shared_memory);
+        if (threadIdx.x == 0) *mine = blockIdx.x;
+        if (wait_before_reading) meet_cluster();
+        if (threadIdx.x == 3) {
+          for (unsigned rank = 0; rank < kSharers; ++rank) sums.at(blockIdx.x) += *shared_of_peer(mine, rank);
+        }
+        if (wait_before_ending) meet_cluster();
+      });
+    } catch (const core::Error&) {
+      ++wrong;
+      continue;
+    }
+    for (unsigned b = 0; b < kBlocks; ++b)
+      wrong += sums.at(b) != (b < kSharers ? 0U + 1 + 2 + 3 : 4U + 5 + 6 + 7) ? 1 : 0;
+  }
+  return wrong;
+}
+
+TEST(EmulatedClusters, ReadEachOthersSharedMemoryAndMissingBarriersShow) {
+  EXPECT_EQ(wrong_sums_of_clusters(true, true), 0);
+  EXPECT_GT(wrong_sums_of_clusters(false, true), 10);
+  EXPECT_GT(wrong_sums_of_clusters(true, false), 10);
+}
+
+// Copies numbers into shared memory and reads them while up to kUnderWay groups of copies are still in flight. Returns
+// how many reads over some orders are wrong.
+template <int kUnderWay>
+int wrong_copies() {
+  const std::array<int, 4> from{1, 2, 3, 4};
+  int wrong = 0;
+  for (std::uint64_t order = 1; order <= 20; ++order) {
+    emulated::set_order(order);
+    emulated::run_grid({.blocks = 1, .threads = 32, .shared_bytes = 32 * sizeof(int)}, [&] {
+      int* const place = reinterpret_cast<int*>(dynamic_shared_memory) + threadIdx.x;
+      copy_async<4>(place, &from.at(threadIdx.x % 4));
+      end_copy_group();
+      wait_for_copies<kUnderWay>();
+      wrong += *place != from.at(threadIdx.x % 4) ? 1 : 0;
+    });
+  }
+  return wrong;
+}
+
+TEST(EmulatedCopies, AreThereWhenWaitedForAndMissingWaitsShow) {
+  EXPECT_EQ(wrong_copies<0>(), 0);
+  EXPECT_GT(wrong_copies<1>(), 100);
+}
+
+// The emulated device runs a kernel at its launch, so nothing can open the gate; cuda_kernels_gpu_test checks that.
+TEST(EmulatedGate, OpensItselfWhenNobodyDoes) {
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  const CudaContext cuda(*device, *stream);
+  StreamGate gate(cuda, std::chrono::milliseconds(1));
+  EXPECT_FALSE(gate.lost_patience());
+  for (int turn = 0; turn < 2; ++turn) {
+    gate.close();
+    EXPECT_TRUE(gate.lost_patience());
+    gate.open();
+  }
 }
 
 std::vector<KernelFamily> emulated_families() {

@@ -14,6 +14,7 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr std::size_t kLeastWorkspaceBytes = std::size_t{8} << 20;
+constexpr int kPortableClusterBlocks = 8;  // CUDA C++ Programming Guide, Thread Block Clusters
 
 int attribute_of(core::CudaPlace place, cudaDeviceAttr attribute) {
   int value = 0;
@@ -28,6 +29,7 @@ struct CudaContext::State {
   core::Stream& stream;
   core::CudaPlace place;
   int num_multiprocessors;
+  int most_cluster_blocks;
   std::vector<void*> workspaces = {};  // the last one is in use
   std::size_t workspace_bytes = 0;     // size of the last one
   std::map<std::type_index, std::shared_ptr<void>> kept = {};
@@ -53,9 +55,12 @@ void CudaContext::State::grow(std::size_t size_bytes) {
 
 CudaContext::CudaContext(core::Device& device, core::Stream& stream, int rank) {
   const core::CudaPlace place{.rank = rank, .device = device.index()};
-  const int num_multiprocessors = attribute_of(place, cudaDevAttrMultiProcessorCount);
-  state_ = std::make_unique<State>(
-      State{.device = device, .stream = stream, .place = place, .num_multiprocessors = num_multiprocessors});
+  const bool clusters = attribute_of(place, cudaDevAttrClusterLaunch) != 0;
+  state_ = std::make_unique<State>(State{.device = device,
+                                         .stream = stream,
+                                         .place = place,
+                                         .num_multiprocessors = attribute_of(place, cudaDevAttrMultiProcessorCount),
+                                         .most_cluster_blocks = clusters ? kPortableClusterBlocks : 1});
 }
 
 CudaContext::~CudaContext() {
@@ -85,6 +90,10 @@ void* CudaContext::stream() const {
 
 int CudaContext::num_multiprocessors() const {
   return state_->num_multiprocessors;
+}
+
+int CudaContext::most_cluster_blocks() const {
+  return state_->most_cluster_blocks;
 }
 
 void* CudaContext::workspace(std::size_t size_bytes) {

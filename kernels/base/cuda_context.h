@@ -30,6 +30,8 @@ class CudaContext {
   core::Stream& queue() const;
   void* stream() const;  // the same stream as cudaStream_t
   int num_multiprocessors() const;
+  // Returns the largest portable cluster size in blocks: 8 on devices that have thread-block clusters, 1 on others.
+  int most_cluster_blocks() const;
   // Returns 256-byte aligned memory for the duration of one run(): a kernel calls this once, and the content is lost at
   // the next call. Growing at least doubles it and keeps the old memory until the context is destroyed, because graphs
   // may refer to it. Throws Error(cuda) if it would have to grow while the stream is captured.

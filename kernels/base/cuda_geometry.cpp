@@ -38,15 +38,26 @@ std::int64_t part_blocks(std::int64_t tiles, int num_multiprocessors) {
 }
 
 RowLayout block_row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
-                           int num_multiprocessors) {
-  const std::size_t stash_bytes = static_cast<std::size_t>(columns) * stash_bytes_an_elem;
-  return {false, row_threads(columns / items, kPacksAThread), grid_blocks(rows, num_multiprocessors),
-          stash_bytes <= kStashBytes ? stash_bytes : 0};
+                           int num_multiprocessors, int most_cluster) {
+  const auto bytes_of = [&](int blocks) {
+    return static_cast<std::size_t>(slice_columns(columns, items, blocks)) * stash_bytes_an_elem;
+  };
+  int cluster = 1;
+  while (bytes_of(cluster) > kStashBytesOfTwo && cluster < most_cluster) cluster *= 2;
+  if (bytes_of(cluster) > kStashBytes) cluster = 1;
+  const std::size_t stash_bytes = bytes_of(cluster);
+  return {.warp_a_row = false,
+          .threads = row_threads(slice_columns(columns, items, cluster) / items, kPacksAThread),
+          .blocks = cluster * grid_blocks(rows, num_multiprocessors),
+          .stash_bytes = stash_bytes <= kStashBytes ? stash_bytes : 0,
+          .cluster = cluster};
 }
 
 RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
-                     int num_multiprocessors) {
-  if (columns > kWarpRowElems) return block_row_layout(rows, columns, items, stash_bytes_an_elem, num_multiprocessors);
+                     int num_multiprocessors, int most_cluster) {
+  if (columns > kWarpRowElems) {
+    return block_row_layout(rows, columns, items, stash_bytes_an_elem, num_multiprocessors, most_cluster);
+  }
   return {true, kBlockThreads, grid_blocks(ceil_div(rows, kWarpsABlock), num_multiprocessors), 0};
 }
 
@@ -55,18 +66,47 @@ std::int64_t column_sum_parts(std::int64_t rows, std::int64_t rows_at_once, int 
   return std::min(ceil_div(rows, rows_at_once), kPartsAMultiprocessor * num_multiprocessors);
 }
 
+AheadLayout ahead_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t row_bytes_an_elem,
+                         int num_multiprocessors, int most_cluster) {
+  constexpr std::int64_t kMostColumns = kRowThreads * kBlockItems;
+  const bool warp_a_row = columns <= kWarpRowElems && items > 1;
+  int cluster = 1;
+  while (slice_columns(columns, items, cluster) > kMostColumns && cluster < most_cluster) cluster *= 2;
+  const std::int64_t slice = slice_columns(columns, items, cluster);
+  const int threads = warp_a_row ? kBlockThreads : row_threads(slice, kBlockItems);
+  const int teams = warp_a_row ? kWarpsABlock : 1;
+  const auto bytes_of = [&](int rows_ahead) {
+    return static_cast<std::size_t>(teams * (rows_ahead + 1) * slice) * row_bytes_an_elem;
+  };
+  if (slice > kMostColumns || bytes_of(1) > kStashBytes) return {};
+  // More than 256 threads leave no registers for a second block.
+  const bool two = threads <= kBlockThreads && bytes_of(1) <= kStashBytesOfTwo;
+  const int rows_ahead = bytes_of(2) <= (two ? kStashBytesOfTwo : kStashBytes) ? 2 : 1;
+  const std::int64_t most_parts = std::max(1, (two ? 2 : 1) * num_multiprocessors / cluster);
+  const std::int64_t parts = std::min(ceil_div(rows, teams), most_parts);
+  return {.warp_a_row = warp_a_row,
+          .threads = threads,
+          .blocks = parts * cluster,
+          .parts = parts,
+          .rows_ahead = rows_ahead,
+          .shared_bytes = bytes_of(rows_ahead),
+          .cluster = cluster};
+}
+
 EmbeddingWorkspace embedding_workspace(std::int64_t tokens, std::int64_t rows, std::int64_t columns,
-                                       std::int64_t segment) {
+                                       std::int64_t segment, std::int64_t few_tokens) {
   const auto ints = [](std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(std::int32_t); };
   WorkspacePlan plan;
   EmbeddingWorkspace at{};
   at.counts = plan.add(ints(rows));
-  at.cursors = plan.add(ints(2));
   at.begins = plan.add(ints(rows));
   at.first_segments = plan.add(ints(rows));
+  at.ended = plan.add(ints(rows));
+  at.cursors = plan.add(ints(3));
   at.slots = plan.add(ints(tokens));
   at.list = plan.add(ints(tokens));
   at.sorted = plan.add(ints(tokens));
+  at.long_rows = plan.add(ints(tokens / (few_tokens + 1)));
   at.segments = plan.add(static_cast<std::size_t>(most_segments(tokens, segment) * columns) * sizeof(float));
   at.total_bytes = plan.total_bytes();
   return at;

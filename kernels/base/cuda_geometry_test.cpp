@@ -52,6 +52,58 @@ TEST(CudaGeometry, LongRowsHaveABlockAndAStashThatFits) {
   EXPECT_EQ(row_layout(8, 2048, 8, 2, kProcessors).threads, 128);
 }
 
+TEST(CudaGeometry, ClustersShareRowsSoThatTwoBlocksFitAMultiprocessor) {
+  const RowLayout vocabulary = row_layout(4096, 50304, 4, 4, kProcessors, 8);  // 196.5 KiB
+  EXPECT_EQ(vocabulary.cluster, 2);
+  EXPECT_EQ(vocabulary.blocks, 2 * 4096);
+  EXPECT_EQ(vocabulary.stash_bytes, std::size_t{50304} * 2);
+  EXPECT_EQ(row_layout(8, 50304, 8, 2, kProcessors, 8).cluster, 1);
+  EXPECT_EQ(row_layout(8, 128256, 4, 4, kProcessors, 8).cluster, 8);  // 501 KiB
+  const RowLayout longest = row_layout(8, 400000, 4, 4, kProcessors, 8);
+  EXPECT_EQ(longest.cluster, 8);
+  EXPECT_GT(longest.stash_bytes, kStashBytesOfTwo);
+  const RowLayout too_long = row_layout(8, 500000, 4, 4, kProcessors, 8);
+  EXPECT_EQ(too_long.cluster, 1);
+  EXPECT_EQ(too_long.stash_bytes, 0U);
+}
+
+// Every column has a block and a thread of a team that has room for it, and all that is read ahead fits.
+TEST(CudaGeometry, TeamsThatReadAheadHaveRoomForWholeRows) {
+  for (const int most_cluster : {1, 8}) {
+    for (const int items : {1, 4, 8}) {
+      for (std::int64_t columns = items; columns < 70000; columns += items * 131) {
+        const AheadLayout at = ahead_layout(8192, columns, items, 12, kProcessors, most_cluster);
+        if (at.rows_ahead == 0) {
+          EXPECT_GT(columns, kRowThreads * kBlockItems / 2 * most_cluster) << "items " << items;
+          continue;
+        }
+        const std::int64_t slice = slice_columns(columns, items, at.cluster);
+        EXPECT_EQ(at.warp_a_row, items > 1 && columns <= kWarpRowElems);
+        const std::int64_t room = at.warp_a_row ? kWarpRowElems : std::int64_t{at.threads} * kBlockItems;
+        EXPECT_GE(slice * at.cluster, columns);
+        EXPECT_LE(slice, room) << columns << " columns";
+        EXPECT_LE(at.shared_bytes, kStashBytes);
+        EXPECT_EQ(at.blocks, at.parts * at.cluster);
+        EXPECT_LE(at.blocks, 2 * kProcessors) << "all blocks run at a time";
+      }
+    }
+  }
+}
+
+TEST(CudaGeometry, TeamsReadAsManyRowsAheadAsLeaveRoomForTwoBlocks) {
+  const AheadLayout narrow = ahead_layout(8192, 1024, 8, 4, kProcessors, 8);
+  EXPECT_TRUE(narrow.warp_a_row);
+  EXPECT_EQ(narrow.rows_ahead, 2);
+  EXPECT_EQ(narrow.parts, 2 * kProcessors);
+  EXPECT_EQ(narrow.shared_bytes, std::size_t{96} << 10);
+  const AheadLayout wide = ahead_layout(8192, 8192, 8, 4, kProcessors, 8);
+  EXPECT_EQ(wide.threads, 512);
+  EXPECT_EQ(wide.parts, kProcessors);
+  EXPECT_EQ(ahead_layout(8192, 12288, 8, 4, kProcessors, 8).cluster, 2);
+  EXPECT_EQ(ahead_layout(8192, 12288, 8, 4, kProcessors, 1).rows_ahead, 0);
+  EXPECT_EQ(ahead_layout(3, 8192, 8, 4, kProcessors, 8).parts, 3);
+}
+
 TEST(CudaGeometry, ARowsBlockHasWholeWarps) {
   EXPECT_EQ(row_threads(1, 1), 128);
   EXPECT_EQ(row_threads(129, 1), 160);
@@ -87,11 +139,10 @@ TEST(CudaGeometry, SegmentsOfAnEmbeddingNeverNeedMoreThanTheirBound) {
   EXPECT_EQ(most_segments(5, kSegment), 2);
 }
 
-TEST(CudaGeometry, EmbeddingsCountersAreClearedTogether) {
-  const EmbeddingWorkspace at = embedding_workspace(100, 17, 8, 32);
+TEST(CudaGeometry, EmbeddingsWorkspaceEndsWithItsSegments) {
+  const EmbeddingWorkspace at = embedding_workspace(100, 17, 8, 32, 256);
   EXPECT_EQ(at.counts, 0U);
-  EXPECT_EQ(at.cursors, 256U);
-  EXPECT_EQ(at.begins, 512U);
+  EXPECT_EQ(at.begins, 256U);
   EXPECT_EQ(at.total_bytes, at.segments + 256);
 }
 

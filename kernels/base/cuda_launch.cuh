@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/cuda_call.h"
+#include "kernels/base/cuda_async.cuh"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
 
@@ -16,10 +17,14 @@ struct LaunchShape {
   std::int64_t blocks;
   int threads = kBlockThreads;
   std::size_t shared_bytes = 0;  // dynamic shared memory
+  int cluster = 1;               // blocks per thread-block cluster; it divides `blocks`
 };
 
 inline LaunchShape shape_of(const RowLayout& layout) {
-  return {.blocks = layout.blocks, .threads = layout.threads, .shared_bytes = layout.stash_bytes};
+  return {.blocks = layout.blocks,
+          .threads = layout.threads,
+          .shared_bytes = layout.stash_bytes,
+          .cluster = layout.cluster};
 }
 
 inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be requested
@@ -37,16 +42,25 @@ void queue_launch(const CudaContext& cuda, const char* name, LaunchShape shape, 
                              static_cast<int>(shape.shared_bytes)),
         name, cuda.place());
   }
-  cudaLaunchAttribute beginning = {};
-  beginning.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beginning.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned num_attributes = 0;
+  if (early) {
+    attributes[num_attributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[num_attributes++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[num_attributes].id = cudaLaunchAttributeClusterDimension;
+    attributes[num_attributes].val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+    attributes[num_attributes].val.clusterDim.y = 1;
+    attributes[num_attributes++].val.clusterDim.z = 1;
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream_of(cuda);
-  config.attrs = &beginning;
-  config.numAttrs = early ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = num_attributes;
   core::check_launch(cudaLaunchKernelEx(&config, kernel, args...), name, cuda.place(), cuda.queue());
 }
 
@@ -70,8 +84,8 @@ void launch_early(const CudaContext& cuda, const char* name, LaunchShape shape, 
 // Waits until all work queued before is done and its stores are visible; returns at once if the kernel was not launched
 // early. First it lets blocks of the next kernel start on free resources; these then wait here.
 __device__ __forceinline__ void wait_for_stream() {
-  cudaTriggerProgrammaticLaunchCompletion();
-  cudaGridDependencySynchronize();
+  let_next_launch_begin();
+  wait_for_earlier_launch();
 }
 
 }  // namespace lockstep::kernels

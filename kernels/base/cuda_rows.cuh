@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/cuda_async.cuh"
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_reductions.cuh"
@@ -40,7 +41,39 @@ __device__ __forceinline__ void for_warp_rows(std::int64_t rows, Visit&& visit) 
 }
 template <class Visit>
 __device__ __forceinline__ void for_block_rows(std::int64_t rows, Visit&& visit) {
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) visit(row);
+  const unsigned sharers = cluster_blocks();
+  for (std::int64_t row = blockIdx.x / sharers; row < rows; row += gridDim.x / sharers) visit(row);
+}
+
+// The part of a row that this block computes if its cluster shares the row; see slice_columns().
+struct RowSlice {
+  std::int64_t begin;
+  int columns;
+};
+template <int kItems>
+__device__ __forceinline__ RowSlice row_slice(std::int64_t columns) {
+  const int sharers = static_cast<int>(cluster_blocks());
+  if (sharers == 1) return {0, static_cast<int>(columns)};
+  const int packs = static_cast<int>(columns) / kItems;
+  const int share = (packs + sharers - 1) / sharers;
+  const int begin = min(share * static_cast<int>(cluster_rank()), packs);
+  return {std::int64_t{begin} * kItems, min(share, packs - begin) * kItems};
+}
+
+// block_reduce() over all threads that share a row: those of one block, or of all blocks of a cluster.
+template <class V>
+__device__ __forceinline__ V row_reduce(V value) {
+  value = block_reduce(value);
+  const unsigned sharers = cluster_blocks();
+  if (sharers == 1) return value;
+  alignas(16) __shared__ unsigned char of_block[sizeof(V)];
+  if (threadIdx.x == 0) *reinterpret_cast<V*>(of_block) = value;
+  meet_cluster();
+  const auto peer = static_cast<unsigned>(lane_index());
+  value = peer < sharers ? *reinterpret_cast<const V*>(shared_of_peer(of_block, peer)) : V{};
+  value = warp_reduce(value);
+  meet_cluster();  // a block must not exit or overwrite its value before all blocks have read it
+  return value;
 }
 
 // Returns the dynamic shared memory of a block as an array of T.

@@ -106,29 +106,35 @@ __device__ __forceinline__ void add_row(ExpSum& sum, int columns, int valid_colu
   });
 }
 
-// A block reads its row once, with a running maximum and sum, and writes it once, from its stash.
+// A block reads its row once, with a running maximum and sum, and writes it once, from its stash. If the blocks of a
+// cluster share the row, each does so with its part.
 template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) whole_kernel(Whole<T> args) {
   wait_for_stream();
   using RowPack = Pack<T, kItems>;
   const Stash<T, kStashed> stash;
+  const RowSlice slice = row_slice<kItems>(args.columns);
+  const int begin = static_cast<int>(slice.begin);
+  const int valid_columns = max(0, min(args.valid_columns - begin, slice.columns));
+  const bool first_thread = begin == 0 && threadIdx.x == 0;  // the first of all threads that share the row
   for_block_rows(args.rows, [&](std::int64_t row) {
-    T* const logits = args.logits + row * args.columns;
+    T* const logits = args.logits + row * args.columns + begin;
     const int target = args.targets[row];
     const bool known = target >= 0 && target < args.valid_columns;
+    const bool here = known && target >= begin && target - begin < valid_columns;
     // Read before the reduction, at which all threads wait for each other: after it, other threads overwrite the row.
-    const float target_logit = known && threadIdx.x == 0 ? to_f32(logits[target]) : not_a_number();
+    const float target_logit = known && first_thread ? to_f32(logits[target]) : not_a_number();
     ExpSum mine;
-    add_row<T, kItems>(mine, args.columns, args.valid_columns, [&](int c) {
+    add_row<T, kItems>(mine, slice.columns, valid_columns, [&](int c) {
       const RowPack pack = kStashed ? RowPack::load_once(logits + c) : RowPack::load(logits + c);
       stash.keep(c, pack);
       return pack;
     });
-    const ExpSum all = block_reduce(mine);
-    if (threadIdx.x == 0) args.losses[row] = loss_of(all, target_logit);
-    const Gradient gradient{ExpSum::shift_of(all.maximum), 1.0F / all.sum, args.scale, args.valid_columns,
-                            known ? target : -1};
-    gradient.store<T, kItems>(logits, args.columns,
+    const ExpSum all = row_reduce(mine);
+    if (first_thread) args.losses[row] = loss_of(all, target_logit);
+    const Gradient gradient{ExpSum::shift_of(all.maximum), 1.0F / all.sum, args.scale, valid_columns,
+                            here ? target - begin : -1};
+    gradient.store<T, kItems>(logits, slice.columns,
                               [&](int c) { return stash.template load_again<kItems>(logits, c); });
   });
 }
@@ -208,7 +214,8 @@ void run_cuda(const CrossEntropy& args, CudaContext& cuda) {
     const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
       constexpr int kItems = decltype(constant)::value;
-      const RowLayout layout = block_row_layout(args.rows, args.columns, items, sizeof(T), cuda.num_multiprocessors());
+      const RowLayout layout = block_row_layout(args.rows, args.columns, items, sizeof(T), cuda.num_multiprocessors(),
+                                                cuda.most_cluster_blocks());
       auto* const kernel = layout.stash_bytes > 0 ? whole_kernel<T, kItems, true> : whole_kernel<T, kItems, false>;
       launch_early(cuda, "cross_entropy", shape_of(layout), kernel, whole);
     });

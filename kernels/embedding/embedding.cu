@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/base/cuda_rows.cuh"
 #include "kernels/embedding/embedding.h"
 
@@ -41,14 +43,16 @@ __global__ void __launch_bounds__(kBlockThreads) lookup_kernel(Lookup<T> args) {
   });
 }
 
-// The backward adds the tokens of each table row in their order, without sorting all tokens: it counts the tokens of
-// each row, reserves a range of a list for each row, fills the list, and then sorts the few tokens of each row by
-// counting, for each of them, how many come before it. Atomics increment integer counters only, in any order:
-// they decide where data lies in the workspace, but never the order in which numbers are added.
+// The backward adds the tokens of each table row in their order, in two kernels. The first one, a single cluster, makes
+// lists: it counts the tokens of each row, reserves a range of a list for each row, fills the list, and sorts the
+// tokens of each row. The second one adds. Atomics increment integer counters only, in any order: they decide where
+// data lies in the workspace, but never the order in which numbers are added.
 //
-// Rows with many tokens (a common word) are cut into segments that different warps add at the same time; the sums of
-// the segments are then added in their order.
-constexpr std::int32_t kSegment = 32;  // tokens
+// Rows with many tokens (a common word) are cut into segments that different warps add at the same time; the warp that
+// finishes last adds the sums of the segments in their order.
+constexpr std::int32_t kSegment = 32;     // tokens
+constexpr std::int32_t kFewTokens = 256;  // per row, up to which each token is compared with all others to sort them
+constexpr int kListThreads = kMostWarps * kWarpLanes;  // per block of the cluster
 
 struct RowLists {
   std::int64_t tokens;
@@ -56,13 +60,15 @@ struct RowLists {
   std::int64_t first_id;
   const std::int32_t* ids;
 
-  std::int32_t* counts;          // [rows] number of tokens; zero on entry
-  std::int32_t* cursors;         // [2] ends of the list and of the segments in use; zero on entry
-  std::int32_t* begins;          // [rows] first index in the list; set for rows that have tokens
+  std::int32_t* counts;          // [rows] number of tokens; set, like all [rows], for rows that have tokens
+  std::int32_t* begins;          // [rows] first index in the list
   std::int32_t* first_segments;  // [rows] first segment; set for rows with more than one
-  std::int32_t* slots;   // [tokens] index among the tokens of the row: first in any order, then in the tokens' order
-  std::int32_t* list;    // [tokens], row by row, in any order
-  std::int32_t* sorted;  // [tokens], row by row, in the tokens' order
+  std::int32_t* ended;           // [rows] number of segments that have been added
+  std::int32_t* cursors;         // [3] ends of the list, of the segments and of `long_rows`
+  std::int32_t* slots;      // [tokens] index among the tokens of the row: first in any order, then in the tokens' order
+  std::int32_t* list;       // [tokens], row by row, in any order
+  std::int32_t* sorted;     // [tokens], row by row, in the tokens' order
+  std::int32_t* long_rows;  // [tokens / kFewTokens] rows with more than kFewTokens, in any order
 
   // Returns -1 if the token is not in this table.
   __device__ __forceinline__ std::int64_t row_of(std::int64_t token) const {
@@ -74,54 +80,87 @@ struct RowLists {
 // Calls visit(token, row) for those tokens of this thread that are in the table.
 template <class Visit>
 __device__ __forceinline__ void for_known_tokens(const RowLists& lists, Visit&& visit) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * kBlockThreads;
-  for (std::int64_t n = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; n < lists.tokens; n += stride) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kListThreads;
+  for (std::int64_t n = std::int64_t{blockIdx.x} * kListThreads + threadIdx.x; n < lists.tokens; n += stride) {
     const std::int64_t row = lists.row_of(n);
     if (row >= 0) visit(n, row);
   }
 }
 
-__global__ void __launch_bounds__(kBlockThreads) count_kernel(RowLists lists) {
+__device__ __forceinline__ void place_row(const RowLists& lists, std::int64_t row) {
+  const std::int32_t count = lists.counts[row];
+  lists.begins[row] = atomicAdd(lists.cursors, count);
+  if (count > kSegment) lists.first_segments[row] = atomicAdd(lists.cursors + 1, (count + kSegment - 1) / kSegment);
+  if (count > kFewTokens) lists.long_rows[atomicAdd(lists.cursors + 2, 1)] = static_cast<std::int32_t>(row);
+}
+
+__device__ __forceinline__ void put_in_order(const RowLists& lists, std::int64_t token, std::int64_t row,
+                                             std::int32_t slot) {
+  lists.slots[token] = slot;
+  lists.sorted[lists.begins[row] + slot] = static_cast<std::int32_t>(token);
+}
+
+// For rows with few tokens: a token's index is the number of the row's tokens that come before it.
+__device__ __forceinline__ void order_token(const RowLists& lists, std::int64_t token, std::int64_t row) {
+  const std::int32_t* const others = lists.list + lists.begins[row];
+  const std::int32_t count = lists.counts[row];
+  if (count > kFewTokens) return;
+  std::int32_t before = 0;
+#pragma unroll 8
+  for (std::int32_t k = 0; k < count; ++k) before += others[k] < token ? 1 : 0;
+  put_in_order(lists, token, row, before);
+}
+
+// For a row with many tokens: the block scans all ids in order and numbers the row's tokens.
+__device__ __forceinline__ void order_long_row(const RowLists& lists, std::int64_t row) {
+  __shared__ std::int32_t of_warps[kMostWarps];
+  std::int32_t before = 0;
+  for (std::int64_t first = 0; first < lists.tokens; first += kListThreads) {
+    const std::int64_t token = first + threadIdx.x;
+    const bool mine = token < lists.tokens && lists.row_of(token) == row;
+    const unsigned lanes = __ballot_sync(kAllLanes, mine ? 1 : 0);
+    if (lane_index() == 0) of_warps[warp_index()] = __popc(lanes);
+    __syncthreads();
+    std::int32_t slot = before + __popc(lanes & ((1U << lane_index()) - 1));
+    for (int w = 0; w < kMostWarps; ++w) {
+      if (w < warp_index()) slot += of_warps[w];
+      before += of_warps[w];
+    }
+    if (mine) put_in_order(lists, token, row, slot);
+    __syncthreads();
+  }
+}
+
+__global__ void __launch_bounds__(kListThreads) lists_kernel(RowLists lists) {
   wait_for_stream();
+  if (blockIdx.x == 0 && threadIdx.x < 3) lists.cursors[threadIdx.x] = 0;
+  for_known_tokens(lists, [&](std::int64_t, std::int64_t row) { lists.counts[row] = lists.ended[row] = 0; });
+  meet_cluster();
   for_known_tokens(
       lists, [&](std::int64_t token, std::int64_t row) { lists.slots[token] = atomicAdd(lists.counts + row, 1); });
-}
-
-__global__ void __launch_bounds__(kBlockThreads) place_kernel(RowLists lists) {
-  wait_for_stream();
+  meet_cluster();
   for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) {
-    if (lists.slots[token] != 0) return;
-    const std::int32_t count = lists.counts[row];
-    lists.begins[row] = atomicAdd(lists.cursors, count);
-    if (count > kSegment) lists.first_segments[row] = atomicAdd(lists.cursors + 1, (count + kSegment - 1) / kSegment);
+    if (lists.slots[token] == 0) place_row(lists, row);
   });
-}
-
-__global__ void __launch_bounds__(kBlockThreads) list_kernel(RowLists lists) {
-  wait_for_stream();
+  meet_cluster();
   for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) {
     lists.list[lists.begins[row] + lists.slots[token]] = static_cast<std::int32_t>(token);
   });
-}
-
-__global__ void __launch_bounds__(kBlockThreads) sort_kernel(RowLists lists) {
-  wait_for_stream();
-  for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) {
-    const std::int32_t* const others = lists.list + lists.begins[row];
-    const std::int32_t count = lists.counts[row];
-    std::int32_t before = 0;
-#pragma unroll 8
-    for (std::int32_t k = 0; k < count; ++k) before += others[k] < token ? 1 : 0;
-    lists.slots[token] = before;
-    lists.sorted[lists.begins[row] + before] = static_cast<std::int32_t>(token);
-  });
+  meet_cluster();
+  for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) { order_token(lists, token, row); });
+  const std::int32_t num_long = lists.cursors[2];
+  for (auto r = static_cast<std::int32_t>(blockIdx.x); r < num_long; r += static_cast<std::int32_t>(gridDim.x)) {
+    order_long_row(lists, lists.long_rows[r]);
+  }
 }
 
 template <class T>
 struct Gradients {
+  std::int64_t length;
   std::int64_t columns;
   const T* dy;
   float* dtable;
+  float* dpositions;
   float* segments;  // [segments][columns]
 };
 
@@ -142,82 +181,80 @@ __device__ __forceinline__ void add_pack(float (&sum)[kItems], const Pack<T, kIt
   for (int i = 0; i < kItems; ++i) sum[i] += pack[i];
 }
 
-// One warp adds one segment: the warp of the segment's first token.
+// Sums up the rows row_at(0) .. row_at(count - 1) in this order, and calls use(first column, sums) for each pack of
+// columns of this lane.
+template <int kItems, class RowAt, class Use>
+__device__ __forceinline__ void for_sums(std::int64_t columns, std::int64_t count, RowAt&& row_at, Use&& use) {
+  using RowPack = Pack<std::remove_cv_t<std::remove_pointer_t<decltype(row_at(0))>>, kItems>;
+  for (std::int64_t c = std::int64_t{lane_index()} * kItems; c < columns; c += std::int64_t{kWarpLanes} * kItems) {
+    float sum[kItems] = {};
+    for_packs<4>(
+        std::int64_t{0}, 1, count, [&](std::int64_t k) { return RowPack::load(row_at(k) + c); },
+        [&](std::int64_t, const RowPack& pack) { add_pack(sum, pack); });
+    use(c, sum);
+  }
+}
+
+// Returns true in the warp that finishes last of those that add a row's segments; their stores are visible to it then.
+__device__ __forceinline__ bool ends_row(std::int32_t* ended, std::int32_t num_segments) {
+  __threadfence();
+  __syncwarp();
+  std::int32_t before = 0;
+  if (lane_index() == 0) before = atomicAdd(ended, 1);
+  const bool last = __ballot_sync(kAllLanes, before == num_segments - 1 ? 1 : 0) != 0;
+  __threadfence();
+  return last;
+}
+
+// Adds the segment that begins with this token, if there is one; the last warp of a row adds up the row's segments.
 template <class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads) add_segments_kernel(RowLists lists, Gradients<T> args) {
-  wait_for_stream();
-  using RowPack = Pack<T, kItems>;
-  for_warp_rows(lists.tokens, [&](std::int64_t token) {
-    const std::int64_t row = lists.row_of(token);
-    if (row < 0 || lists.slots[token] % kSegment != 0) return;
-    const std::int32_t slot = lists.slots[token];
-    const std::int32_t count = lists.counts[row];
-    const std::int32_t* const tokens = lists.sorted + lists.begins[row] + slot;
-    const std::int32_t num_tokens = min(kSegment, count - slot);
-    for (std::int64_t c = std::int64_t{lane_index()} * kItems; c < args.columns;
-         c += std::int64_t{kWarpLanes} * kItems) {
-      float sum[kItems] = {};
-      for_packs<4>(
-          0, 1, num_tokens, [&](std::int64_t k) { return RowPack::load(args.dy + tokens[k] * args.columns + c); },
-          [&](std::int64_t, const RowPack& pack) { add_pack(sum, pack); });
-      if (count <= kSegment) {
-        add_to(args.dtable + row * args.columns + c, sum);
-      } else {
-        Floats<kItems> part;
+__device__ __forceinline__ void add_segment(const RowLists& lists, const Gradients<T>& args, std::int64_t token) {
+  const std::int64_t row = lists.row_of(token);
+  if (row < 0 || lists.slots[token] % kSegment != 0) return;
+  const std::int32_t slot = lists.slots[token];
+  const std::int32_t count = lists.counts[row];
+  const std::int32_t* const tokens = lists.sorted + lists.begins[row] + slot;
+  float* const total = args.dtable + row * args.columns;
+  const auto add_to_total = [&](std::int64_t c, const float(&sum)[kItems]) { add_to(total + c, sum); };
+  const auto dy_of = [&](std::int64_t k) { return args.dy + tokens[k] * args.columns; };
+  if (count <= kSegment) return for_sums<kItems>(args.columns, count, dy_of, add_to_total);
+  const std::int32_t num_segments = (count + kSegment - 1) / kSegment;
+  float* const parts = args.segments + lists.first_segments[row] * args.columns;
+  float* const part = parts + slot / kSegment * args.columns;
+  for_sums<kItems>(args.columns, min(kSegment, count - slot), dy_of, [&](std::int64_t c, const float(&sum)[kItems]) {
+    Floats<kItems> pack;
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) part.items[i] = sum[i];
-        part.store(args.segments + (lists.first_segments[row] + slot / kSegment) * args.columns + c);
-      }
-    }
+    for (int i = 0; i < kItems; ++i) pack.items[i] = sum[i];
+    pack.store(part + c);
   });
+  if (!ends_row(lists.ended + row, num_segments)) return;
+  for_sums<kItems>(
+      args.columns, num_segments, [&](std::int64_t s) { return static_cast<const float*>(parts + s * args.columns); },
+      add_to_total);
 }
 
-// One warp joins the segments of one row: the warp of the row's first token.
-template <int kItems>
-__global__ void __launch_bounds__(kBlockThreads)
-    join_segments_kernel(RowLists lists, std::int64_t columns, const float* segments, float* dtable) {
-  wait_for_stream();
-  for_warp_rows(lists.tokens, [&](std::int64_t token) {
-    const std::int64_t row = lists.row_of(token);
-    if (row < 0 || lists.slots[token] != 0 || lists.counts[row] <= kSegment) return;
-    const std::int64_t num_segments = (lists.counts[row] + kSegment - 1) / kSegment;
-    const float* const first = segments + lists.first_segments[row] * columns;
-    for (std::int64_t c = std::int64_t{lane_index()} * kItems; c < columns; c += std::int64_t{kWarpLanes} * kItems) {
-      float sum[kItems] = {};
-      for_packs<4>(
-          0, 1, num_segments, [&](std::int64_t s) { return Floats<kItems>::load(first + s * columns + c); },
-          [&](std::int64_t, const Floats<kItems>& pack) { add_pack(sum, pack); });
-      add_to(dtable + row * columns + c, sum);
-    }
-  });
-}
-
-// One warp adds the tokens of one position, one token per sequence, in their order.
+// One warp adds one segment: the warp of the segment's first token. One more warp per position adds its tokens, one
+// token per sequence, in their order.
 template <class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads)
-    add_positions_kernel(std::int64_t tokens, std::int64_t length, std::int64_t columns, const T* dy,
-                         float* dpositions) {
+__global__ void __launch_bounds__(kBlockThreads) add_kernel(RowLists lists, Gradients<T> args) {
   wait_for_stream();
-  using RowPack = Pack<T, kItems>;
-  for_warp_rows(min(length, tokens), [&](std::int64_t position) {
-    for (std::int64_t c = std::int64_t{lane_index()} * kItems; c < columns; c += std::int64_t{kWarpLanes} * kItems) {
-      float sum[kItems] = {};
-      for_packs<4>(
-          position, length, tokens, [&](std::int64_t n) { return RowPack::load(dy + n * columns + c); },
-          [&](std::int64_t, const RowPack& pack) { add_pack(sum, pack); });
-      add_to(dpositions + position * columns + c, sum);
-    }
+  for_warp_rows(lists.tokens + min(args.length, lists.tokens), [&](std::int64_t n) {
+    if (n < lists.tokens) return add_segment<T, kItems>(lists, args, n);
+    const std::int64_t position = n - lists.tokens;
+    for_sums<kItems>(
+        args.columns, (lists.tokens - position + args.length - 1) / args.length,
+        [&](std::int64_t k) { return args.dy + (position + k * args.length) * args.columns; },
+        [&](std::int64_t c, const float(&sum)[kItems]) { add_to(args.dpositions + position * args.columns + c, sum); });
   });
 }
 
 struct BackwardMemory {
   RowLists lists;
   float* segments;
-  std::size_t zeroed_bytes;  // from `counts` on
 };
 
 BackwardMemory backward_memory(const EmbeddingBackward& args, CudaContext& cuda) {
-  const EmbeddingWorkspace plan = embedding_workspace(args.tokens, args.rows, args.columns, kSegment);
+  const EmbeddingWorkspace plan = embedding_workspace(args.tokens, args.rows, args.columns, kSegment, kFewTokens);
   auto* const memory = static_cast<std::byte*>(cuda.workspace(plan.total_bytes));
   const auto ints = [&](std::size_t offset) { return reinterpret_cast<std::int32_t*>(memory + offset); };
   return {{.tokens = args.tokens,
@@ -225,24 +262,15 @@ BackwardMemory backward_memory(const EmbeddingBackward& args, CudaContext& cuda)
            .first_id = args.first_id,
            .ids = args.ids.as<std::int32_t>(),
            .counts = ints(plan.counts),
-           .cursors = ints(plan.cursors),
            .begins = ints(plan.begins),
            .first_segments = ints(plan.first_segments),
+           .ended = ints(plan.ended),
+           .cursors = ints(plan.cursors),
            .slots = ints(plan.slots),
            .list = ints(plan.list),
-           .sorted = ints(plan.sorted)},
-          reinterpret_cast<float*>(memory + plan.segments),
-          plan.begins - plan.counts};
-}
-
-void make_lists(const RowLists& lists, std::size_t zeroed_bytes, CudaContext& cuda) {
-  core::check_cuda(cudaMemsetAsync(lists.counts, 0, zeroed_bytes, stream_of(cuda)), "cudaMemsetAsync", cuda.place());
-  const LaunchShape shape{
-      .blocks = grid_blocks((lists.tokens + kBlockThreads - 1) / kBlockThreads, cuda.num_multiprocessors())};
-  launch_early(cuda, "embedding_bwd", shape, count_kernel, lists);
-  launch_early(cuda, "embedding_bwd", shape, place_kernel, lists);
-  launch_early(cuda, "embedding_bwd", shape, list_kernel, lists);
-  launch_early(cuda, "embedding_bwd", shape, sort_kernel, lists);
+           .sorted = ints(plan.sorted),
+           .long_rows = ints(plan.long_rows)},
+          reinterpret_cast<float*>(memory + plan.segments)};
 }
 
 LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
@@ -251,15 +279,11 @@ LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
 
 template <class T, int kItems>
 void backward(const EmbeddingBackward& args, const BackwardMemory& memory, CudaContext& cuda) {
-  auto* const dtable = args.dtable.as<float>();
-  const Gradients<T> gradients{args.columns, args.dy.as<T>(), dtable, memory.segments};
-  launch_early(cuda, "embedding_bwd", warps_for(args.tokens, cuda), add_segments_kernel<T, kItems>, memory.lists,
+  const Gradients<T> gradients{
+      args.length,    args.columns, args.dy.as<T>(), args.dtable.as<float>(), args.dpositions.as<float>(),
+      memory.segments};
+  launch_early(cuda, "embedding_bwd", warps_for(args.tokens + args.length, cuda), add_kernel<T, kItems>, memory.lists,
                gradients);
-  launch_early(cuda, "embedding_bwd", warps_for(args.tokens, cuda), join_segments_kernel<kItems>, memory.lists,
-               args.columns, memory.segments, dtable);
-  if (args.length == 0) return;
-  launch_early(cuda, "embedding_bwd", warps_for(args.length, cuda), add_positions_kernel<T, kItems>, args.tokens,
-               args.length, args.columns, args.dy.as<T>(), args.dpositions.as<float>());
 }
 
 }  // namespace
@@ -282,7 +306,9 @@ void run_cuda(const EmbeddingForward& args, CudaContext& cuda) {
 
 void run_cuda(const EmbeddingBackward& args, CudaContext& cuda) {
   const BackwardMemory memory = backward_memory(args, cuda);
-  make_lists(memory.lists, memory.zeroed_bytes, cuda);
+  const int cluster = cuda.most_cluster_blocks();
+  launch_early(cuda, "embedding_bwd", {.blocks = cluster, .threads = kListThreads, .cluster = cluster}, lists_kernel,
+               memory.lists);
   with_cuda_activation_type(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const int items = items_an_access(sizeof(T), args.columns, {args.dy.data, args.dtable.data, args.dpositions.data});

@@ -93,6 +93,12 @@ template <class T>
 T atomicExch(T* address, T value) {
   return std::atomic_ref<T>(*address).exchange(value);
 }
+inline void __syncwarp() {
+  lockstep::kernels::emulated::exchange(0, 0);
+}
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 inline void __nanosleep(unsigned /*nanoseconds*/) {
   lockstep::kernels::emulated::give_way();
 }
@@ -154,11 +160,14 @@ enum cudaError_t { cudaSuccess = 0 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 using cudaStream_t = void*;
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributeClusterDimension };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
     int programmaticStreamSerializationAllowed;
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
   } val;
 };
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
@@ -201,8 +210,15 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_
 }
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), const Args&... args) {
-  lockstep::kernels::emulated::run_grid(
-      {config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, config->numAttrs > 0},
-      [&] { kernel(args...); });
+  lockstep::kernels::emulated::GridShape shape{config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes};
+  for (unsigned a = 0; a < config->numAttrs; ++a) {
+    const cudaLaunchAttribute& attribute = config->attrs[a];
+    if (attribute.id == cudaLaunchAttributeClusterDimension) {
+      shape.cluster = attribute.val.clusterDim.x;
+    } else {
+      shape.early = attribute.val.programmaticStreamSerializationAllowed != 0;
+    }
+  }
+  lockstep::kernels::emulated::run_grid(shape, [&] { kernel(args...); });
   return cudaSuccess;
 }

@@ -7,6 +7,7 @@
 #include "core/cuda_call.h"
 #include "core/error.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/emulated_cuda/emulated_grid.h"
 #include "kernels/gemm/gemm_cublaslt.h"
 
 namespace lockstep::core {
@@ -61,6 +62,10 @@ void* CudaContext::stream() const {
 // Few, so that threads and blocks take several rounds each.
 int CudaContext::num_multiprocessors() const {
   return 1;
+}
+
+int CudaContext::most_cluster_blocks() const {
+  return emulated::most_cluster_blocks();
 }
 
 // The content differs at each call, so that code that relies on it fails.

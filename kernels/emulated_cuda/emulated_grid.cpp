@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -87,6 +88,79 @@ class Crew {
   std::vector<std::jthread> members_;
 };
 
+// The blocks of a cluster. Each has a CPU thread of its own; one runs at a time, until it waits for the others or
+// exits.
+class Cluster {
+ public:
+  Cluster(unsigned blocks, std::uint64_t seed) : blocks_(blocks), random_(seed), states_(blocks), shared_(blocks) {
+    const std::lock_guard lock(mutex_);
+    draw();
+  }
+
+  unsigned blocks() const { return blocks_; }
+  void begin(unsigned rank) {
+    std::unique_lock lock(mutex_);
+    shared_.at(rank) = reinterpret_cast<std::byte*>(dynamic_shared_memory);
+    wait_for_turn(rank, lock);
+  }
+  void meet(unsigned rank) {
+    std::unique_lock lock(mutex_);
+    states_.at(rank) = State::waits;
+    draw();
+    wait_for_turn(rank, lock);
+  }
+  void end(unsigned rank) {
+    const std::lock_guard lock(mutex_);
+    states_.at(rank) = State::ended;
+    draw();
+  }
+  // Shared memory is thread-local, and its offsets from dynamic_shared_memory are the same in all threads.
+  const void* shared_of(const void* mine, unsigned rank) {
+    const std::lock_guard lock(mutex_);
+    if (rank >= blocks_) fail("a cluster has no block " + std::to_string(rank));
+    if (shared_.at(rank) == nullptr) fail("shared memory is read of a block that has not begun");
+    if (states_.at(rank) == State::ended) fail("shared memory is read of a block that has ended");
+    return shared_.at(rank) +
+           (static_cast<const std::byte*>(mine) - reinterpret_cast<const std::byte*>(dynamic_shared_memory));
+  }
+
+ private:
+  enum class State : std::uint8_t { runs, waits, ended };
+
+  void wait_for_turn(unsigned rank, std::unique_lock<std::mutex>& lock) {
+    turns_.wait(lock, [&] { return turn_ == rank; });
+  }
+  // Nobody waits for blocks that have exited, as on the device. The caller holds the mutex.
+  void draw() {
+    if (std::count(states_.begin(), states_.end(), State::runs) == 0) {
+      std::replace(states_.begin(), states_.end(), State::waits, State::runs);
+    }
+    std::vector<unsigned> ready;
+    for (unsigned b = 0; b < blocks_; ++b) {
+      if (states_.at(b) == State::runs) ready.push_back(b);
+    }
+    if (!ready.empty()) turn_ = ready.at(random_.below(ready.size()));
+    turns_.notify_all();
+  }
+
+  unsigned blocks_;
+  core::Random random_;
+  std::mutex mutex_;
+  std::condition_variable turns_;
+  unsigned turn_ = 0;
+  std::vector<State> states_;
+  std::vector<std::byte*> shared_;
+};
+
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t size_bytes;
+  void run() const { std::memcpy(to, from, size_bytes); }
+};
+// The copies that a thread has started; the last group is still open.
+using CopyGroups = std::vector<std::vector<Copy>>;
+
 // State of each CPU thread, which runs one block at a time.
 struct Grid {
   Threads threads;
@@ -95,6 +169,9 @@ struct Grid {
   Crew crew;              // the threads that run them
   unsigned given_way = 0;
   unsigned waited = 0;  // threads of the block that have waited for the stream
+  int most_cluster_blocks = 8;
+  Cluster* cluster = nullptr;      // the cluster of the block, if it has several blocks
+  std::vector<CopyGroups> copies;  // for each thread of the block
 };
 
 Grid& the_grid() {
@@ -115,6 +192,7 @@ void run_block(const GridShape& shape, unsigned index, const std::function<void(
   std::fill(shared, shared + shape.shared_bytes, std::byte{0xff});
   Grid& grid = the_grid();
   grid.waited = 0;
+  grid.copies.assign(shape.threads, CopyGroups(1));
   grid.threads.run(static_cast<int>(shape.threads), grid.random, [&](int /*thread*/) {
     take_turn();
     body();
@@ -123,14 +201,15 @@ void run_block(const GridShape& shape, unsigned index, const std::function<void(
     fail("a kernel that begins early waits for the stream in all threads");
 }
 
-void run_together(const GridShape& shape, const std::function<void()>& body) {
-  std::vector<std::exception_ptr> failures(shape.blocks);
-  std::vector<std::uint64_t> seeds(shape.blocks);
+// Runs block(0) .. block(count - 1), each on its own CPU thread.
+void run_apart(unsigned count, const std::function<void(unsigned)>& block) {
+  std::vector<std::exception_ptr> failures(count);
+  std::vector<std::uint64_t> seeds(count);
   for (std::uint64_t& seed : seeds) seed = the_grid().random.next();
-  the_grid().crew.run(shape.blocks, [&](unsigned b) {
+  the_grid().crew.run(count, [&](unsigned b) {
     set_order(seeds.at(b));
     try {
-      run_block(shape, b, body);
+      block(b);
     } catch (...) {
       failures.at(b) = std::current_exception();
     }
@@ -140,17 +219,42 @@ void run_together(const GridShape& shape, const std::function<void()>& body) {
   }
 }
 
+void run_cluster(const GridShape& shape, unsigned first, const std::function<void()>& body) {
+  Cluster cluster(shape.cluster, the_grid().random.next());
+  run_apart(shape.cluster, [&](unsigned rank) {
+    cluster.begin(rank);
+    the_grid().cluster = &cluster;
+    std::exception_ptr failure;
+    try {
+      run_block(shape, first + rank, body);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    the_grid().cluster = nullptr;
+    cluster.end(rank);
+    if (failure) std::rethrow_exception(failure);
+  });
+}
+
 }  // namespace
 
 void run_grid(const GridShape& shape, const std::function<void()>& body) {
   if (shape.blocks == 0 || shape.threads == 0) fail("an empty grid");
   if (shape.shared_bytes > kMostSharedBytes) fail(std::to_string(shape.shared_bytes) + " bytes of shared memory");
-  if (the_grid().together) return run_together(shape, body);
-  std::vector<unsigned> order(shape.blocks);
+  if (shape.cluster == 0 || shape.blocks % shape.cluster != 0) fail("a grid is not of whole clusters");
+  if (static_cast<int>(shape.cluster) > the_grid().most_cluster_blocks) fail("a cluster has too many blocks");
+  if (the_grid().together) return run_apart(shape.blocks, [&](unsigned b) { run_block(shape, b, body); });
+  std::vector<unsigned> order(shape.blocks / shape.cluster);
   std::iota(order.begin(), order.end(), 0U);
   core::Random& random = the_grid().random;
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order.at(i - 1), order.at(random.below(i)));
-  for (const unsigned b : order) run_block(shape, b, body);
+  for (const unsigned c : order) {
+    if (shape.cluster == 1) {
+      run_block(shape, c, body);
+    } else {
+      run_cluster(shape, c * shape.cluster, body);
+    }
+  }
 }
 
 void set_order(std::uint64_t seed) {
@@ -159,6 +263,14 @@ void set_order(std::uint64_t seed) {
 
 void run_blocks_together() {
   the_grid().together = true;
+}
+
+void set_most_cluster_blocks(int blocks) {
+  the_grid().most_cluster_blocks = blocks;
+}
+
+int most_cluster_blocks() {
+  return the_grid().most_cluster_blocks;
 }
 
 void meet_block() {
@@ -175,6 +287,46 @@ void give_way() {
   if (++grid.given_way % kWaysAYield == 0) std::this_thread::yield();
   grid.threads.give_way();
   take_turn();
+}
+
+void copy_async(void* to, const void* from, int size_bytes) {
+  Grid& grid = the_grid();
+  const Copy copy{to, from, static_cast<std::size_t>(size_bytes)};
+  if (reinterpret_cast<std::uintptr_t>(to) % copy.size_bytes != 0 ||
+      reinterpret_cast<std::uintptr_t>(from) % copy.size_bytes != 0) {
+    fail("an asynchronous copy is not aligned");
+  }
+  if (grid.random.below(2) == 0) return copy.run();
+  grid.copies.at(threadIdx.x).back().push_back(copy);
+}
+
+void end_copy_group() {
+  the_grid().copies.at(threadIdx.x).emplace_back();
+}
+
+void wait_for_copies(std::size_t groups_under_way) {
+  CopyGroups& groups = the_grid().copies.at(threadIdx.x);
+  while (groups.size() - 1 > groups_under_way) {
+    for (const Copy& copy : groups.front()) copy.run();
+    groups.erase(groups.begin());
+  }
+}
+
+unsigned cluster_blocks() {
+  return the_grid().cluster == nullptr ? 1 : the_grid().cluster->blocks();
+}
+
+void meet_cluster() {
+  meet_block();
+  Cluster* const cluster = the_grid().cluster;
+  if (cluster != nullptr && threadIdx.x == 0) cluster->meet(blockIdx.x % cluster->blocks());
+  meet_block();
+}
+
+const void* shared_of_peer(const void* mine, unsigned rank) {
+  Cluster* const cluster = the_grid().cluster;
+  if (cluster == nullptr) return mine;
+  return cluster->shared_of(mine, rank);
 }
 
 std::uint64_t exchange(std::uint64_t mine, int mask) {

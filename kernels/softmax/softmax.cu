@@ -54,27 +54,29 @@ __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T>
   });
 }
 
-// One block computes a row: maximum and sum in one pass over memory, the quotient in a second pass over the stash.
+// One block, or a cluster, computes a row: maximum and sum in one pass over memory, the quotient in a second pass over
+// the stash.
 template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
   wait_for_stream();
   using RowPack = Pack<T, kItems>;
   const Stash<T, kStashed> stash;
+  const RowSlice slice = row_slice<kItems>(args.columns);
   for_block_rows(args.rows, [&](std::int64_t row) {
-    const T* x = args.x + row * args.columns;
-    T* y = args.y + row * args.columns;
+    const T* x = args.x + row * args.columns + slice.begin;
+    T* y = args.y + row * args.columns + slice.begin;
     ExpSum mine;
     for_thread_packs<kItems>(
-        args.columns, [&](std::int64_t first) { return RowPack::load(x + first); },
+        slice.columns, [&](std::int64_t first) { return RowPack::load(x + first); },
         [&](std::int64_t first, const RowPack& pack) {
           stash.keep(first, pack);
           mine.add(pack);
         });
-    const ExpSum all = block_reduce(mine);
+    const ExpSum all = row_reduce(mine);
     const float shift = ExpSum::shift_of(all.maximum);
     const float inverse = 1.0F / all.sum;
     for_thread_packs<kItems>(
-        args.columns, [&](std::int64_t first) { return stash.template load_again<kItems>(x, first); },
+        slice.columns, [&](std::int64_t first) { return stash.template load_again<kItems>(x, first); },
         [&](std::int64_t first, RowPack pack) {
 #pragma unroll
           for (int i = 0; i < kItems; ++i) pack.set(i, ExpSum::power_of(pack[i], shift) * inverse);
@@ -118,15 +120,17 @@ template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(BackwardRows<T> args) {
   wait_for_stream();
   using Packs = TwoPacks<T, kItems>;
+  const RowSlice slice = row_slice<kItems>(args.columns);
   const Stash<T, kStashed> stash_y(0);
-  const Stash<T, kStashed> stash_dy(args.columns);
+  const Stash<T, kStashed> stash_dy(slice.columns);
   for_block_rows(args.rows, [&](std::int64_t row) {
-    const T* y = args.y + row * args.columns;
-    const T* dy = args.dy + row * args.columns;
-    T* dx = args.dx + row * args.columns;
+    const std::int64_t begin = row * args.columns + slice.begin;
+    const T* y = args.y + begin;
+    const T* dy = args.dy + begin;
+    T* dx = args.dx + begin;
     Sum mine;
     for_thread_packs<kItems, 2>(
-        args.columns,
+        slice.columns,
         [&](std::int64_t first) {
           return Packs{Pack<T, kItems>::load(y + first), Pack<T, kItems>::load(dy + first)};
         },
@@ -136,9 +140,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(Ba
 #pragma unroll
           for (int i = 0; i < kItems; ++i) mine.value += in.y[i] * in.dy[i];
         });
-    const float dot = block_reduce(mine).value;
+    const float dot = row_reduce(mine).value;
     for_thread_packs<kItems, 2>(
-        args.columns,
+        slice.columns,
         [&](std::int64_t first) {
           return Packs{stash_y.template load_again<kItems>(y, first), stash_dy.template load_again<kItems>(dy, first)};
         },
@@ -159,7 +163,8 @@ void run_cuda(const SoftmaxForward& args, CudaContext& cuda) {
     with_items<kAccessBytes / sizeof(T)>(
         items_an_access(sizeof(T), args.columns, {args.x.data, args.y.data}), [&](auto constant) {
           constexpr int kItems = decltype(constant)::value;
-          const RowLayout layout = row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors());
+          const RowLayout layout = row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors(),
+                                              cuda.most_cluster_blocks());
           auto* const kernel = layout.warp_a_row        ? forward_by_warps<T, kItems>
                                : layout.stash_bytes > 0 ? forward_by_blocks<T, kItems, true>
                                                         : forward_by_blocks<T, kItems, false>;
@@ -175,8 +180,8 @@ void run_cuda(const SoftmaxBackward& args, CudaContext& cuda) {
     with_items<kAccessBytes / sizeof(T)>(
         items_an_access(sizeof(T), args.columns, {args.y.data, args.dy.data, args.dx.data}), [&](auto constant) {
           constexpr int kItems = decltype(constant)::value;
-          const RowLayout layout =
-              row_layout(args.rows, args.columns, kItems, 2 * sizeof(T), cuda.num_multiprocessors());
+          const RowLayout layout = row_layout(args.rows, args.columns, kItems, 2 * sizeof(T),
+                                              cuda.num_multiprocessors(), cuda.most_cluster_blocks());
           auto* const kernel = layout.warp_a_row        ? backward_by_warps<T, kItems>
                                : layout.stash_bytes > 0 ? backward_by_blocks<T, kItems, true>
                                                         : backward_by_blocks<T, kItems, false>;
