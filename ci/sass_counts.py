@@ -11,7 +11,7 @@ element in that loop; code beside the loop's main path (tails, checks) is in the
 
 The last columns are for an H100: instructions a thread may issue for an element while memory moves its bytes, with 132
 multiprocessors of 4 schedulers, 32 threads an instruction, 1.755 GHz, and 3.35 TB/s. A loop that needs less than that
-is limited by memory, if enough bytes are under way.
+is limited by memory, if enough bytes are in flight.
 """
 
 import argparse

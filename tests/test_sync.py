@@ -52,7 +52,7 @@ def test_a_straggler_is_emulated_and_predicted(programs: Programs, tmp_path: Pat
     (["--dp", "2", "--sync", "root", "--straggler", "replica=2,factor=2"], "replica=0 to 1"),
     (["--dp", "2", "--sync", "root", "--predict", "one-switch"], "--predict"),
 ])
-def test_refusals_are_one_line(programs: Programs, words: list[str], text: str) -> None:
+def test_refusals_of_sync_are_one_line(programs: Programs, words: list[str], text: str) -> None:
     done = programs.run("mini_train", *SMALL, *words)
     assert done.returncode == 6 and len(done.stderr.splitlines()) == 1 and text in done.stderr, done.stderr
 

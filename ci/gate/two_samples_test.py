@@ -54,7 +54,7 @@ def test_bounds_and_p_agree():
         assert p_above(head, base, -high - 1e-9) <= 0.05 < p_above(head, base, -high + 1e-9)
 
 
-def test_too_few_values_have_no_bounds():
+def test_too_few_values_of_two_samples_have_no_bounds():
     assert shift_bounds([1.0, 2.0], [1.0, 2.0], 0.05) == (-math.inf, math.inf)
     assert all(map(math.isfinite, shift_bounds([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 0.05)))  # 1 of 20
 

@@ -37,11 +37,11 @@ def sharding_page_of(records: Records, results: Sequence[ShardingResult], figure
     views = [GroupView(result.anchor, result.name, "", [saved_text(result), agreement_text(result)], [figure], [], 0,
                        [sharding_table(result)]) for result, figure in zip(results, figures)]
     return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
-                     notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=[],
+                     notes=list(notes_on_runs(records)), bad_rows=_bad_shardings(lines), groups=views, traces=[],
                      runs=run_views(records), machines=machine_views(records), files=files)
 
 
-_COLUMNS = (
+_SHARDING_COLUMNS = (
     Column("stage", "", False), Column("weights", "held by a rank between steps"), Column("gradients", "likewise"),
     Column("optimizer", "likewise"), Column("weights at most", "at once in a step"), Column("gradients at most", "likewise"),
     Column("all at most", "with activations and buffers"), Column("weights sent", "by a rank in a step: gathers"),
@@ -62,10 +62,10 @@ def sharding_table(result: ShardingResult) -> Table:
     """Columns of offloading only where a row offloads, and of ZeRO++ where one uses any of it."""
     offloads = any(one.offloaded_bytes for one in result.lines)
     plus = [name for name in _PLUS if any(one.sent_bytes.get(name) for one in result.lines)]
-    lines = (Line((*_cells(one), *(size(round(one.sent_bytes.get(name, 0))) for name in plus),
+    lines = (Line((*_sharding_cells(one), *(size(round(one.sent_bytes.get(name, 0))) for name in plus),
                    *(_offload_cells(one) if offloads else ()), *energy_cells(result.lines, one)), one.status)
              for one in result.lines)
-    columns = (*_COLUMNS, *(_PLUS[name] for name in plus), *(_OFFLOAD if offloads else ()), *energy_columns(result.lines))
+    columns = (*_SHARDING_COLUMNS, *(_PLUS[name] for name in plus), *(_OFFLOAD if offloads else ()), *energy_columns(result.lines))
     return Table("Every row of the records", columns, tuple(lines))
 
 
@@ -73,7 +73,7 @@ def _offload_cells(one: Sharding) -> tuple[Cell, ...]:
     return size(round(one.offloaded_bytes or 0)), number(one.update_ms)
 
 
-def _cells(one: Sharding) -> tuple[Cell, ...]:
+def _sharding_cells(one: Sharding) -> tuple[Cell, ...]:
     held, peak, sent = one.held_bytes, one.peak_bytes, one.sent_bytes
     sizes = [held["weights"], held["gradients"], held["optimizer"], peak["weights"], peak["gradients"], peak["total"],
              sent["weights"], sent["gradients"], sent.get("over_replicas", 0)]
@@ -82,6 +82,6 @@ def _cells(one: Sharding) -> tuple[Cell, ...]:
             number(one.stats and one.stats.median), word(status))
 
 
-def _bad_lines(lines: Sequence[Sharding]) -> list[BadLine]:
+def _bad_shardings(lines: Sequence[Sharding]) -> list[BadLine]:
     return [BadLine(one.status, f"{stage_text(one)}, {one.dtype}, {counted(one.ranks, 'rank')}", one.error or
                     "no reason recorded") for one in lines if one.status != "ok"]

@@ -18,7 +18,7 @@ _SCHEDULES = (
     Column("own of ideal %", "own span less work, over work"),
     Column("peak until W", "activations held at most by a rank: whole until B or I, then W's share (microbatches)"),
     Column("peak until B", "the same, freed at B or I"), Column("weights", "versions that a rank keeps at most"),
-    Column("sends", "of the rank that sends most"), Column("exposed ms", "waits for data under way, the worst rank's"),
+    Column("sends", "of the rank that sends most"), Column("exposed ms", "waits for data in flight, the worst rank's"),
     Column("formula", "the known closed form, where its assumptions hold", False),
     Column("vs simulated", "makespan over that in virtual time"),
     Column("late µs", "emulated: the latest start of a task"), Column("runs", "makespans that were taken"),

@@ -20,11 +20,11 @@ def studies_page_of(records: Records, results: Sequence[StudyResult], figures: S
     facts = [Fact("Studies", joined(list(dict.fromkeys(result.study for result in results)))), Fact("Points", bases)]
     return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=[],
-                     groups=[_view(result, files_of) for result, files_of in zip(results, figures)], traces=[],
+                     groups=[_study_view(result, files_of) for result, files_of in zip(results, figures)], traces=[],
                      runs=run_views(records), machines=machine_views(records), files=files)
 
 
-def _view(result: StudyResult, figures: Sequence[FigureFile]) -> GroupView:
+def _study_view(result: StudyResult, figures: Sequence[FigureFile]) -> GroupView:
     sources = sorted({one.source for one in result.points if one.source})
     published = [f"Published: {joined(sources)}. What was published is never part of what is simulated."] if sources else []
     name = f"{result.question} {result.setting}"
@@ -39,10 +39,10 @@ def points_table(result: StudyResult) -> Table:
     columns = (Column("series", "the line or class", False), Column("basis", "", False), *(Column(name, "") for name in at),
                *(Column(_shown(name), "") for name in values), *(Column(f"{name} ms", "of the step") for name in parts),
                Column("fits", "in a device's memory", False), Column("layout", "", False), Column("note", "", False))
-    return Table("Every point", columns, tuple(_line(one, at, values, parts) for one in result.points))
+    return Table("Every point", columns, tuple(_study_line(one, at, values, parts) for one in result.points))
 
 
-def _line(one: StudyPoint, at: list[str], values: list[str], parts: list[str]) -> Line:
+def _study_line(one: StudyPoint, at: list[str], values: list[str], parts: list[str]) -> Line:
     return Line((word(one.series), word(one.basis), *(number(one.at.get(name)) for name in at),
                  *(number(one.values.get(name)) for name in values), *(number(one.parts_ms.get(name)) for name in parts),
                  word("yes" if one.fits else "no"), word(one.layout), word(one.note)))

@@ -201,7 +201,7 @@ def _handles(lines: Sequence[Chart]) -> list[Patch]:
     handles += [Patch(facecolor=colour, label=name) for lane, (colour, name) in STRIPS.items() if lane in lanes]
     if any(one.exposed for line in lines for one in lanes_of(line.timeline)):
         handles.append(Patch(facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
-                             label="waits for data that are under way"))
+                             label="waits for data in flight"))
     return [*handles, Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle")]
 
 

@@ -6,7 +6,7 @@ from reports.analysis.steps.cases import Case, Workload
 from reports.analysis.steps.layouts import LayoutResult
 from reports.analysis.steps.overlap import OverlapResult, hidden_text, link_text, way_text
 from reports.analysis.steps.schedules import Contest, Growth, bubble, percent_off
-from reports.plots.layout_bars import MOST
+from reports.plots.layout_bars import MOST as MOST_LAYOUTS
 from reports.records import ScheduleLine, Simulation
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
@@ -89,7 +89,7 @@ def step_subtitle(line: ScheduleLine) -> str:
 
 
 def layouts_subtitle(result: LayoutResult) -> str:
-    shown = f"the first {MOST} of {len(result.layouts)}" if len(result.layouts) > MOST else ""
+    shown = f"the first {MOST_LAYOUTS} of {len(result.layouts)}" if len(result.layouts) > MOST_LAYOUTS else ""
     return _dotted([result.name, "fastest first, those that do not fit below" if result.alike else
                     "least time of all devices first, those that do not fit below",
                     f"all with {', '.join(result.common)}" if result.common else "", shown])

@@ -4,7 +4,7 @@ from typing import Any
 
 from reports.tests.world import World, stats_of
 
-SIZES = {"batch": 4.0, "length": 128.0, "hidden": 256.0, "heads": 8.0, "vocabulary": 8191.0}
+LAYER_SIZES = {"batch": 4.0, "length": 128.0, "hidden": 256.0, "heads": 8.0, "vocabulary": 8191.0}
 UNIT = 4 * 128 * 256 * 4  # E in f32, bytes
 
 
@@ -40,7 +40,7 @@ class LayerWorld:
         record = {
             "record": "layer", "run": self.run_name, "program": "tp_linear_bench", "basis": self.basis, "layer": name,
             "ranks": 2, "grid": None, "threads": 1, "sequence_parallel": sequence_parallel, "tiles": tiles, "dtype": "f32",
-            "sizes": SIZES, "algorithm": "ring", "times": times, "sent_bytes": units * UNIT / 2,
+            "sizes": LAYER_SIZES, "algorithm": "ring", "times": times, "sent_bytes": units * UNIT / 2,
             "formula_bytes": units * UNIT / 2, "forward_sent_bytes": units * UNIT / 4, "memory_bytes": 8.0 * UNIT, "checked_passes": 8, "wrong": 0, "unlike": 0, "status": "ok",
             "error": None,
         }

@@ -5,7 +5,6 @@ from reports.load import load
 from reports.tests.training_world import TrainingWorld, layout
 from reports.tests.world import write
 
-MIB = 1 << 20
 
 
 def test_the_table_has_what_was_copied(tmp_path):
@@ -13,7 +12,7 @@ def test_the_table_has_what_was_copied(tmp_path):
     here = world.training(20, layout=layout(tp=2), basis=world.basis)
     away = world.training(20, layout=layout(tp=2), basis=world.basis)
     away["layout"]["text"] += ",offload=activations:file"
-    away["activations"] = {"place": "file", "partitioned": True, "ahead": 2, "copied_bytes": 6 * MIB, "away_bytes": 3 * MIB}
+    away["activations"] = {"place": "file", "partitioned": True, "ahead": 2, "copied_bytes": 6 * (1 << 20), "away_bytes": 3 * (1 << 20)}
     result, = report_of(load([write(tmp_path / "r.jsonl", [world.run(), here, away])])).trainings
     table, = activation_tables(result)
     kept = {line.cells[1].text: [cell.text for cell in line.cells[2:5]] for line in table.lines}

@@ -128,7 +128,7 @@ def test_a_receive_is_drawn_while_its_message_is_under_way():
                 (early, Task("compute", "F", 1, 0, -1, 12.0, 22.0)))
     _, second = lanes_of(timeline)
     assert [(box.start, box.end) for box in second.strips["receive"]] == [(10.0, 12.0)]
-    assert second.exposed == ((10.0, 12.0),), "before 10 nothing is under way: that is bubble"
+    assert second.exposed == ((10.0, 12.0),), "before 10 nothing is in flight: that is bubble"
 
 
 def test_exposed_is_what_no_kernel_covers_of_what_it_waits_for():

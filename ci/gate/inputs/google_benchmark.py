@@ -24,14 +24,14 @@ def read_google_benchmark(path: Path) -> list[Observation]:
     context = field(data, "context", dict, str(path))
     origin = Origin(str(path), path.name, utc(str(context.get("date", ""))), _revision(context), _fingerprint(context))
     found = [one for number, entry in enumerate(field(data, "benchmarks", list, str(path)))
-             for one in _of_entry(entry, origin, f"{path}: benchmarks[{number}]")]
+             for one in _of_benchmark(entry, origin, f"{path}: benchmarks[{number}]")]
     if not found:
         raise UsageError(f"{path}: no benchmark; allowed: at least one that is not an aggregate (was "
                          "--benchmark_report_aggregates_only given?)")
     return found
 
 
-def _of_entry(entry: Any, origin: Origin, where: str) -> Iterator[Observation]:
+def _of_benchmark(entry: Any, origin: Origin, where: str) -> Iterator[Observation]:
     name = field(entry, "name", str, where)
     if field(entry, "run_type", str, where, missing="iteration") != "iteration":
         return

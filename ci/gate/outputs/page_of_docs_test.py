@@ -19,13 +19,13 @@ def blocks() -> list[str]:
     return re.findall(r"^```(?:sh)?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[list[str]]:
+def page_commands() -> list[list[str]]:
     lines = [line.removeprefix("$ ") for block in blocks() for line in block.splitlines()]
     return [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("python3 ci/gate.py ")]
 
 
 def test_commands_are_taken():
-    found = [parser().parse_args(["--head" if word == "--" else word for word in words]) for words in commands()]
+    found = [parser().parse_args(["--head" if word == "--" else word for word in words]) for words in page_commands()]
     assert {arguments.command for arguments in found} == {"ab", "exact", "compare", "history", "store", "calibrate"}
 
 

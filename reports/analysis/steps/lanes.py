@@ -25,7 +25,7 @@ class Box(NamedTuple):
 class RankLanes:
     compute: tuple[Box, ...]
     strips: dict[str, tuple[Box, ...]]  # by lane
-    exposed: tuple[tuple[float, float], ...]  # the compute lane waits for communication that is under way
+    exposed: tuple[tuple[float, float], ...]  # the compute lane waits for communication in flight
 
 
 def lanes_of(timeline: Timeline, finest: float = 0.0) -> list[RankLanes]:
@@ -63,7 +63,7 @@ def _send_starts(timeline: Timeline) -> dict[tuple[str, int, int], float]:
 
 
 def _in_flight(task: Task, starts: dict) -> Task:
-    """A receive is drawn from the moment at which its message left: before, nothing is under way."""
+    """A receive is drawn from the moment at which its message left: before, nothing is in flight."""
     if task.op not in _SENDER:
         return task
     op, offset = _SENDER[task.op]
