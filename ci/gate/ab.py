@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from .errors import CouldNotRun
-from .model import Channel, Result, Verdict
-from .pairs import Pairing, PairTimes, typical_us
-from .rule import Decision, Rule, decide
+from gate.errors import CouldNotRun
+from gate.model import Channel, Result, Verdict
+from gate.pairs import Pairing, PairTimes, typical_us
+from gate.rule import Decision, Rule, decide
 
 Case = tuple[str, str]  # name of a suite's line, and of the case in it
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CouldNotRun, UsageError
-from .groups import run_in_group
-from .model import Side
-from .worker import Worker
+from gate.errors import CouldNotRun, UsageError
+from gate.groups import run_in_group
+from gate.model import Side
+from gate.worker import Worker
 
 BUILD_DEADLINE_S = 3600
 

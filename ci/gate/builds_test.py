@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from .builds import build_at, differences, left_out, resolve
+from gate.builds import build_at, differences, left_out, resolve
 from gate.cli import main
 from gate.errors import CouldNotRun, UsageError
 from gate.groups import run_in_group

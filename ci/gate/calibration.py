@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .builds import Build
-from .errors import CouldNotRun
-from .inputs.made_lines import Line, all_reduce_line, kernel_line
-from .inputs.records import CALIBRATION_PROGRAM
-from .turns import calls_for
-from .worker import Worker
+from gate.builds import Build
+from gate.errors import CouldNotRun
+from gate.inputs.made_lines import Line, all_reduce_line, kernel_line
+from gate.inputs.records import CALIBRATION_PROGRAM
+from gate.turns import calls_for
+from gate.worker import Worker
 
 RUN_LINE_PROGRAM = "all_reduce_perf"  # any that writes records: the machine and the build are in its run line
 _DEADLINE_S = 60

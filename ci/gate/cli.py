@@ -5,12 +5,12 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .commands import ab, calibrate, compare, exact, history, store
-from .errors import GateError, UsageError
-from .model import Report, Verdict
-from .outputs import add_arguments as add_output_arguments
-from .outputs import prepare_outputs
-from .progress import wipe
+from gate.commands import ab, calibrate, compare, exact, history, store
+from gate.errors import GateError, UsageError
+from gate.model import Report, Verdict
+from gate.outputs import add_arguments as add_output_arguments
+from gate.outputs import prepare_outputs
+from gate.progress import wipe
 
 PASS, REGRESSION, USAGE, UNDECIDED, COULD_NOT_RUN = 0, 1, 2, 3, 4
 JUDGES = (

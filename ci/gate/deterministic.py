@@ -15,15 +15,15 @@ from reports.claims.verdict import exact_verdicts, settle
 from reports.errors import ReportError
 from reports.load import load
 
-from .builds import Build, made_with
-from .errors import CouldNotRun, UsageError
-from .groups import run_in_group
-from .inputs.files import read_file
-from .inputs.observation import by_quantity, judged, Quantity
-from .model import Channel, Result, Verdict
-from .outputs.files import write_whole
-from .suite import suite_rows
-from .worker import Worker
+from gate.builds import Build, made_with
+from gate.errors import CouldNotRun, UsageError
+from gate.groups import run_in_group
+from gate.inputs.files import read_file
+from gate.inputs.observation import by_quantity, judged, Quantity
+from gate.model import Channel, Result, Verdict
+from gate.outputs.files import write_whole
+from gate.suite import suite_rows
+from gate.worker import Worker
 
 # ---- The exact values of one build, and a file of them that people can read the changes of
 

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .inputs.observation import Observation, Quantity
-from .two_samples import differences, shift, shift_bounds
+from gate.inputs.observation import Observation, Quantity
+from gate.two_samples import differences, shift, shift_bounds
 
 Sides = tuple[Sequence[float], Sequence[float]]  # costs of base and of head
 NOTABLE = math.log1p(0.03)  # more is said: then it is hardly the same machine

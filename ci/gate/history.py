@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .changes import find_changes, least_length
-from .inputs.observation import UNKNOWN, Observation, Quantity
-from .model import Change, Channel, Point, Series
-from .two_samples import shift, shift_bounds
+from gate.changes import find_changes, least_length
+from gate.inputs.observation import UNKNOWN, Observation, Quantity
+from gate.model import Change, Channel, Point, Series
+from gate.two_samples import shift, shift_bounds
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import math
 import numpy as np
 import pytest
 
-from .changes import find_changes, least_length, seeded_intervals
-from .history import HistoryRule, history
-from .inputs.observation import Observation, Origin, Quantity
-from .model import Channel, Verdict
+from gate.changes import find_changes, least_length, seeded_intervals
+from gate.history import HistoryRule, history
+from gate.inputs.observation import Observation, Origin, Quantity
+from gate.model import Channel, Verdict
 
 SPREAD = 0.015  # spread of a point, which is the median of its runs; one point in twenty is disturbed by several percent
 

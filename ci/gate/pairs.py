@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from .errors import CouldNotRun
-from .turns import Timing, Turn, turn_for
-from .worker import Worker
+from gate.errors import CouldNotRun
+from gate.turns import Timing, Turn, turn_for
+from gate.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .model import Verdict
+from gate.model import Verdict
 
 # ---- Statistics of the gate; docs/gate.md says why these. Pure functions of numbers
 

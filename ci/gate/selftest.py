@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .errors import UsageError
-from .model import Result, Verdict
-from .rule import wilson
+from gate.errors import UsageError
+from gate.model import Result, Verdict
+from gate.rule import wilson
 
 CASE_SECONDS = 4.0  # a trial's budget for each case of its line
 # Goals on a quiet machine, in percent: of a build against itself, and of what is planted by how much.

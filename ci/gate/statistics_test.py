@@ -5,7 +5,7 @@ import random
 
 import pytest
 from gate.model import Verdict
-from .rule import decide, hodges_lehmann, Rule, signed_rank_bounds, walsh_averages, wilson
+from gate.rule import decide, hodges_lehmann, Rule, signed_rank_bounds, walsh_averages, wilson
 
 
 def test_walsh_averages_are_all_means_of_two():

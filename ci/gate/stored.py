@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .drift import Drift, drift_of, drifts, notes
-from .inputs.observation import by_quantity, compare_exactly, judged, Observation, Quantity
-from .model import Channel, Result, Verdict
-from .two_samples import holm, least_p, p_above, shift, shift_bounds
+from gate.drift import Drift, drift_of, drifts, notes
+from gate.inputs.observation import by_quantity, compare_exactly, judged, Observation, Quantity
+from gate.model import Channel, Result, Verdict
+from gate.two_samples import holm, least_p, p_above, shift, shift_bounds
 
 Runs = Mapping[Quantity, Sequence[Observation]]
 

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from .inputs.observation import FAILURES, WRONG, Observation, Origin, Quantity
-from .model import Channel, Verdict
-from .stored import StoredRule, compare
+from gate.inputs.observation import FAILURES, WRONG, Observation, Origin, Quantity
+from gate.model import Channel, Verdict
+from gate.stored import StoredRule, compare
 
 CASES = [f"case{i}" for i in range(40)]
 SPREAD = 0.015  # spread of the medians of processes on one machine in one session; a tenth of them sit elsewhere (see session())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import UsageError
+from gate.errors import UsageError
 
 CORES = ("one", "all")
 

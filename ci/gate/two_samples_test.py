@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from .two_samples import holm, least_p, p_above, rank_sum_distribution, shift, shift_bounds
+from gate.two_samples import holm, least_p, p_above, rank_sum_distribution, shift, shift_bounds
 
 
 def count(base, head, at=0.0):

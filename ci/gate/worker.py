@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from .errors import CouldNotRun
-from .groups import end_group, uninterrupted
+from gate.errors import CouldNotRun
+from gate.groups import end_group, uninterrupted
 
 START_DEADLINE_S = 120  # to make cases ready
 ORDER_DEADLINE_S = 60  # seconds for each run: no case's call may take longer

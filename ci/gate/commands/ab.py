@@ -4,14 +4,14 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ..ab import Budget, measure
-from ..builds import Build, differences, left_out, resolve
-from ..errors import UsageError
-from ..model import Report
-from ..pairs import Pairing
-from ..progress import say
-from ..rule import Rule
-from ..suite import Line, load_suite
+from gate.ab import Budget, measure
+from gate.builds import Build, differences, left_out, resolve
+from gate.errors import UsageError
+from gate.model import Report
+from gate.pairs import Pairing
+from gate.progress import say
+from gate.rule import Rule
+from gate.suite import Line, load_suite
 
 ROOT = Path(__file__).resolve().parents[3]
 SUITE = ROOT / "ci" / "gate_suite.txt"

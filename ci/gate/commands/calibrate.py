@@ -3,13 +3,13 @@ compare tells what the machine changed from what the code did. The build may be 
 import argparse
 from pathlib import Path
 
-from ..builds import resolve
-from ..calibration import RUN_LINE_PROGRAM, calibrate
-from ..errors import UsageError
-from ..inputs.made_lines import text_of
-from ..inputs.records import CALIBRATION_PROGRAM
-from ..outputs.files import check_writable, write_whole
-from .ab import ROOT
+from gate.builds import resolve
+from gate.calibration import RUN_LINE_PROGRAM, calibrate
+from gate.errors import UsageError
+from gate.inputs.made_lines import text_of
+from gate.inputs.records import CALIBRATION_PROGRAM
+from gate.outputs.files import check_writable, write_whole
+from gate.commands.ab import ROOT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

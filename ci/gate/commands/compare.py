@@ -8,13 +8,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import store
-from ..errors import UsageError
-from ..inputs.files import files_of, read
-from ..inputs.observation import UNKNOWN, Observation
-from ..model import Channel, Report, Result, Side, Verdict
-from ..stored import StoredRule, compare
-from .ab import threshold_of
+from gate import store
+from gate.errors import UsageError
+from gate.inputs.files import files_of, read
+from gate.inputs.observation import UNKNOWN, Observation
+from gate.model import Channel, Report, Result, Side, Verdict
+from gate.stored import StoredRule, compare
+from gate.commands.ab import threshold_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,14 +4,14 @@ import argparse
 import time
 from pathlib import Path
 
-from ..builds import left_out, resolve
-from ..deterministic import (
+from gate.builds import left_out, resolve
+from gate.deterministic import (
     collect, compare_facts, ExactLine, Facts, load_exact_suite, read_facts, why_it_cannot_count, write_facts)
-from ..errors import CouldNotRun, UsageError
-from ..model import Report, Side
-from ..outputs.files import check_writable
-from ..progress import say
-from .ab import ROOT, threshold_of
+from gate.errors import CouldNotRun, UsageError
+from gate.model import Report, Side
+from gate.outputs.files import check_writable
+from gate.progress import say
+from gate.commands.ab import ROOT, threshold_of
 
 SUITE = ROOT / "ci" / "gate_exact.txt"
 

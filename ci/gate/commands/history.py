@@ -4,11 +4,11 @@ import argparse
 import time
 from pathlib import Path
 
-from ..errors import UsageError
-from ..history import HistoryRule, history
-from ..inputs.files import read
-from ..model import HistoryReport
-from .ab import threshold_of
+from gate.errors import UsageError
+from gate.history import HistoryRule, history
+from gate.inputs.files import read
+from gate.model import HistoryReport
+from gate.commands.ab import threshold_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

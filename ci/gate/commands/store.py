@@ -2,8 +2,8 @@
 import argparse
 from pathlib import Path
 
-from .. import store
-from ..inputs.files import files_of
+from gate import store
+from gate.inputs.files import files_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ..cli import main
-from ..inputs.files import read_file
-from ..inputs.files_for_tests import google, run_line, write_kernels
-from ..inputs.made_lines import all_reduce_line, kernel_line, text_of
+from gate.cli import main
+from gate.inputs.files import read_file
+from gate.inputs.files_for_tests import google, run_line, write_kernels
+from gate.inputs.made_lines import all_reduce_line, kernel_line, text_of
 
 RUNS = 8
 TRUST = ("--uncalibrated", "trust")

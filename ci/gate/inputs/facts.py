@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .observation import WRONG
+from gate.inputs.observation import WRONG
 
 
 def always(_: Any) -> bool:

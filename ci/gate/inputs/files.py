@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..errors import UsageError
-from .google_benchmark import read_google_benchmark
-from .nccl import read_nccl_json, read_nccl_text
-from .observation import Observation
-from .records import read_records
+from gate.errors import UsageError
+from gate.inputs.google_benchmark import read_google_benchmark
+from gate.inputs.nccl import read_nccl_json, read_nccl_text
+from gate.inputs.observation import Observation
+from gate.inputs.records import read_records
 
 SUFFIXES = (".jsonl", ".json", ".txt", ".out", ".log")  # in a folder; a file that is named may have any
 ALLOWED = "our records (JSON Lines), google/benchmark's JSON, nccl-tests' text or JSON"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .made_lines import Line, kernel_line, text_of
+from gate.inputs.made_lines import Line, kernel_line, text_of
 
 
 def run_line(run: str, revision: str = "a" * 40, fingerprint: str = "m1", started: str = "2026-01-01T00:00:00Z",

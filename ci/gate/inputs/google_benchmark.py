@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from ..model import Channel
-from .fields import field, fingerprint_of, positive, read_json, utc
-from .observation import FAILURES, UNKNOWN, Observation, Origin, Quantity
+from gate.errors import UsageError
+from gate.model import Channel
+from gate.inputs.fields import field, fingerprint_of, positive, read_json, utc
+from gate.inputs.observation import FAILURES, UNKNOWN, Observation, Origin, Quantity
 
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _REAL = ("real_time", "manual_time")

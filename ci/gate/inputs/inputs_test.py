@@ -3,15 +3,15 @@ import json
 
 import pytest
 
-from ..errors import UsageError
-from ..model import Channel
-from .facts import FACTS
-from .fields import utc
-from .files import files_of, read
-from .files_for_tests import NCCL_COLUMNS, NCCL_HEAD, google, run_line, write_kernels
-from .made_lines import all_reduce_line, kernel_line, text_of
-from .observation import by_quantity
-from .records import KINDS
+from gate.errors import UsageError
+from gate.model import Channel
+from gate.inputs.facts import FACTS
+from gate.inputs.fields import utc
+from gate.inputs.files import files_of, read
+from gate.inputs.files_for_tests import NCCL_COLUMNS, NCCL_HEAD, google, run_line, write_kernels
+from gate.inputs.made_lines import all_reduce_line, kernel_line, text_of
+from gate.inputs.observation import by_quantity
+from gate.inputs.records import KINDS
 
 
 def times(path) -> dict[str, list[tuple[float, ...]]]:

@@ -12,10 +12,10 @@ from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.training_world import TrainingWorld
 from reports.tests.world import World
 
-from ..model import Channel
-from .facts import FACTS
-from .files import read_file
-from .made_lines import text_of
+from gate.model import Channel
+from gate.inputs.facts import FACTS
+from gate.inputs.files import read_file
+from gate.inputs.made_lines import text_of
 
 CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
            "sharding": Sharding, "layer": Layer, "context": Context, "experts": ExpertsLine, "ceiling": Ceiling}

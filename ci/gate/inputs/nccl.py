@@ -7,10 +7,10 @@ from dataclasses import dataclass, field as of
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from ..model import Channel
-from .fields import field, fingerprint_of, positive, read_json, utc
-from .observation import UNKNOWN, WRONG, Observation, Origin, Quantity
+from gate.errors import UsageError
+from gate.model import Channel
+from gate.inputs.fields import field, fingerprint_of, positive, read_json, utc
+from gate.inputs.observation import UNKNOWN, WRONG, Observation, Origin, Quantity
 
 PLACES = ("out-of-place", "in-place")
 _NONE = "N/A"

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..model import Channel, Result, Verdict
+from gate.model import Channel, Result, Verdict
 
 UNKNOWN = "unknown"
 FAILURES, WRONG = "failures", "wrong elements"  # units of what must not happen at all

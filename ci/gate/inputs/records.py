@@ -8,11 +8,11 @@ from reports.errors import ReportError
 from reports.load import load
 from reports.records import Ceiling, Kernel, Row, Run, ScheduleLine, Training, plural
 
-from ..errors import UsageError
-from ..model import Channel
-from . import names
-from .facts import facts_of
-from .observation import FAILURES, Observation, Origin, Quantity
+from gate.errors import UsageError
+from gate.model import Channel
+from gate.inputs import names
+from gate.inputs.facts import facts_of
+from gate.inputs.observation import FAILURES, Observation, Origin, Quantity
 
 CALIBRATION_PROGRAM = "gate_planted"  # its runs say how fast the machine was (gate.py calibrate)
 _COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone

@@ -10,16 +10,16 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # for reports/, whose words and pages these outputs share
 
-from ..errors import GateError, UsageError  # noqa: E402
-from ..model import HistoryReport, Report
-from ..progress import wipe
-from .files import check_writable, write_whole
-from .history import as_report
-from .junit import junit
-from .markdown import markdown
-from .page import check_packages, page
-from .records import history_lines, lines_of, text_of
-from .terminal import table, wants_colour
+from gate.errors import GateError, UsageError  # noqa: E402
+from gate.model import HistoryReport, Report
+from gate.progress import wipe
+from gate.outputs.files import check_writable, write_whole
+from gate.outputs.history import as_report
+from gate.outputs.junit import junit
+from gate.outputs.markdown import markdown
+from gate.outputs.page import check_packages, page
+from gate.outputs.records import history_lines, lines_of, text_of
+from gate.outputs.terminal import table, wants_colour
 
 FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test per case"),
          ("records", "JSON Lines (docs/record_format.md)"), ("html", "a page with plots, in one file"))

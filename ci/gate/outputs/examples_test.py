@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..cli import parser
+from gate.cli import parser
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "examples"
 NAMES = ("gate_github.yml", "gate_gitlab.yml")

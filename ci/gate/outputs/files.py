@@ -3,7 +3,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ..errors import CouldNotRun
+from gate.errors import CouldNotRun
 
 ALLOWED = "allowed: a file in a folder that is there and can be written"
 

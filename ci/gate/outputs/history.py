@@ -3,7 +3,7 @@ import statistics
 
 from reports.analysis.gate.words import change_text
 
-from ..model import Change, HistoryReport, Report, Result, Series, Side, Verdict
+from gate.model import Change, HistoryReport, Report, Result, Series, Side, Verdict
 
 MOST = 10  # earlier changes that are told as notes
 

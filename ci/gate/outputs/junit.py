@@ -2,8 +2,8 @@
 import re
 from xml.etree import ElementTree
 
-from ..model import Report, Result, Verdict
-from .words import change, closing_line, heading, headline_of, interval, sorted_results, value
+from gate.model import Report, Result, Verdict
+from gate.outputs.words import change, closing_line, heading, headline_of, interval, sorted_results, value
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 SKIPPED = (Verdict.UNDECIDED, Verdict.GONE)

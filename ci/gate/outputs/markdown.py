@@ -1,8 +1,8 @@
 """A report for a pull request: the verdict first, a short table of what changed, everything else folded."""
 import re
 
-from ..model import Report, Result
-from .words import NOTABLE, change, closing_line, heading, headline_of, interval, limit_text, sorted_results, value
+from gate.model import Report, Result
+from gate.outputs.words import NOTABLE, change, closing_line, heading, headline_of, interval, limit_text, sorted_results, value
 
 MOST = 25  # rows that are not folded
 LONGEST = 60_000  # characters: GitHub takes a comment of 65,536

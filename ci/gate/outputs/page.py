@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from ..errors import CouldNotRun
+from gate.errors import CouldNotRun
 
 NEEDED = ("matplotlib", "jinja2", "jsonschema")
 

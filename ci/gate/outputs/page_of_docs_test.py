@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ..cli import main, parser
-from ..rule import _signed_rank_distribution, Rule
-from ..suite import load_suite
+from gate.cli import main, parser
+from gate.rule import _signed_rank_distribution, Rule
+from gate.suite import load_suite
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "gate.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..model import Change, HistoryReport, Report, Result, Series
+from gate.model import Change, HistoryReport, Report, Result, Series
 
 # ---- This machine as records tell it, and the fingerprint that our programs give it (core/provenance.cpp)
 

@@ -1,5 +1,5 @@
 """Made-up reports for the tests of outputs."""
-from ..model import Change, Channel, HistoryReport, Point, Report, Result, Series, Side, Verdict
+from gate.model import Change, Channel, HistoryReport, Point, Report, Result, Series, Side, Verdict
 
 BASE, HEAD = "0123456789abcdef" * 2 + "01234567", "fedcba9876543210" * 2 + "fedcba98"
 HOSTILE = "line: <script>&\"x\"</script> | a`b``c\\d *e* [f](g) @name \x07\x1b[31m ü"

@@ -2,8 +2,8 @@
 from collections.abc import Mapping
 from typing import TextIO
 
-from ..model import Report, Result, Verdict
-from .words import NONE, NOTABLE, change, closing_line, heading, interval, limit_text, sorted_results, value
+from gate.model import Report, Result, Verdict
+from gate.outputs.words import NONE, NOTABLE, change, closing_line, heading, interval, limit_text, sorted_results, value
 
 COLUMNS = ("verdict", "change", "interval", "base", "head", "case", "why")
 RIGHT = {1, 2, 3, 4}  # columns of numbers

@@ -2,7 +2,7 @@
 from reports.analysis.gate.words import (NONE, Told, answer, change_text, counts_text, headline, interval_text, limit_text, side_text,
                                          value_text, worst_first)
 
-from ..model import Report, Result, Verdict
+from gate.model import Report, Result, Verdict
 
 __all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "told", "value"]
 
