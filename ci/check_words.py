@@ -34,7 +34,7 @@ UNITS = (
 )
 PER = (
     "rank|GPU|SM|device|node|machine|host|socket|process|thread|warp|lane|core|step|microbatch|iteration|call|run|round|cycle|launch"
-    "|kernel|layer|stage|head|expert|bucket|block|chunk|message|token|element|parameter|weight|word|row|column|line|link|direction"
+    "|kernel|layer|stage|sequence|head|expert|bucket|block|chunk|message|token|element|parameter|weight|word|row|column|line|link|direction"
     "|sample|case|tensor|file|page|collective|algorithm|size|key"
 )
 CLAUSE = r"(?!'s| (?:that|may|must|can|will|has|holds|is|gets|needs|sends|takes|waits|does|whose)\b)"  # not a rate: "that a rank sends"

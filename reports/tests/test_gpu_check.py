@@ -24,7 +24,7 @@ def report(files):
 
 def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(report):
     result = report.trainings[0]
-    assert result.name.endswith("1024 tokens a sequence, on MADE-UP H200")
+    assert result.name.endswith("1024 tokens per sequence, on MADE-UP H200")
     told = result.findings[0].text
     assert told.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
     assert "659 tokens a joule at 610 W of 1 GPU. After" in told

@@ -24,7 +24,7 @@ class TrainingResult:
     def name(self) -> str:
         one = self.first
         gpus = f", on {one.run.machine.gpu_models}" if is_on_gpus(one) else ""
-        return f"{model_text(one.model)} on {one.data}, {one.model.numbers['length']:g} tokens a sequence{gpus}"
+        return f"{model_text(one.model)} on {one.data}, {one.model.numbers['length']:g} tokens per sequence{gpus}"
 
     @property
     def fastest(self) -> Training:
@@ -106,7 +106,7 @@ def loss_text(runs: tuple[Training, ...]) -> str:
         return ""
     best = min(told, key=lambda one: one.validation.loss)
     than = "below" if best.validation.loss < best.validation.bigram else "not yet below"
-    return (f"After {counted(best.steps[-1].step, 'step')} the validation loss is {short(best.validation.loss)} nats a "
+    return (f"After {counted(best.steps[-1].step, 'step')} the validation loss is {short(best.validation.loss)} nats per "
             f"token, {than} the {short(best.validation.bigram)} that counting pairs of tokens reaches.")
 
 
