@@ -28,7 +28,8 @@ std::string memory_refusal_of(const std::vector<GpuRoom>& gpus) {
 }
 
 std::int64_t need_of_a_rank() {
-  return parallel::total_of(memory_need(make_train_step(model_that_needs(), kLayout), model_that_needs(), kLayout, 0).at_peak());
+  return parallel::total_of(
+      memory_need(make_train_step(model_that_needs(), kLayout), model_that_needs(), kLayout, 0).at_peak());
 }
 
 TEST(GpuMemory, RanksThatShareAGpuShareItsMemory) {

@@ -23,7 +23,9 @@ TEST(PartitionedActivations, ChangeNoBitOfTheTraining) {
         "tp=2,pp=2,batch=16,microbatch=4,recompute=full,schedule=zb_h1",
         "tp=2,dp=2,batch=16,microbatch=4,recompute=full,zero=3,dtype=bf16",
         "tp=2,cp=2,batch=16,microbatch=8,recompute=full"}) {
-    EXPECT_EQ(difference(run(options_of_copies(layout + ",partition_activations=yes")), run(options_of_copies(layout)), 0), "")
+    EXPECT_EQ(
+        difference(run(options_of_copies(layout + ",partition_activations=yes")), run(options_of_copies(layout)), 0),
+        "")
         << layout;
   }
 }

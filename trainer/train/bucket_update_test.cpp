@@ -96,9 +96,9 @@ TEST(BucketUpdates, WhatNeedsTheWholeStepIsRefused) {
   clips.most_norm = 1;
   EXPECT_NE(refusal(clips).find("--clip 1, which needs the norm of all gradients"), std::string::npos);
   EXPECT_NE(refusal(options_per_bucket("dp=2,dtype=f16", "per_bucket")).find("dtype is f16"), std::string::npos);
-  EXPECT_NE(
-      refusal(options_per_bucket("pp=2,dtype=f32,batch=4,microbatch=1,schedule=pipedream", "per_bucket")).find("pipedream"),
-      std::string::npos);
+  EXPECT_NE(refusal(options_per_bucket("pp=2,dtype=f32,batch=4,microbatch=1,schedule=pipedream", "per_bucket"))
+                .find("pipedream"),
+            std::string::npos);
   TrainOptions servers = options_per_bucket("dp=2,dtype=f32", "per_bucket");
   servers.sync = parse_sync("server:servers=2");
   EXPECT_NE(refusal(servers).find("--sync server"), std::string::npos);
