@@ -132,7 +132,8 @@ std::vector<Kind> kinds_of(const FlagValue& value) {
 }
 
 std::string transport_of(const FlagValue& value) {
-  if (value.text != "local" && value.text != "mpi") throw value.refused("no transport to tune", "local mpi");
+  if (value.text != "local" && value.text != "mpi")
+    throw value.refused("not a transport that can be tuned", "local mpi");
   return value.text;
 }
 

@@ -10,12 +10,12 @@ from test_mini_train import MPIRUN
 
 LAYERS = ["--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
           "--vocabulary", "61"]
-SMALL = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
+SMALL_STEP = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
 
 
 @pytest.fixture(name="mpi_programs")
 def _mpi_programs(programs: Programs) -> Programs:
-    if not MPIRUN[0] or "not built in" in programs.run("ddp_overlap_bench", *SMALL, "--transport", "mpi").stderr:
+    if not MPIRUN[0] or "not built in" in programs.run("ddp_overlap_bench", *SMALL_STEP, "--transport", "mpi").stderr:
         pytest.skip("MPI is not here")
     return programs
 
@@ -26,7 +26,7 @@ def under_mpi(programs: Programs, program: str, *words: str) -> subprocess.Compl
 
 
 def ddp(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:
-    return under_mpi(programs, "ddp_overlap_bench", *SMALL, *words)
+    return under_mpi(programs, "ddp_overlap_bench", *SMALL_STEP, *words)
 
 
 def rows_and_run(done: subprocess.CompletedProcess[str], file: Path) -> tuple[list[list[str]], dict]:
@@ -40,7 +40,7 @@ def rows_and_run(done: subprocess.CompletedProcess[str], file: Path) -> tuple[li
 @pytest.mark.parametrize("threads", ["multiple", "funneled"])
 def test_shards_of_processes_hold_and_send_what_formulas_say(mpi_programs: Programs, tmp_path: Path, threads: str) -> None:
     file = tmp_path / "zero.jsonl"
-    done = under_mpi(mpi_programs, "zero_bench", *SMALL, "--dtype", "f32", "--mpi-threads", threads, "--json", str(file))
+    done = under_mpi(mpi_programs, "zero_bench", *SMALL_STEP, "--dtype", "f32", "--mpi-threads", threads, "--json", str(file))
     rows, _ = rows_and_run(done, file)
     assert [row[:2] for row in rows] == [["2", stage] for stage in "01233"] and all(row[-1] == "0" for row in rows)
 

@@ -90,7 +90,7 @@ def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: 
 
 
 def simulated_bytes(programs: Programs, line: dict, layout: str, path: Path) -> dict[str, float]:
-    """What `simulate` counts for the model of a line of zero_bench."""
+    """Results of `simulate` for the model of a line of zero_bench."""
     assert line["padded_elems"] == line["model"]["parameters"]  # so both count the same elements
     numbers = {name: int(value) for name, value in line["model"]["numbers"].items()}
     model = (f"layers={numbers['layers']},hidden={numbers['hidden']},heads={numbers['heads']},vocabulary={numbers['vocabulary']},"
@@ -155,7 +155,7 @@ TRAINING = {"ddp_overlap_bench": [], "zero_bench": [], "tp_linear_bench": [], "s
     (["--device", "gpu"], "--device gpu: not a device; allowed: cpu cuda cuda:0 cuda:1 ..."),
     (["--transport", "shm"], "--transport shm: not a transport; allowed: local mpi nccl"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
-    (["--mpi-threads", "some"], "--mpi-threads some: not a thread level of ours; allowed: multiple funneled"),
+    (["--mpi-threads", "some"], "--mpi-threads some: not a supported thread level; allowed: multiple funneled"),
 ])
 def test_all_training_programs_have_the_same_places(programs: Programs, program: str, words: list[str], told: str) -> None:
     done = programs.run(program, *TRAINING[program], *words)

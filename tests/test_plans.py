@@ -97,7 +97,7 @@ def test_refusals_name_the_file_and_what_is_allowed(programs: Programs, tmp_path
         "is for 2 ranks, and there are 4; allowed: --ranks 2")
     assert complaint(gather, "gather_perf").endswith("has the root 1, and -r,--root asks for 0; allowed: -r 1")
     assert complaint("plan gather x ranks=2 root=0 chunks=1 scratch=0\nrank 0 lane 0\n  shout input[0] -> 1\n",
-                     "gather_perf").startswith("gather_perf: a.plan:3:3: 'shout' is there; allowed: ")
+                     "gather_perf").startswith("gather_perf: a.plan:3:3: found 'shout'; allowed: ")
     assert complaint(gather, "gather_perf", "-r", "1", "--print-plan", "--json", "x").endswith("allowed: one of the two")
     missing = programs.run("gather_perf", "--plan", str(tmp_path))
     assert missing.returncode == USAGE and missing.stderr.endswith("cannot be read; allowed: a text file with a plan\n")
@@ -106,7 +106,7 @@ def test_refusals_name_the_file_and_what_is_allowed(programs: Programs, tmp_path
 
 
 def test_plans_are_drawn(programs: Programs) -> None:
-    drawing = ["all_reduce ring, 3 ranks, 3 chunks a block: 4 rounds", "rank  1     2     3    4",
+    drawing = ["all_reduce ring, 3 ranks, 3 chunks per block: 4 rounds", "rank  1     2     3    4",
                "   0  2+>1  1+>1  0>1  2>1", "   1  0+>2  2+>2  1>2  0>2", "   2  1+>0  0+>0  2>0  1>0"]
     words = ["all_reduce_perf", "--ranks", "3", "-b", "1K", "-e", "4K", "-f", "2", "--algo", "ring", "--draw"]
     assert programs.run(*words).stdout.splitlines() == drawing

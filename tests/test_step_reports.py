@@ -16,7 +16,7 @@ from reports.records import ScheduleLine
 STEP = ("--stages", "4", "--microbatches", "8", "--t-f", "2", "--t-i", "2.5", "--t-w", "1.5", "--t-comm", "0.3")
 
 
-def written(programs, path: Path, *words: str) -> str:
+def written_steps(programs, path: Path, *words: str) -> str:
     done = programs.run(*words, "--json", str(path))
     assert done.returncode == 0, done.stderr
     return str(path)
@@ -25,7 +25,7 @@ def written(programs, path: Path, *words: str) -> str:
 @pytest.fixture(scope="module")
 def schedules(programs, tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("steps") / "schedules.jsonl"
-    return written(programs, path, "pipeline_perf", "--schedule", "all", *STEP)
+    return written_steps(programs, path, "pipeline_perf", "--schedule", "all", *STEP)
 
 
 def exposed_by_chart(line: ScheduleLine) -> list[float]:
@@ -50,7 +50,7 @@ def test_what_is_drawn_is_what_is_counted(schedules: str) -> None:
 
 
 def test_simulated_and_emulated_of_one_schedule_stand_in_one_chart(programs, schedules: str, tmp_path: Path) -> None:
-    emulated = written(programs, tmp_path / "e.jsonl", "pipeline_perf", "--mode", "emulated", "--repeat", "1", *STEP)
+    emulated = written_steps(programs, tmp_path / "e.jsonl", "pipeline_perf", "--mode", "emulated", "--repeat", "1", *STEP)
     (cases,) = cases_of(load([schedules, emulated]).schedules).values()
     assert [[line.basis for line in case.lines] for case in cases if case.name == "1f1b"] == [["simulated", "emulated"]]
 
@@ -58,9 +58,9 @@ def test_simulated_and_emulated_of_one_schedule_stand_in_one_chart(programs, sch
 def test_pages_of_all_programs(programs, tmp_path: Path) -> None:
     trace = tmp_path / "zb.json"
     files = [
-        written(programs, tmp_path / "p.jsonl", "pipeline_perf", "--schedule", "zb_h1", *STEP, "--trace", str(trace)),
-        written(programs, tmp_path / "o.jsonl", "overlap_perf", "--bucket-cap-mb", "1,25", "--layers", "4"),
-        written(programs, tmp_path / "s.jsonl", "simulate", "--layout", "tp=8,pp=8,dp=2,batch=64", "--sweep",
+        written_steps(programs, tmp_path / "p.jsonl", "pipeline_perf", "--schedule", "zb_h1", *STEP, "--trace", str(trace)),
+        written_steps(programs, tmp_path / "o.jsonl", "overlap_perf", "--bucket-cap-mb", "1,25", "--layers", "4"),
+        written_steps(programs, tmp_path / "s.jsonl", "simulate", "--layout", "tp=8,pp=8,dp=2,batch=64", "--sweep",
                 "microbatch=1:2"),
     ]
     assert main([*files, "-o", str(tmp_path / "report")]) == 0

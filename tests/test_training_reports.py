@@ -1,4 +1,4 @@
-"""What mini_train and scaling write: consistent records, refusals in one line, and their pages."""
+"""Output of mini_train and scaling: consistent records, refusals in one line, and their pages."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ void read_transport(PlaceFlags& place, const FlagValue& value) {
 transports::MpiThreads mpi_threads_of(const FlagValue& value) {
   if (value.text == "multiple") return transports::MpiThreads::multiple;
   if (value.text == "funneled") return transports::MpiThreads::funneled;
-  throw value.refused("not a thread level of ours", "multiple funneled");
+  throw value.refused("not a supported thread level", "multiple funneled");
 }
 
 const std::array kFlags{

@@ -64,7 +64,7 @@ std::string StepEnergy::text(std::int64_t tokens_a_step) const {
   const auto energy = record(tokens_a_step);
   if (!energy)
     return fmt::format("# {}\n", opened_.meter ? "no energy: the run was too short to count" : opened_.why_absent);
-  return fmt::format("# energy: {:.4g} J a step, {:.4g} W, {:.4g} tokens a joule; {} {}{} by {}, {} steps\n",
+  return fmt::format("# energy: {:.4g} J per step, {:.4g} W, {:.4g} tokens per joule; {} {}{} by {}, {} steps\n",
                      energy->joules_a_step, energy->watts, energy->tokens_per_joule, energy->devices,
                      energy->source == "nvml" ? "GPU" : "CPU package", energy->devices == 1 ? "" : "s",
                      energy->source == "nvml" ? "NVML" : "RAPL", energy->steps);

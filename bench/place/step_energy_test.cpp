@@ -39,7 +39,7 @@ TEST(StepEnergy, CountsStepsWithoutTheFirstAndWithoutWhatComesBetween) {
   EXPECT_DOUBLE_EQ(record->joules_a_step, 20);
   EXPECT_DOUBLE_EQ(record->tokens_per_joule, 4096 / 20.0);
   EXPECT_DOUBLE_EQ(record->watts * record->seconds, 40);
-  EXPECT_NE(energy.text(4096).find("20 J a step"), std::string::npos) << energy.text(4096);
+  EXPECT_NE(energy.text(4096).find("20 J per step"), std::string::npos) << energy.text(4096);
   EXPECT_NE(energy.text(4096).find("2 GPUs by NVML, 2 steps"), std::string::npos) << energy.text(4096);
 }
 

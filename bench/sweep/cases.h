@@ -1,4 +1,4 @@
-// What a sweep runs: every operation of its flags, and every algorithm of an operation.
+// Rows of a sweep: every operation that its flags name, and every algorithm of an operation.
 #pragma once
 
 #include <memory>

@@ -33,15 +33,15 @@ const std::array kRules{
     Rule{"-G,--cudagraph", "0", [](const DeviceFlags& f) { return f.graph_launches > 0; }, on_gpus, kOnGpus,
          "calls are not captured into CUDA graphs"},
     Rule{"-C,--report_cputime", "0", [](const DeviceFlags& f) { return f.report_cpu_time; }, on_gpus, kOnGpus,
-         "a call has no part that only enqueues it"},
+         "its calls enqueue no work"},
     Rule{"-z,--blocking", "0", [](const DeviceFlags& f) { return f.blocking != Blocking::none; }, on_gpus, kOnGpus,
          "every call is waited for and timed by itself already"},
     Rule{"-R,--local_register", "0", [](const DeviceFlags& f) { return f.registration != 0; }, is_nccl, "nccl",
-         "there is nothing to register buffers with"},
+         "it has no buffer registration"},
     Rule{"--protocol", "auto", [](const DeviceFlags& f) { return f.protocol != "auto"; }, is_cuda, "cuda",
-         "its protocols are not ours to choose"},
+         "its protocols cannot be chosen here"},
     Rule{"--blocks", "0", [](const DeviceFlags& f) { return f.blocks > 0; }, is_cuda, "cuda",
-         "its collectives are not kernels of ours"},
+         "its collectives are not Lockstep's kernels"},
 };
 
 void check_rule(const Rule& rule, const DeviceFlags& flags, const std::vector<std::string>& transports) {
@@ -62,7 +62,7 @@ void check_device_flags(const DeviceFlags& flags, const std::vector<std::string>
         "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two");
   }
   if (flags.report_cpu_time) {
-    throw core::usage_error("-z,--blocking with -C: the host's time would be that of waiting; allowed: one of the two");
+    throw core::usage_error("-z,--blocking with -C: the host's time would include the wait; allowed: one of the two");
   }
 }
 

@@ -93,7 +93,7 @@ constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning he
 const std::array kNcclFlags{
     Flag{"-t,--nthreads", "1", "rank threads; ranks = t x g",
          [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxThreads); }},
-    Flag{"-g,--ngpus", "1", "GPUs a thread, each a rank; ranks = t x g",
+    Flag{"-g,--ngpus", "1", "GPUs per thread, each a rank; ranks = t x g",
          [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxThreads); }},
     Flag{"-b,--minbytes", "32M", "smallest size; K, M, G are 1024-based",
          [](Reading& r, const FlagValue& v) { r.flags.sizes.min_bytes = v.size_bytes(); }},
@@ -101,7 +101,7 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.sizes.max_bytes = v.size_bytes(); }},
     Flag{"-i,--stepbytes", "1M", "step between sizes",
          [](Reading& r, const FlagValue& v) { r.flags.sizes.step_bytes = v.size_bytes(); }},
-    Flag{"-f,--stepfactor", "1", "factor between sizes; above 1 it wins over -i",
+    Flag{"-f,--stepfactor", "1", "factor between sizes; if above 1, -i is ignored",
          [](Reading& r, const FlagValue& v) { r.flags.sizes.step_factor = integer(v, 1, 1 << 20); }},
     Flag{"-n,--iters", "20", "timed iterations",
          [](Reading& r, const FlagValue& v) { r.flags.iterations = integer(v, 1, kMaxCalls); }},
@@ -134,7 +134,8 @@ const std::array kNcclFlags{
            const int seconds = integer(v, 0, 86400);
            r.flags.timeout_s = seconds == 0 ? SweepFlags{}.timeout_s : seconds;
          }},
-    Flag{"-J,--output_file", "", "nccl-tests' JSON, its name ends in .json; never replaces a file: adds .0, .1, ...",
+    Flag{"-J,--output_file", "",
+         "file for nccl-tests' JSON, whose name ends in .json; never replaces a file: adds .0, .1, ...",
          [](Reading& r, const FlagValue& v) { r.flags.nccl_json_file = json_file(v); }},
     Flag{"-u,--unalign", "0", "elements by which both buffers are shifted",
          [](Reading& r, const FlagValue& v) { r.flags.unalign_elems = integer(v, 0, 1 << 20); }},
@@ -142,11 +143,11 @@ const std::array kNcclFlags{
          [](Reading&, const FlagValue& v) { v.zero_or_one(); }},
     Flag{"-z,--blocking", "0", "on GPUs, wait for: 1 each call and the other ranks, 2 each call, 3 each iteration",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocking = static_cast<Blocking>(v.integer(0, 3)); }},
-    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time so many replays of it",
+    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time this many replays of it",
          [](Reading& r, const FlagValue& v) { r.flags.device.graph_launches = integer(v, 0, kMaxGraphLaunches); }},
     Flag{"-R,--local_register", "0", "with --transport nccl, buffers are registered: 1 locally, 2 as symmetric windows",
          [](Reading& r, const FlagValue& v) { r.flags.device.registration = integer(v, 0, 2); }},
-    Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's, spent with queueing a call",
+    Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's time to enqueue a call",
          [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.zero_or_one(); }},
 };
 
@@ -160,11 +161,11 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
     Flag{"--plan", "", "files with plans of your own (docs/plan_format.md): each is proved, run and verified",
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
-    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that can be run so",
+    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that allow them",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
     Flag{"--blocks", "0",
-         "with --transport cuda: the most thread blocks of a rank's kernel; 0: 32 where a rank has its GPU alone, else "
-         "its share of two for each multiprocessor",
+         "with --transport cuda: most thread blocks per rank's kernel; 0: 32 if a rank has its GPU alone, else "
+         "its share of two per multiprocessor",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocks = integer(v, 0, kMaxBlocks); }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
@@ -173,9 +174,9 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},
     Flag{"--json", "", "file for records (docs/record_format.md)",
          [](Reading& r, const FlagValue& v) { r.flags.json_file = v.text; }},
-    Flag{"--time-budget", "0", "seconds for the whole run; when they are spent, fewer iterations are timed",
+    Flag{"--time-budget", "0", "seconds for the whole run; fewer iterations are timed when they run out",
          [](Reading& r, const FlagValue& v) { r.flags.time_budget_s = v.text == "0" ? 0 : v.number(0, 1e9); }},
-    Flag{"--seed", "1", "of the inputs",
+    Flag{"--seed", "1", "seed of the inputs",
          [](Reading& r, const FlagValue& v) {
            r.flags.seed = static_cast<std::uint64_t>(v.integer(0, std::numeric_limits<std::int64_t>::max()));
          }},
@@ -200,14 +201,14 @@ constexpr std::array kRefusedFlags{
 void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kNcclFlags, kNcclGroup);
   declare_all(line, kOwnFlags, kOwnGroup);
-  line.add(kTransport, "local", "what moves the bytes: " + transport_names(", "), kOwnGroup);
+  line.add(kTransport, "local", "transport of the ranks' data: " + transport_names(", "), kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
-  line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and end", kOwnGroup);
-  line.add_switch("--draw", flags.draw, "draw the plans that would run, a row a rank and a column a round, and end",
-                  kOwnGroup);
-  line.add_switch("--serve", flags.serve, "run rows as standard input says, for ci/gate.py (bench/serve/orders.h)",
-                  kOwnGroup);
+  line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and exit", kOwnGroup);
+  line.add_switch("--draw", flags.draw,
+                  "draw the plans that would run, one row per rank and one column per round, and exit", kOwnGroup);
+  line.add_switch("--serve", flags.serve,
+                  "run the rows that standard input orders, for ci/gate.py (bench/serve/orders.h)", kOwnGroup);
   line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
   for (const RefusedFlag& flag : kRefusedFlags) line.add(flag.names, flag.default_text, flag.why, kRefusedGroup);
 }
@@ -253,7 +254,7 @@ void drop_what_the_kind_lacks(SweepFlags& flags) {
   if (!collectives::has_root(flags.kind)) flags.roots = {0};
 }
 
-// What is queued without a wait in between; a full queue of a GPU blocks without a deadline.
+// Calls that are enqueued without a wait in between are limited, as a full GPU queue blocks without a deadline.
 void check_calls_on_gpus(const SweepFlags& flags) {
   constexpr int kMostCalls = 256;
   if (flags.calls_per_iteration <= kMostCalls || flags.device.graph_launches > 0) return;
@@ -292,19 +293,19 @@ void check_simulated(const SweepFlags& flags) {
   };
   if (flags.transports.size() > 1) {
     throw core::usage_error(
-        "--transport simulated together with others: its times are no measurements; allowed: simulated alone");
+        "--transport simulated together with others: its times are not measurements; allowed: simulated alone");
   }
   if (flags.machine.empty()) {
     throw core::usage_error(
         "--transport simulated needs --machine; allowed: a name that simulate --list shows, or a file");
   }
-  refuse(flags.processes, "--processes", "ranks are not run");
+  refuse(flags.processes, "--processes", "no ranks run");
   refuse(!flags.link.empty(), "--link", "links are the machine's");
   refuse(flags.explain, "--explain", "the times are predictions themselves");
-  refuse(flags.stats || flags.per_iteration_timing, "--stats or -I", "every call takes as long");
+  refuse(flags.stats || flags.per_iteration_timing, "--stats or -I", "every call takes the same time");
   refuse(flags.unalign_elems != 0, "-u,--unalign", "there are no buffers");
   refuse(flags.serve, "--serve", "there is nothing to time");
-  refuse(flags.kind == collectives::Kind::all_to_all_v, "alltoallv_perf", "chunks are taken to be of one size");
+  refuse(flags.kind == collectives::Kind::all_to_all_v, "alltoallv_perf", "the simulator assumes chunks of one size");
 }
 
 void check_together(const SweepFlags& flags, bool ranks_known) {

@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningForATransport, Refusals,
     testing::Values(
         Refusal{"-R 2 --transport cuda,nccl",
-                "-R,--local_register with --transport cuda: there is nothing to register buffers with; allowed: 0, or "
+                "-R,--local_register with --transport cuda: it has no buffer registration; allowed: 0, or "
                 "--transport nccl"},
         Refusal{"-m 257 --transport nccl",
                 "-m,--agg_iters 257 with --transport nccl: so many calls do not fit into a GPU's queue; allowed: 1 to "
@@ -252,22 +252,22 @@ INSTANTIATE_TEST_SUITE_P(
                 "-G,--cudagraph with --transport mpi: calls are not captured into CUDA graphs; allowed: 0, or "
                 "--transport cuda or nccl"},
         Refusal{"-C 1",
-                "-C,--report_cputime with --transport local: a call has no part that only enqueues it; allowed: 0, or "
+                "-C,--report_cputime with --transport local: its calls enqueue no work; allowed: 0, or "
                 "--transport cuda or nccl"},
         Refusal{"-z 1",
                 "-z,--blocking with --transport local: every call is waited for and timed by itself already; allowed: "
                 "0, or --transport cuda or nccl"},
         Refusal{"--protocol packets --transport cuda,nccl",
-                "--protocol with --transport nccl: its protocols are not ours to choose; allowed: auto, or --transport "
+                "--protocol with --transport nccl: its protocols cannot be chosen here; allowed: auto, or --transport "
                 "cuda"},
-        Refusal{
-            "--blocks 16 --transport nccl",
-            "--blocks with --transport nccl: its collectives are not kernels of ours; allowed: 0, or --transport cuda"},
+        Refusal{"--blocks 16 --transport nccl",
+                "--blocks with --transport nccl: its collectives are not Lockstep's kernels; allowed: 0, or "
+                "--transport cuda"},
         Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets"},
         Refusal{"-z 2 -G 1 --transport cuda",
                 "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two"},
         Refusal{"-z 2 -C 1 --transport cuda",
-                "-z,--blocking with -C: the host's time would be that of waiting; allowed: one of the two"},
+                "-z,--blocking with -C: the host's time would include the wait; allowed: one of the two"},
         Refusal{"-I 1 -G 1 --transport cuda",
                 "-I,--per_iter_timing with -G: a graph's iterations are timed together; allowed: one of the two"},
         Refusal{"-R 3", "-R,--local_register 3: out of range; allowed: an integer from 0 to 2"},

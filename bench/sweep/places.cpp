@@ -17,7 +17,7 @@
 namespace lockstep::sweep {
 namespace {
 
-// Where a rank runs, as it is sent to the other ranks. Texts end in a zero and are cut if they are too long.
+// Process, host and device of a rank, as they are sent to the other ranks. Texts end in a zero and are cut if they are too long.
 struct Told {
   int process_id;
   int device;
@@ -128,7 +128,7 @@ std::vector<std::string> sharing_notes(const std::vector<DeviceLine>& places) {
                                 place.name, ranks.size()));
     if (!processes_take_turns(places, ranks)) continue;
     notes.push_back(
-        fmt::format("processes take turns on device {}, a time slice each, and wait for each other that long: "
+        fmt::format("processes time-share device {} and wait for each other's time slices: "
                     "MPS (nvidia-cuda-mps-control -d) lets them run at the same time",
                     place.device));
   }
@@ -139,7 +139,7 @@ void check_gpu_memory(const std::vector<core::CudaDeviceInfo>& gpus, int ranks_o
                       std::int64_t max_bytes) {
   const auto num_gpus = static_cast<int>(gpus.size());
   for (int gpu = 0; gpu < std::min(num_gpus, ranks_of_host); ++gpu) {
-    const int ranks = backends::gpu_place(gpu, ranks_of_host, num_gpus).ranks_on_it;
+    const int ranks = backends::assigned_gpu(gpu, ranks_of_host, num_gpus).ranks_on_it;
     const std::size_t needed = bytes_per_rank * static_cast<std::size_t>(ranks);
     const core::CudaDeviceInfo& info = gpus[static_cast<std::size_t>(gpu)];
     if (needed <= info.memory_bytes / 10 * 9) continue;

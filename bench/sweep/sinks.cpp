@@ -182,16 +182,16 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
   std::vector<std::string> lines;
   if (is_simulated(session)) {
     lines.push_back("SIMULATED: " + std::to_string(session.num_ranks) + " devices of " + flags_.machine +
-                    " in virtual time; nothing is run or verified, and both placements take as long");
+                    " in virtual time; nothing is run or verified, and both placements take the same time");
   }
   const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
   std::string line = "transport " + names_of(session.backends) + ", " + std::to_string(session.num_ranks) + " ranks (" +
                      ranks + ") on " + std::to_string(machine_.cores) + " cores" +
-                     (mpi_ != nullptr ? " a host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
+                     (mpi_ != nullptr ? " per host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
   if (oversubscribed(session)) line += ", oversubscribed";
   if (!is_simulated(session)) lines.push_back(line);
   if (session.backends.size() > 1)
-    lines.push_back("the transports take turns: a batch of calls of each, then the next");
+    lines.push_back("the transports alternate: a batch of calls on each, then on the next");
   if (session.on_gpus()) {
     for (const std::string& note : sharing_notes(places)) lines.push_back(note);
   }

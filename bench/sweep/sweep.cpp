@@ -82,7 +82,8 @@ SweepEnvironment read_environment(const SweepFlags& /*flags*/) {
     environment.tuning = std::move(table);
     environment.tuning_note = "measured table " + path;
   } else {
-    environment.tuning_note = "rule of thumb; " + path + " was measured on another machine (bench/tune writes it anew)";
+    environment.tuning_note =
+        "rule of thumb; " + path + " was measured on another machine (bench/tune writes a new one)";
   }
   return environment;
 }

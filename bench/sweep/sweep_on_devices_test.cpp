@@ -69,7 +69,7 @@ class QueuedCollective final : public collectives::Collective {
 
 backends::RankGpu open_test_gpu(transports::World& world, const backends::BackendOptions&) {
   backends::RankGpu gpu;
-  gpu.device = std::make_unique<QueueDevice>(backends::gpu_place(world.rank(), world.num_ranks(), 2).device);
+  gpu.device = std::make_unique<QueueDevice>(backends::assigned_gpu(world.rank(), world.num_ranks(), 2).device);
   gpu.stream = gpu.device->make_stream();
   return gpu;
 }
@@ -208,7 +208,7 @@ TEST_F(SweepOnDevices, TransportsOfOneSessionTakeTurns) {
   EXPECT_EQ(run("--transport cuda,nccl --ranks 4 -b 64 -e 64 -n 80 -w 0 --algo two_shot,library"), 0) << printed_;
   EXPECT_EQ(turns(), (std::vector<std::string>{"cuda", "nccl", "cuda", "nccl", "cuda", "nccl"})) << "32, 32, 16 calls";
   EXPECT_TRUE(has_printed("# transport cuda and nccl, 4 ranks (threads) on ")) << printed_;
-  EXPECT_TRUE(has_printed("# the transports take turns")) << printed_;
+  EXPECT_TRUE(has_printed("# the transports alternate")) << printed_;
   EXPECT_TRUE(has_printed("  ranks  transport                 algorithm\n")) << printed_;
   EXPECT_TRUE(has_printed("      4       cuda                  two_shot\n")) << printed_;
   EXPECT_TRUE(has_printed("      4       nccl                  two_shot\n")) << printed_;
@@ -305,7 +305,7 @@ TEST(Places, ProcessesThatTakeTurnsOnAGpuAreTold) {
   EXPECT_EQ(notes(1, false).size(), 1U);
   EXPECT_EQ(notes(2, true).size(), 1U);
   ASSERT_EQ(notes(2, false).size(), 2U);
-  EXPECT_NE(notes(2, false).at(1).find("processes take turns on device 0"), std::string::npos);
+  EXPECT_NE(notes(2, false).at(1).find("processes time-share device 0"), std::string::npos);
 }
 
 }  // namespace

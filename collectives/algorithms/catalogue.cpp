@@ -114,18 +114,18 @@ OptionList none() {
   return {};
 }
 OptionList chunks(int default_value) {
-  return {{"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"}};
+  return {{"chunks", default_value, 1, kMostChunks, "parts that are pipelined through the tree"}};
 }
 // Radix p and above is the flat tree: the fewest sequential messages.
 OptionList tree_options() {
   return {{"radix", 2, 2, kMostRanks, "2: binomial", {4, 8}}, chunks(1).front()};
 }
 OptionList ring_options() {
-  return {{"directions", 1, 1, 2, "2: half of the data goes round backwards"},
-          {"lanes", 1, 1, 8, "rings side by side in each direction", {2}}};
+  return {{"directions", 1, 1, 2, "2: half of the data travels backwards"},
+          {"lanes", 1, 1, 8, "concurrent rings in each direction", {2}}};
 }
 OptionList group_option() {
-  return {{"group", 0, 0, kMostRanks, "ranks in a group; 0: near the square root"}};
+  return {{"group", 0, 0, kMostRanks, "ranks per group; 0: near the square root"}};
 }
 OptionList columns_option() {
   return {{"columns", 0, 0, kMostRanks, "columns of the grid; 0: near the square root"}};
@@ -135,7 +135,7 @@ OptionList server_options() {
           {"last", 0, 0, 1, "0: servers are spread over the ranks; 1: they are the last ranks"}};
 }
 OptionList pat_options() {
-  return {{"aggregation", 0, 0, kMostRanks, "most blocks a message, rounded down to a power of two; 0: no limit"}};
+  return {{"aggregation", 0, 0, kMostRanks, "most blocks per message, rounded down to a power of two; 0: no limit"}};
 }
 
 constexpr const char* kPatarasuk = "Patarasuk, Yuan 2009, J. Parallel Distrib. Comput. 69, sections 3-4";
@@ -148,13 +148,13 @@ constexpr const char* kPat = "Jeaugey 2025, arXiv:2506.20252";
 constexpr const char* kTwoLevel = "NCCL 2.4 blog (2019); Ying et al. 2018, Image classification at supercomputer scale";
 constexpr const char* kVllm = "vLLM csrc/custom_all_reduce.cuh";
 constexpr const char* kServer = "Li et al. 2014, parameter server, OSDI; Jiang et al. 2020, BytePS, OSDI, section 3";
-constexpr const char* kDefinition = "collectives/collective.h: the definition, done literally";
+constexpr const char* kDefinition = "collectives/collective.h: the definition, literally";
 constexpr const char* kMpichTree = "MPICH bcast_intra_tree.c, bcast_intra_binomial.c";
 
 std::vector<Algorithm> all_reduces() {
   const Kind kind = Kind::all_reduce;
   return {
-      {kind, "ring", "pieces go around a circle twice: summed, then finished", kPatarasuk, ring_options(), any,
+      {kind, "ring", "pieces go around the ring twice: summed, then distributed", kPatarasuk, ring_options(), any,
        ring_all_reduce},
       {kind, "double_tree", "two binary trees, each rank inner in one at most, half of the data each", kSanders,
        chunks(8), any, double_tree_all_reduce},
@@ -164,9 +164,9 @@ std::vector<Algorithm> all_reduces() {
        any, recursive_doubling_all_reduce},
       {kind, "halving_doubling", "half-vectors exchanged and summed, then gathered back", kRabenseifner, none(), any,
        halving_doubling_all_reduce},
-      {kind, "bruck", "all inputs gathered in lg p steps, summed by everybody", kBruck, none(), any, bruck_all_reduce},
-      {kind, "one_shot", "everybody reads everybody's vector", kVllm, none(), any, one_shot_all_reduce},
-      {kind, "two_shot", "everybody sums one piece, then reads the others' sums", kVllm, none(), any,
+      {kind, "bruck", "all inputs gathered in lg p steps, summed by every rank", kBruck, none(), any, bruck_all_reduce},
+      {kind, "one_shot", "every rank reads all vectors", kVllm, none(), any, one_shot_all_reduce},
+      {kind, "two_shot", "every rank sums one piece, then reads the others' sums", kVllm, none(), any,
        two_shot_all_reduce},
       {kind, "server", "parts pushed to servers, summed there, and pulled", kServer, server_options(), as_many_servers,
        server_all_reduce},
@@ -189,7 +189,7 @@ std::vector<Algorithm> reduce_scatters() {
       {kind, "bruck", "Bruck's all-gather backwards", kBruck, none(), any, bruck_reduce_scatter},
       {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
        pat_reduce_scatter},
-      {kind, "direct", "everybody reads its block from everybody", kVllm, none(), any, direct_reduce_scatter},
+      {kind, "direct", "every rank reads its block from all others", kVllm, none(), any, direct_reduce_scatter},
   };
 }
 
@@ -199,10 +199,10 @@ std::vector<Algorithm> all_gathers() {
       {kind, "ring", "each block goes around", kPatarasuk, ring_options(), any, ring_all_gather},
       {kind, "recursive_doubling", "all blocks so far exchanged with the rank that differs in one bit", kThakur, none(),
        any, recursive_doubling_all_gather},
-      {kind, "bruck", "all blocks so far passed on, 1, 2, 4, ... ranks away", kBruck, none(), any, bruck_all_gather},
+      {kind, "bruck", "all blocks so far sent 1, 2, 4, ... ranks away", kBruck, none(), any, bruck_all_gather},
       {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
        pat_all_gather},
-      {kind, "direct", "everybody sends its block to everybody", kDefinition, none(), any, direct_all_gather},
+      {kind, "direct", "every rank sends its block to all others", kDefinition, none(), any, direct_all_gather},
   };
 }
 
@@ -213,10 +213,11 @@ std::vector<Algorithm> broadcasts() {
       {kind, "double_tree", "two binary trees below the root, half of the data each", kSanders, chunks(8), any,
        double_tree_broadcast},
       {kind, "binary_tree", "down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_broadcast},
-      {kind, "binomial", "whoever has it passes it on, every step", kMpichTree, none(), any, binomial_broadcast},
+      {kind, "binomial", "in every step, each rank that has the data sends it on", kMpichTree, none(), any,
+       binomial_broadcast},
       {kind, "scatter_allgather", "binomial scatter, then ring all-gather", kThakur, none(), any,
        scatter_allgather_broadcast},
-      {kind, "direct", "root sends to everybody", kDefinition, none(), any, direct_broadcast},
+      {kind, "direct", "root sends to every rank", kDefinition, none(), any, direct_broadcast},
   };
 }
 
@@ -227,11 +228,11 @@ std::vector<Algorithm> reduces() {
       {kind, "double_tree", "two binary trees below the root, half of the data each", kSanders, chunks(8), any,
        double_tree_reduce},
       {kind, "binary_tree", "up one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_reduce},
-      {kind, "binomial", "in every step half of the ranks give their sums away", kMpichTree, none(), any,
+      {kind, "binomial", "in every step half of the ranks send their sums on", kMpichTree, none(), any,
        binomial_reduce},
       {kind, "reduce_scatter_gather", "ring reduce-scatter, then binomial gather", kThakur, none(), any,
        reduce_scatter_gather_reduce},
-      {kind, "direct", "root reads everybody's vector", kDefinition, none(), any, direct_reduce},
+      {kind, "direct", "root reads every rank's vector", kDefinition, none(), any, direct_reduce},
   };
 }
 
@@ -247,10 +248,10 @@ std::vector<Algorithm> others() {
       {Kind::all_to_all_v, "pairwise", "in step i with ranks +i and -i", kThakur, none(), any, pairwise_all_to_all_v},
       {Kind::all_to_all_v, "direct", "all sends at once", kDefinition, none(), any, direct_all_to_all_v},
       {Kind::gather, "binomial", "subtrees' blocks go up together", kThakur, none(), any, binomial_gather},
-      {Kind::gather, "direct", "everybody sends to the root", kDefinition, none(), any, direct_gather},
+      {Kind::gather, "direct", "every rank sends to the root", kDefinition, none(), any, direct_gather},
       {Kind::scatter, "binomial", "subtrees' blocks go down together", kThakur, none(), any, binomial_scatter},
-      {Kind::scatter, "direct", "root sends to everybody", kDefinition, none(), any, direct_scatter},
-      {Kind::send_recv, "direct", "each to the next, around", kDefinition, none(), any, direct_send_recv},
+      {Kind::scatter, "direct", "root sends to every rank", kDefinition, none(), any, direct_scatter},
+      {Kind::send_recv, "direct", "each rank to the next, around the ring", kDefinition, none(), any, direct_send_recv},
       {Kind::hypercube, "exchange", "all blocks so far exchanged along each dimension", "nccl-tests hypercube.cu",
        none(), powers_of_two, exchange_hypercube},
   };

@@ -52,7 +52,7 @@ void set_option(const Algorithm& algorithm, std::string_view part, Options& opti
   const Option* option = equals == std::string_view::npos ? nullptr : find_option(algorithm, part.substr(0, equals));
   if (option == nullptr) {
     throw core::usage_error(
-        fmt::format("--algo: '{}' is no option of {}; {}", part, algorithm.name, options_help(algorithm)));
+        fmt::format("--algo: '{}' is not an option of {}; {}", part, algorithm.name, options_help(algorithm)));
   }
   const std::string_view digits = part.substr(equals + 1);
   int value = 0;

@@ -39,11 +39,11 @@ TEST(Choice, LabelParsesBack) {
 TEST(Choice, BadTextIsOneLineThatSaysWhatIsAllowed) {
   EXPECT_EQ(error_of(Kind::send_recv, "ring"), "--algo: send_recv has no algorithm 'ring'; allowed: direct");
   EXPECT_EQ(error_of(Kind::all_reduce, "ring:lanes=9"),
-            "--algo: ring:lanes=9: allowed are 1 to 8 (rings side by side in each direction)");
+            "--algo: ring:lanes=9: allowed are 1 to 8 (concurrent rings in each direction)");
   EXPECT_EQ(error_of(Kind::all_reduce, "ring:width=2"),
-            "--algo: 'width=2' is no option of ring; options of ring: directions=1..2 lanes=1..8");
+            "--algo: 'width=2' is not an option of ring; options of ring: directions=1..2 lanes=1..8");
   EXPECT_EQ(error_of(Kind::all_reduce, "two_shot:x=1"),
-            "--algo: 'x=1' is no option of two_shot; two_shot has no options");
+            "--algo: 'x=1' is not an option of two_shot; two_shot has no options");
   for (const char* bad : {"", ":", "ring:", "ring:lanes", "ring:lanes=", "ring:lanes=2x", "ring:lanes=-1", "ring:=2",
                           "ring::lanes=2", "ring:lanes=99999999999", "ring:lanes=2:lanes=3"}) {
     EXPECT_NE(error_of(Kind::all_reduce, bad), "") << "'" << bad << "'";

@@ -39,7 +39,7 @@ Halves halves_of(int v, int bit, int core) {
   return {upper ? first + count : first, upper ? first : first + count, count};
 }
 
-void add_core_rank(PlanBuilder& builder, const Folding& folding, int v) {
+void add_halving_rank(PlanBuilder& builder, const Folding& folding, int v) {
   const int r = folding.rank_of(v);
   const int core = folding.core();
   Buffer sum = Buffer::input;
@@ -71,7 +71,7 @@ plan::Plan halving_doubling_all_reduce(const Shape& shape) {
   PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, core);
   for (int v = 0; v < core; ++v) {
     if (folding.has_guest(v)) builder.send(folding.guest_of(v), folding.rank_of(v), plan::input(0, core));
-    add_core_rank(builder, folding, v);
+    add_halving_rank(builder, folding, v);
     if (folding.has_guest(v)) builder.recv(folding.guest_of(v), folding.rank_of(v), plan::output(0, core));
   }
   return builder.finish("halving_doubling");

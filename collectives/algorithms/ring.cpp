@@ -25,8 +25,8 @@ using plan::Buffer;
 using plan::PlanBuilder;
 using plan::Slice;
 
-void ring_reduce_scatter(PlanBuilder& builder, const Ring& ring, const Pieces& pieces, Buffer from, const Place& place,
-                         int lane) {
+void ring_reduce_scatter(PlanBuilder& builder, const Ring& ring, const Pieces& pieces, Buffer from,
+                         const SumSlot& place, int lane) {
   const int n = static_cast<int>(ring.ranks.size());
   const auto rank_at = [&](int i) { return ring.ranks[static_cast<std::size_t>(wrap(i, n))]; };
   for (int step = 0; step < n - 1; ++step) {
@@ -40,7 +40,7 @@ void ring_reduce_scatter(PlanBuilder& builder, const Ring& ring, const Pieces& p
   }
 }
 
-Place in_output(const Ring& ring, const Pieces& pieces) {
+SumSlot in_output(const Ring& ring, const Pieces& pieces) {
   const int n = static_cast<int>(ring.ranks.size());
   const int direction = ring.direction;
   return [n, direction, pieces](int position, int step) {
@@ -109,7 +109,7 @@ plan::Plan ring_reduce_scatter(const Shape& shape) {
   PlanBuilder builder(collectives::Kind::reduce_scatter, shape.num_ranks, 0, flat.num_lanes);
   const int slots = builder.take_scratch(std::min(last, 2) * flat.num_lanes);
   for (int lane = 0; lane < flat.num_lanes; ++lane) {
-    const Place place = [&](int, int step) {
+    const SumSlot place = [&](int, int step) {
       return step == last ? plan::output(lane) : plan::scratch(slots + step % 2 * flat.num_lanes + lane);
     };
     ring_reduce_scatter(builder, flat.ring(lane), flat.pieces(lane), Buffer::input, place, lane);

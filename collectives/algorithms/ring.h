@@ -24,7 +24,7 @@ struct Pieces {
 };
 
 // Slot in which the rank at a position keeps the partial sum of a step (0 .. n-2).
-using Place = std::function<plan::Slice(int position, int step)>;
+using SumSlot = std::function<plan::Slice(int position, int step)>;
 // True if the rank at a position is to receive a piece.
 using Needs = std::function<bool(int position, int piece)>;
 // The block that the rank at a position sends first.
@@ -32,9 +32,9 @@ using Own = std::function<plan::Slice(int position)>;
 
 // After n-1 steps position i has the sum of all ranks' piece i of `from`, in place(i, n-2).
 void ring_reduce_scatter(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, plan::Buffer from,
-                         const Place& place, int lane);
-// Place of partial sums in the rank's output, which has room for all pieces.
-Place in_output(const Ring& ring, const Pieces& pieces);
+                         const SumSlot& place, int lane);
+// Slot of partial sums in the rank's output, which has room for all pieces.
+SumSlot in_output(const Ring& ring, const Pieces& pieces);
 
 // After n-1 steps each position has all ranks' pieces in its output; own(i) is not put there.
 void ring_all_gather(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, const Own& own, int lane,

@@ -20,9 +20,9 @@ std::optional<std::string> always_there() {
 // Opens the GPU that this rank takes on its host, and a stream on it. Collective: all ranks of the world call it
 // together.
 RankGpu open_gpu(transports::World& world, const BackendOptions& options) {
-  const HostPlaces places = host_places(world);
+  const HostPlacement places = host_placement(world);
   const int gpus = static_cast<int>(core::cuda_devices().size());
-  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, gpus);
+  const GpuAssignment place = assigned_gpu(places.rank_of_host, places.ranks_of_host, gpus);
   RankGpu gpu;
   gpu.device = core::make_cuda_device(place.device, world.rank(), options.timeout);
   gpu.stream = gpu.device->make_stream();

@@ -31,8 +31,8 @@ bool one_device(transports::World& world, const core::CudaDeviceInfo& gpu) {
 executors::CudaOptions executor_options(transports::World& world, const core::Device& device,
                                         const BackendOptions& wanted) {
   const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
-  const HostPlaces places = host_places(world);
-  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, static_cast<int>(gpus.size()));
+  const HostPlacement places = host_placement(world);
+  const GpuAssignment place = assigned_gpu(places.rank_of_host, places.ranks_of_host, static_cast<int>(gpus.size()));
   const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
   const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, place.ranks_on_it, wanted.most_blocks);
   if (!blocks) {
@@ -43,8 +43,9 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
   }
   if (places.one_process && place.ranks_on_it > kMostRanksOfAProcess) {
     throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
-                            " ranks would share " + gpu.name + ", whose kernels must run at the same time; allowed: " +
-                            std::to_string(kMostRanksOfAProcess) + " of a process");
+                            " ranks would share " + gpu.name +
+                            ", whose kernels must run at the same time; allowed: at most " +
+                            std::to_string(kMostRanksOfAProcess) + " per process");
   }
   // Kernels time out first, as they can name the rank that they waited for.
   return {.timeout = std::chrono::nanoseconds(wanted.timeout) / 2,

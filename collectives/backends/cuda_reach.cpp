@@ -46,10 +46,11 @@ struct Reach {
 }  // namespace
 
 executors::ReachPeers reach_peers(transports::World& world, core::CudaPlace place) {
-  const HostPlaces places = host_places(world);
+  const HostPlacement places = host_placement(world);
   if (!places.one_host) {
     throw core::usage_error(
-        "--transport cuda: ranks are on several hosts, and kernels reach the memory of one host; allowed: --transport "
+        "--transport cuda: ranks are on several hosts, and kernels access the memory of one host only; allowed: "
+        "--transport "
         "nccl");
   }
   const auto reach = std::make_shared<Reach>(Reach{.world = world, .place = place, .one_process = places.one_process});

@@ -23,8 +23,8 @@ namespace lockstep::backends {
 namespace {
 
 // GPU of one rank; the numbers count all ranks of this process.
-GpuPlace place_of(const MeshOptions& options, int rank, int gpus) {
-  if (options.device.index < 0) return gpu_place(rank, options.num_ranks, gpus);
+GpuAssignment place_of(const MeshOptions& options, int rank, int gpus) {
+  if (options.device.index < 0) return assigned_gpu(rank, options.num_ranks, gpus);
   return {.device = options.device.index, .ranks_on_it = options.num_ranks};
 }
 
@@ -34,7 +34,7 @@ int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side
   if (blocks) return ranks_on_it == 1 ? std::min(*blocks, kBlocksAlone) : *blocks;
   throw core::usage_error("--device cuda: " + std::to_string(ranks_on_it) + " ranks would share " + gpu.name +
                           ", with " + std::to_string(side_by_side) +
-                          " collectives of each at once; allowed: together at most two for each of its " +
+                          " concurrent collectives each; allowed: in total at most two for each of its " +
                           std::to_string(gpu.num_multiprocessors) + " multiprocessors");
 }
 
@@ -66,7 +66,7 @@ core::CudaDeviceInfo gpu_of(int device) {
 }
 
 // The ranks of a local mesh belong to one process, so a device's number identifies it.
-bool one_device(transports::World& all, int device) {
+bool share_one_device(transports::World& all, int device) {
   const std::vector<int> devices = transports::all_gather_value(all, device);
   return std::all_of(devices.begin(), devices.end(), [device](int its) { return its == device; });
 }
@@ -75,7 +75,7 @@ class CudaMeshDevice final : public MeshDevice {
  public:
   CudaMeshDevice(const MeshOptions& options, transports::World& all, const ChannelWorlds& worlds)
       : options_(options), all_(all), worlds_(worlds), ranks_(worlds.size()) {
-    const GpuPlace place = place_of(options, all.rank(), static_cast<int>(core::cuda_devices().size()));
+    const GpuAssignment place = place_of(options, all.rank(), static_cast<int>(core::cuda_devices().size()));
     const core::CudaDeviceInfo gpu = gpu_of(place.device);
     device_ = core::make_cuda_device(place.device, all.rank(), options.timeout);
     const std::vector<int> queues = queues_that_fit(options, worlds.size(), place.ranks_on_it);
@@ -84,7 +84,7 @@ class CudaMeshDevice final : public MeshDevice {
     // Kernels time out first, as they can name the rank that they waited for.
     const executors::CudaOptions cuda{.timeout = options.timeout / 2,
                                       .most_blocks = blocks_of(gpu, place.ranks_on_it, side_by_side),
-                                      .one_device = one_device(all, place.device)};
+                                      .one_device = share_one_device(all, place.device)};
     // Every rank goes through the channels in the same order: members of each make theirs at the same time.
     for (std::size_t c = 0; c < worlds.size(); ++c) {
       if (worlds[c] == nullptr) continue;

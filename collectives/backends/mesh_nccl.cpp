@@ -28,7 +28,7 @@ namespace {
 std::unique_ptr<core::Device> device_of(const MeshOptions& options, int rank) {
   const int gpus = static_cast<int>(core::cuda_devices().size());
   const int chosen = options.device.index;
-  const int index = chosen >= 0 ? chosen : gpu_place(rank, options.num_ranks, gpus).device;
+  const int index = chosen >= 0 ? chosen : assigned_gpu(rank, options.num_ranks, gpus).device;
   return core::make_cuda_device(index, rank, options.timeout);
 }
 

@@ -271,7 +271,7 @@ TEST(Mesh, ABarrierNamesWhoDidNotCome) {
     });
   });
   EXPECT_EQ(error.failure(), core::Failure::timeout);
-  EXPECT_NE(std::string(error.what()).find("did not come: rank 1"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("did not reach: rank 1"), std::string::npos) << error.what();
 }
 
 }  // namespace

@@ -50,7 +50,9 @@ class NcclMembership final : public GpuMember {
   Endpoint& endpoint() override { return endpoint_; }
 
  private:
-  static bool leads_process(transports::World& world) { return !host_places(world).one_process || world.rank() == 0; }
+  static bool leads_process(transports::World& world) {
+    return !host_placement(world).one_process || world.rank() == 0;
+  }
 
   Prepared prepare_library(const collectives::Operation& operation, std::string_view asked) {
     const libraries::NcclChoice choice = libraries::parse_nccl_choice(asked);

@@ -18,10 +18,10 @@ Process this_process() {
   return {.host = std::hash<std::string_view>()(name.data()), .number = getpid()};
 }
 
-HostPlaces host_places(transports::World& world) {
+HostPlacement host_placement(transports::World& world) {
   const Process mine = this_process();
   const std::vector<Process> all = transports::all_gather_value(world, mine);
-  HostPlaces places{.rank_of_host = 0, .ranks_of_host = 0};
+  HostPlacement places{.rank_of_host = 0, .ranks_of_host = 0};
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool here = all[rank].host == mine.host;
     places.one_host = places.one_host && here;
@@ -33,7 +33,7 @@ HostPlaces host_places(transports::World& world) {
   return places;
 }
 
-GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus) {
+GpuAssignment assigned_gpu(int rank_of_host, int ranks_of_host, int gpus) {
   const int device = rank_of_host % gpus;
   return {.device = device, .ranks_on_it = (ranks_of_host - device + gpus - 1) / gpus};
 }

@@ -17,23 +17,23 @@ struct Process {
 Process this_process();
 
 // Placement of all ranks, as seen by one of them.
-struct HostPlaces {
+struct HostPlacement {
   int rank_of_host = 0;
   int ranks_of_host = 1;
   bool one_host = true;
   bool one_process = true;
 };
 // Collective: all ranks call it at the same time.
-HostPlaces host_places(transports::World& world);
+HostPlacement host_placement(transports::World& world);
 
 // ---- The GPU that a rank takes, and its share of it: plain arithmetic.
 
 // Ranks of a host are dealt over its GPUs, one after the other; if there are more ranks than GPUs, ranks share GPUs.
-struct GpuPlace {
+struct GpuAssignment {
   int device;  // 0 .. gpus - 1
   int ranks_on_it;
 };
-GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus);
+GpuAssignment assigned_gpu(int rank_of_host, int ranks_of_host, int gpus);
 
 // Most ranks of one process on a device. It has 32 connections (core/cuda_inventory.cpp); a rank has a stream for
 // kernels, a trainer's rank a second, and one stream of the process is for copies: work that is enqueued behind another

@@ -77,7 +77,7 @@ class TransportPort {
   }
 
   std::byte* staging(const MessageOp& op) { return scratch_.data() + op.staging_bytes; }
-  std::byte* memory(const Place& place) const {
+  std::byte* memory(const BufferAddress& place) const {
     return base_[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
   }
 
@@ -137,7 +137,7 @@ class MessageCollective final : public collectives::Collective {
     }
     if (const int send = run_.open_send(); send >= 0) {
       const MessageOp& op = program_.ops[at(send)];
-      return text + "; " + std::to_string(op.bytes) + " bytes to " + name(op.peer) + " are not taken";
+      return text + "; " + std::to_string(op.bytes) + " bytes to " + name(op.peer) + " are not received";
     }
     return text;
   }

@@ -174,7 +174,7 @@ class ProgramWriter {
   }
 
   // Adds a private copy of the data to send.
-  Place add_copy(const MessageOp& send) {
+  BufferAddress add_copy(const MessageOp& send) {
     MessageOp copy = send;
     copy.action = Action::copy;
     copy.dst = {Buffer::scratch, take_scratch(send.bytes)};
@@ -207,12 +207,12 @@ class ProgramWriter {
     return static_cast<int>(before.size()) + (op.action == Action::recv_reduce ? 1 : 0);
   }
 
-  std::int64_t address(const Place& place) const {
+  std::int64_t address(const BufferAddress& place) const {
     return address_[at(static_cast<int>(place.buffer))] + place.offset_bytes;
   }
 
   // Address of element `elem` of a slice's chunks, laid end to end.
-  Place place(int id, const Slice& slice, std::int64_t elem) const {
+  BufferAddress place(int id, const Slice& slice, std::int64_t elem) const {
     int i = 0;
     for (; i + 1 < slice.count && elem >= sizes_.elems(id, i); ++i) elem -= sizes_.elems(id, i);
     return {slice.buffer, (chunk_offset(slice.buffer, slice.first + i) + elem) * elem_bytes_};

@@ -30,7 +30,7 @@ inline bool runs_when_released(Action action) {
   return action != Action::send && action != Action::recv;
 }
 
-struct Place {
+struct BufferAddress {
   plan::Buffer buffer = plan::Buffer::input;
   std::int64_t offset_bytes = 0;
 };
@@ -47,8 +47,8 @@ struct MessageOp {
   std::uint32_t num_next = 0;
   std::int64_t bytes = 0;
   std::int64_t staging_bytes = 0;  // offset in scratch of the staging slot of a recv_reduce
-  Place src;
-  Place dst;
+  BufferAddress src;
+  BufferAddress dst;
 };
 
 // Operations in the order in which they are started.

@@ -31,7 +31,7 @@ class MessageRun {
         sends_(program.sends.size()),
         recvs_(program.recvs.size()) {
     for (const MessageOp& op : program.ops) initial_waits_.push_back(op.waits);
-    for (Sends& sends : sends_) sends.under_way.reserve(send_window_);
+    for (Sends& sends : sends_) sends.in_flight.reserve(send_window_);
     for (Recvs& recvs : recvs_) recvs.requests.resize(static_cast<std::size_t>(limits.recv_window));
     ready_.reserve(program.ops.size());
   }
@@ -43,7 +43,7 @@ class MessageRun {
     left_ = program_.ops.size();
     for (Sends& sends : sends_) {
       sends.next = 0;
-      sends.under_way.clear();
+      sends.in_flight.clear();
     }
     for (Recvs& recvs : recvs_) recvs.posted = recvs.landed = recvs.retired = 0;
     do_ready();
@@ -74,7 +74,7 @@ class MessageRun {
   }
   int open_send() const {
     for (const Sends& sends : sends_) {
-      if (!sends.under_way.empty()) return sends.under_way.front().op;
+      if (!sends.in_flight.empty()) return sends.in_flight.front().op;
     }
     return -1;
   }
@@ -89,7 +89,7 @@ class MessageRun {
   // Sends of a lane to a peer.
   struct Sends {
     std::size_t next = 0;           // index in the queue of the next send to start
-    std::vector<Flight> under_way;  // at most the window
+    std::vector<Flight> in_flight;  // at most the window
   };
   // Receives of a lane: those before `retired` are done, those before `landed` have arrived, those before `posted` have
   // been posted.
@@ -117,10 +117,10 @@ class MessageRun {
 
   bool send(const Queue& queue, Sends& sends) {
     const std::size_t before = sends.next;
-    for (; sends.next < queue.size() && sends.under_way.size() < send_window_; ++sends.next) {
+    for (; sends.next < queue.size() && sends.in_flight.size() < send_window_; ++sends.next) {
       const int op = queue[sends.next];
       if (waits(op) != 0) break;
-      sends.under_way.push_back({op, port_.send(op)});
+      sends.in_flight.push_back({op, port_.send(op)});
     }
     return sends.next != before;
   }
@@ -141,15 +141,15 @@ class MessageRun {
 
   bool finish(Sends& sends) {
     std::size_t left = 0;
-    for (const Flight& flight : sends.under_way) {
+    for (const Flight& flight : sends.in_flight) {
       if (port_.done(flight.request)) {
         complete(flight.op);
       } else {
-        sends.under_way[left++] = flight;
+        sends.in_flight[left++] = flight;
       }
     }
-    const bool moved = left != sends.under_way.size();
-    sends.under_way.resize(left);
+    const bool moved = left != sends.in_flight.size();
+    sends.in_flight.resize(left);
     do_ready();
     return moved;
   }

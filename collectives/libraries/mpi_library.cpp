@@ -146,7 +146,7 @@ class MpiCollective final : public collectives::Collective {
     watchdog_.leave();
     transports::check_mpi(code, [this] {
       return std::string(function_.name) + ": rank " + std::to_string(call_.rank) + ", " +
-             std::to_string(call_.block_bytes) + " bytes a block";
+             std::to_string(call_.block_bytes) + " bytes per block";
     });
   }
 
@@ -188,7 +188,7 @@ class MpiCollective final : public collectives::Collective {
 }  // namespace
 
 std::optional<std::string> mpi_refusal(const Operation& operation, int num_ranks) {
-  if (operation.kind == Kind::hypercube) return "MPI has no collective of its own for hypercube; all_gather has";
+  if (operation.kind == Kind::hypercube) return "MPI has no hypercube collective; all_gather gives the same result";
   if (has_op(operation.kind) && operation.op == core::ReduceOp::avg) return "MPI has no operation avg";
   if (operation.kind == Kind::all_to_all_v && operation.in_place) {
     return "all_to_all_v in place: blocks differ in size between input and output";

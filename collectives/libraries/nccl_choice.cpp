@@ -75,7 +75,7 @@ void set_option(std::string_view part, std::string_view text, NcclChoice& choice
     choice.proto = value;
   } else {
     throw core::usage_error(
-        fmt::format("--algo {}: '{}' is no option of NCCL's; allowed: algo=ring, tree, nvls, nvlstree, collnetdirect, "
+        fmt::format("--algo {}: '{}' is not an NCCL option; allowed: algo=ring, tree, nvls, nvlstree, collnetdirect, "
                     "collnetchain or pat, and proto=ll, ll128 or simple",
                     text, part));
   }
@@ -98,7 +98,7 @@ std::optional<std::string> choice_refusal(const NcclChoice& choice, Kind kind) {
   if (choice == NcclChoice{}) return std::nullopt;
   const std::string_view collective = collectives::name_of(kind);
   if (names(kind).empty()) {
-    return fmt::format("NCCL has one way to do {}; allowed: library", collective);
+    return fmt::format("NCCL has one algorithm for {}; allowed: library", collective);
   }
   if (choice.algo.empty()) return std::nullopt;
   const Algorithm& algorithm = *find(choice.algo);

@@ -54,7 +54,7 @@ TEST(NcclChoice, KnowsWhatThereIsInWhichCollective) {
             "NCCL has no all_reduce by pat; allowed: ring, tree, nvls, nvlstree, collnetdirect, collnetchain");
   EXPECT_EQ(refusal("library:algo=nvls:proto=ll128", Kind::all_reduce),
             "NCCL's nvls has no protocol ll128; allowed: simple");
-  EXPECT_EQ(refusal("library:proto=ll", Kind::send_recv), "NCCL has one way to do send_recv; allowed: library");
+  EXPECT_EQ(refusal("library:proto=ll", Kind::send_recv), "NCCL has one algorithm for send_recv; allowed: library");
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ std::optional<std::string> sharing_refusal(const NcclSharing& sharing) {
   constexpr const char* kVariable = "NCCL_MULTI_RANK_GPU_ENABLE=1";
   const int code = sharing.version_code;
   if (code < kSharesFrom) {
-    return fmt::format("NCCL {} needs one GPU a rank; NCCL 2.30 or newer lets ranks share one with {}",
+    return fmt::format("NCCL {} needs one GPU per rank; NCCL 2.30 or newer lets ranks share one with {}",
                        version_text(code), kVariable);
   }
   if (!sharing.enabled) return fmt::format("NCCL lets ranks share a GPU only with {} in the environment", kVariable);

@@ -98,7 +98,7 @@ void check_messages(const Plan& plan, const StepIds& ids, const Messages& messag
     if (problems.full()) return;
     if (message.send < 0 || message.recv < 0) {
       const StepPlace& where = ids.place(message.recv < 0 ? message.send : message.recv);
-      problems.add(where, fmt::format("no {} at rank {} in this lane meets it (message {} of its channel)",
+      problems.add(where, fmt::format("no {} at rank {} in this lane matches it (message {} of its channel)",
                                       message.recv < 0 ? "recv" : "send", step_at(plan, where).peer, message.position));
       continue;
     }

@@ -166,8 +166,8 @@ TEST(Check, MessagesHaveTwoEndsOfOneSize) {
   lonely.send(0, 1, input(0));
   lonely.recv(0, 1, output(1), 1);
   const Plan bad = lonely.finish("x");
-  expect_problem(bad, "send input[0] -> 1: no recv at rank 1 in this lane meets it (message 0 of its channel)");
-  expect_problem(bad, "recv output[1] <- 1: no send at rank 1 in this lane meets it");
+  expect_problem(bad, "send input[0] -> 1: no recv at rank 1 in this lane matches it (message 0 of its channel)");
+  expect_problem(bad, "recv output[1] <- 1: no send at rank 1 in this lane matches it");
   PlanBuilder uneven(Kind::all_gather, 2, 0, 2);
   uneven.send(0, 1, input(0, 2));
   uneven.recv(1, 0, output(0));

@@ -88,8 +88,9 @@ std::string draw(const Plan& plan, const Contents& contents) {
     for (std::string& row : rows) row.resize(width, ' ');
     heading.resize(width, ' ');
   }
-  std::string text = fmt::format("{} {}, {} ranks, {} chunks a block: {} rounds\n{}\n", collectives::name_of(plan.kind),
-                                 plan.algorithm, plan.num_ranks, plan.chunks_per_block, rounds, heading);
+  std::string text =
+      fmt::format("{} {}, {} ranks, {} chunks per block: {} rounds\n{}\n", collectives::name_of(plan.kind),
+                  plan.algorithm, plan.num_ranks, plan.chunks_per_block, rounds, heading);
   for (const std::string& row : rows) text += row + "\n";
   return text;
 }

@@ -32,7 +32,7 @@ class LineReader {
   [[noreturn]] void fail_at(std::size_t column, const std::string& allowed) const {
     const std::size_t end = line_.find_first_of(" \t\r", column);
     const std::string_view found = line_.substr(column, end == std::string_view::npos ? end : end - column);
-    const std::string there = found.empty() ? "the line ends" : fmt::format("'{}' is there", found);
+    const std::string there = found.empty() ? "the line ends" : fmt::format("found '{}'", found);
     throw core::usage_error(fmt::format("{}:{}:{}: {}; allowed: {}", source_, number_, column + 1, there, allowed));
   }
 

@@ -68,30 +68,30 @@ TEST(Text, TheLineOfEveryStepIsKnown) {
 TEST(Text, ErrorsNameLineColumnAndWhatIsAllowed) {
   EXPECT_EQ(complaint(""),
             "f.plan: holds no plan; its first line must be 'plan COLLECTIVE NAME ranks=N root=R chunks=K scratch=S'");
-  EXPECT_EQ(complaint("rank 0 lane 0\n").substr(0, 43), "f.plan:1:1: 'rank' is there; allowed: 'plan");
-  EXPECT_EQ(complaint("plan all_red x\n").substr(0, 56), "f.plan:1:6: 'all_red' is there; allowed: all_reduce, red");
+  EXPECT_EQ(complaint("rank 0 lane 0\n").substr(0, 40), "f.plan:1:1: found 'rank'; allowed: 'plan");
+  EXPECT_EQ(complaint("plan all_red x\n").substr(0, 53), "f.plan:1:6: found 'all_red'; allowed: all_reduce, red");
   EXPECT_EQ(complaint("plan all_reduce x ranks=0 root=0 chunks=1 scratch=0"),
-            "f.plan:1:19: 'ranks=0' is there; allowed: ranks from 1 to 1048576");
+            "f.plan:1:19: found 'ranks=0'; allowed: ranks from 1 to 1048576");
   EXPECT_EQ(complaint("plan all_reduce x ranks=2 root=0 chunks=one"),
-            "f.plan:1:41: 'one' is there; allowed: value of chunks (an integer)");
-  EXPECT_EQ(complaint(kHead + "send input[0] -> 1"), "f.plan:2:1: 'send' is there; allowed: 'rank R lane L'");
-  EXPECT_EQ(complaint(kHead + "rank 2 lane 0"), "f.plan:2:6: '2' is there; allowed: 0..1");
-  EXPECT_EQ(complaint(kHead + "rank 1 lane 1"), "f.plan:2:13: '1' is there; allowed: 0 (a rank's lanes come in order)");
+            "f.plan:1:41: found 'one'; allowed: value of chunks (an integer)");
+  EXPECT_EQ(complaint(kHead + "send input[0] -> 1"), "f.plan:2:1: found 'send'; allowed: 'rank R lane L'");
+  EXPECT_EQ(complaint(kHead + "rank 2 lane 0"), "f.plan:2:6: found '2'; allowed: 0..1");
+  EXPECT_EQ(complaint(kHead + "rank 1 lane 1"), "f.plan:2:13: found '1'; allowed: 0 (a rank's lanes come in order)");
   const std::string lane = kHead + "rank 0 lane 0\n";
   EXPECT_EQ(complaint(lane + "  sent input[0] -> 1"),
-            "f.plan:3:3: 'sent' is there; allowed: 'rank R lane L', send, recv, recv_reduce, copy or reduce");
-  EXPECT_EQ(complaint(lane + "  send inputs[0] -> 1"), "f.plan:3:13: 's[0]' is there; allowed: '['");
+            "f.plan:3:3: found 'sent'; allowed: 'rank R lane L', send, recv, recv_reduce, copy or reduce");
+  EXPECT_EQ(complaint(lane + "  send inputs[0] -> 1"), "f.plan:3:13: found 's[0]'; allowed: '['");
   EXPECT_EQ(complaint(lane + "  send data[0] -> 1"),
-            "f.plan:3:8: 'data[0]' is there; allowed: input[..], output[..] or scratch[..]");
-  EXPECT_EQ(complaint(lane + "  send input[0] <- 1"), "f.plan:3:17: '<-' is there; allowed: '->'");
+            "f.plan:3:8: found 'data[0]'; allowed: input[..], output[..] or scratch[..]");
+  EXPECT_EQ(complaint(lane + "  send input[0] <- 1"), "f.plan:3:17: found '<-'; allowed: '->'");
   EXPECT_EQ(complaint(lane + "  send input[0] ->"), "f.plan:3:19: the line ends; allowed: peer rank (an integer)");
   EXPECT_EQ(complaint(lane + "  send input[0] -> 1 then"),
-            "f.plan:3:22: 'then' is there; allowed: nothing more on this line");
+            "f.plan:3:22: found 'then'; allowed: nothing more on this line");
   EXPECT_EQ(complaint(lane + "  send input[0] -> 1 after 1"), "f.plan:3:29: the line ends; allowed: '.'");
   EXPECT_EQ(complaint(lane + "  send input[-2..2147483647] -> 1"),
-            "f.plan:3:18: '2147483647]' is there; allowed: a chunk nearer to the first");
+            "f.plan:3:18: found '2147483647]'; allowed: a chunk nearer to the first");
   EXPECT_EQ(complaint(lane + "  send input[99999999999] -> 1"),
-            "f.plan:3:14: '99999999999]' is there; allowed: first chunk (an integer)");
+            "f.plan:3:14: found '99999999999]'; allowed: first chunk (an integer)");
 }
 
 // Any prefix of a good text, and any text with one byte changed, is parsed or refused with a usage Error.

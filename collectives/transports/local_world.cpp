@@ -116,7 +116,7 @@ std::byte* LocalWorld::scratch(int half, std::size_t size_bytes) {
     if (size_bytes > available) {
       throw core::usage_error(
           "this algorithm needs " + core::format_size(static_cast<std::int64_t>(size_bytes)) +
-          " of scratch a rank at this size; available: " + core::format_size(static_cast<std::int64_t>(available)));
+          " of scratch per rank at this size; available: " + core::format_size(static_cast<std::int64_t>(available)));
     }
     scratch = {group_.allocate(arena_, size_bytes), size_bytes};
   }

@@ -146,7 +146,7 @@ class LocalWorld final : public World {
 
   LocalGroup& group() { return group_; }
   const core::WaitPolicy& wait_policy() const { return policy_; }
-  // As LocalGroup::make_once; ranks make their calls in the same order.
+  // Calls LocalGroup::make_once; ranks make their calls in the same order.
   template <class T>
   std::shared_ptr<const T> make_once(const std::function<std::shared_ptr<const T>()>& make) {
     return std::static_pointer_cast<const T>(group_.make_once(++things_, make));

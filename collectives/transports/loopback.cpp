@@ -131,8 +131,8 @@ struct LoopbackWorld::State {
     for (std::size_t r = 0; r < present.size(); ++r) {
       if (!present[r]) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(r);
     }
-    throw core::Error(core::Failure::timeout,
-                      "rank " + std::to_string(rank) + " waited at a barrier to which did not come: " + missing);
+    throw core::Error(core::Failure::timeout, "rank " + std::to_string(rank) +
+                                                  " waited at a barrier that these ranks did not reach: " + missing);
   }
 };
 

@@ -25,7 +25,7 @@ MpiProgress::~MpiProgress() {
 
 void MpiProgress::began() {
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  if (under_way_.fetch_add(1, std::memory_order_relaxed) > 0) return;
+  if (in_flight_.fetch_add(1, std::memory_order_relaxed) > 0) return;
   const std::scoped_lock lock(mutex_);  // the thread has checked before, or sleeps and is woken
   changed_.notify_one();
 }
@@ -44,7 +44,7 @@ void MpiProgress::run() {
 }
 
 bool MpiProgress::is_needed() const {
-  return under_way_.load(std::memory_order_relaxed) > 0 && (abort_ == nullptr || !abort_->raised());
+  return in_flight_.load(std::memory_order_relaxed) > 0 && (abort_ == nullptr || !abort_->raised());
 }
 
 }  // namespace lockstep::transports

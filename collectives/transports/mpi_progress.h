@@ -23,7 +23,7 @@ class MpiProgress {
 
   // Called by the thread that owns the message.
   void began();
-  void ended() { under_way_.fetch_sub(1, std::memory_order_relaxed); }
+  void ended() { in_flight_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
   void run();
@@ -31,7 +31,7 @@ class MpiProgress {
 
   const std::function<void()> call_;
   const core::AbortFlag* const abort_;
-  std::atomic<int> under_way_{0};
+  std::atomic<int> in_flight_{0};
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;  // for sleeping until there is a message
   std::condition_variable changed_;

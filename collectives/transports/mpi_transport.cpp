@@ -197,7 +197,7 @@ class MpiTransport final : public Transport {
       check_mpi(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), [&] { return std::string(call); });
       if (complete == 0 && deadline.passed()) {
         throw core::Error(core::Failure::timeout, std::string(call) + ": rank " + std::to_string(number_of(rank())) +
-                                                      ": not all ranks came in time");
+                                                      ": not all ranks arrived in time");
       }
       if (complete == 0) idle();
     }

@@ -91,7 +91,7 @@ Table load_table(const std::string& path) {
     for (const json& row : document.at("entries")) table.entries.push_back(entry_of(row));
     return table;
   } catch (const json::exception& error) {
-    throw core::usage_error(fmt::format("tuning table {}: {}; write it anew with bench/tune", path, error.what()));
+    throw core::usage_error(fmt::format("tuning table {}: {}; write a new one with bench/tune", path, error.what()));
   }
 }
 

@@ -87,7 +87,7 @@ std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
   for (const core::CudaDeviceInfo& gpu : gpus) {
     GpuRoom room{.name = "cuda:" + std::to_string(gpu.index) + ", " + gpu.name + ",", .ranks = {}};
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      const int in_turn = backends::gpu_place(rank, ranks, static_cast<int>(gpus.size())).device;
+      const int in_turn = backends::assigned_gpu(rank, ranks, static_cast<int>(gpus.size())).device;
       if (gpu.index == (options.device.index < 0 ? in_turn : options.device.index)) room.ranks.push_back(rank);
     }
     if (room.ranks.empty()) continue;

@@ -229,9 +229,9 @@ std::int64_t longest_pass_bytes(const plan::Program& program, std::size_t elem_b
 int blocks_of_a_lane(const plan::Program& program, std::size_t elem_bytes, const CudaOptions& options,
                      std::int64_t bytes_a_thread) {
   if (program.num_lanes > options.most_blocks) {
-    throw core::usage_error(
-        "the plan has " + std::to_string(program.num_lanes) +
-        " lanes, and so many thread blocks of a rank can run at once: " + std::to_string(options.most_blocks));
+    throw core::usage_error("the plan has " + std::to_string(program.num_lanes) +
+                            " lanes, a thread block each; thread blocks per rank that can run at once: " +
+                            std::to_string(options.most_blocks));
   }
   const std::int64_t wanted = longest_pass_bytes(program, elem_bytes) / (bytes_a_thread * options.threads);
   const int most = std::min(options.most_blocks, cuda::kMostSlots) / program.num_lanes;
@@ -357,7 +357,7 @@ Prepared in_one_way(CudaRanks::State& ranks, const plan::Plan& plan, const colle
     if (auto prepared = with_packets(ranks, plan, operation)) return std::move(*prepared);
   }
   if (options.packets_only) {
-    throw core::usage_error("--protocol packets: '" + plan.algorithm + "' cannot go by packets; allowed: auto, simple");
+    throw core::usage_error("--protocol packets: '" + plan.algorithm + "' cannot use packets; allowed: auto, simple");
   }
   return with_passes(ranks, plan, operation);
 }
@@ -381,7 +381,7 @@ std::unique_ptr<collectives::Collective> CudaRanks::prepare(const plan::Plan& pl
 
 namespace {
 
-std::string told(int rank, const cuda::Trouble& trouble, const transports::World& world, double seconds) {
+std::string timeout_text(int rank, const cuda::Trouble& trouble, const transports::World& world, double seconds) {
   const auto number = [&](int rank) { return std::to_string(world.number_of(rank)); };
   const std::string waited_for = trouble.waits_for_instructions == 0
                                      ? " to enter the collective"
@@ -403,7 +403,7 @@ void CudaRanks::check() const {
   cuda::Trouble trouble{};
   const BoardView& board = state_->boards.at(static_cast<std::size_t>(state_->world.rank()));
   state_->device.copy_to_host(&trouble, board.troubles + rank, sizeof trouble);
-  throw core::Error(core::Failure::timeout, told(rank, trouble, state_->world, seconds));
+  throw core::Error(core::Failure::timeout, timeout_text(rank, trouble, state_->world, seconds));
 }
 
 }  // namespace lockstep::executors

@@ -165,16 +165,16 @@ Parts parts_of(const LaneProgram& lane, std::size_t index, int rank, int lane_in
 }
 
 std::vector<std::int32_t> told_of(const Listeners& listeners, int rank, int lane, std::uint32_t done) {
-  std::vector<std::int32_t> told;
+  std::vector<std::int32_t> signalled;
   for (auto at = listeners.lower_bound({rank, lane, done, -1}); at != listeners.end(); ++at) {
     if (std::get<1>(*at) != lane || std::get<2>(*at) != done) break;
-    told.push_back(std::get<3>(*at));
+    signalled.push_back(std::get<3>(*at));
   }
-  return told;
+  return signalled;
 }
 
 void append_instruction(DeviceProgram& made, const Instruction& one, const Parts& parts,
-                        const std::vector<std::int32_t>& told) {
+                        const std::vector<std::int32_t>& signalled) {
   made.instructions.push_back({.count = one.count,
                                .first_wait = append(made.waits, parts.waits),
                                .num_waits = static_cast<std::uint32_t>(parts.waits.size()),
@@ -182,8 +182,8 @@ void append_instruction(DeviceProgram& made, const Instruction& one, const Parts
                                .num_sources = static_cast<std::uint32_t>(parts.sources.size()),
                                .first_destination = append(made.destinations, parts.destinations),
                                .num_destinations = static_cast<std::uint32_t>(parts.destinations.size()),
-                               .first_listener = append(made.listeners, told),
-                               .num_listeners = static_cast<std::uint32_t>(told.size()),
+                               .first_listener = append(made.listeners, signalled),
+                               .num_listeners = static_cast<std::uint32_t>(signalled.size()),
                                .completes = one.completes ? 1U : 0U});
   made.most_places = std::max({made.most_places, static_cast<std::uint32_t>(parts.sources.size()),
                                static_cast<std::uint32_t>(parts.destinations.size())});

@@ -41,20 +41,20 @@ TEST(DeviceProgram, WhoWaitsIsToldAndNobodyElse) {
       const plan::Program program = program_of(algorithm, num_ranks, 5000);
       std::vector<DeviceProgram> ranks;
       for (int r = 0; r < num_ranks; ++r) ranks.push_back(make_device_program(program, {.count = 5000}, r, 4));
-      std::set<std::array<std::int64_t, 4>> told;
+      std::set<std::array<std::int64_t, 4>> signalled;
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         for (std::size_t l = 0; l < ranks[r].lanes.size(); ++l) {
           const DeviceLane lane = ranks[r].lanes[l];
           for (std::uint32_t i = 0; i < lane.num_instructions; ++i) {
             const DeviceInstruction& one = ranks[r].instructions[lane.first_instruction + i];
             for (std::uint32_t k = 0; k < one.num_listeners; ++k) {
-              told.insert({static_cast<std::int64_t>(r), static_cast<std::int64_t>(l), i + 1,
-                           ranks[r].listeners[one.first_listener + k]});
+              signalled.insert({static_cast<std::int64_t>(r), static_cast<std::int64_t>(l), i + 1,
+                                ranks[r].listeners[one.first_listener + k]});
             }
           }
         }
       }
-      EXPECT_EQ(told, waits_of(ranks)) << algorithm << ", " << num_ranks << " ranks";
+      EXPECT_EQ(signalled, waits_of(ranks)) << algorithm << ", " << num_ranks << " ranks";
     }
   }
 }

@@ -82,7 +82,7 @@ class GroupedCollective final : public collectives::Collective {
   }
 
   std::byte* staging(const MessageOp& op) const { return scratch_.data() + op.staging_bytes; }
-  std::byte* memory(const Place& place) const {
+  std::byte* memory(const BufferAddress& place) const {
     return base_[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
   }
 
