@@ -17,7 +17,8 @@
 namespace lockstep::sweep {
 namespace {
 
-// Process, host and device of a rank, as they are sent to the other ranks. Texts end in a zero and are cut if they are too long.
+// Process, host and device of a rank, as they are sent to the other ranks. Texts end in a zero and are cut if they are
+// too long.
 struct Told {
   int process_id;
   int device;

@@ -60,9 +60,10 @@ TEST(NcclRules, TwoRanksOnOneGpuAreNamed) {
   const NcclSharing old{.version_code = 22809, .enabled = true};
   EXPECT_EQ(shared_gpu_refusal(std::vector{a, b, c}, old), std::nullopt);
   EXPECT_EQ(shared_gpu_refusal(std::vector{a}, old), std::nullopt);
-  EXPECT_EQ(*shared_gpu_refusal(std::vector{a, b, c, b}, old),
-            "ranks 1 and 3 are on the same GPU: NCCL 2.28.9 needs one GPU per rank; NCCL 2.30 or newer lets ranks share "
-            "one with NCCL_MULTI_RANK_GPU_ENABLE=1");
+  EXPECT_EQ(
+      *shared_gpu_refusal(std::vector{a, b, c, b}, old),
+      "ranks 1 and 3 are on the same GPU: NCCL 2.28.9 needs one GPU per rank; NCCL 2.30 or newer lets ranks share "
+      "one with NCCL_MULTI_RANK_GPU_ENABLE=1");
 }
 
 TEST(NcclRules, BlocksOfRanksOnOneGpuFitItTogether) {
