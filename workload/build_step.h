@@ -35,12 +35,12 @@ std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const 
 // The work of one stage for a microbatch.
 struct StageWork {
   schedules::StageRecipe recipe;
-  std::int64_t message_bytes = 0;  // of the stage's output on one rank; its gradient has the same size
+  std::int64_t message_bytes = 0;  // bytes of the stage's output on one rank; its gradient has the same size
   std::int64_t optimizer_ps = 0;   // one update of the parameters that a rank updates (its shards under ZeRO)
   std::int64_t host_ps = 0;        // the delayed part, on the host during the next step
-  std::vector<schedules::CopyCosts> copies = {};  // of each part's activations, if the layout offloads them
+  std::vector<schedules::CopyCosts> copies = {};  // copies of each part's activations, if the layout offloads them
   std::vector<std::int64_t> update_ps = {};       // the share of each bucket, with Update::per_bucket
-  std::int64_t kept_bytes = 0;                    // of activations, if the schedule evicts them to other ranks
+  std::int64_t kept_bytes = 0;                    // bytes of activations, if the schedule evicts them to other ranks
 };
 // For each stage of the schedule, and for each slice of each stage (schedules::work_index()); equal ones are computed
 // once.

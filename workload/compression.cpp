@@ -189,7 +189,7 @@ std::vector<CompressedExchange> exchanges_of(const Compression& compression, std
 double kernel_bytes(const Compression& compression, std::int64_t elems, std::int64_t ranks) {
   const auto n = static_cast<double>(elems);
   const auto sent = static_cast<double>(compression.sent_of(elems));
-  const double whole = 4 * n;  // of f32
+  const double whole = 4 * n;  // bytes in f32
   // The pending error is read and written when the gradient is added, and when the sent part is subtracted.
   const double feedback = compression.feedback ? 5 * whole : 0;
   switch (compression.way) {

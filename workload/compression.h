@@ -64,7 +64,7 @@ struct CodeShape {
   std::int64_t message_bytes(std::int64_t elems) const { return scales_at(elems) + 4 * blocks(elems); }
 };
 bool sends_codes(CompressionWay way);
-CodeShape code_shape(CompressionWay way);  // of a compression that has codes
+CodeShape code_shape(CompressionWay way);  // for a compression that has codes
 
 // How ranks share a bucket whose parts travel as codes: a share is whole blocks; the last shares may have fewer used
 // elements, or none.

@@ -33,7 +33,7 @@ struct ContextBytes {
   double forward = 0;
   double backward = 0;
 };
-// Of the layer's rank, in a pass.
+// Bytes that the layer's rank sends in a pass.
 ContextBytes bytes_sent(const ContextList& list, const ContextLayer& layer);
 
 }  // namespace lockstep::workload

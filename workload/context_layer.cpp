@@ -79,7 +79,7 @@ ContextRows rows_of(const ContextLayer& layer, const ContextBlock& block) {
 
 kernels::AttentionShape call_shape(const ContextLayer& layer, const ContextBlock& block) {
   const ContextRows rows = rows_of(layer, block);
-  const std::int64_t parts = block.queries_of == kWholeSequence ? layer.shape.ranks : 1;  // of the heads
+  const std::int64_t parts = block.queries_of == kWholeSequence ? layer.shape.ranks : 1;  // parts of the heads
   return {.batch = batch_of_call(layer, rows),
           .heads = layer.heads / parts,
           .queries = rows.queries,

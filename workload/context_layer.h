@@ -18,7 +18,7 @@ struct ContextLayer {
   ContextShape shape;
   std::int32_t rank = 0;  // index among the context-parallel ranks
   std::int64_t batch = 1;
-  std::int64_t length = 0;  // of a whole sequence; a multiple of the number of chunks
+  std::int64_t length = 0;  // tokens of a whole sequence; a multiple of the number of chunks
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;
   std::int64_t head_columns = 1;

@@ -64,7 +64,7 @@ enum class ContextArray : std::uint8_t {
   sums,     // the log-sum-exp of each query's scores
   d_outputs,
   d_queries,  // added to the receiver's
-  d_keys,     // of keys and values; likewise
+  d_keys,     // gradients of keys and values; likewise
   keys_only,
   values_only,
   d_keys_only,
@@ -107,7 +107,7 @@ struct ContextMessage {
 // reduce_scatter, all_to_all: messages to and from every other rank.
 struct ContextExchange {
   schedules::Comm comm = schedules::Comm::shift;
-  ContextArray array = ContextArray::keys;  // of the sent message, if the received one has another (below)
+  ContextArray array = ContextArray::keys;  // array of the sent message, if the received one has another (below)
   std::vector<ContextMessage> sends = {};
   std::vector<ContextMessage> receives = {};
   ContextArray received = ContextArray::keys;

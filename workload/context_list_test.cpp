@@ -143,7 +143,7 @@ TEST(ContextCheck, CausalRingIsUnbalancedAndTheBalancedWaysAreNot) {
   EXPECT_EQ(loads(ContextWay::ring), (std::vector<double>{0.5, 1.5, 2.5, 3.5}));
   EXPECT_EQ(loads(ContextWay::zigzag), (std::vector<double>{8, 8, 8, 8}));     // chunks of half the length
   EXPECT_EQ(loads(ContextWay::allgather), (std::vector<double>{8, 8, 8, 8}));  // likewise
-  EXPECT_EQ(loads(ContextWay::ulysses), (std::vector<double>{8, 8, 8, 8}));    // of a quarter of the heads
+  EXPECT_EQ(loads(ContextWay::ulysses), (std::vector<double>{8, 8, 8, 8}));    // each has a quarter of the heads
   EXPECT_EQ(loads(ContextWay::lightseq), (std::vector<double>{1.5, 1.5, 2.5, 2.5}));
   // Turn by turn, in pairs of whole ranks' chunks: 8 is what all have.
   EXPECT_EQ(chunk_pairs_in_step(context_list({ContextWay::ring, 4})), 3.5);
@@ -153,7 +153,7 @@ TEST(ContextCheck, CausalRingIsUnbalancedAndTheBalancedWaysAreNot) {
 }
 
 TEST(ContextCheck, BytesAreThoseOfThePapers) {
-  // N h elements of 2 bytes a rank before division; P = 8.
+  // N h elements of 2 bytes per rank before division; P = 8.
   constexpr std::int64_t kTokens = 1024;
   constexpr std::int64_t kHidden = 512;
   const auto whole = static_cast<double>(2 * kTokens * kHidden);
@@ -179,7 +179,7 @@ TEST(ContextCheck, BytesAreThoseOfThePapers) {
   EXPECT_DOUBLE_EQ(sent(ContextWay::colossal).forward, 2 * whole * 7 / 8);
 }
 
-// What a step is as long as, where all ranks wait for each other in each turn.
+// If all ranks wait for each other in each turn, a step takes the sum of the longest.
 TEST(ContextList, TheLastRankHasAsMuchToComputeAsAny) {
   for (const ContextShape& shape : all_shapes(9)) {
     const ContextList list = context_list(shape);

@@ -19,7 +19,7 @@ constexpr std::int32_t kQueries = 0;
 constexpr std::int32_t kKeys = 1;
 constexpr std::int32_t kOutputs = 2;
 constexpr std::int32_t kSums = 3;
-constexpr std::int32_t kOwnOutputs = 4;  // of the rank's own tokens, while kOutputs are of its own heads
+constexpr std::int32_t kOwnOutputs = 4;  // the rank's own tokens, while kOutputs are of its own heads
 constexpr std::int32_t kFirstOther = 5;
 
 // Replays the memory use of one form of context parallelism; each direction follows the calls of its class in

@@ -170,8 +170,7 @@ class ContextOperations {
   double kept_of_core() const {
     const auto outputs = static_cast<double>(layer_.bytes(ContextArray::outputs));
     const auto sums = static_cast<double>(layer_.bytes(ContextArray::sums));
-    if (layer_.shape.way == ContextWay::ulysses)
-      return 2 * outputs + sums;  // of the rank's own heads, and of its own tokens
+    if (layer_.shape.way == ContextWay::ulysses) return 2 * outputs + sums;  // the rank's own heads, and its own tokens
     return outputs + (layer_.shape.way == ContextWay::colossal ? scores_bytes() : sums);
   }
   double scores_bytes() const {
@@ -221,7 +220,7 @@ class ContextOperations {
     if (!calls.empty()) ops_.push_back(std::move(op));
   }
 
-  const ContextLayer layer_;  // of the last rank
+  const ContextLayer layer_;  // layer of the last rank
   const ContextSides last_;
   const ContextSides first_;
   const std::int32_t turns_;

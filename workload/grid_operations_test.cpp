@@ -128,7 +128,7 @@ TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
   }
 }
 
-// What is fetched for the next panel, and what is summed of the one before, runs beside a product.
+// Fetches for the next panel, and sums of the previous one, overlap with a product.
 TEST(GridOperations, FetchOnePanelAhead) {
   const auto recipe = recipe_of(small(), layout_of("3x3"), {.layers = 1});
   const auto count = [](const std::vector<schedules::Piece>& pieces) {
@@ -140,8 +140,8 @@ TEST(GridOperations, FetchOnePanelAhead) {
     }
     return found;
   };
-  // Of each of four products: forward 3 x 2 panels; of each gradient 3 panels in and 3 sums out. All wait but the first
-  // panels, and the last sums; that of the input's gradient has those of the weight's to run beside.
+  // Each of four products: in the forward 3 x 2 panels; for each gradient 3 panels in and 3 sums out. All of them
+  // overlap except the first panels and the last sums; those of the input gradient overlap with the weight gradient.
   EXPECT_EQ(count(recipe.forward), (std::pair{4 * 6, 4 * 4}));
   EXPECT_EQ(count(recipe.backward), (std::pair{4 * 12, 4 * (2 + 3 + 2 + 2)}));
   EXPECT_EQ(count(recipe.input_gradient), (std::pair{4 * 6, 4 * 4}));

@@ -68,7 +68,7 @@ TEST(GridBlocks, CoverEachMatrix) {
   }
 }
 
-// What the next layer of a pair takes is where this one leaves it.
+// The next layer of a pair takes its input where this one leaves its output.
 TEST(GridBlocks, TheOutputLiesAsTheNextLayersInput) {
   for (const std::string& text : kGrids) {
     const GridLinear first = linear_on(text);
@@ -89,7 +89,7 @@ double sent_bytes(const GridLinear& linear, const std::vector<GridStep>& steps, 
     const bool is_weight_gradient = step.comm != GridComm::broadcast && step.comm != GridComm::all_gather &&
                                     step.product == GridProduct::weight_gradient;
     const double n = members_along(linear.grid, step.axis);
-    // Of the whole: the block that is broadcast or reduced; the panel of the others.
+    // Size of the whole: the block that is broadcast or reduced; the panel of the others.
     const bool is_panel = step.comm == GridComm::all_gather || step.comm == GridComm::reduce_scatter;
     const GridBlock whole = is_panel ? panel_of(linear, step.matrix) : block_of(linear, step.matrix, 0);
     const double share = static_cast<double>(whole.elems()) * (is_weight_gradient ? 4 : size) * (n - 1) / n;
@@ -110,7 +110,7 @@ TEST(GridSteps, SendAsThePapersSay) {
   }
 }
 
-// One MLP pair, M rows, forward: 2-D sends (q-1)/q^2 (5 M h + 8 h^2) elements a rank and 1-D 2 (P-1)/P M h; they are
+// One MLP pair, M rows, forward: 2-D sends (q-1)/q^2 (5 M h + 8 h^2) elements per rank and 1-D 2 (P-1)/P M h; they are
 // the same at M = 8 h, 1.6 h and 0.62 h for 4, 16 and 64 ranks. 3-D sends (q-1)/q^3 (10 M h + 8 h^2).
 TEST(GridSteps, CrossOneDimensionWhereDerived) {
   constexpr std::int64_t kHidden = 4096;

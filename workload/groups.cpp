@@ -241,7 +241,7 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
       return data_members(layout, at, {index / size * size, 1, size});
     }
     case GroupKind::expert_groups: {
-      const std::int64_t size = layout.ep / folded.size();  // of one group
+      const std::int64_t size = layout.ep / folded.size();  // size of one group
       return data_members(layout, at, {index / layout.ep * layout.ep + at.ep % size, size, folded.size()});
     }
     case GroupKind::data:

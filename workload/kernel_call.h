@@ -71,7 +71,7 @@ std::string signature_of(const KernelCall& call);
 
 KernelClass class_of(const KernelCall& call);
 core::DType dtype_of(const KernelCall& call);
-kernels::Cost cost_of(const KernelCall& call);              // of one of `count` calls
+kernels::Cost cost_of(const KernelCall& call);              // cost of one of `count` calls
 std::optional<Product> product_of(const KernelCall& call);  // empty if it is not a product, or one without a shape
 // FLOPs done by matrix units: two per multiply-add of products, all of attention; of one of `count` calls.
 double matrix_flops_of(const KernelCall& call);

@@ -17,7 +17,7 @@ constexpr KnownModel gpt2(std::string_view name, std::int64_t layers, std::int64
 }
 
 constexpr std::string_view kSmall = "our own, GPT-2's architecture on bytes";
-constexpr std::string_view kSmallLlama = "our own, Llama's architecture on bytes; as many parameters a layer as nano";
+constexpr std::string_view kSmallLlama = "our own, Llama's architecture on bytes; as many parameters per layer as nano";
 constexpr std::string_view kGpt2 = "Radford et al. 2019, table 2; heads of 64";
 // Two rows of the table are inconsistent (heads x head size is not the width): gpt3-1.3b has 16 heads here, gpt3-13b
 // width 5120. Attention is dense in every layer here, while GPT-3's is sparse in every other layer.

@@ -272,7 +272,7 @@ std::string update_conflict(const Layout& layout) {
 std::string slice_conflict(const Model& model, const Layout& layout) {
   if (layout.slices == 1) return "";
   const std::string is = "slices is " + number(layout.slices);
-  if (layout.slices > model.sequence) return is + "; allowed: at most a slice a token, " + number(model.sequence);
+  if (layout.slices > model.sequence) return is + "; allowed: at most one slice per token, " + number(model.sequence);
   if (layout.cp > 1) return is + ", and cp is " + number(layout.cp) + "; allowed: cp=1, or slices=1";
   if (layout.has_grid()) return is + ", and tp_grid is given; allowed: tp_grid=none, or slices=1";
   if (layout.recompute == Recompute::full) {

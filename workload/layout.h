@@ -49,14 +49,14 @@ inline constexpr AxisOrder kMegatronOrder{Axis::tp, Axis::cp, Axis::dp, Axis::pp
 struct Layout {
   std::int32_t dp = 1;                     // data-parallel ranks
   std::int32_t tp = 1;                     // tensor-parallel ranks
-  Grid grid = {};                          // of the tp ranks, in two or three dimensions; one rank: no grid
+  Grid grid = {};                          // grid of the tp ranks, in two or three dimensions; one rank: no grid
   std::int32_t pp = 1;                     // pipeline ranks
   std::int32_t cp = 1;                     // context-parallel ranks: each has a part of every sequence
   ContextWay cp_way = ContextWay::zigzag;  // how they share attention (workload/context_list.h)
   std::int32_t ep = 1;                     // expert-parallel ranks, a divisor of dp x cp
   double skew = 1;                         // rows of the busiest expert-parallel rank over the mean (dropless experts)
   bool dispatch_tokens = false;  // a token is sent once to each rank that has any of its experts, not once per expert
-  AxisOrder order = kMegatronOrder;  // of rank numbers: neighbours differ in the first axis (workload/groups.h)
+  AxisOrder order = kMegatronOrder;  // order of rank numbers: neighbours differ in the first axis (workload/groups.h)
   std::int32_t zero = 0;         // 0; 1: optimizer; 2: also gradients; 3: also weights (FSDP) are sharded over dp x cp
   std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards; the others have replicas of it
                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
@@ -74,9 +74,9 @@ struct Layout {
   std::vector<std::int32_t> layers_of = {};                      // layers of each stage; empty: spread evenly
   bool balanced_layers = false;                                  // layers_of is to be chosen (workload/balance.h)
   std::int32_t slices = 1;                      // token slices of a microbatch, if the schedule takes them
-  std::vector<std::int64_t> slice_tokens = {};  // of each slice; empty: as even as possible
+  std::vector<std::int64_t> slice_tokens = {};  // tokens of each slice; empty: as even as possible
   bool balanced_slices = false;                 // slice_tokens is to be chosen (workload/balance.h)
-  std::int64_t bucket_cap_bytes = 25LL << 20;   // of gradients; 0: one bucket per stage
+  std::int64_t bucket_cap_bytes = 25LL << 20;   // bytes of gradients; 0: one bucket per stage
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::int32_t recompute_every = 1;  // layers between kept inputs

@@ -12,7 +12,7 @@ namespace lockstep::workload {
 
 enum class MemoryKind : std::uint8_t {
   weights,      // as kernels read them, in the compute dtype
-  gradients,    // of weights
+  gradients,    // gradients of weights
   optimizer,    // master weights and moments
   activations,  // kept by a forward for its backward, and tensors between parts
   buffers,      // messages, parts of collectives, scratch memory of kernels

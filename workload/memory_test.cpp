@@ -43,9 +43,9 @@ TEST(Activations, OfALayerAreTable2) {
   }
 }
 
-// What calculon's validation (calculon/llm/validation.py) stores for figures 1 and 7 of the same paper: output of the
-// formulas, in GiB and in % of what is kept without recomputation. The first stage has the most: L layers' worth, and
-// more where stages are interleaved.
+// The numbers that calculon's validation (calculon/llm/validation.py) stores for figures 1 and 7 of the same paper:
+// output of the formulas, in GiB and in % of what is kept without recomputation. The first stage has the most: L
+// layers' worth, and more where stages are interleaved.
 double first_stage_bytes(const Model& model, const std::string& text) {
   const Layout layout = parse_layout(text);
   EXPECT_EQ(why_invalid(model, layout), "") << text;
@@ -197,7 +197,7 @@ TEST(Memory, OfStagesIsTableOneOfThePaper) {
   struct Cells {
     double parameters;
     std::int32_t ranks;
-    std::array<std::string, 3> printed;  // of stages 1, 2 and 3
+    std::array<std::string, 3> printed;  // stages 1, 2 and 3
   };
   const std::vector<Cells> table{{7.5e09, 1, {{"120", "120", "120"}}},      {1.28e11, 1, {{"2048", "2048", "2048"}}},
                                  {1e12, 1, {{"16000", "16000", "16000"}}},  {7.5e09, 4, {{"52.5", "41.3", "30"}}},

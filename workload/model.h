@@ -32,13 +32,13 @@ struct Model {
   std::int64_t expert_groups = 1;
   std::int64_t groups_a_token = 0;  // 0: all of them
   double capacity_factor = 0;       // rows that an expert accepts from one rank over an even share; 0: all (dropless)
-  double balance_loss = 0;  // of the router: weights of the balance loss (kernels/moe/router.h) and of the z loss
+  double balance_loss = 0;          // weights of the router's balance loss (kernels/moe/router.h) and z loss
   double z_loss = 0;
   double bias_rate = 0;           // loss-free balancing: change of an expert's bias per step (Wang et al. 2024)
   bool sigmoid_router = false;    // scores of the router: sigmoid, otherwise softmax
   bool normalised_gates = true;   // gates of several chosen experts are normalised to sum 1
   bool gated = false;             // SwiGLU with three matrices, otherwise GELU with two
-  bool biases = true;             // of the linear layers
+  bool biases = true;             // linear layers have biases
   bool tied_embeddings = true;    // the head uses the embedding's matrix
   bool learned_positions = true;  // otherwise rotary, which has no parameters
   std::int64_t rope_theta = 10000;
@@ -69,7 +69,7 @@ std::string why_invalid(const Model& model);
 struct LayerParameters {
   std::int64_t attention = 0;
   std::int64_t mlp = 0;     // the dense MLP, or one expert
-  std::int64_t router = 0;  // of a mixture of experts
+  std::int64_t router = 0;  // router of a mixture of experts
   std::int64_t shared = 0;  // its shared experts
   std::int64_t norms = 0;
 };

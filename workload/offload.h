@@ -42,7 +42,7 @@ inline constexpr std::size_t kNumOffloadKinds = 3;
 // pieces back after it (ZeRO-Infinity, section 6.2).
 struct OffloadStaging {
   static constexpr std::int64_t kAlign = 4096;       // bytes: files are read and written in such blocks
-  static constexpr std::int64_t kBlockElems = 2048;  // of 16 bits, per block
+  static constexpr std::int64_t kBlockElems = 2048;  // elements of 16 bits, per block
   static constexpr std::int64_t kPieceElems = std::int64_t{1} << 18;
   std::array<std::int64_t, kNumOffloadKinds> elem_bytes = {};  // by kind; 0: it stays on the device
   std::int64_t piece_elems = 0;                                // maximum per piece

@@ -94,7 +94,7 @@ struct Sizes {
   double rows;     // between them: s b, or s b / t with sequence parallelism
   double hidden;   // h
   double queries;  // columns of the queries on this rank: h / t
-  double keys;     // of the keys, and of the values
+  double keys;     // columns of the keys, and of the values
   double ffn;
   double head_size;
   double scores;  // elements, a s s b / t

@@ -46,7 +46,7 @@ enum class OperationKind : std::uint8_t {
   leave_attention,
   attention_residual,  // with dropout
   // ---- mlp
-  mlp_norm,  // of the residual stream; without dropout including its addition
+  mlp_norm,  // norm of the residual stream; without dropout including its addition
   router,
   permute,
   dispatch_over_groups,  // in two hops: first to the groups of ranks that have a token's experts
@@ -65,8 +65,8 @@ enum class OperationKind : std::uint8_t {
   mlp_residual,
   keep_input,  // with Layout::partition_activations (kept_input_operation())
   // ---- tensor ranks in a grid
-  exchange_norm,  // of sums over a row's columns
-  exchange_grid,  // of a product's blocks (workload/grid_product.h)
+  exchange_norm,  // sums over a row's columns
+  exchange_grid,  // blocks of a product (workload/grid_product.h)
   // ---- head
   head_norm,
   enter_head,
@@ -111,7 +111,7 @@ struct Operation {
   double kept_bytes = 0;  // from the forward to the input gradient
   // From the input gradient to the weight gradient: a product's input and the gradient of its output.
   double later_bytes = 0;
-  bool core = false;          // of attention: selective recomputation recomputes it instead of keeping its results
+  bool core = false;          // attention: selective recomputation recomputes it instead of keeping its results
   bool keeps_output = false;  // the kept bytes are an output of this operation, not an input
 };
 

@@ -14,7 +14,7 @@ namespace {
 using schedules::Comm;
 using schedules::GroupKind;
 
-// Of products and attention.
+// FLOPs of products and attention.
 double flops_of(const std::vector<KernelCall>& calls) {
   double flops = 0;
   for (const KernelCall& call : calls) flops += call.count * matrix_flops_of(call);
@@ -34,7 +34,8 @@ Flops flops_of(const std::vector<Operation>& ops) {
   return flops;
 }
 
-// What kernels do is what is counted: 24 s b h^2 (1 + s / 6h) a layer forward, twice that backward, and 2 s b h V.
+// The FLOPs of kernels equal the formula: 24 s b h^2 (1 + s / 6h) per layer forward, twice that backward, and 2 s b h
+// V.
 TEST(Operations, DoTheFlopsThatAreCounted) {
   for (const char* name :
        {"megatron-22b", "llama3-70b", "mixtral-8x7b,sequence=4096", "mixtral-8x7b,sequence=4096,shared_hidden=4096"}) {
@@ -100,7 +101,7 @@ TEST(Operations, SendEachTokenToItsExpertsAndBack) {
   const Model m = parse_model("mixtral-8x7b,sequence=4096");
   const double row = 2 * static_cast<double>(m.sequence * m.hidden);
   const Moved moved = moved_by(layer_operations(m, parse_layout("dp=8,ep=8")), GroupKind::expert);
-  EXPECT_EQ(moved.forward.at(Comm::all_to_all), 2 * 2 * row) << "two experts a token; there and back";
+  EXPECT_EQ(moved.forward.at(Comm::all_to_all), 2 * 2 * row) << "two experts per token; there and back";
   EXPECT_EQ(moved.backward.at(Comm::all_to_all), 2 * 2 * row);
   EXPECT_EQ(moved_by(layer_operations(m, parse_layout("dp=8")), GroupKind::expert).forward.count(Comm::all_to_all), 0u);
 }
@@ -167,7 +168,7 @@ TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
   EXPECT_EQ(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert), 0);
 }
 
-// Of a layer's four products, sharded as they are; curvature is of both sides of each.
+// Work on a layer's four products, sharded as they are; curvature is of both sides of each.
 TEST(SecondOrder, WorkIsThatOfTheLayersMatrices) {
   const Model model = parse_model("layers=2,hidden=64,heads=4,vocabulary=256,sequence=32,dropout=no");
   const std::vector<SecondOrderWork> whole = second_order_work(model, parse_layout("microbatch=2,dtype=f32"));

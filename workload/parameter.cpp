@@ -14,7 +14,7 @@ namespace {
 struct Axes {
   std::int64_t outer = 1;
   std::vector<std::int64_t> lengths = {};
-  std::vector<std::int64_t> shares = {};  // of the lengths; the last ranks may have less
+  std::vector<std::int64_t> shares = {};  // shares of the lengths; the last ranks may have less
   std::int64_t inner = 1;
 };
 

@@ -27,7 +27,7 @@ struct Parameter {
   Split split = Split::none;
   // Lengths of the blocks of the split axis, each of which is split: those of Q, K and V. Empty: one block.
   std::vector<std::int64_t> blocks = {};
-  std::int32_t part = 0;  // of the pipeline stage, in forward order
+  std::int32_t part = 0;  // part of the pipeline stage, in forward order
   float deviation = 0;    // initial values: normal with mean 0; if 0, all `fill`
   float fill = 0;
   // Name by which initial values are drawn, if not its own: a mixture's first expert starts like a dense MLP.

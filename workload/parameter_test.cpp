@@ -13,7 +13,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// What a share holds: the whole parameter's index of each element, -1 for padding.
+// The whole parameter's index of each element of a share, -1 for padding.
 std::vector<std::int64_t> share_of(const Parameter& parameter, TensorPlace place) {
   std::vector<std::int64_t> share(static_cast<std::size_t>(elems_of_share(parameter, place.ranks)), -1);
   std::int64_t next = 0;

@@ -144,7 +144,7 @@ void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank) {
   std::vector<Parameter> all;
-  constexpr std::size_t kEnds = 4;  // of the embedding and the head
+  constexpr std::size_t kEnds = 4;  // parameters of the embedding and the head
   all.reserve(kEnds + static_cast<std::size_t>(slice.layers) * LayerPlaces(model, layout.ep, layout.mlp_tiles).count);
   if (slice.embedding) {
     add_words(model, 0, kWordsName, all);

@@ -47,10 +47,10 @@ struct LayerPlaces {
   // `expert_ranks`: of the layout, which split the experts. `tiles`: Layout::mlp_tiles.
   explicit LayerPlaces(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
   WeightPlace norm1, qkv, projection, norm2;
-  WeightPlace up, down;                               // of a dense MLP, or of a mixture's shared experts
+  WeightPlace up, down;                               // those of a dense MLP, or of a mixture's shared experts
   std::vector<WeightPlace> tiles_up, tiles_down;      // likewise, by tile: up and down are the first
-  WeightPlace router;                                 // of a mixture, and
-  std::vector<WeightPlace> experts_up, experts_down;  // of its experts on one rank
+  WeightPlace router;                                 // router of a mixture, and
+  std::vector<WeightPlace> experts_up, experts_down;  // its experts on one rank
   std::size_t count;
 };
 struct EmbeddingPlaces {
@@ -62,7 +62,7 @@ struct EmbeddingPlaces {
 struct HeadPlaces {
   explicit HeadPlaces(const Model& model);
   WeightPlace norm;
-  std::size_t words;  // of a head that has a matrix of its own
+  std::size_t words;  // for a head that has a matrix of its own
 };
 // Index of the head's matrix among the parameters of its stage, where the head's first parameter is `head`.
 std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size_t head);

@@ -226,7 +226,7 @@ class PieceTouches {
   }
   void use(T name) { touch(name, false, piece_.part); }
   void make(T name) { touch(name, true, piece_.part); }
-  void use_next(T name) { touch(name, false, piece_.part + 1); }  // of the next part: this one's output
+  void use_next(T name) { touch(name, false, piece_.part + 1); }  // tensor of the next part: this one's output
   void make_next(T name) { touch(name, true, piece_.part + 1); }
   void give_up() { phases_.emplace_back(); }
   // The first tensors that context-parallel ranks touch come with those touched here.

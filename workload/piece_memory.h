@@ -29,7 +29,7 @@ enum class TensorName : std::uint8_t {
   qkv,
   o,
   lse,
-  context,  // of context-parallel ranks: numbered by their list (workload/context_memory.h)
+  context,  // tensors of context-parallel ranks: numbered by their list (workload/context_memory.h)
   term1,    // summed over sequence-parallel ranks: all rows
   sum1,
   h,
@@ -50,7 +50,7 @@ enum class TensorName : std::uint8_t {
   d_term1,
   held1,  // gradients of norms that wait for a separate W
   held2,
-  codes,  // of a product's factors in 8-bit floats, with their scales
+  codes,  // codes of a product's factors in 8-bit floats, with their scales
   tokens,
   targets,
   logits,
@@ -76,7 +76,7 @@ enum class TensorName : std::uint8_t {
   d_sent,
   d_router_logits,
   d_router,  // gradient through the router, before it is added
-  // of its shared experts
+  // The shared experts' tensors.
   shared_pre,
   shared_act,
   shared,
@@ -107,7 +107,7 @@ Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, b
 // A piece consists of phases: gradients that it adds to and tensors that it makes exist from the beginning of a phase;
 // tensors that are not touched again are freed at its end.
 struct Phase {
-  std::vector<std::size_t> gradients = {};  // of the stage's parameters
+  std::vector<std::size_t> gradients = {};  // indices of the stage's parameters
   std::vector<Touch> touches = {};
   bool commits = false;  // the part's gradients of the microbatch are complete at its end
 };

@@ -15,7 +15,7 @@ using schedules::Piece;
 struct PartRecipe {
   std::vector<Piece> forward = {};
   std::vector<Piece> again = {};               // recomputation of the whole part
-  std::vector<Piece> again_for_backward = {};  // of what the part's own backward needs
+  std::vector<Piece> again_for_backward = {};  // recomputation that the part's own backward needs
   std::vector<Piece> backward = {};
   std::vector<Piece> input_gradient = {};
   std::vector<Piece> weight_gradient = {};

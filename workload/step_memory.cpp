@@ -371,7 +371,8 @@ class RankMemory {
     const auto last = last_kernel_.find({task.stage, task.microbatch, forward});
     if (last == last_kernel_.end() || last->second != index) return;
     const std::int32_t next = task.stage + (forward ? 1 : -1);
-    const bool is_end = next < 0 || next / step_.stages_per_pipe != task.stage / step_.stages_per_pipe;  // of its pipe
+    const bool is_end =
+        next < 0 || next / step_.stages_per_pipe != task.stage / step_.stages_per_pipe;  // end of its pipe
     const auto to = stages_.find(next);
     if (is_end || to == stages_.end()) return;
     const std::int32_t behind = stage_of(task).plan->place.num_parts();

@@ -25,7 +25,7 @@ struct Result {
   // [form][direction], the slowest rank's time in each round.
   std::array<std::array<std::vector<double>, 2>, kNumForms> samples_us = {};
   std::array<std::array<std::vector<Spent>, 2>, kNumForms> spent_us = {};
-  std::vector<double> kernels_us;           // of each rank, forward and backward: medians
+  std::vector<double> kernels_us;           // medians per rank, forward and backward
   std::array<double, 2> sent_bytes = {};    // [direction], on the rank that sends most, per pass: counted in the plans
   std::array<double, 2> listed_bytes = {};  // likewise: from the list
   // [direction], simulated time that overlapped exchanges add to kernels: kernels as measured, exchanges on the

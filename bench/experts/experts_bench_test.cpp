@@ -58,7 +58,7 @@ TEST(Rows, AreRightAndSendByFormula) {
   }
 }
 
-// k T h (EP - 1) / EP elements a direction, four times.
+// k T h (EP - 1) / EP elements per direction, four times.
 TEST(Rows, WithAnEvenCapacitySendTheLeast) {
   const ExpertsFlags flags = flags_of({"--ep", "2,4", "--capacity", "1"});
   for (const Case& one : cases_of(flags)) {

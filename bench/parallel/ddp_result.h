@@ -22,7 +22,7 @@ struct DdpTurns {
   std::vector<double> backward_ms;                      // kernels alone: the time during which buckets can travel
   std::vector<double> exposed_ms;                       // from the step's timeline: kernels idle while buckets travel
   std::vector<double> predicted_ms;                     // step time by the recurrence of buckets
-  std::vector<schedules::StepTimeline> timelines = {};  // of the overlapped step
+  std::vector<schedules::StepTimeline> timelines = {};  // the overlapped steps'
 };
 
 struct DdpResult {
@@ -38,9 +38,9 @@ struct DdpResult {
   double most_of_bound = 0;  // largest error of an element as a fraction of its bound (gradient_bounds.h)
   double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
   schedules::Step step;              // overlapped
-  schedules::StepTimeline timeline;  // of the round whose step time is the median
+  schedules::StepTimeline timeline;  // the round whose step time is the median
 
-  std::optional<core::EnergyRecord> energy;  // of the overlapped steps
+  std::optional<core::EnergyRecord> energy;  // energy of the overlapped steps
   std::string energy_text;                   // one line, also if nothing was measured
 
   // Medians over rounds.

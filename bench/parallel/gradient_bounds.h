@@ -42,7 +42,7 @@ class BucketSums {
   GradientWire wire_;
   std::size_t shares_ = 0;
   std::vector<double> sums_;
-  std::vector<double> sums_of_sizes_;  // of |share|
+  std::vector<double> sums_of_sizes_;  // sums of |share|
   std::vector<double> code_errors_;    // per block: error of the codes of all shares together
   double unsent_ = 0;                  // largest element that a share does not send, summed over shares
 };

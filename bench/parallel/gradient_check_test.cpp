@@ -102,7 +102,7 @@ std::vector<Vector> random_shares(int ranks, std::int64_t elems) {
 }
 
 struct Reduced {
-  Vector sum;             // of rank 0
+  Vector sum;             // rank 0's
   double sent_bytes = 0;  // by a rank, the mean
   double least_bytes = 0;
 };

@@ -34,9 +34,9 @@ trainer::TrainOptions small_options() {
 }
 
 struct Found {
-  std::vector<std::vector<float>> values;  // of rank 0: gradients and weights after each way
+  std::vector<std::vector<float>> values;  // rank 0's gradients and weights after each way
   std::int64_t sent_bytes = 0;             // by rank 0
-  std::vector<std::string> races;          // of all ranks
+  std::vector<std::string> races;          // on all ranks
 };
 
 Found run_both_ways(const trainer::TrainOptions& options) {

@@ -33,7 +33,7 @@ TEST(ZeroForms, StageThreeGathersWhatIsHeldOnce) {
       zero_forms({.replicas = 4, .stage = 3, .prefetch = true}, {{64, false}, {64, true}}, {.microbatches = 3});
   EXPECT_EQ(of(forms.held, MemoryKind::weights), 2 * 64 / 4 * 4);
   EXPECT_EQ(of(forms.held, MemoryKind::optimizer), 2 * 64 / 4 * 8);
-  const std::int64_t pass = std::int64_t{3} * 16 * 4;  // what a rank sends to gather one of them
+  const std::int64_t pass = std::int64_t{3} * 16 * 4;  // bytes that a rank sends to gather one of them
   EXPECT_EQ(forms.sent.weights, (2 * 3 + 1) * pass);
   EXPECT_EQ(forms.sent.gradients, std::int64_t{2} * 3 * pass);
   EXPECT_EQ(forms.most_weights, 2 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead

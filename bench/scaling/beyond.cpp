@@ -25,7 +25,7 @@ Piece piece_of(const Step& step, const Task& task) {
 
 struct Priced {
   std::int64_t ps = 0;
-  std::int64_t members = 1;  // of the collective
+  std::int64_t members = 1;  // ranks in the collective
 };
 
 std::map<Piece, Priced> pieces_of(const Step& step, std::int32_t rank, const Prices& prices) {

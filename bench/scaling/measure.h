@@ -23,9 +23,9 @@ struct Effort {
 
 struct LayoutTimes {
   schedules::Step step;
-  std::vector<double> samples_ms;            // of steps as they train, the slowest rank's
+  std::vector<double> samples_ms;            // steps as they train, on the slowest rank
   schedules::StepTimeline measured;          // the step with the median time; communication while its bytes move
-  std::optional<core::EnergyRecord> energy;  // of steps as they train
+  std::optional<core::EnergyRecord> energy;  // energy of steps as they train
   std::string energy_text;                   // one line, also if nothing was measured
   double around_ms = 0;                      // time of this step outside of its tasks: tokens, zeroed gradients
   Prices prices;

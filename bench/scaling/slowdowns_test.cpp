@@ -72,7 +72,8 @@ simulator::Simulation contended(const Step& step, const Slowdowns& slowdowns, co
   return play_contended(step, beside, slowdown_of(step, slowdowns, beside));
 }
 
-// Of 300 and 100 with a factor of 2 for two: both go at half speed until the short one ends at 200, then 200 are left.
+// Kernels of 300 and 100 with a factor of 2 for two: both run at half speed until the short one ends at 200, then 200
+// are left.
 TEST(Contended, TwoRanksSlowEachOtherDownWhileBothCompute) {
   const Step step = kernels({{300'000}, {100'000}});
   Slowdowns slowdowns;

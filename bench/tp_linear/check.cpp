@@ -37,7 +37,7 @@ Roundings roundings_of(BlockKind kind, const Shape& shape) {
       return {std::max(rows, shape.inner()), 1};
     case BlockKind::mlp:
       return {std::max(rows, shape.hidden + shape.inner()), 3};
-    case BlockKind::attention:  // of a score, of the weighted values, of the projection
+    case BlockKind::attention:  // roundings of a score, of the weighted values, of the projection
       return {std::max(rows, 4 * shape.hidden + 2 * shape.length), 5};
     case BlockKind::embedding:
       return {rows, 1};

@@ -45,7 +45,7 @@ struct Case {
   int ranks = 2;
   bool sequence_parallel = false;
   std::vector<int> tiles;                   // the first is 1
-  std::optional<workload::Grid> grid = {};  // of the ranks; empty: no grid
+  std::optional<workload::Grid> grid = {};  // grid of the ranks, if there is one
 };
 std::vector<Case> cases_of(const TpLinearFlags& flags);
 int most_ranks(const TpLinearFlags& flags);  // over all cases

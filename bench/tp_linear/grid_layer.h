@@ -44,7 +44,7 @@ class GridLayer final : public TimedBlock {
  private:
   // This rank's blocks of a matrix and of its gradient.
   struct Value {
-    const char* name;  // of the whole matrix; that of its gradient has the prefix d
+    const char* name;  // name of the whole matrix; that of its gradient has the prefix d
     workload::GridLinear linear;
     workload::GridMatrix matrix;  // its blocks are split as this matrix of that layer
     bool is_given = false;        // the matrix is an input, not a result
@@ -60,7 +60,7 @@ class GridLayer final : public TimedBlock {
   struct Linear {
     workload::GridLinear spec;
     std::array<Value*, workload::kNumGridMatrices> values;
-    parallel::Tensor f32_sum = {};  // of y, if products add to it in another dtype
+    parallel::Tensor f32_sum = {};  // sum of y, if products add to it in another dtype
     std::array<Panels, workload::kNumGridMatrices> fetched = {}, partial = {};  // by matrix
   };
   using Steps = std::vector<workload::GridStep>;

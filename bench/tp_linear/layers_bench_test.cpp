@@ -179,7 +179,7 @@ TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
   }
   check_cases(flags);
   const std::vector<Case> cases = cases_of(flags);
-  ASSERT_EQ(cases.size(), 3 * flags.grids.size());  // of the column-parallel layer, the row-parallel one, and the pair
+  ASSERT_EQ(cases.size(), 3 * flags.grids.size());  // the column-parallel layer, the row-parallel one, and the pair
   for (const Case& one : cases) {
     SCOPED_TRACE(name_of(one.block) + " " + workload::text_of(*one.grid));
     const Reference reference = grid_reference_of(one.block, flags.shape, 1);

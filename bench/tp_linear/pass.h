@@ -83,9 +83,9 @@ class PassRunner {
   std::mutex mutex_;
   std::condition_variable started_;
   const Pass* pass_ = nullptr;  // guarded by mutex_
-  std::uint64_t number_ = 0;    // of the pass; guarded by mutex_
+  std::uint64_t number_ = 0;    // number of the pass; guarded by mutex_
   bool ends_ = false;           // guarded by mutex_
-  std::exception_ptr failure_;  // of the exchanges; read after exchanges_done_
+  std::exception_ptr failure_;  // error of the exchanges; read after exchanges_done_
   std::jthread thread_;
 };
 

@@ -19,7 +19,7 @@ namespace lockstep::tp_linear {
 
 struct Tile {
   std::int64_t number;
-  std::int64_t first;  // of its rows, which are contiguous
+  std::int64_t first;  // first of its rows, which are contiguous
   std::int64_t rows;
   int ready = kNothing;  // exchange that must end before they are available
 };

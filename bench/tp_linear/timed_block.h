@@ -19,7 +19,7 @@ class TimedBlock {
 
   // Overwrites with NaN what passes write, and zeroes gradients, which are accumulated.
   virtual void reset() = 0;
-  virtual std::vector<Result> results() const = 0;  // of a forward and a backward
+  virtual std::vector<Result> results() const = 0;  // results of a forward and a backward
 
   const Pass& pass(Direction direction) const { return passes_[static_cast<std::size_t>(direction)]; }
 

@@ -26,7 +26,7 @@ parallel::Tensor random_runs(parallel::Memory& memory, core::DType dtype, const 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below);
 parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids);
 
-std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor);  // of f32 or bf16
+std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor);  // a tensor of f32 or bf16
 void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigned char byte);
 
 }  // namespace lockstep::tp_linear

@@ -17,7 +17,7 @@ inline constexpr const char* kProbeGemms = "probe";  // the default of --gemm
 // The facts on which the decision depends.
 struct GemmQuestion {
   std::string flag;               // --gemm
-  core::DType dtype;              // of the run
+  core::DType dtype;              // dtype of the run
   std::string checkpoint;         // implementation of the run that wrote the checkpoint; empty: unknown
   std::vector<std::string> here;  // implementations for this dtype that all ranks have, in the fixed order
   std::function<std::vector<kernels::GemmTime>()> probe;  // times these; called at most once

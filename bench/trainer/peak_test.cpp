@@ -10,7 +10,7 @@
 namespace lockstep::mini_train {
 namespace {
 
-// Takes the times of a list, one a run, and the last one from then on.
+// Takes the times of a list, one per run, and the last one from then on.
 TimedWork work_of(double flops, std::vector<double> seconds, int& runs) {
   return {flops, [seconds, &runs] {
             const auto run = static_cast<std::size_t>(runs++);

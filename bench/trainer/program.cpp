@@ -166,7 +166,7 @@ class Teller {
   TrainingLog log_;
   program::StepEnergy energy_;
   schedules::Step step_;
-  parallel::BytesByKind predicted_bytes_ = {};  // of the rank that needs most
+  parallel::BytesByKind predicted_bytes_ = {};  // bytes of the rank that needs most
   double most_mfu_ = 0;
   std::string data_;  // the corpus's name
   std::optional<GrowingRecord> record_;

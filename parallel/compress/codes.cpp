@@ -51,7 +51,7 @@ class CodesAllReduce final : public collectives::Collective {
   CompressionState* const state_;  // with error feedback
   CodeExchange exchange_;
   const std::unique_ptr<collectives::Collective> gather_;  // all-gather of messages, in place
-  const Tensor sum_;                                       // of this rank's share
+  const Tensor sum_;                                       // sum of this rank's share
   std::optional<ErrorFeedback> owed_;                      // error of the encoded sum
 };
 

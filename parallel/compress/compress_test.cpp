@@ -42,7 +42,7 @@ std::int64_t bytes_sent(const backends::Prepared& prepared, const collectives::O
 
 struct Outcome {
   std::vector<Vector> results;  // [rank], of the last call
-  std::vector<double> sum;      // of rank 0's results over all calls
+  std::vector<double> sum;      // rank 0's results, summed over all calls
   std::int64_t bytes = 0;       // sent by all ranks in a call, counted in the plans
 };
 
@@ -102,7 +102,7 @@ bool same_bits(const Vector& a, const Vector& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Of element i over the ranks.
+// Sum of element i over the ranks.
 double exact_sum(const std::vector<Vector>& inputs, std::size_t i) {
   double sum = 0;
   for (const Vector& x : inputs) sum += x[i];
@@ -151,7 +151,7 @@ void expect_within_bounds(const Case& c) {
   const auto inputs = random_inputs(c.num_ranks, c.elems);
   const Outcome outcome = reduce(c, inputs);
   const double divisor = c.op == core::ReduceOp::avg ? c.num_ranks : 1;
-  double largest_share = 0;  // of the bound that is used up
+  double largest_share = 0;  // used part of the bound
   for (std::size_t i = 0; i < inputs.front().size(); ++i) {
     const double bound =
         c.compression == CompressionWay::bf16 ? bf16_bound(inputs, i, c.algorithm == "ring") : int8_bound(inputs, i);
@@ -300,8 +300,8 @@ TEST(Compression, AllWaysGiveAllRanksTheSameBitsAgainAndAgain) {
   }
 }
 
-// What a rank owes is bounded, so that the mean of many results goes to the sum: the error of the mean falls with the
-// number of calls. Without feedback it stays what it is, but for what is drawn anew.
+// The pending error is bounded, so that the mean of many results converges to the sum: its error falls with the number
+// of calls. Without feedback the error stays, except for elements that are drawn anew.
 TEST(Compression, FeedbackSendsInTheEndWhatWasLeftOut) {
   const auto inputs = random_inputs(3, 5003);
   for (const char* way : {"int8", "int4", "fp8", "sign", "topk:density=0.05", "threshold:at=0.4:density=0.1",
@@ -379,8 +379,8 @@ TEST(Compression, BytesOfEveryWayAreThoseOfThePlans) {
       }
     }
   }
-  // Of 2^20 elements on 4 ranks: codes of half a byte and of a bit with 4 bytes for 256, pairs of 8 bytes, products of
-  // two matrices of 1024 x 4.
+  // With 2^20 elements on 4 ranks: codes of half a byte and of a bit with 4 bytes for 256, pairs of 8 bytes, products
+  // of two matrices of 1024 x 4.
   const auto bytes = [](const char* way) { return wire_bytes(parse_compression(way), 1 << 20, 4); };
   EXPECT_EQ(bytes("int4"), 6 * ((1 << 17) + (1 << 12)));
   EXPECT_EQ(bytes("sign"), 6 * ((1 << 15) + (1 << 12)));

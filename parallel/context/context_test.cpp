@@ -20,7 +20,7 @@ namespace {
 using workload::ContextWay;
 using Values = std::vector<float>;
 
-// What a layer gives: its output, and the gradient of its input.
+// The results of a layer: its output, and the gradient of its input.
 struct Outcome {
   Values o, d_qkv;
 };

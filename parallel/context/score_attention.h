@@ -34,7 +34,7 @@ class ScoreAttention final : public ContextAttention {
  private:
   using Array = workload::ContextArray;
 
-  std::int64_t heads() const { return layer_.batch * layer_.heads; }  // of all sequences
+  std::int64_t heads() const { return layer_.batch * layer_.heads; }  // heads of all sequences
   std::int64_t tokens() const { return layer_.tokens(); }
   Tensor make(std::int64_t elems) const;
   Shelf::Key own(Array array) const { return {array, layer_.rank}; }

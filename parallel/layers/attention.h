@@ -37,7 +37,7 @@ struct AttentionLayer {
   Fp8Scaling fp8 = {};
 
   std::int64_t rows() const { return batch * length; }
-  std::int64_t own_columns() const { return heads * head_columns; }  // of queries and of o
+  std::int64_t own_columns() const { return heads * head_columns; }  // columns of queries and of o
   std::int64_t key_columns() const { return kv_heads * head_columns; }
   std::int64_t qkv_columns() const { return own_columns() + 2 * key_columns(); }
 

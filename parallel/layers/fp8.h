@@ -25,7 +25,7 @@ struct Fp8Scaling {
 
 struct Fp8Products {
   kernels::Fp8Linear linear;
-  Fp8Scaling scaling;  // of this layer only
+  Fp8Scaling scaling;  // scaling of this layer only
 
   // y = x w^T + bias
   void forward(const Workspace& workspace, kernels::In weight, kernels::In bias, kernels::In x, kernels::Out y) const;

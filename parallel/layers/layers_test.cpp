@@ -60,7 +60,7 @@ void expect_near(const Values& found, const Values& expected, const std::string&
   EXPECT_LE(worst, largest * core::sum_tolerance(core::DType::f32, kInner)) << what;
 }
 
-// What a block gives; on several ranks, all terms added.
+// The results of a block; on several ranks, the sum of all terms.
 struct Outcome {
   Values y, dx;
 };
@@ -131,7 +131,7 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     expect_near(values(found.d_bias), share(whole.bias, place, values(expected.d_bias)), "bias gradient");
   }
 
-  // Of a block of two layers: run(place, share of the first, share of the second, outcome to add to).
+  // Checks a block of two layers with run(place, share of the first, share of the second, outcome to add to).
   template <class Run>
   void expect_terms_add_up(const Whole& first, const Whole& second, const Run& run) {
     Outcome alone;

@@ -36,7 +36,7 @@ struct MixtureSaved {
   std::vector<std::int64_t> all_rows;  // [rank][expert]: rows that the rank sends to the expert, on the host
   Tensor sent;                         // [rows sent, hidden]
   Tensor here;                         // [rows here, hidden]
-  MlpSaved mlp;                        // of the received rows
+  MlpSaved mlp;                        // for the received rows
   Tensor out;                          // [rows here, hidden], outputs of the experts
   Tensor back;                         // [rows sent, hidden], the outputs returned to this rank
 };

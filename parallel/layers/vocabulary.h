@@ -14,7 +14,7 @@ namespace lockstep::parallel {
 
 // A rank's words. All ranks' tables have the same number of rows; the last rows of the last ranks may be padding.
 struct Words {
-  std::int64_t rows;   // of the table
+  std::int64_t rows;   // rows of the table
   std::int64_t valid;  // rows that correspond to a word: the first ones
   std::int64_t first;  // word of row 0
 };

@@ -12,7 +12,7 @@ namespace lockstep::parallel {
 
 class DistantDevice final : public core::ForwardingDevice {
  public:
-  // What `open` returns is kept for the time of each copy: for memory that is closed to all others.
+  // The result of `open` is kept during each copy: for memory that is closed to everything else.
   using Open = std::function<std::shared_ptr<void>()>;
   explicit DistantDevice(
       std::unique_ptr<core::Device> cpu = core::make_cpu_device(), Open open = [] { return nullptr; })

@@ -217,7 +217,7 @@ void ParameterStore::offload(std::int32_t index, Landed landed, const kernels::C
   const auto b = static_cast<std::size_t>(index);
   StagedTensor shard = std::move(landed.landing_);
   in_lane(lane, [&](const kernels::Context& where) {
-    if (bucket.has_offloaded_gradient) {  // of earlier microbatches
+    if (bucket.has_offloaded_gradient) {  // from earlier microbatches
       StagedTensor sum = make_staged(data_->memory, MemoryKind::gradients, data_->options.gradient, shard.elems);
       data_->offloaded->read(kGradients, b, sum);
       parallel::add(shard.in(), sum.inout(), where);

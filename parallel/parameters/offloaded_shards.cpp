@@ -154,7 +154,7 @@ void OffloadedShards::visit_pieces(std::size_t begin, std::size_t end_piece, con
   for (std::size_t piece = begin; piece < end_piece; ++piece) {
     if (piece + ahead < end_piece) begin_reads(piece + ahead, visiting);
     end(staging_of(piece).reads, visiting);
-    end(staging_of(piece).writes, visiting);  // of an earlier piece, if nothing was read
+    end(staging_of(piece).writes, visiting);  // writes of an earlier piece, if nothing was read
     visit(pieces_[piece], views_of(piece, visiting));
     begin_writes(piece, visiting);
   }

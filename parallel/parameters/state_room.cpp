@@ -90,7 +90,7 @@ class QueuedRoom final : public StateRoom {
   core::Stream& kernels_;
   std::unique_ptr<core::Stream> copies_;
   std::unique_ptr<core::Event> kernels_so_far_;
-  std::array<std::unique_ptr<core::Event>, 16> ends_;  // of the latest copies; an update waits for fewer
+  std::array<std::unique_ptr<core::Event>, 16> ends_;  // ends of the latest copies; an update waits for fewer
   Ticket tickets_ = 0;
   core::PinnedMemory memory_;
 };

@@ -82,7 +82,7 @@ struct StoreOffload {
 };
 
 struct StoreOptions {
-  core::DType compute = core::DType::f32;   // of weights as kernels read them: f32, bf16, f16
+  core::DType compute = core::DType::f32;   // dtype of weights as kernels read them: f32, bf16, f16
   core::DType gradient = core::DType::f32;  // as kept and reduced: f32, or the compute dtype
   std::int32_t zero = 0;                    // stage, 0 to 3
   std::int32_t shards = 1;  // ranks that share one set of shards; with one rank every stage equals stage 0
@@ -126,7 +126,8 @@ class ParameterStore {
 
   const std::vector<workload::Parameter>& parameters() const;
   std::int32_t num_buckets() const;
-  std::int64_t padded_elems(std::int32_t bucket) const;  // of the whole bucket; a multiple of the number of shards
+  std::int64_t padded_elems(
+      std::int32_t bucket) const;  // elements of the whole bucket; a multiple of the number of shards
   std::int32_t bucket_of(std::size_t parameter) const;
 
   // Each element is a function of (seed, name, index in the whole parameter): the same in every layout.

@@ -69,7 +69,7 @@ struct ParameterStore::Bucket {
     std::int32_t part = 0;
     std::int64_t commits = 0;
   };
-  std::vector<PartCommits> parts;  // of the members
+  std::vector<PartCommits> parts;  // commits of the members' parts
   std::int64_t times_complete = 0;
 
   // Ranges in the own shard of the members for which `chosen` is true.

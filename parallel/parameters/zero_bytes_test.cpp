@@ -79,7 +79,7 @@ TEST(ZeroBytes, Passes) {
   }
 }
 
-// arXiv:2304.11277, section 3.2.2, for the reductions of one step among W = n r ranks: 2 M (r-1)/W a rank over
+// arXiv:2304.11277, section 3.2.2, for the reductions of one step among W = n r ranks: 2 M (r-1)/W per rank over
 // replicas, M the bytes of all parameters.
 TEST(ZeroBytes, ReplicasOfShardsSendShards) {
   for (const std::int32_t n : {2, 4, 8}) {

@@ -17,7 +17,7 @@ TEST(GatherText, TextsOfAnyLengthComeInTheOrderOfRanks) {
   for (const int ranks : {1, 2, 4}) {
     transports::LocalGroup group({.num_ranks = ranks});
     group.run([&](transports::LocalWorld& world) {
-      for (const int unit : {0, 1, 700, 5000}) {  // of 1024 bytes that a board takes at once, more and fewer
+      for (const int unit : {0, 1, 700, 5000}) {  // a board takes 1024 bytes at once: more and fewer
         const std::vector<std::string> all = gather_text(world, text_of(world.rank(), unit * world.rank()));
         ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks));
         for (int r = 0; r < ranks; ++r) EXPECT_EQ(all[static_cast<std::size_t>(r)], text_of(r, unit * r));

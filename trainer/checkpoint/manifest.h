@@ -25,11 +25,12 @@ using Integers = std::map<std::string, std::int64_t>;
 
 // Facts that a trainer stores and reads back.
 struct Manifest {
-  std::int64_t step = 0;                           // number of steps done
-  Integers model = {};                             // must be equal to continue the run
-  std::map<std::string, std::string> layout = {};  // of the writers, for information only: any layout can read it
-  Integers integers = {};                          // tokens seen, seed, position in the data, ...
-  std::map<std::string, double> reals = {};        // finite
+  std::int64_t step = 0;  // number of steps done
+  Integers model = {};    // must be equal to continue the run
+  std::map<std::string, std::string> layout =
+      {};                                    // layout of the writers, for information only: any layout can read it
+  Integers integers = {};                    // tokens seen, seed, position in the data, ...
+  std::map<std::string, double> reals = {};  // finite
 };
 
 struct FileEntry {

@@ -78,7 +78,7 @@ class HeaderReader {
 
   // The format allows each name once, but JSON parsers commonly take the last one.
   Json parse(std::string_view text) {
-    std::vector<std::set<std::string>> names;  // of the objects that are open
+    std::vector<std::set<std::string>> names;  // names in the objects that are open
     const auto check = [&](int, Json::parse_event_t event, Json& parsed) {
       if (event == Json::parse_event_t::object_start) names.emplace_back();
       if (event == Json::parse_event_t::object_end) names.pop_back();

@@ -120,7 +120,7 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
     refuse(std::to_string(model.experts) + " experts", "at most " + std::to_string(kernels::RouterShape::kMostExperts));
   }
   if (model.experts_a_token > kernels::RouterShape::kMostChoices) {
-    refuse(std::to_string(model.experts_a_token) + " experts a token",
+    refuse(std::to_string(model.experts_a_token) + " experts per token",
            "at most " + std::to_string(kernels::RouterShape::kMostChoices));
   }
   if (model.sigmoid_router && (model.balance_loss > 0 || model.z_loss > 0)) {
@@ -220,7 +220,7 @@ void check_trainable(const workload::Model& model, const workload::Layout& layou
 struct GptStage::State {
   StageContext stage;
   workload::StageSlice place;
-  std::mutex mutex = {};  // of the map: threads of lanes use microbatches concurrently
+  std::mutex mutex = {};  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
   std::vector<std::vector<std::int64_t>> loads = {};

@@ -102,7 +102,7 @@ class GptStage {
   kernels::Out activations_in(std::int32_t microbatch);  // [own rows, hidden], from the previous stage
   kernels::In activations_out(std::int32_t microbatch);
   void activations_sent(std::int32_t microbatch);
-  kernels::Out gradient_in(std::int32_t microbatch);  // of activations_out, from the next stage
+  kernels::Out gradient_in(std::int32_t microbatch);  // gradient of activations_out, from the next stage
   kernels::In gradient_out(std::int32_t microbatch);
   void gradient_sent(std::int32_t microbatch);
 

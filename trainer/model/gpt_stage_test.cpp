@@ -311,9 +311,9 @@ class Gpt2StageTest : public testing::Test {
   ModelOptions options_{.shape = small_shape(kArchitectures[0]), .microbatches = 1};
 };
 
-// What a layer keeps for its backward: table 2 of Korthikanti et al. 2022 (arXiv:2205.05198), s b h (10 + 24 / t) bytes
-// in 16 bit and 34 / t with sequence parallelism, without the masks of two dropouts (2 bytes), which we do not have,
-// and without scores, which are never stored; and f32 numbers of rows.
+// Bytes that a layer keeps for its backward: table 2 of Korthikanti et al. 2022 (arXiv:2205.05198), s b h (10 + 24 / t)
+// bytes in 16 bit and 34 / t with sequence parallelism, without the masks of two dropouts (2 bytes), which we do not
+// have, and without scores, which are never stored; and f32 numbers of rows.
 TEST_F(Gpt2StageTest, ALayerKeepsWhatThePaperSays) {
   options_.shape.layout.compute = core::DType::bf16;
   const auto kept = [&](std::int64_t layers) {
@@ -334,7 +334,7 @@ TEST_F(Gpt2StageTest, ALayerKeepsWhatThePaperSays) {
     std::int64_t expected = 8 * own_sbh + 24 * sbh / ranks + 16 * shape.own_rows() + lse_bytes;
     if (shape.layout.recompute == workload::Recompute::selective) expected -= 2 * sbh / ranks + lse_bytes;
     if (shape.layout.recompute == workload::Recompute::full) expected = 2 * own_sbh;
-    // What is predicted from the list of operations is the same.
+    // The prediction from the list of operations is the same.
     workload::Layout layout = shape.layout;
     layout.tp = shape.tensor.ranks;
     EXPECT_EQ(activations_of(shape.model, layout, {.layers = 1}).kept, static_cast<double>(expected));

@@ -594,7 +594,7 @@ class LayerRun final : public PartRun {
   parallel::Tensor d_shared_;  // the shared experts' part of it, likewise
   parallel::Tensor dh_;
   RowGather dh_all_;
-  parallel::Tensor d_o_;        // of the attention core's output
+  parallel::Tensor d_o_;        // gradient of the attention core's output
   bool has_projected_ = false;  // the projection's weight gradient has been computed
   bool has_core_gradient_ = false;
   parallel::Tensor d_qkv_;

@@ -50,12 +50,12 @@ class MixtureRun {
   parallel::MixtureSaved saved_;
   std::vector<std::int64_t> loads_;
   parallel::Tensor all_counts_;
-  parallel::Tensor d_back_;  // of the rows that came back
+  parallel::Tensor d_back_;  // gradient of the rows that came back
   parallel::Tensor d_gates_;
-  parallel::Tensor d_out_;  // of the experts' output rows
+  parallel::Tensor d_out_;  // gradient of the experts' output rows
   parallel::Tensor d_act_;
   parallel::Tensor d_pre_;
-  parallel::Tensor d_here_;  // of the rows received
+  parallel::Tensor d_here_;  // gradient of the rows received
   parallel::Tensor d_sent_;
   parallel::Tensor d_logits_;
 };

@@ -29,7 +29,7 @@ workload::Model small_model(std::int64_t layers = 8) {
   return model;
 }
 
-// In f32, two sequences a microbatch.
+// In f32, two sequences per microbatch.
 TrainStep step_of(workload::Layout layout) {
   layout.microbatch_size = 2;
   layout.compute = core::DType::f32;

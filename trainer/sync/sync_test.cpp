@@ -112,7 +112,7 @@ TEST(ArrivalOrder, IsTheOneDrawnByHand) {
   EXPECT_EQ(text_of(arrival_order(rules_of(2, 2, 5, slow))), "+0.1 -0.2 +0.2 -0.3 +0.3 +1.1");
 }
 
-// What the bound promises: no replica begins a step with more than `staleness` done beyond the slowest, so that a
+// The bound's guarantee: no replica begins a step with more than `staleness` done beyond the slowest, so that a
 // gradient misses at most 2 staleness + 1 updates of each other one; and pulls and pushes of a replica alternate.
 TEST(ArrivalOrder, KeepsTheBound) {
   for (const std::int32_t replicas : {1, 2, 3, 8}) {

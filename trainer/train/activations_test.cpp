@@ -30,7 +30,7 @@ TEST(PartitionedActivations, ChangeNoBitOfTheTraining) {
   }
 }
 
-// What left and came back is what was there.
+// Activations that were copied off the device come back unchanged.
 TEST(OffloadedActivations, ChangeNoBitOfTheTraining) {
   for (const std::string layout :
        {"batch=16,microbatch=4", "batch=16,microbatch=4,recompute=full",

@@ -56,7 +56,7 @@ struct PushReport {
 // Summary of as many pushes as there are replicas.
 struct ServerReport {
   double loss = 0;
-  double norm = 0;     // of the last gradient
+  double norm = 0;     // norm of the last gradient
   double seconds = 0;  // since the previous report
   double wait_seconds = 0;
   float rate = 0;

@@ -34,7 +34,7 @@ TEST(Fp8Training, OfBf16IsNearlyAsOfF32) {
   EXPECT_EQ(difference(wide, run(options), 2e-2), "");
 }
 
-// What a stage encodes does not depend on which rank has it, nor on what is sharded.
+// Encoded values do not depend on which rank has a stage, nor on what is sharded.
 TEST(Fp8Training, PipelinesAndShardsChangeNothing) {
   for (const std::string scaling : {"fp8=row", "fp8=tensor,fp8_delayed=yes"}) {
     const TrainResult one = run(options_for(scaling, 5));

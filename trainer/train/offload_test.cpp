@@ -157,7 +157,7 @@ TEST(Offload, WhatDoesNotFitTheDeviceIsRefusedAndFitsWithIt) {
             std::string::npos);
 }
 
-// Of files that were cut to nothing, as a disk may do that fails.
+// Truncates the offload files, as a failing disk may do.
 void cut_offload_files() {
   for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kFewSteps = 4;
 
-using Values = std::map<std::string, std::vector<float>>;  // of parameters, by name
+using Values = std::map<std::string, std::vector<float>>;  // values of parameters, by name
 
 workload::Model untied() {
   return workload::parse_model("layers=4,hidden=32,heads=4,vocabulary=256,sequence=16,dropout=no,tied_embeddings=no");
@@ -67,9 +67,9 @@ class WholeModel {
 
   struct Gradients {
     double loss_sum = 0;  // over tokens
-    Values values;        // of that sum, times `scale`
+    Values values;        // values of that sum, times `scale`
   };
-  // Of microbatch k of a step, as many sequences as this model's layout has.
+  // Tokens of microbatch k of a step, as many sequences as this model's layout has.
   Gradients gradients(std::int64_t step, std::int64_t microbatch, double scale) {
     const auto tokens = static_cast<std::size_t>(options_.layout.microbatch_size * options_.model.sequence);
     std::vector<std::int32_t> ids(tokens);

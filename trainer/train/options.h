@@ -56,7 +56,7 @@ struct TrainOptions {
   std::string export_file;  // such a file, written at the end
   std::string prompt = "\n";
   std::int64_t sample_tokens = 0;  // number of tokens that the trained model generates at the end
-  double temperature = 0.8;        // of sampling; 0: always the likeliest token
+  double temperature = 0.8;        // for sampling; 0: always the likeliest token
   std::string resume;              // a checkpoint, or a folder of them: the run continues from its step
 
   std::int64_t device_memory = 0;  // limit for a rank's tensors in bytes; 0: the device's memory

@@ -65,12 +65,12 @@ struct QueuedCapture {
 struct QueuedState {
   explicit QueuedState(const QueuedOptions& from) : options(from), random(from.seed) {}
   const QueuedOptions options;
-  core::Random random;  // of the host's thread
+  core::Random random;  // used by the host's thread
   OrderChecker checker;
   std::string label = "outside";  // of the task at hand
-  int waits = 0;                  // of streams for events, that were to be queued
+  int waits = 0;                  // waits of streams for events, that were to be queued
   int left_out = -1;              // the one that is not: a fault
-  int takings = 0;                // of memory from the device, and of page-locked memory
+  int takings = 0;                // allocations of device memory and of page-locked memory
   std::atomic<bool> failed{false};
   std::optional<QueuedCapture> capture = {};
   int captures = 0;  // so far

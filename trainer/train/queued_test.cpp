@@ -55,14 +55,14 @@ class NamesTasks final : public schedules::StageWorker {
 
 struct QueuedRun {
   TrainResult result;
-  std::vector<std::string> races;              // of all ranks
+  std::vector<std::string> races;              // on all ranks
   int waits = 0;                               // that rank 0 has queued
-  int takings = 0;                             // of all ranks, in steps and validations
-  int late_takings = 0;                        // of these, after the first step
-  int captures = 0;                            // of rank 0
+  int takings = 0;                             // on all ranks, in steps and validations
+  int late_takings = 0;                        // those after the first step
+  int captures = 0;                            // on rank 0
   double sent_before = 0;                      // bytes, in collectives, before the first step
   double sent = 0;                             // and after the last
-  std::vector<schedules::TaskSpan> last = {};  // of rank 0, in the last step
+  std::vector<schedules::TaskSpan> last = {};  // spans of rank 0 in the last step
 };
 
 TrainOptions few_steps(const workload::Layout& layout) {
@@ -73,7 +73,7 @@ TrainOptions few_steps(const workload::Layout& layout) {
 
 // `left_out`: the wait of rank 0 that is left out.
 QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left_out = -1) {
-  const bool graph = std::exchange(options.graph, false);  // what only CUDA has is not refused here
+  const bool graph = std::exchange(options.graph, false);  // options that only CUDA has are not refused here
   options = checked(std::move(options));
   options.device.cuda = true;
   options.graph = graph;
@@ -317,7 +317,7 @@ TEST(QueuedTrainer, AGraphIsCountedAndTimedAsItsTasksAre) {
   EXPECT_GT(tasks.sent, 0);
   EXPECT_EQ(graph.sent, tasks.sent);
   ASSERT_EQ(graph.last.size(), tasks.last.size());
-  std::int64_t begin_ps = 0;  // of kernels, which follow each other
+  std::int64_t begin_ps = 0;  // begin of kernels, which follow each other
   for (const schedules::TaskSpan& span : graph.last) {
     EXPECT_LE(span.start_ps, span.end_ps);
     EXPECT_GE(span.start_ps, 0);

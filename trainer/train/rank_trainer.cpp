@@ -108,7 +108,7 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   const auto interpret = [&] { return steps_.run(made_.step, worker); };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
-      held_bytes_ = model_.memory().held_by_tasks();  // of the recorded tasks
+      held_bytes_ = model_.memory().held_by_tasks();  // bytes of the recorded tasks
       model_.collectives().use(CollectiveUse::leave_out);
       evaluate();
       model_.collectives().use(CollectiveUse::run);

@@ -22,7 +22,7 @@ namespace lockstep::trainer {
 struct StepReport {
   std::int64_t step = 0;  // from 1
   double loss = 0;        // nats per token, mean over the global batch
-  double norm = 0;        // of the gradients before clipping
+  double norm = 0;        // norm of the gradients before clipping
   bool skipped = false;   // gradients were not finite
   float rate = 0;
   float loss_scale = 1;

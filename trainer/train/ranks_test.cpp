@@ -1,4 +1,4 @@
-// What threads of one step share: a few steps in which ranks, lanes and threads of kernels all run side by side. Small,
+// State shared by the threads of a step: a few steps in which ranks, lanes and kernel threads run concurrently. Small,
 // for the thread sanitizer; train_test.cpp and pairs_test.cpp have all layouts.
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 namespace lockstep::trainer {
 
 inline constexpr std::int64_t kSteps = 5;
-inline constexpr std::int64_t kBatch = 16;  // sequences a step, in every layout
+inline constexpr std::int64_t kBatch = 16;  // sequences per step, in every layout
 
 inline workload::Model tiny() {
   return workload::parse_model("layers=4,hidden=32,heads=4,vocabulary=256,sequence=16,dropout=no");

@@ -81,7 +81,7 @@ TEST(Server, IsTheAllReduceOfGradients) {
   }
 }
 
-// Of two ranks sums have one order, and what is not clipped needs no norm: the same bits.
+// Sums over two ranks have only one order, and without clipping no norm is needed: the bits are the same.
 TEST(Server, OfTwoRanksHasTheBitsOfTheAllReduce) {
   const auto losses_of = [](const char* sync) {
     TrainOptions options = with_sync({.dp = 2, .bucket_cap_bytes = 20'000}, sync);
@@ -143,7 +143,7 @@ Weights weights_of(RankTrainer& trainer) {
   return all;
 }
 
-// What each rank had before and after it agreed with others, [rank][step].
+// Weights of each rank before and after it agreed with others, [rank][step].
 struct Seen {
   std::map<std::int32_t, Weights> start;
   std::map<std::int32_t, std::vector<Weights>> before;

@@ -191,7 +191,7 @@ TEST(TwoHops, TrainNearlyAsOneHopDoes) {
   }
 }
 
-// What the run's rank 0 has sent in each lane is what the step says of its groups, to the byte.
+// Rank 0 sends in each lane exactly the bytes that the step's groups imply.
 TEST(HybridSharding, SendsWhatTheStepCounts) {
   for (const std::int32_t zero : {1, 2, 3}) {
     TrainOptions options = options_of({.dp = 4, .zero = zero, .shard_ranks = 2, .microbatches = 2});
@@ -323,7 +323,7 @@ TEST(Resume, GivesTheSameBits) {
   }
 }
 
-// What has not been sent yet, and PowerSGD's Q, are in checkpoints.
+// Checkpoints contain the error feedback and PowerSGD's Q.
 TEST(Resume, GivesTheSameBitsWithCompressedGradients) {
   using Case = std::tuple<const char*, std::int32_t, std::int32_t>;
   for (const auto& [way, zero, near_ranks] :
@@ -403,7 +403,7 @@ TEST(Resume, ShardsAreWrittenOnceAndReadInAnyLayout) {
   std::sort(files.begin(), files.end());
   EXPECT_EQ(files, (std::vector<std::string>{"rank-00000.safetensors", "rank-00001.safetensors"}));
   const auto expected = contents_of(options.checkpoint_folder);
-  EXPECT_GT(expected.size(), 3 * 4 * 12U);  // twelve parameters a layer, and both moments of each
+  EXPECT_GT(expected.size(), 3 * 4 * 12U);  // twelve parameters per layer, and both moments of each
   for (const workload::Layout& layout : {workload::Layout{.microbatches = 2}, workload::Layout{.dp = 4, .zero = 3},
                                          workload::Layout{.dp = 8, .zero = 1, .shard_ranks = 4},
                                          workload::Layout{.dp = 4, .tp = 2, .zero = 2, .shard_ranks = 2}}) {

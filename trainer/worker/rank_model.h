@@ -60,7 +60,7 @@ class RankModel {
   parallel::Memory& memory() { return memory_; }
   // Allocates offloaded tensors in host memory or files; only for kinds that leave the device.
   parallel::MakeStateRoom rooms(workload::Offload place) const;
-  const std::vector<workload::StagePlan>& plans() const { return plans_; }  // of all stages
+  const std::vector<workload::StagePlan>& plans() const { return plans_; }  // plans of all stages
   StepCollectives& collectives() { return collectives_; }
   const OldWeights& versions() const { return versions_; }
   std::vector<RankStage>& stages() { return stages_; }

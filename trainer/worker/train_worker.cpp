@@ -109,7 +109,8 @@ std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::S
     const bool forward = task.op == Op::forward;
     if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
     const std::int32_t next = task.stage + (forward ? 1 : -1);
-    const bool is_end = next < 0 || next / step.stages_per_pipe != task.stage / step.stages_per_pipe;  // of its pipe
+    const bool is_end =
+        next < 0 || next / step.stages_per_pipe != task.stage / step.stages_per_pipe;  // end of its pipe
     if (is_end || model.find_stage(next) == nullptr) continue;
     last[{task.stage, task.microbatch, forward ? HandOver::activations : HandOver::gradient}] = i;
   }

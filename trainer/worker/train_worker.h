@@ -111,7 +111,7 @@ class TrainWorker final : public schedules::StageWorker {
   const std::vector<std::string> names_;                         // by task, for profilers
   std::vector<Span> spans_;
   KeepResults keep_results_;
-  Mode mode_ = Mode::train;  // of this step
+  Mode mode_ = Mode::train;  // mode of this step
   bool captures_ = false;
   std::int64_t start_ns_ = 0;  // steady clock
   double loss_sum_ = 0;
