@@ -59,12 +59,12 @@ struct Seen {
 class RankTimer {
  public:
   RankTimer(const trainer::TrainOptions& options, const trainer::TrainStep& made, RankTrainer& trainer,
-            std::deque<Turns>& turns, Seen& seen)
-      : options_(options), trainer_(trainer), turns_(turns), seen_(seen), tells_(trainer.model().rank() == 0) {
+            std::deque<SlotProgress>& progress, Seen& seen)
+      : options_(options), trainer_(trainer), progress_(progress), seen_(seen), tells_(trainer.model().rank() == 0) {
     const auto beside = lanes_beside(trainer.interpreter());
     const std::vector<Concurrency> concurrencies = concurrencies_of(options.layout.ranks(), beside);
     for (const Concurrency& concurrency : concurrencies) {
-      orders_.push_back(turns_of(slots_of(made.step, concurrency), made.step, trainer.model().rank()));
+      orders_.push_back(rank_slots_of(slots_of(made.step, concurrency), made.step, trainer.model().rank()));
     }
     if (!tells_) return;
     seen_.beside = beside;
@@ -111,7 +111,7 @@ class RankTimer {
   void measure_concurrently(std::size_t concurrency) {
     const auto steps_before = static_cast<std::uint64_t>(steps_in_[concurrency]++);
     trainer_.train_step(++step_, [&](schedules::StageWorker& worker) {
-      return std::make_unique<TurnWorker>(worker, turns_[concurrency], orders_[concurrency], steps_before,
+      return std::make_unique<SlotWorker>(worker, progress_[concurrency], orders_[concurrency], steps_before,
                                           trainer_.model().mesh(), options_.timeout);
     });
     StepTimeline timeline = trainer_.gather_timeline();
@@ -120,10 +120,10 @@ class RankTimer {
 
   const trainer::TrainOptions& options_;
   RankTrainer& trainer_;
-  std::deque<Turns>& turns_;
+  std::deque<SlotProgress>& progress_;
   Seen& seen_;
   const bool tells_;
-  std::vector<RankTurns> orders_;                      // by concurrency
+  std::vector<RankSlots> orders_;                      // by concurrency
   std::array<int, kMostConcurrencies> steps_in_ = {};  // likewise
   std::int64_t step_ = 0;
   std::optional<program::StepEnergy> energy_;  // on rank 0
@@ -168,10 +168,10 @@ void take_median(Seen& seen, LayoutTimes& times) {
 }  // namespace
 
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort) {
-  std::deque<Turns> turns(kMostConcurrencies);
+  std::deque<SlotProgress> progress(kMostConcurrencies);
   Seen seen;
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, RankTrainer& trainer) {
-    RankTimer(options, made, trainer, turns, seen).run(effort);
+    RankTimer(options, made, trainer, progress, seen).run(effort);
   });
   LayoutTimes times;
   times.step = seen.step;

@@ -121,10 +121,10 @@ TEST(Slots, CollectivesFindKernelsBesideThem) {
   EXPECT_GE(beside, 3U);
 }
 
-TEST(Turns, CountWhatIsBeforeAndWith) {
+TEST(RankSlots, CountWhatIsBeforeAndWith) {
   const Step step = step_of({.dp = 2});
   const std::vector<Slot> slots = slots_of(step, {.kernels = 2});
-  const RankTurns first = turns_of(slots, step, 0);
+  const RankSlots first = rank_slots_of(slots, step, 0);
   std::uint64_t before = 0;
   for (const Slot& slot : slots) {
     for (const TaskPlace& place : slot.kernels) {

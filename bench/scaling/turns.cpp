@@ -14,8 +14,8 @@ constexpr auto kNap = std::chrono::microseconds(20);
 
 }  // namespace
 
-RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank) {
-  RankTurns mine;
+RankSlots rank_slots_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank) {
+  RankSlots mine;
   mine.of_task.resize(step.of_rank[static_cast<std::size_t>(rank)].tasks.size());
   for (const Slot& slot : slots) {
     const std::uint64_t before = mine.all;
@@ -29,13 +29,13 @@ RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, 
   return mine;
 }
 
-bool TurnWorker::begin(std::uint32_t task) {
-  const RankTurns::Turn turn = mine_.of_task[task];
+bool SlotWorker::begin(std::uint32_t task) {
+  const RankSlots::Entry entry = mine_.of_task[task];
   // Acquire, here and below: pairs with the releasing increments by the tasks of earlier slots.
-  if (turns_.ended.load(std::memory_order_acquire) < base_ + turn.before) return false;
-  turns_.begun.fetch_add(1, std::memory_order_acq_rel);
+  if (progress_.ended.load(std::memory_order_acquire) < base_ + entry.before) return false;
+  progress_.begun.fetch_add(1, std::memory_order_acq_rel);
   const core::Deadline deadline = core::Deadline::after(timeout_);
-  while (turns_.begun.load(std::memory_order_acquire) < base_ + turn.with) {
+  while (progress_.begun.load(std::memory_order_acquire) < base_ + entry.with) {
     if (mesh_.abort.raised()) mesh_.abort.throw_raised();
     if (deadline.passed()) {
       throw core::Error(core::Failure::timeout,
@@ -46,14 +46,14 @@ bool TurnWorker::begin(std::uint32_t task) {
   return worker_.begin(task);
 }
 
-bool TurnWorker::ended(std::uint32_t task) {
+bool SlotWorker::ended(std::uint32_t task) {
   if (!worker_.ended(task)) return false;
   mesh_.settle();
-  turns_.ended.fetch_add(1, std::memory_order_acq_rel);
+  progress_.ended.fetch_add(1, std::memory_order_acq_rel);
   return true;
 }
 
-void TurnWorker::idle(int /*thread*/) {
+void SlotWorker::idle(int /*thread*/) {
   std::this_thread::sleep_for(kNap);
 }
 

@@ -14,29 +14,34 @@
 namespace lockstep::scaling {
 
 // State shared by the ranks: numbers of tasks that have begun and ended since it was made.
-struct Turns {
+struct SlotProgress {
   alignas(128) std::atomic<std::uint64_t> begun{0};
   alignas(128) std::atomic<std::uint64_t> ended{0};
 };
 
 // A rank's part of an order of slots.
-struct RankTurns {
-  struct Turn {
+struct RankSlots {
+  struct Entry {
     std::uint64_t before = 0;  // tasks in earlier slots
     std::uint64_t with = 0;    // tasks in earlier slots and in its own
   };
-  std::vector<Turn> of_task;
+  std::vector<Entry> of_task;
   std::uint64_t all = 0;  // tasks of a step, on all ranks
 };
-RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank);
+RankSlots rank_slots_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank);
 
-class TurnWorker final : public schedules::StageWorker {
+class SlotWorker final : public schedules::StageWorker {
  public:
-  // For one step, after `steps_before` others with the same `turns`. The arguments must outlive this. If work is
+  // For one step, after `steps_before` others with the same `progress`. The arguments must outlive this. If work is
   // queued, a task has ended once the device is done with it.
-  TurnWorker(schedules::StageWorker& worker, Turns& turns, const RankTurns& mine, std::uint64_t steps_before,
+  SlotWorker(schedules::StageWorker& worker, SlotProgress& progress, const RankSlots& mine, std::uint64_t steps_before,
              backends::MeshRank& mesh, std::chrono::milliseconds timeout)
-      : worker_(worker), turns_(turns), mine_(mine), base_(steps_before * mine.all), mesh_(mesh), timeout_(timeout) {}
+      : worker_(worker),
+        progress_(progress),
+        mine_(mine),
+        base_(steps_before * mine.all),
+        mesh_(mesh),
+        timeout_(timeout) {}
 
   bool begin(std::uint32_t task) override;
   bool ended(std::uint32_t task) override;
@@ -46,8 +51,8 @@ class TurnWorker final : public schedules::StageWorker {
 
  private:
   schedules::StageWorker& worker_;
-  Turns& turns_;
-  const RankTurns& mine_;
+  SlotProgress& progress_;
+  const RankSlots& mine_;
   const std::uint64_t base_;
   backends::MeshRank& mesh_;
   const std::chrono::milliseconds timeout_;
