@@ -29,7 +29,7 @@ struct PeakActivations {
 struct RankCounts {
   PeakActivations peak = {};   // includes what is held for another rank
   std::int64_t sends = 0;      // messages of activations and gradients between stages
-  std::int64_t evictions = 0;  // of kept activations; each is fetched back
+  std::int64_t evictions = 0;  // moves of kept activations; each is fetched back
 };
 // Evicted activations count on both ranks until the computation after EVICT has ended, and again from FETCH on.
 // `w_share`: share of a microbatch's activations that its weight gradient still needs after I (MemoryLimit).

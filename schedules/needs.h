@@ -14,7 +14,7 @@ enum class Product : std::uint8_t { activations, gradient };
 
 struct Need {
   Product product = Product::activations;
-  std::int32_t stage = 0;  // that makes the product
+  std::int32_t stage = 0;  // stage that makes the product
   std::int32_t microbatch = 0;
 };
 

@@ -102,7 +102,7 @@ def test_plan_shows_the_best_first_and_says_why(programs, tmp_path):
 def test_plan_says_what_the_smallest_layout_needs(programs):
     done = programs.run("simulate", "plan", "--model", "gpt3-175b", "--gpus", "8", "--batch", "8")
     assert done.returncode == USAGE
-    assert "needs" in done.stderr and "GB a device" in done.stderr
+    assert "needs" in done.stderr and "GB per device" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -159,7 +159,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--layout", "schedule=nope"], "schedule 'nope' is not known; allowed: naive"),
         (["--layout", "pp=8,batch=12,schedule=dualpipe_v"], "microbatches is 12; allowed"),
         (["--layout", "zap=1"], "zap"),
-        (["--sweep", "tp"], "no field with values"),
+        (["--sweep", "tp"], "not a field with values"),
         (["--gpus", "8"], "--gpus without plan"),
         (["plan", "--gpus", "0"], "--gpus 0"),
         (["plan", "--schedules", "nope"], "schedule 'nope' is not known"),

@@ -164,7 +164,7 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
         (["order", "--layout", "tp=7"], "tp is 7"),
         (["sensitivity", "--percent", "100"], "--percent 100"),
         (["recompute", "--sweep", "tp=1"], "--sweep"),
-        (["--sweep", "machine.nope=1"], "'nope' is no number of DGX A100"),
+        (["--sweep", "machine.nope=1"], "'nope' is not a number of DGX A100"),
         (["--sweep", "machine.levels.0.gbps=fast"], "--sweep machine.levels.0.gbps=fast"),
         (["--sweep", "model.nope=1"], "nope"),
         (["--layout", "order=tp-dp"], "order=tp-dp: not every axis occurs once"),

@@ -116,7 +116,7 @@ const std::array kFlagsOfCosts{
          [](PipelineFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
 };
 
-// Of --mode real.
+// Flags of --mode real.
 const std::array kFlagsOfModel{
     Flag{"--layers", "2", "transformer layers per rank",
          [](PipelineFlags& f, const FlagValue& v) { f.model.layers = integer(v, 1, 1000); }},

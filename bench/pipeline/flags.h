@@ -39,7 +39,7 @@ struct RealModel {
 struct FillerWork {
   double input_curvature = 0;   // per microbatch, after its forward
   double output_curvature = 0;  // per microbatch, after its backward
-  double inversion = 0;         // of both, once per refresh
+  double inversion = 0;         // inversions of both, once per refresh
   double work = 0;              // anything else, once per refresh
   double precondition = 0;      // in every step after the gradients; not in bubbles
   int layers = 1;               // kernels into which each kind of work is divided

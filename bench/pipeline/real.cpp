@@ -79,7 +79,7 @@ std::map<Name, TaskSpan> spans_of(const schedules::RankStep& rank, const std::ve
 }
 
 struct RealRun {
-  StepTimeline timeline;  // of the schedule's own step, one task per action
+  StepTimeline timeline;  // times of the schedule's own step, one task per action
   std::int64_t makespan_ps = 0;
 };
 

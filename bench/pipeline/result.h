@@ -23,7 +23,7 @@ struct Emulation {
   std::vector<double> samples_ms;                 // wall-clock makespans, one per run
   schedules::StepTimeline simulated_timeline;     // for comparison with the emulated one
   double late_us = 0;                             // largest delay with which a task began
-  std::optional<core::EnergyRecord> energy = {};  // of real steps
+  std::optional<core::EnergyRecord> energy = {};  // real steps only
   std::string energy_text = {};                   // one line, also without counters; empty for emulated steps
 };
 

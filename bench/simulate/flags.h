@@ -17,7 +17,7 @@ struct SimulateFlags : program::Invocation {
 
   std::string model = "gpt3-175b";
   std::string machine = "dgx-a100";
-  std::string layout = "tp=8,pp=8,dp=1,batch=64";  // of predict; with plan: options that all layouts share
+  std::string layout = "tp=8,pp=8,dp=1,batch=64";  // the predicted layout; with plan: options that all layouts share
   std::vector<std::string> sweep;                  // "tp=2:4:8", each crossed with the others
   bool folded = false;                             // a layer is one kernel
   bool all_ranks = false;                          // simulate every rank

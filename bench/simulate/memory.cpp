@@ -135,7 +135,7 @@ class Table {
     for (const Place& one : places_) {
       if (one.place == workload::Offload::none || !base_.offload.any_in(one.place)) continue;
       const char* const what = one.place == workload::Offload::host ? "of its host" : "of files";
-      text += one.bytes == 0 ? fmt::format(", and what there is {}", what)
+      text += one.bytes == 0 ? fmt::format(", and an unknown size {}", what)
                              : fmt::format(", and {:.1f} GB {}", one.bytes / 1e9, what);
     }
     return text;
@@ -208,11 +208,11 @@ class Table {
 
 int run_memory(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<MemoryFlags>(
-      argc, argv, "weights, gradients and optimizer states of a rank, by ZeRO stage and data-parallel ranks.",
+      argc, argv, "weights, gradients and optimizer states per rank, by ZeRO stage and data-parallel ranks.",
       kMemoryFlags);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   Study study(flags, "memory");
-  print("# counted: model states alone; activations and buffers come on top (simulate --layout ...)\n");
+  print("# counted: model states only; activations and buffers are additional (simulate --layout ...)\n");
   Table table(flags, machine, study, print);
   std::vector<double> sizes = flags.parameters;
   if (!flags.model.empty()) sizes = {static_cast<double>(parameters_of(workload::parse_model(flags.model)))};

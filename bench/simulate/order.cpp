@@ -1,4 +1,5 @@
-// simulate order: the ranks of a layout numbered in every order, which decides what stays inside a node.
+// simulate order: every order of a layout's kinds of parallelism in rank numbers, which decides which kind stays inside
+// a node.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct OrderFlags : StudyFlags {
 constexpr std::array<program::FlagOf<OrderFlags>, 0> kOrderFlags{};
 
 struct Ordered {
-  std::string name;  // without axes of one rank: "tp-dp-pp"
+  std::string name;  // "tp-dp-pp", without axes of one rank
   Layout layout;
   simulator::Prediction made = {};
 };
@@ -38,7 +39,7 @@ std::string short_name(const Layout& layout) {
   return name.empty() ? "one rank" : name;
 }
 
-// Orders that differ only in axes of one rank are one.
+// Orders that differ only in axes of one rank count once.
 std::vector<Ordered> orders_of(const workload::Model& model, const Layout& base) {
   std::vector<Ordered> orders;
   std::set<std::string> known;
@@ -56,7 +57,7 @@ std::vector<Ordered> orders_of(const workload::Model& model, const Layout& base)
 
 int run_order(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<OrderFlags>(
-      argc, argv, "every order of the ranks of a layout: which kind of parallelism lies inside a node.", kOrderFlags);
+      argc, argv, "every order of a layout's ranks: which kind of parallelism belongs inside a node.", kOrderFlags);
   const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const Layout base = workload::parse_layout(flags.layout);
@@ -69,7 +70,7 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   const std::string setting = setting_of(model, machine) + ", " + text_of(base);
   print(fmt::format(
       "# simulated: {}\n# neighbouring ranks differ in the first of an order; {} ranks share a node\n#{:>9} "
-      "{:>9}{}  order, and what grows against the first\n#{:>9} {:>9}       (% of the step)\n",
+      "{:>9}{}  order, and the part that grows most against the first\n#{:>9} {:>9}       (% of the step)\n",
       setting, machine.levels.front().ranks, "step", "against", parts_columns_text(), "(ms)", "best (%)"));
   const simulator::Prediction& best = orders.front().made;
   for (const Ordered& one : orders) {

@@ -39,7 +39,7 @@ struct Difference {
   double ms = 0;
 };
 
-// Parts by which a layout differs most from another, the largest first.
+// The parts of the step in which two layouts differ most, the largest first.
 std::vector<Difference> differences(const FoundLayout& from, const FoundLayout& to) {
   const auto a = pipeline::named_parts(from.prediction.parts[from.prediction.busiest]);
   const auto b = pipeline::named_parts(to.prediction.parts[to.prediction.busiest]);
@@ -56,7 +56,7 @@ std::string change_text(const Difference& difference) {
   return fmt::format("{} {:+.1f} ms", difference.name, difference.ms);
 }
 
-// Why a layout is behind the first: the two parts of the step that differ most.
+// Why a layout is slower than the first: the two parts of the step that differ most.
 std::string why_text(const SearchResult& result, std::size_t i) {
   const FoundLayout& first = result.best.front();
   if (i == 0) {
@@ -72,7 +72,8 @@ std::string why_text(const SearchResult& result, std::size_t i) {
 
 std::string result_text(const SearchResult& result, const SimulateFlags& flags, double wall_s) {
   std::string text = fmt::format(
-      "# {} layouts of {} devices, {} sequences a step: {} need too much memory, {} simulated, {} cannot be among the "
+      "# {} layouts of {} devices, {} sequences per step: {} need too much memory, {} simulated, {} cannot be among "
+      "the "
       "best "
       "{} by their bounds; {:.2f} s\n",
       result.legal, flags.gpus, flags.batch, result.too_large, result.simulated, result.beaten, flags.top, wall_s);
@@ -87,15 +88,15 @@ std::string result_text(const SearchResult& result, const SimulateFlags& flags, 
 void check_found(const SearchResult& result, const SimulateFlags& flags, const simulator::Machine& machine) {
   if (result.legal == 0) {
     throw core::usage_error(
-        fmt::format("plan: no layout of {} devices and {} sequences a step fits the model; allowed: "
-                    "such numbers as heads, layers and batch divide",
+        fmt::format("plan: no layout of {} devices and {} sequences per step is valid for the model; allowed: "
+                    "numbers of devices whose factors divide heads, layers and batch",
                     flags.gpus, flags.batch));
   }
   if (result.best.empty()) {
     const bool shares = machine.measured.cores > 0;
     throw core::usage_error(
         fmt::format("plan: the smallest of {} layouts needs {:.1f} GB {}, {} has {:.1f}; allowed: {}", result.legal,
-                    result.least_memory_bytes / 1e9, shares ? "for all ranks together" : "a device", machine.name,
+                    result.least_memory_bytes / 1e9, shares ? "for all ranks together" : "per device", machine.name,
                     static_cast<double>(machine.device.memory_bytes) / 1e9,
                     shares ? "a smaller model, or fewer ranks" : "more devices"));
   }

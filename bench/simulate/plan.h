@@ -1,4 +1,4 @@
-// simulate plan: the best layouts of a number of devices, and why they are.
+// simulate plan: the best layouts for a number of devices, and why the others are slower.
 #pragma once
 
 #include "bench/program/program.h"

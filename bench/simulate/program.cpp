@@ -24,7 +24,7 @@
 namespace lockstep::simulate {
 namespace {
 
-// ---- The steps that a command line asks for.
+// ---- The steps of a command line.
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts(1);
@@ -38,7 +38,7 @@ std::vector<std::string> split(const std::string& text, char at) {
   return parts;
 }
 
-// Texts with one more field, once for each of its values; the field's own value in the base gives way.
+// Texts with one more field, one for each of its values, which replace the field's value in the base.
 std::string with_field(const std::string& text, const std::string& name, const std::string& value) {
   std::string kept;
   for (const std::string& part : split(text, ',')) {
@@ -54,7 +54,7 @@ struct Case {
   workload::Layout layout;
 };
 
-// As texts, but for the machine, whose numbers are changed one by one.
+// The same for the machine, whose numbers are changed one by one.
 struct CaseText {
   std::string model;
   simulator::Machine machine;
@@ -78,15 +78,15 @@ CaseText with_swept(CaseText text, const std::string& part, const std::string& n
   return text;
 }
 
-// The base and each combination of what is swept: {"tp=2:4", "microbatch=1:2"} gives four, the last field fastest. A
-// field is the layout's, or "model.hidden", "machine.levels.1.gbps". In a swept text the last value of a field wins.
-// Throws a usage Error that names the part, and what is allowed.
+// The base with each combination of swept values: {"tp=2:4", "microbatch=1:2"} gives four, the last field varies
+// fastest. A field is one of the layout, or "model.hidden", "machine.levels.1.gbps". If a field appears twice, the last
+// value wins. Throws a usage Error with the part and what is allowed.
 std::vector<Case> swept_cases(const SimulateFlags& flags) {
   std::vector<CaseText> texts{{flags.model, simulator::load_machine(flags.machine), flags.layout}};
   for (const std::string& part : flags.sweep) {
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == part.size()) {
-      throw core::usage_error("--sweep " + part + ": no field with values; allowed: such as tp=2:4:8, " +
+      throw core::usage_error("--sweep " + part + ": not a field with values; allowed: such as tp=2:4:8, " +
                               "model.sequence=2048:4096 or machine.levels.1.gbps=25:50");
     }
     std::vector<CaseText> more;
@@ -100,17 +100,18 @@ std::vector<Case> swept_cases(const SimulateFlags& flags) {
   std::vector<Case> cases;
   for (const CaseText& text : texts) {
     Case made{workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)};
-    made.layout = simulator::balanced_on(made.machine, made.model, made.layout);  // shown as it is chosen
+    made.layout =
+        simulator::balanced_on(made.machine, made.model, made.layout);  // shown with the chosen stages and slices
     cases.push_back(std::move(made));
   }
   return cases;
 }
 
-// ---- What is predicted of them.
+// ---- Their predictions.
 
 using program::write_file;
 
-// A step of more tasks than that makes a record too large to draw or to keep.
+// A step with more tasks than this would make too large a record.
 constexpr std::size_t kMostTasksKept = 20'000;
 
 std::size_t tasks_of(const simulator::Prediction& made) {
@@ -164,7 +165,7 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
   return 0;
 }
 
-// Layouts as the cases of a worker (bench/serve/orders.h); a call predicts one.
+// Layouts as cases of a worker (bench/serve/orders.h); each call predicts one.
 int serve_predictions(const SimulateFlags& flags) {
   const std::vector<Case> cases = swept_cases(flags);
   const simulator::PredictOptions options = options_of(flags);

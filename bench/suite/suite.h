@@ -33,7 +33,7 @@ std::string text_of(const Suite& suite);
 struct SuiteOptions {
   std::string programs;                // folder of the programs
   std::string folder = "out/records";  // NAME.jsonl: a line's records; NAME.txt: its output
-  double time_budget_s = 120;          // of the whole suite
+  double time_budget_s = 120;          // for the whole suite
   double line_timeout_s = 300;         // deadline of each line's program
 };
 

@@ -28,7 +28,8 @@ std::vector<Parameter> resnet18() {
   return parameters;
 }
 
-// What PyTorch reports for ResNet-18 with its default cap (pytorch/pytorch issue #48880): 2.05, 28.85 and 15.85 MB.
+// Bucket sizes that PyTorch reports for ResNet-18 with its default cap (pytorch/pytorch issue #48880): 2.05, 28.85 and
+// 15.85 MB.
 TEST(Buckets, OfResNet18AreThoseOfPyTorch) {
   const auto buckets = gradient_buckets(resnet18(), ddp_rules());
   ASSERT_EQ(buckets.size(), 3U);

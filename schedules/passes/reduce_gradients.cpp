@@ -28,7 +28,7 @@ std::vector<Completes> completed_gradients(const Step& step, const RankStep& ran
   constexpr std::int32_t kNone = -1;
   std::vector<Completes> completes(rank.tasks.size(), Completes::nothing);
   std::vector<std::int32_t> microbatch_of(step.rank_of_stage.size(),
-                                          kNone);  // whose gradients were seen, scanning from the end
+                                          kNone);  // last microbatch seen, scanning from the end
   std::vector<std::vector<std::int32_t>> of_part(step.rank_of_stage.size());  // same, per part
   for (std::size_t i = rank.tasks.size(); i-- > 0;) {
     const Task& task = rank.tasks[i];

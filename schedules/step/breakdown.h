@@ -27,7 +27,7 @@ struct Breakdown {
 
   std::int64_t compute_ps() const { return forward_ps + backward_ps + recompute_ps + optimizer_ps + filler_ps; }
   std::int64_t all_exposed_ps() const;
-  std::int64_t exposed_reductions_ps() const;  // of gradients, among shards and over their replicas
+  std::int64_t exposed_reductions_ps() const;  // gradients, among shards and over their replicas
 };
 
 // [lane]: true if the lane's tasks block the compute lane even without a dependency, as one thread runs both. Bytes

@@ -185,7 +185,7 @@ TEST(EmulatedRun, AListThatHangsEndsAtTheDeadlineAndSaysWhere) {
 TEST(EmulatedRun, AMessageThatIsNotTheOneDueIsWrongData) {
   Step step = step_of("gpipe", {2, 2, 1});
   for (auto& task : step.of_rank[0].tasks) {
-    if (task.op == Op::send_activations) task.tag = 1 - task.tag;  // of the two activations
+    if (task.op == Op::send_activations) task.tag = 1 - task.tag;  // swaps the tags of the two activations
   }
   try {
     run_emulated(step, {});

@@ -57,7 +57,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   void send(std::uint32_t task);
   void begin_receive(std::uint32_t task);
   bool receive_ended(std::uint32_t task);
-  // When all that the task is after has ended.
+  // Time at which all tasks that the task waits for have ended.
   std::int64_t ready_ns(std::uint32_t task) const;
 
   const schedules::RankStep& tasks_;
@@ -65,17 +65,17 @@ class EmulatedWorker final : public schedules::StageWorker {
   const transports::LinkSpec link_;
   const std::int64_t start_ns_;
   std::unique_ptr<EmulatedCollectives> collectives_;
-  std::array<DeviceClock, schedules::kNumLanes> clocks_;  // of each lane: kernels, copies
-  std::vector<TaskTimes> times_;  // of each task; written by its lane's thread before the interpreter calls it ended
-  // Of each lane's collectives: when the last one ended, and the worst lateness in seeing it.
+  std::array<DeviceClock, schedules::kNumLanes> clocks_;  // per lane: kernels, copies
+  std::vector<TaskTimes> times_;  // per task; written by its lane's thread before ended() returns true
+  // Per lane: end of its last collective, and the largest delay in seeing it.
   std::array<std::int64_t, schedules::kNumLanes> collective_free_ns_ = {};
   std::array<std::int64_t, schedules::kNumLanes> collective_late_ns_ = {};
   std::map<std::int32_t, std::int64_t> link_free_ns_;  // by receiver
-  std::int64_t copy_free_ns_ = 0;                      // lane copy, which has messages to and from one other rank
-  std::map<std::uint32_t, Receive> receives_;          // under way
-  std::int64_t room_ns_ = 0;                           // when the queue of the compute lane has room again
+  std::int64_t copy_free_ns_ = 0;              // of lane copy, whose messages go to and come from one other rank
+  std::map<std::uint32_t, Receive> receives_;  // in flight
+  std::int64_t room_ns_ = 0;                   // time at which the compute lane's queue has room again
   std::int64_t finished_ns_ = 0;
-  std::int64_t last_late_ns_ = 0;  // by which that was late
+  std::int64_t last_late_ns_ = 0;  // lateness of finished_ns_
 };
 
 }  // namespace lockstep::simulator

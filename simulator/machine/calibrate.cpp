@@ -17,7 +17,7 @@ namespace {
 struct Target {
   std::string device;
   int threads = 1;
-  std::string dtype;  // of products: a 16-bit type if measured
+  std::string dtype;  // dtype of products: a 16-bit type if measured
 };
 
 [[noreturn]] void missing(const std::string& where, const std::string& what, const std::string& how) {

@@ -136,8 +136,8 @@ TEST(Calibrate, SaysWhatIsMissing) {
   EXPECT_EQ(refusal(ceiling("gemm", "", "bf16", 5)),
             "r.jsonl: no record of the ceiling 'fma'; kernels_bench --json writes them");
   EXPECT_NE(refusal(ceilings()).find("r.jsonl: no two or more measured rows"), std::string::npos);
-  EXPECT_EQ(refusal("{\"a\":1}"), "r.jsonl: line 1 is no record; allowed: lines of docs/record_format.md");
-  EXPECT_EQ(refusal("\n{\"record\""), "r.jsonl: line 2 is no record; allowed: lines of docs/record_format.md");
+  EXPECT_EQ(refusal("{\"a\":1}"), "r.jsonl: line 1 is not a record; allowed: lines of docs/record_format.md");
+  EXPECT_EQ(refusal("\n{\"record\""), "r.jsonl: line 2 is not a record; allowed: lines of docs/record_format.md");
 }
 
 TEST(Calibrate, FitsNoNegativeLatency) {

@@ -75,7 +75,7 @@ double JsonFields::number(const char* name, double min, double max) {
   const std::string allowed = max == std::numeric_limits<double>::infinity()
                                   ? "numbers from " + text_of(min) + " up"
                                   : "numbers from " + text_of(min) + " to " + text_of(max);
-  if (!field.is_number()) refuse(name, field.dump() + " is no number", allowed);
+  if (!field.is_number()) refuse(name, field.dump() + " is not a number", allowed);
   const auto value = field.get<double>();
   if (value < min || value > max) refuse(name, field.dump(), allowed);
   return value;

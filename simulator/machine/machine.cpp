@@ -65,7 +65,7 @@ Machine load_machine(std::string_view name) {
     names += " " + std::string(machine.name);
   }
   throw core::usage_error("machine: '" + std::string(name) + "' is not known; allowed:" + names +
-                          ", or a path of a JSON file");
+                          ", or the path of a JSON file");
 }
 
 std::vector<std::string> machine_names() {

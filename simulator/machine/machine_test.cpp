@@ -118,7 +118,7 @@ TEST(MachineFiles, AreRefusedInOneLineThatNamesTheField) {
   EXPECT_EQ(refusal_of(described("\"matrix_tflops\": 312.0", "\"matrix_tflops\": -1")),
             "m.json: device.matrix_tflops: -1; allowed: numbers from 0 up");
   EXPECT_EQ(refusal_of(described("\"matrix_tflops\": 312.0", "\"matrix_tflops\": \"fast\"")),
-            "m.json: device.matrix_tflops: \"fast\" is no number; allowed: numbers from 0 up");
+            "m.json: device.matrix_tflops: \"fast\" is not a number; allowed: numbers from 0 up");
   EXPECT_EQ(refusal_of(described("\"launch_us\"", "\"lunch_us\": 1, \"launch_us\"")),
             "m.json: device.lunch_us: no such field; allowed: attention fp8_tflops launch_us matrix_tflops memory "
             "memory_bytes memory_gbps multiprocessors name product vector_tflops");

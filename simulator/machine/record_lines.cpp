@@ -93,7 +93,7 @@ RecordLines read_record_lines(std::string_view text, const std::string& where) {
     const json parsed = json::parse(line, nullptr, false);
     if (!parsed.is_object() || !parsed.contains("record")) {
       throw core::usage_error(where + ": line " + std::to_string(number) +
-                              " is no record; allowed: lines of docs/record_format.md");
+                              " is not a record; allowed: lines of docs/record_format.md");
     }
     take(found, parsed);
   }

@@ -71,7 +71,7 @@ Machine with_number(const Machine& machine, std::string_view path, double value)
     set(number, value);
   });
   if (!known) {
-    throw core::usage_error("machine: '" + std::string(path) + "' is no number of " + machine.name +
+    throw core::usage_error("machine: '" + std::string(path) + "' is not a number of " + machine.name +
                             "; allowed:" + names);
   }
   Machine changed = parse_machine(json.dump(), machine.name);

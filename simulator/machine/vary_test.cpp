@@ -45,7 +45,7 @@ TEST(Vary, ACurveKeepsItsShape) {
 }
 
 TEST(Vary, IsRefusedInOneLine) {
-  EXPECT_NE(refusal_of("levels.7.gbps", 1).find("'levels.7.gbps' is no number of DGX A100"), std::string::npos);
+  EXPECT_NE(refusal_of("levels.7.gbps", 1).find("'levels.7.gbps' is not a number of DGX A100"), std::string::npos);
   EXPECT_NE(refusal_of("levels.7.gbps", 1).find("allowed: device.matrix_tflops"), std::string::npos);
   EXPECT_NE(refusal_of("levels.0.efficiency", 1.5).find("efficiency"), std::string::npos);
   EXPECT_NE(refusal_of("levels.1.gbps", -5).find("gbps"), std::string::npos);

@@ -33,7 +33,7 @@ class MachineNetwork : public Topology {
     std::int32_t first_port = 0;     // ports of rank r: out at 2 r, in at 2 r + 1
     std::int32_t first_uplink = -1;  // -1: no limit; uplinks of switch s below: up at 2 s, down at 2 s + 1
     std::vector<std::int32_t> switch_of =
-        {};  // of each rank: its switch of the level below, those without ranks left out
+        {};  // per rank: its switch of the level below, numbered without those that have no ranks
   };
   std::size_t common_level(std::int32_t a, std::int32_t b) const;
   void add_torus(const NetworkLevel& level, const Link& link);

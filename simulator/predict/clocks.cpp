@@ -260,7 +260,7 @@ PowerCurve parse_power(std::string_view text) {
         std::find_if(kPowerFields.begin(), kPowerFields.end(), [&](const PowerField& one) { return one.name == name; });
     if (field == kPowerFields.end()) {
       throw core::usage_error("power: '" + std::string(name) +
-                              "' is no field; allowed: fixed, dynamic, idle (watts), top, least, step (MHz), knee, "
+                              "' is not a field; allowed: fixed, dynamic, idle (watts), top, least, step (MHz), knee, "
                               "bound (0 to 1)");
     }
     std::istringstream number(std::string(part.substr(std::min(equals + 1, part.size()))));

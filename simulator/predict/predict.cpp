@@ -248,7 +248,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   if (machine.levels.size() == 1 && machine.levels.front().torus && layout.ranks() > machine.levels.front().ranks) {
     throw core::usage_error("machine " + machine.name + ": is a torus of " +
                             std::to_string(machine.levels.front().ranks) + " devices, and the layout has " +
-                            std::to_string(layout.ranks()) + " ranks; allowed: at most that");
+                            std::to_string(layout.ranks()) + " ranks; allowed: at most as many as devices");
   }
   if (layout.fp8 != workload::Fp8::none && machine.device.fp8_tflops == 0 && machine.measured.cores == 0) {
     throw core::usage_error("machine " + machine.name +

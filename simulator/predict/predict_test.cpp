@@ -306,8 +306,8 @@ TEST(Predict, OffloadedTensorsTakeTheTimeOfTheirBytes) {
   machine.host_gbps = machine.nvme_gbps = 1e9;
   EXPECT_NEAR(step_s(all), here, 1e-2 * here) << "copies that take no time";
   machine.host_gbps = 0.01;
-  // Of two microbatches each: weights of 2 bytes come for the forward; for the backward they come beside gradients of 4
-  // bytes that leave (the second time beside those that come). The update brings both.
+  // Two microbatches: weights of 2 bytes come for the forward; for the backward they come beside gradients of 4 bytes
+  // that leave (the second time beside those that come). The update brings both.
   const double copies_s = (2 * (2 + 4) + 6) * shard / 0.01e9;
   EXPECT_NEAR(step_s(",offload=gradients:host+parameters:host"), copies_s + here, 0.05 * copies_s);
   machine.nvme_gbps = 0;

@@ -32,7 +32,7 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
 
 // Part of a layer: its operations from one kind to another.
 struct LayerPart {
-  std::string_view prefix;  // of the measure's name
+  std::string_view prefix;  // prefix of the measure's name
   workload::OperationKind first, last;
 };
 constexpr std::array kLayerParts{

@@ -57,7 +57,7 @@ std::vector<Validated> validate(std::span<const ValidationCase> cases);
 
 struct Score {
   std::size_t count = 0;
-  double mean = 0;  // of absolute relative errors
+  double mean = 0;  // mean absolute relative error
   double max = 0;
 };
 // Score of the cases to which nothing was fitted.
