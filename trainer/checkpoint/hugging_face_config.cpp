@@ -76,7 +76,7 @@ void check_config_beside(const std::string& weights_file, const workload::Model&
   std::ifstream in(file, std::ios::binary);
   if (!in) return;
   json config = json::parse(in, nullptr, false);
-  if (!config.is_object()) throw core::usage_error(file.string() + " is no JSON object");
+  if (!config.is_object()) throw core::usage_error(file.string() + " is not a JSON object");
   config = flattened(std::move(config));
   for (const ConfigField& field : fields_of(model)) {
     const auto found = config.find(field.name);

@@ -199,7 +199,7 @@ Integers HuggingFaceNames::sizes_in(const WeightFiles& file) const {
   const auto matrix = [&](const std::string& name) {
     const TensorInfo& info = require(*this, file, name);
     if (info.shape.size() == 2) return info.shape;
-    throw core::usage_error(file.path() + ": tensor \"" + info.name + "\" is no matrix");
+    throw core::usage_error(file.path() + ": tensor \"" + info.name + "\" is not a matrix");
   };
   const Shape words = matrix(words_);
   Integers sizes{{"layers", layers_in(file)}, {"hidden", words[1]}, {"vocabulary", words[0]}};

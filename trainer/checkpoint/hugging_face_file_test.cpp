@@ -294,7 +294,7 @@ TEST(WeightFiles, OfAnIndexAreOneModel) {
   write_index("../elsewhere.safetensors");
   EXPECT_NE(refusal().find("allowed: names of files beside it"), std::string::npos);
   std::ofstream(folder / "model.safetensors.index.json") << "{}";
-  EXPECT_NE(refusal().find("is no index of weights"), std::string::npos);
+  EXPECT_NE(refusal().find("is not an index of weights"), std::string::npos);
 }
 
 TEST(LlamaFile, OtherArchitecturesAreRefused) {

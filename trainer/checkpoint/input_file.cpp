@@ -27,7 +27,7 @@ std::string reason(int error_number) {
 std::int64_t bytes_of(const std::string& path, int descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) throw cannot_read(path, reason(errno));
-  if (!S_ISREG(status.st_mode)) throw cannot_read(path, "it is no regular file");
+  if (!S_ISREG(status.st_mode)) throw cannot_read(path, "it is not a regular file");
   return status.st_size;
 }
 

@@ -17,7 +17,7 @@ constexpr std::size_t kWriteBytes = 1 << 20;
 
 std::int64_t header_bytes(const InputFile& file) {
   const auto refuse = [&](const std::string& why) -> core::Error {
-    return {core::Failure::wrong_data, file.path() + " is no whole safetensors file: " + why};
+    return {core::Failure::wrong_data, file.path() + " is not a complete safetensors file: " + why};
   };
   if (file.bytes() < 8) throw refuse("it has " + std::to_string(file.bytes()) + " bytes");
   std::uint64_t length = 0;

@@ -73,7 +73,7 @@ class HeaderReader {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    throw core::Error(core::Failure::wrong_data, file_ + " is no whole safetensors file: " + why);
+    throw core::Error(core::Failure::wrong_data, file_ + " is not a complete safetensors file: " + why);
   }
 
   // The format allows each name once, but JSON parsers commonly take the last one.
@@ -90,18 +90,18 @@ class HeaderReader {
     try {
       return Json::parse(text, check);
     } catch (const Json::parse_error& error) {  // its own text would show bytes that may not be text
-      refuse("its header is no JSON from byte " + std::to_string(error.byte) + " on");
+      refuse("its header is not JSON from byte " + std::to_string(error.byte) + " on");
     } catch (const Json::exception& error) {
-      refuse(std::string("its header is no JSON: ") + error.what());
+      refuse(std::string("its header is not JSON: ") + error.what());
     }
   }
 
   std::map<std::string, std::string> metadata(const Json& json) const {
     std::map<std::string, std::string> texts;
     if (json.is_null()) return texts;
-    if (!json.is_object()) refuse("its metadata are no object");
+    if (!json.is_object()) refuse("its metadata is not an object");
     for (const auto& [name, value] : json.items()) {
-      if (!value.is_string()) refuse("its metadata have \"" + name + "\", which is no text");
+      if (!value.is_string()) refuse("its metadata have \"" + name + "\", which is not text");
       texts[name] = value.get<std::string>();
     }
     return texts;
@@ -122,7 +122,7 @@ class HeaderReader {
   }
 
   TensorInfo tensor(const std::string& name, const Json& json) const {
-    if (!json.is_object()) refuse("tensor \"" + name + "\" is no object");
+    if (!json.is_object()) refuse("tensor \"" + name + "\" is not an object");
     const auto dtype = json.find("dtype");
     if (dtype == json.end() || !dtype->is_string()) refuse("tensor \"" + name + "\" has no dtype");
     TensorInfo tensor{.name = name, .dtype = dtype->get<std::string>(), .shape = numbers(name, json, "shape")};

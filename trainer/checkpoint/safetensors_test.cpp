@@ -33,7 +33,7 @@ std::string refusal(const std::string& json, std::size_t data_bytes) {
   const std::string path = folder / "x.safetensors";
   write_bytes(path, file_text(json, data_bytes));
   const std::string text = error_of([&] { const SafetensorsFile file(path); });
-  const std::string begin = path + " is no whole safetensors file: ";
+  const std::string begin = path + " is not a complete safetensors file: ";
   return text.rfind(begin, 0) == 0 ? text.substr(begin.size()) : text;
 }
 
@@ -118,11 +118,11 @@ TEST(Safetensors, WhatTheFormatForbidsIsRefused) {
   EXPECT_EQ(refusal("{}   ", 0), "");
   EXPECT_EQ(refusal(" {}", 0), "its header does not begin with {");
   EXPECT_EQ(refusal("", 0), "its header does not begin with {");
-  EXPECT_EQ(refusal("{\"w\":", 0), "its header is no JSON from byte 6 on");
-  EXPECT_EQ(refusal("{\"\xff\":1}", 0), "its header is no JSON from byte 3 on");  // no UTF-8
+  EXPECT_EQ(refusal("{\"w\":", 0), "its header is not JSON from byte 6 on");
+  EXPECT_EQ(refusal("{\"\xff\":1}", 0), "its header is not JSON from byte 3 on");  // no UTF-8
   EXPECT_EQ(refusal(std::string("{}\0", 3), 0), "its header has a byte 0");
   EXPECT_EQ(refusal(R"({"__metadata__":null})", 0), "");
-  EXPECT_EQ(refusal(R"({"__metadata__":3})", 0), "its metadata are no object");
+  EXPECT_EQ(refusal(R"({"__metadata__":3})", 0), "its metadata is not an object");
   EXPECT_EQ(refusal("{}", 3), "it has 3 bytes of data, its header says 0");
   EXPECT_EQ(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 7),
             "it has 7 bytes of data, its header says 8");
@@ -145,8 +145,8 @@ TEST(Safetensors, WhatTheFormatForbidsIsRefused) {
   EXPECT_EQ(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8), "tensor \"w\" has 1 data_offsets");
   EXPECT_EQ(refusal(one(R"("dtype":"F32","shape":[2])"), 8), "tensor \"w\" has no list \"data_offsets\"");
   EXPECT_EQ(refusal(one(R"("shape":[2],"data_offsets":[0,8])"), 8), "tensor \"w\" has no dtype");
-  EXPECT_EQ(refusal(R"({"w":3})", 8), "tensor \"w\" is no object");
-  EXPECT_EQ(refusal(R"({"__metadata__":{"a":1}})", 0), "its metadata have \"a\", which is no text");
+  EXPECT_EQ(refusal(R"({"w":3})", 8), "tensor \"w\" is not an object");
+  EXPECT_EQ(refusal(R"({"__metadata__":{"a":1}})", 0), "its metadata have \"a\", which is not text");
 }
 
 TEST(Safetensors, HolesOverlapsAndDuplicatesAreRefused) {
@@ -172,11 +172,11 @@ TEST(Safetensors, AHeaderLongerThanTheFileOrTheLimitIsRefused) {
     write_bytes(path, bytes);
     return error_of([&] { const SafetensorsFile file(path); });
   };
-  EXPECT_EQ(refused("short"), path + " is no whole safetensors file: it has 5 bytes");
+  EXPECT_EQ(refused("short"), path + " is not a complete safetensors file: it has 5 bytes");
   EXPECT_EQ(refused(std::string("\x09\0\0\0\0\0\0\0{}", 10)),
-            path + " is no whole safetensors file: its header has 9 bytes, the file 10");
+            path + " is not a complete safetensors file: its header has 9 bytes, the file 10");
   EXPECT_EQ(refused(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)),
-            path + " is no whole safetensors file: its header would have 18446744073709551615 bytes");
+            path + " is not a complete safetensors file: its header would have 18446744073709551615 bytes");
   EXPECT_EQ(error_of([&] { const SafetensorsFile file(folder / "none"); }),
             "cannot read " + folder / "none" + ": No such file or directory");
 }

@@ -33,7 +33,7 @@ std::map<std::string, std::string> weight_map_of(const std::string& index) {
   const json whole = json::parse(in, nullptr, false);
   const auto map = whole.is_object() ? whole.find("weight_map") : whole.end();
   if (!whole.is_object() || map == whole.end() || !map->is_object() || map->empty()) {
-    throw core::usage_error(index + " is no index of weights; allowed: a JSON object with \"weight_map\"");
+    throw core::usage_error(index + " is not an index of weights; allowed: a JSON object with \"weight_map\"");
   }
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : map->items()) {

@@ -52,7 +52,7 @@ MappedFile map(const std::string& file) {
   const Descriptor descriptor(file);
   struct stat status {};
   if (fstat(descriptor.number(), &status) != 0) throw cannot_read(file, reason(errno));
-  if (!S_ISREG(status.st_mode)) throw cannot_read(file, "it is no regular file");
+  if (!S_ISREG(status.st_mode)) throw cannot_read(file, "it is not a regular file");
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) throw cannot_read(file, "it is empty");
   void* const address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.number(), 0);

@@ -81,7 +81,7 @@ TEST_F(CorpusTest, WhatCannotBeReadIsRefusedByName) {
   EXPECT_EQ(error_of({file("good", "text"), empty}, 8),
             "cannot read " + empty + ": it is empty; allowed: a file of text that can be read");
   EXPECT_EQ(error_of({folder_.path()}, 8),
-            "cannot read " + folder_.path() + ": it is no regular file; allowed: a file of text that can be read");
+            "cannot read " + folder_.path() + ": it is not a regular file; allowed: a file of text that can be read");
 }
 
 TEST_F(CorpusTest, AShortTextIsRefusedWithTheBytesThatItNeeds) {

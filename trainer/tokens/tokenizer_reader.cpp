@@ -32,7 +32,7 @@ std::string text_of(const std::string& file) {
 json json_of(const std::string& file) {
   json parsed = json::parse(text_of(file), nullptr, false);
   if (parsed.is_discarded() || !parsed.is_object())
-    throw refused(file, "is no JSON object; allowed: tokenizer.json, or vocab.json with merges.txt");
+    throw refused(file, "is not a JSON object; allowed: tokenizer.json, or vocab.json with merges.txt");
   return parsed;
 }
 
@@ -87,7 +87,7 @@ class TokenizerReader {
     const json model = all.value("model", json::object());
     if (!model.is_object() || model.value("type", "BPE") != "BPE" || !model.contains("vocab") ||
         !model.contains("merges")) {
-      throw refused(file_, "its model is no byte-pair encoding; allowed: model.type BPE with vocab and merges");
+      throw refused(file_, "its model is not a byte-pair encoding; allowed: model.type BPE with vocab and merges");
     }
     if (!all.value("normalizer", json()).is_null()) throw refused(file_, "it has a normalizer; allowed: none");
     if (model.value("byte_fallback", false))
@@ -163,7 +163,7 @@ class TokenizerReader {
   }
 
   void read_vocabulary(const json& vocabulary) {
-    if (!vocabulary.is_object()) throw refused(file_, "its vocabulary is no JSON object of ids");
+    if (!vocabulary.is_object()) throw refused(file_, "its vocabulary is not a JSON object of ids");
     for (const auto& [written, id] : vocabulary.items()) {
       const std::optional<std::string> bytes = bytes_of(written);
       if (!id.is_number_integer()) throw refused(file_, "token '" + written + "' has no id");
@@ -183,7 +183,7 @@ class TokenizerReader {
     for (std::size_t byte = 0; byte < 256; ++byte) {
       id_of_byte[byte] = id_of(std::string(1, static_cast<char>(byte)));
       if (id_of_byte[byte] < 0)
-        throw refused(file_, "byte " + std::to_string(byte) + " is no token; allowed: vocabularies with all 256");
+        throw refused(file_, "byte " + std::to_string(byte) + " is not a token; allowed: vocabularies with all 256");
     }
     std::vector<BytePairs::Merge> joins;
     for (const auto& [left, right] : merges) {
@@ -192,8 +192,8 @@ class TokenizerReader {
       const BytePairs::Merge join{left_bytes ? id_of(*left_bytes) : -1, right_bytes ? id_of(*right_bytes) : -1,
                                   left_bytes && right_bytes ? id_of(*left_bytes + *right_bytes) : -1};
       if (join.left < 0 || join.right < 0 || join.joined < 0) {
-        throw refused(
-            file_, std::string("merge '").append(left).append(" ").append(right) + "' has or makes what is no token");
+        throw refused(file_, std::string("merge '").append(left).append(" ").append(right) +
+                                 "' has or makes something that is not a token");
       }
       joins.push_back(join);
     }

@@ -109,7 +109,7 @@ class RefusedTokenizer : public testing::Test {
 
 TEST_F(RefusedTokenizer, WhatIsNotKnownIsNamed) {
   EXPECT_EQ(refusal([](json&) {}), "");
-  expect_refused(refusal([](json& all) { all["model"]["type"] = "Unigram"; }), "no byte-pair encoding");
+  expect_refused(refusal([](json& all) { all["model"]["type"] = "Unigram"; }), "not a byte-pair encoding");
   expect_refused(refusal([](json& all) { all["model"]["byte_fallback"] = true; }), "byte_fallback is true");
   expect_refused(refusal([](json& all) { all["normalizer"] = {{"type", "NFC"}}; }), "has a normalizer");
   expect_refused(refusal([](json& all) { all["pre_tokenizer"] = {{"type", "Metaspace"}}; }), "Metaspace is not known");
@@ -120,7 +120,7 @@ TEST_F(RefusedTokenizer, WhatIsNotKnownIsNamed) {
                  }),
                  "words are cut by '\\w+'");
   expect_refused(refusal([](json& all) { all["model"]["merges"].push_back("no token"); }), "'no token'");
-  expect_refused(refusal([](json& all) { all["model"]["vocab"].erase("!"); }), "byte 33 is no token");
+  expect_refused(refusal([](json& all) { all["model"]["vocab"].erase("!"); }), "byte 33 is not a token");
   expect_refused(refusal([](json& all) { all["model"]["vocab"]["\u4e16"] = 900; }), "characters for bytes");
   expect_refused(refusal([](json& all) { all["model"]["vocab"]["!"] = -1; }), "token id -1");
   expect_refused(refusal([](json& all) { all["added_tokens"][0]["lstrip"] = true; }), "has lstrip");
@@ -129,7 +129,7 @@ TEST_F(RefusedTokenizer, WhatIsNotKnownIsNamed) {
 TEST_F(RefusedTokenizer, FilesThatAreNoneAreNamed) {
   EXPECT_NE(refusal_of(folder_ / "missing").find("cannot be read"), std::string::npos);
   std::ofstream(folder_ / "t.json") << "{";
-  expect_refused(refusal_of(folder_ / "t.json"), "is no JSON object");
+  expect_refused(refusal_of(folder_ / "t.json"), "is not a JSON object");
   std::filesystem::copy(kFixtures + "/vocab.json", folder_ / "vocab.json");
   EXPECT_NE(refusal_of(folder_.path()).find("merges.txt: cannot be read"), std::string::npos);
 }
