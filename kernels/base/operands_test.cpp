@@ -15,12 +15,12 @@
 namespace lockstep::kernels {
 namespace {
 
-alignas(64) std::array<float, 64> memory{};
+alignas(64) std::array<float, 64> storage{};
 
 GeluForward good() {
   GeluForward args = shaped(GeluForward{.count = 8}, core::DType::f32);
-  args.x.data = memory.data();
-  args.y.data = memory.data() + 8;
+  args.x.data = storage.data();
+  args.y.data = storage.data() + 8;
   return args;
 }
 
@@ -32,7 +32,7 @@ std::string refusal(const std::function<void(GeluForward&)>& spoil) {
 
 TEST(Operands, GoodArgumentsPass) {
   EXPECT_EQ(refusal([](auto&) {}), "");
-  EXPECT_EQ(refusal([](auto& args) { args.y.data = memory.data(); }), "") << "y may be x";
+  EXPECT_EQ(refusal([](auto& args) { args.y.data = storage.data(); }), "") << "y may be x";
 }
 
 TEST(Operands, WrongArgumentsAreNamed) {
@@ -42,14 +42,14 @@ TEST(Operands, WrongArgumentsAreNamed) {
   EXPECT_EQ(refusal([](auto& args) { args.x.dtype = core::DType::i32; }),
             "gelu_fwd: x is int32; allowed: half, float, bfloat16");
   EXPECT_EQ(refusal([](auto& args) { args.y.dtype = core::DType::bf16; }), "gelu_fwd: y is bfloat16; allowed: float");
-  EXPECT_EQ(refusal([](auto& args) { args.x.data = reinterpret_cast<std::byte*>(memory.data()) + 2; }),
+  EXPECT_EQ(refusal([](auto& args) { args.x.data = reinterpret_cast<std::byte*>(storage.data()) + 2; }),
             "gelu_fwd: x is not aligned to its elements of 4 bytes");
-  EXPECT_EQ(refusal([](auto& args) { args.y.data = memory.data() + 4; }), "gelu_fwd: x and y overlap");
+  EXPECT_EQ(refusal([](auto& args) { args.y.data = storage.data() + 4; }), "gelu_fwd: x and y overlap");
 }
 
 // y's rows start `begin` elements after x's; both have four rows, and the last row ends with the operand's 26 elements.
 std::string refusal_of_rows(std::ptrdiff_t begin, Rows x_rows, Rows y_rows) {
-  const auto at = [](std::ptrdiff_t first) { return memory.data() + 16 + first; };
+  const auto at = [](std::ptrdiff_t first) { return storage.data() + 16 + first; };
   const std::vector<Operand> operands{{"x", Access::read, at(0), core::DType::f32, 26, 26, kF32, x_rows},
                                       {"y", Access::write, at(begin), core::DType::f32, 26, 26, kF32, y_rows}};
   return usage_error_of([&] { check_operands("k", operands); });
