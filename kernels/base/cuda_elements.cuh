@@ -117,8 +117,8 @@ struct Pack {
       __stcs(reinterpret_cast<Access*>(to) + k, reinterpret_cast<const Access*>(items)[k]);
     }
   }
-  // Of neighbouring bf16 each is one instruction away from its f32, of which it is the upper half; the compiler takes
-  // two for one that is widened by itself.
+  // Widens two adjacent bf16 with one instruction each, because a bf16 is the upper half of its f32; for a single bf16
+  // the compiler needs two instructions.
   __device__ __forceinline__ float operator[](int i) const {
     if constexpr (std::is_same_v<T, __nv_bfloat16> && kItems % 2 == 0) {
       const std::uint32_t pair = reinterpret_cast<const std::uint32_t*>(items)[i / 2];
