@@ -119,7 +119,7 @@ void time_calls(const Flags& flags, const KernelCase& one, Arrays& arrays, const
 void time_and_check(const Flags& flags) {
   const KernelCase forward = case_of(shaped(AttentionForward{.shape = flags.shape}, flags.dtype));
   const KernelCase backward = case_of(shaped(AttentionBackward{.shape = flags.shape}, flags.dtype));
-  Arrays arrays = drawn(backward);  // whose first operands are the forward's
+  Arrays arrays = drawn(backward);  // its first operands are the forward's
   ThreadPool pool(flags.threads, 0);
   time_calls(flags, forward, arrays, Context(pool));
   time_calls(flags, backward, arrays, Context(pool));

@@ -31,7 +31,7 @@ struct TunerOptions {
   std::string max_bytes = "16M";  // as -e
   int step_factor = 2;            // as -f
   double time_budget_s = 120;     // for the whole run
-  std::string path;               // of the table's file
+  std::string path;               // path of the table's file
 };
 
 // Candidates at one point, and the fastest so far. A later candidate wins only if it is faster by more than the noise

@@ -32,7 +32,7 @@ struct Patterns {
   using Pattern = std::vector<std::byte>;  // `period` elements
   std::size_t period;
   std::vector<Pattern> inputs;  // [rank]
-  Pattern reduced;              // of all inputs; empty unless the collective reduces
+  Pattern reduced;              // the inputs' sum; empty unless the collective reduces
 };
 Patterns make_patterns(const Operation& operation, int num_ranks, std::uint64_t seed);
 std::size_t pattern_period(const Operation& operation);

@@ -135,7 +135,7 @@ def all_commands() -> list[Command]:
 
 
 def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """What is run ("simulate plan", "reports", "ci/gate.py ab", "cmake") and its arguments."""
+    """Program that is run ("simulate plan", "reports", "ci/gate.py ab", "cmake") and its arguments."""
     if words[0] == "mpirun":
         at = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] in built() | {"mini_train"}), None)
         return taken_apart(words[at:]) if at is not None else ("mpirun", ())
@@ -162,7 +162,7 @@ def help_of(program: str) -> str:
 
 
 def problem_of(command: Command, ours: frozenset[str]) -> str | None:
-    """What is wrong with a command's program or its flags, by their help."""
+    """Says what is wrong with a command's program or its flags, by their help."""
     program, arguments = taken_apart(command.words)
     name = program.split()[0]
     if name in TOOLS or name in ("pytest", "mpirun") or "/tests/" in command.words[0]:
@@ -227,14 +227,14 @@ def prepared(folder: Path, words: tuple[str, ...]) -> list[str]:
 
 
 def run(folder: Path, command: Command) -> str | None:
-    """What went wrong with it."""
+    """Runs it; says what went wrong."""
     if command.words[0] == "mpirun" and not MPIRUN[0]:
         return None
     call = prepared(folder, command.words)
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     env = {**os.environ, "LOCKSTEP_TUNING": str(folder / "tuning.json"), "PYTHONPATH": path}
     done = subprocess.run(call, capture_output=True, text=True, timeout=60, cwd=folder, env=env, check=False)
-    for word in command.words:  # what a line writes, the next ones of the page read
+    for word in command.words:  # later lines of the page read what this one writes
         if done.stdout and ">" not in word and word.endswith(".plan") and not (folder / word).exists():
             (folder / word).write_text(done.stdout)
     return None if done.returncode == 0 else f"{command.where}: status {done.returncode}: {done.stderr.strip()[-300:]}"

@@ -24,8 +24,8 @@ struct Ceiling {
   CeilingKind kind;
   std::string device;
   int threads;
-  std::optional<Level> level;        // of bandwidths only
-  std::optional<core::DType> dtype;  // of fma and gemm only
+  std::optional<Level> level;        // only bandwidths have a level
+  std::optional<core::DType> dtype;  // only fma and gemm have a dtype
   std::vector<double> samples;       // in unit_of(kind)
   double value() const;              // the best sample: disturbances only slow a machine down
 };

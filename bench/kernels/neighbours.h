@@ -28,7 +28,7 @@ class Neighbours {
  private:
   std::atomic<bool> has_failed_ = false;
   std::latch started_;
-  std::vector<std::exception_ptr> failures_;  // of each copy's first call
+  std::vector<std::exception_ptr> failures_;  // from each copy's first call
   std::vector<std::jthread> threads_;
 };
 

@@ -15,7 +15,7 @@ namespace lockstep::kernel_bench {
 struct Work {
   double flops = 0;
   double bytes = 0;            // declared bytes
-  double footprint_bytes = 0;  // of all operands, once each, as far as they are touched
+  double footprint_bytes = 0;  // all operands, once each, as far as they are touched
   double written_share = 0;    // share of the transferred bytes that is written
   core::DType dtype = core::DType::f32;
 };

@@ -60,7 +60,7 @@ struct SweepFlags : program::Invocation {
   bool per_iteration_timing = false;
   int per_iteration_skip = 0;
   bool timestamps = false;
-  int timeout_s = 60;     // of every wait
+  int timeout_s = 60;     // timeout of every wait
   int unalign_elems = 0;  // elements by which both buffers are shifted
   DeviceFlags device;
 
@@ -68,7 +68,7 @@ struct SweepFlags : program::Invocation {
   bool serve = false;  // be a worker of ci/gate.py (bench/serve/orders.h) in place of measuring
   bool stats = false;
   std::string nccl_json_file;  // -J; empty: none
-  double time_budget_s = 0;    // of the whole run; 0: none
+  double time_budget_s = 0;    // time budget of the whole run; 0: none
   // Set by bench/tune, which wants only the fastest; no flag. Rows are out of place, and an algorithm that is clearly
   // slower than the fastest so far is timed no further (racing: Maron and Moore, "Hoeffding Races", NIPS 1993).
   bool race = false;

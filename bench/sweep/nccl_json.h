@@ -17,7 +17,7 @@ class NcclJson {
   explicit NcclJson(const std::string& path);
   ~NcclJson();
 
-  const std::string& path() const;  // of the file that will be written
+  const std::string& path() const;  // name of the file that will be written
 
   // Only the first call counts, as the file has one config. nccl_version: as ncclGetVersion returns it; 0 without NCCL.
   void begin(const SweepFlags& flags, const Heading& heading, int nccl_version);

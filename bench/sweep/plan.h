@@ -19,7 +19,7 @@ struct SessionPlan {
   const SweepFlags& flags;
   Backends backends;  // more than one only if they share their ranks (backends::run_together)
   int num_ranks;
-  double time_budget_s;  // of this session; 0: none
+  double time_budget_s;  // time budget of this session; 0: none
   std::vector<collectives::Operation> operations;
   std::vector<std::vector<Contender>> contenders;  // [operation]
   bool on_gpus() const { return backends.front()->on_gpus(); }

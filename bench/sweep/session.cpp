@@ -78,7 +78,7 @@ class Session {
   const SessionPlan& session_;
   const SweepFlags& flags_;
   const std::span<backends::Endpoint* const> endpoints_;  // [backend]
-  backends::Endpoint& endpoint_;                          // of the first backend: world and device are the same for all
+  backends::Endpoint& endpoint_;  // endpoint of the first backend: world and device are the same for all
   const Sink& sink_;
   const bool is_rank0_;
   std::byte* pool_;

@@ -39,7 +39,7 @@ class Recorder {
 
   core::RecordWriter writer_;
   std::map<std::string, core::RunRecord> runs_;  // by transport: its latest run
-  std::optional<core::GpuWatch> watch_;          // of the latest run
+  std::optional<core::GpuWatch> watch_;          // watch of the latest run
 };
 
 // All outputs, on the process that prints; other processes call only the constructor and finish().

@@ -9,7 +9,7 @@
 namespace lockstep::sweep {
 namespace {
 
-constexpr double kToleratedShare = 0.9;  // of NCCL_TESTS_MIN_BW, as in nccl-tests
+constexpr double kToleratedShare = 0.9;  // tolerated share of NCCL_TESTS_MIN_BW, as in nccl-tests
 
 std::string device_line(const DeviceLine& line) {
   return fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n", line.rank, 0, line.process_id,

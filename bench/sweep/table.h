@@ -82,7 +82,7 @@ struct Row {
   std::string algorithm;
   // --explain; nothing without a plan, or if alpha and beta are not known
   std::optional<std::int64_t> steps;
-  std::optional<std::int64_t> wire_bytes;  // of the busiest rank
+  std::optional<std::int64_t> wire_bytes;  // wire bytes of the busiest rank
   std::optional<double> predicted_us;
   // part of predicted_us that emulated links cause, without the ranks' own sums and copies
   std::optional<double> links_us;

@@ -92,7 +92,7 @@ class Trial {
   const collectives::Verifier verifier_;
   int iterations_per_sample_ = 1;
   std::vector<Slot> slots_;
-  std::unique_ptr<core::Graph> graph_;  // of one sample, once it is captured
+  std::unique_ptr<core::Graph> graph_;  // graph of one sample, once it is captured
   std::vector<std::byte> mirror_;       // host copy of a slot, where the device's memory is not the host's
   std::uint64_t& rounds_;
   std::uint64_t round_ = 0;  // round of the batch's first call

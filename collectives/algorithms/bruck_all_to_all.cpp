@@ -33,7 +33,7 @@ std::vector<int> distances_with(int bit, int num_ranks) {
 
 struct Room {
   int packed;    // the message that is being packed; two of them alternate
-  int arrivals;  // of all steps, one after the other
+  int arrivals;  // for all steps, one after the other
 };
 
 void add_rank(PlanBuilder& builder, int p, int r, Room room, int half) {

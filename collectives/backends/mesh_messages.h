@@ -49,7 +49,7 @@ class MeshMessages final : public transports::Transport {
     std::int64_t due_ns = 0;
   };
   bool landed(Flight& flight);
-  std::int64_t next_due_ns() const;  // of messages that have landed
+  std::int64_t next_due_ns() const;  // earliest due time of messages that have landed
   void nap();
 
   transports::LoopbackWorld& world_;

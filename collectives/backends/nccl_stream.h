@@ -33,7 +33,7 @@ class NcclStream final : public executors::GroupStream {
   libraries::NcclGroup& group_;
   core::Stream& stream_;
   executors::CudaCombiner combiner_;
-  std::vector<libraries::PeerBytes> sends_;  // of one group
+  std::vector<libraries::PeerBytes> sends_;  // sends of one group
   std::vector<libraries::PeerBytes> receives_;
 };
 

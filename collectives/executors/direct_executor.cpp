@@ -36,7 +36,7 @@ class DirectCollective final : public collectives::Collective {
  private:
   struct LaneCursor {
     std::size_t instruction = 0;
-    std::size_t wait = 0;  // of the instruction: earlier waits are satisfied
+    std::size_t wait = 0;  // next wait of the instruction: earlier ones are satisfied
   };
 
   void enter(const void* input, void* output);

@@ -60,7 +60,7 @@ class Sizes {
   // The steps of a rank in an order that its lanes and `after` edges allow. As the plan is checked, steps that access
   // the same memory have the same order in all such orders.
   const std::vector<int>& steps_of(int rank) const { return steps_of_[at(rank)]; }
-  std::int64_t slot_elems() const { return slot_elems_; }  // of a scratch slot: the largest chunk
+  std::int64_t slot_elems() const { return slot_elems_; }  // size of a scratch slot: the largest chunk
   bool completes(int id, int i) const { return contents_.at(id, i).complete; }
 
   std::int64_t elems(int id, int i) const { return plan::chunk_elems(plan_, operation_, contents_.at(id, i)); }

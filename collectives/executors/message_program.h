@@ -38,7 +38,7 @@ struct BufferAddress {
 struct MessageOp {
   Action action = Action::copy;
   bool completes = false;  // the result has the contribution of every rank: an average divides here
-  int step_id = 0;         // of the step that this is a segment of
+  int step_id = 0;         // the step that this is a segment of
   int peer = -1;
   int lane = 0;
   // operations to be done before; plus one for a recv_reduce, whose message has to arrive

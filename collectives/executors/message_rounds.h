@@ -20,7 +20,7 @@ struct MessageRound {
   std::vector<int> sends;
   std::vector<int> recvs;
 };
-using MessageRounds = std::vector<MessageRound>;  // of a rank, without empty rounds; the last may have no messages
+using MessageRounds = std::vector<MessageRound>;  // a rank's, without empty rounds; the last may have no messages
 
 // [rank]. Every message is in the first round in which both of its ends can run. Returns nothing if the programs
 // deadlock.

@@ -48,8 +48,8 @@ class ProgramTime {
   // instruction, or a message for it is sent.
   struct Consequence {
     std::uint32_t of_node;
-    std::uint32_t index;        // of the instruction in its lane
-    std::uint32_t source;       // of the instruction, if this is its message
+    std::uint32_t index;        // position of the instruction in its lane
+    std::uint32_t source;       // source of the instruction, if this is its message
     std::uint32_t instruction;  // node
     bool is_message;
   };
@@ -65,7 +65,7 @@ class ProgramTime {
     int lane = 0;
     std::uint32_t first_consequence = 0;  // ends at that of the next node
     std::int32_t num_causes = 0;          // waits, messages, and the instruction before
-    std::int64_t message_bytes = 0;       // of each of its messages
+    std::int64_t message_bytes = 0;       // size of each of its messages
   };
   std::vector<Node> nodes_;  // plus one at the end
   std::vector<Consequence> consequences_;

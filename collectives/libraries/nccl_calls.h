@@ -32,7 +32,7 @@ using NcclCall = int (*)(const NcclArguments&);  // returns ncclResult_t
 // NCCL's call for a collective; nullptr if NCCL has none, so that grouped sends and receives take its place.
 NcclCall nccl_call(collectives::Kind kind);
 
-int nccl_version_code();     // of the library that is loaded: 22809; 0 if unknown
+int nccl_version_code();     // version of the library that is loaded: 22809; 0 if unknown
 std::string nccl_version();  // "2.28.9"
 
 }  // namespace lockstep::libraries

@@ -152,7 +152,7 @@ class SymbolicRun {
   SymbolicMemory memory_;
   std::vector<int> unread_sends_;  // [location] if reads_in_place
   LaneRun lanes_;
-  std::vector<int> cells_;  // of the message of the current step
+  std::vector<int> cells_;  // those of the message of the current step
 };
 
 }  // namespace

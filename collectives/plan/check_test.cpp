@@ -48,7 +48,7 @@ TEST(Check, OtherPlansOfAllSizes) {
 }
 
 TEST(Check, LargePlansTakeSeconds) {
-  const std::clock_t begin = std::clock();  // of this process: other load does not count
+  const std::clock_t begin = std::clock();  // this process's time: other load does not count
   EXPECT_EQ(problems_of(ring_plan(128, 4)), "ok");
   EXPECT_EQ(problems_of(direct_all_to_all_plan(Kind::all_to_all, 128, 4)), "ok");
   EXPECT_EQ(problems_of(exchange_plan(128)), "ok");

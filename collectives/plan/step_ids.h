@@ -22,7 +22,7 @@ class StepIds {
   explicit StepIds(const Plan& plan);
 
   int num_steps() const { return static_cast<int>(places_.size()); }
-  int num_lanes() const { return static_cast<int>(first_step_.size()) - 1; }  // of all ranks together
+  int num_lanes() const { return static_cast<int>(first_step_.size()) - 1; }  // all ranks' together
 
   int lane_id(int rank, int lane) const { return first_lane_[at(rank)] + lane; }
   int lanes_of(int rank) const { return first_lane_[at(rank) + 1] - first_lane_[at(rank)]; }

@@ -22,8 +22,8 @@ namespace lockstep::transports {
 
 // State that a group shares with other groups of the same ranks, if there are several; threads only.
 struct AmongGroups {
-  std::vector<std::int32_t> numbers;  // of the members among all ranks, for error messages
-  int num_threads = 1;                // of all ranks together: decides whether waits may spin
+  std::vector<std::int32_t> numbers;  // the members' among all ranks, for error messages
+  int num_threads = 1;                // all ranks' together: decides whether waits may spin
   core::AbortFlag* abort = nullptr;
   LinkTable* links = nullptr;  // ports by number; nullptr without emulated links
   // The number of the rank that this rank waits for, in whichever group; -1: none. For error messages.
@@ -57,7 +57,7 @@ struct alignas(64) CallBases {
 struct PacedRank {
   core::Gate entered;  // calls
   std::int64_t entered_ns = 0;
-  const std::int64_t* costs_ns = nullptr;  // of the rank's instructions
+  const std::int64_t* costs_ns = nullptr;  // costs of the rank's instructions
   std::int64_t leaves_ns = 0;              // computed time at which it leaves
   std::int64_t woken_ns = 0;               // when it woke up; 0: it did not have to wait
   std::int64_t came_ns[2] = {0, 0};        // arrival at even and odd barriers

@@ -211,7 +211,7 @@ class MpiTransport final : public Transport {
   int num_ranks_ = 1;
   int largest_channel_ = 32767;  // the least that MPI promises (MPI 3.1, 8.1.2)
   std::vector<MPI_Request> requests_;
-  std::vector<std::int64_t> free_;  // of requests_
+  std::vector<std::int64_t> free_;  // free entries of requests_
   Naps naps_;
   std::optional<MpiProgress> progress_;
 };

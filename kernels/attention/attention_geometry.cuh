@@ -27,8 +27,8 @@ struct AttentionGeometry {
   int head_columns;
   bool causal;
   bool wide;                // all operands may be read by 16 bytes and written 2 elements at a time
-  std::int64_t stride;      // of queries
-  std::int64_t key_stride;  // of keys and values
+  std::int64_t stride;      // stride of queries
+  std::int64_t key_stride;  // key stride of keys and values
   float scale;
 
   __device__ int group() const { return heads / kv_heads; }  // query heads that share a key head

@@ -55,7 +55,7 @@ class EmulatedHopperBlock {
 
  private:
   friend class EmulatedHopperLane;
-  struct Range {  // of shared memory
+  struct Range {  // a range of shared memory
     std::uint32_t begin;
     std::uint32_t end;
     bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
@@ -80,7 +80,7 @@ class EmulatedHopperBlock {
     std::uint32_t phase;
     bool was_read = false;
   };
-  struct Factors {  // of a product, as given by one thread
+  struct Factors {  // a product's factors, as given by one thread
     std::uint64_t a;
     std::uint64_t b;
     bool a_in_registers;

@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
   const std::int64_t first = block.begin + std::int64_t{lanes.group()} * kTokens;
   const std::int64_t stride = std::int64_t{lanes.groups()} * kTokens;
   const std::int64_t turns =
-      (block.end - block.begin + stride - 1) / stride;  // of all groups: lanes of a warp stay converged
+      (block.end - block.begin + stride - 1) / stride;  // the same for all groups: lanes of a warp stay converged
   for (std::int64_t turn = 0; turn < turns; ++turn) {
     take_tokens<T, kItems, kRows>(args, block, lanes, blocks, first + turn * stride, q, limits, rows);
   }

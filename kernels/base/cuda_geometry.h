@@ -31,7 +31,8 @@ inline constexpr int kWarpsABlock = kBlockThreads / kWarpLanes;
 inline constexpr int kRowThreads =
     512;  // most threads of a block that computes a row: two blocks fit, so that one reads while the other writes
 inline constexpr int kRowBlocks = 2;  // least blocks per multiprocessor, for __launch_bounds__
-inline constexpr std::size_t kStashBytes = std::size_t{224} << 10;  // of the 227 KiB that a block may use on Hopper
+inline constexpr std::size_t kStashBytes = std::size_t{224}
+                                           << 10;  // less than the 227 KiB that a block may use on Hopper
 // The limit for a block if two are to fit a multiprocessor. It has 228 KiB, of which every block takes 1 KiB and its
 // static shared memory.
 inline constexpr std::size_t kStashBytesOfTwo = std::size_t{112} << 10;

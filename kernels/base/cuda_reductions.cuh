@@ -48,7 +48,7 @@ struct WideSum {
   __device__ __forceinline__ WideSum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
 };
 
-struct Maximum {  // of numbers that are not NaN
+struct Maximum {  // for numbers that are not NaN
   float value = -INFINITY;
   __device__ __forceinline__ static Maximum combine(Maximum a, Maximum b) { return {fmaxf(a.value, b.value)}; }
   __device__ __forceinline__ Maximum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }

@@ -42,7 +42,7 @@ inline std::size_t lanes_f32() {
   return hn::Lanes(F32());
 }
 
-constexpr std::size_t kLineBytes = 64;  // of the caches
+constexpr std::size_t kLineBytes = 64;  // a line of the caches
 
 // Prefetches what a loop that is at `at`, and advances by `step_bytes` per step, will soon read or write, so that
 // memory transfers overlap with arithmetic; stores to uncached lines wait for them one after another. Does not fault

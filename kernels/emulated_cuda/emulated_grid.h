@@ -22,7 +22,7 @@ struct GridShape {
   bool early = false;    // it may begin before the previously queued work is done, so it must wait for that
 };
 
-inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;  // of a block on Hopper
+inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;  // limit of a block on Hopper
 
 // Runs body() as every thread of every block, with threadIdx etc. set. Rethrows the first exception of a thread. Throws
 // core::Error if threads deadlock, or if a thread of an early grid does not wait for the work before it.

@@ -10,9 +10,10 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kTile = static_cast<int>(kScaleTile);
-constexpr int kEach = kTile / kWarpLanes;          // columns per thread
-constexpr int kRowsEach = kTile / kWarpsABlock;    // rows per warp
-constexpr std::uint32_t kMagnitude = 0x7fffffffU;  // of a float's bits, which order like magnitudes, NaN last
+constexpr int kEach = kTile / kWarpLanes;        // columns per thread
+constexpr int kRowsEach = kTile / kWarpsABlock;  // rows per warp
+constexpr std::uint32_t kMagnitude =
+    0x7fffffffU;  // mask of a float's magnitude: its bits order like magnitudes, NaN last
 
 // The elements of a tile that share a scale.
 enum class Share : std::uint8_t { row, column, all };

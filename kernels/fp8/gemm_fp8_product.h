@@ -21,6 +21,6 @@ Fp8Decode decode_of_b(const Args& args) {
 
 // a is [m, k] and b is [n, k], packed.
 Product product_of(const GemmFp8& args, const In& a, const In& b);
-Product product_of(const GemmFp8Add& args, const In& a, const In& b);  // of the weights only
+Product product_of(const GemmFp8Add& args, const In& a, const In& b);  // the weights' only
 
 }  // namespace lockstep::kernels

@@ -96,7 +96,7 @@ class AmxProduct {
   // Some of a block's depths; `at` is the first.
   struct Layer {
     std::int64_t at, depth;
-    bool first, last;  // of the layers that are summed before the sums are finished
+    bool first, last;  // true in the first and the last of the layers that are summed before the sums are finished
   };
   struct Passing {
     const BFloat16* data;
@@ -263,7 +263,7 @@ class AmxProduct {
   std::int64_t most_passing_, most_staying_;
   BFloat16* passing_panel_;
   BFloat16* staying_panels_;
-  float* sums_;   // of one tile; then of each panel that stays, or of all tiles of a block
+  float* sums_;   // for one tile; then for each panel that stays, or for all tiles of a block
   bool* finite_;  // [panel that stays]
   PanelMultiplier tiles_;
 };

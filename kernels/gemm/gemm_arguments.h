@@ -8,7 +8,7 @@ namespace lockstep::kernels {
 
 Product product_of(const GemmForward& args);
 Product product_of(const GemmInputGradient& args);
-Product product_of(const GemmWeightGradient& args);  // of the weights; the bias's gradient is the sum of dy's rows
+Product product_of(const GemmWeightGradient& args);  // the weights'; the bias's gradient is the sum of dy's rows
 Product product_of(const GemmBatched& args);
 
 // An array with dense rows.

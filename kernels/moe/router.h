@@ -44,7 +44,7 @@ struct RouterShape {
   RouterScores scores = RouterScores::softmax;
   bool normalised = false;
   float scale = 1;
-  std::int64_t groups = 1;  // of equally many experts
+  std::int64_t groups = 1;  // each of equally many experts
   std::int64_t limit = 1;   // a token's experts are in at most this many groups
 
   bool is_limited() const { return limit < groups; }

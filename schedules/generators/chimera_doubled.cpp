@@ -60,8 +60,8 @@ class Doubled {
     return (s + 1) % p_ == 0 || end_of(stage(s + 1).backward_ends, microbatch) <= slot;
   }
 
-  // Of two stages, prefers the one with the older work, then the one nearer to the start of its pipe (for backwards, to
-  // its end): the pipes are mirror images.
+  // Prefers, of two stages, the one with the older work, then the one nearer to the start of its pipe (for backwards,
+  // to its end): the pipes are mirror images.
   bool take_turn(std::int32_t rank, std::int32_t slot) {
     const std::array<std::int32_t, 2> own{rank, p_ + (p_ - 1 - rank)};
     std::optional<std::int32_t> forward;

@@ -9,7 +9,7 @@ namespace lockstep::simulator {
 
 struct Event {
   std::int64_t time_ps = 0;
-  std::uint64_t code = 0;  // what happens; defined by the engine
+  std::uint64_t code = 0;  // kind of event; defined by the engine
   friend bool operator<(const Event& a, const Event& b) {
     return a.time_ps != b.time_ps ? a.time_ps < b.time_ps : a.code < b.code;
   }

@@ -14,7 +14,7 @@ inline constexpr int kInstructionBits = 20;  // bits of a counter that count a l
 // Reason why a rank's kernels have stopped.
 struct Trouble {
   std::int32_t lane;
-  std::uint32_t instruction;  // of the lane; equal to its number of instructions: it waited to leave
+  std::uint32_t instruction;  // position in the lane; equal to its number of instructions: it waited to leave
   std::int32_t waits_for_rank;
   std::int32_t waits_for_lane;
   std::uint32_t waits_for_instructions;  // 0: for the rank to enter the call

@@ -312,7 +312,7 @@ int threads_for(std::int64_t units, const CudaOptions& options) {
   return static_cast<int>(std::min<std::int64_t>(std::max(kFewest, warps * kernels::kWarpLanes), options.threads));
 }
 
-constexpr std::int64_t kBytesAThread = 64;  // of the longest pass, if there are enough blocks
+constexpr std::int64_t kBytesAThread = 64;  // in the longest pass, if there are enough blocks
 
 Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
   const CudaOptions& options = ranks.options;

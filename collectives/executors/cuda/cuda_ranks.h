@@ -29,7 +29,7 @@ using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
 inline constexpr int kBlocksAMultiprocessor = 2;
 
 struct CudaOptions {
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of every wait in a kernel
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // timeout of every wait in a kernel
   int most_blocks = 16;  // per rank's kernel; those of all ranks on a device must be able to run at the same time
   int threads = 256;     // per block; a multiple of 32
   // peers can access each other's inputs and outputs, not only the memory passed to ReachPeers

@@ -91,7 +91,7 @@ struct ImageLayout {
   std::uint32_t listeners;
   std::uint32_t exit_waits;
   std::uint32_t num_exit_waits;
-  std::uint32_t size_bytes;  // of the image, a multiple of 16
+  std::uint32_t size_bytes;  // size of the image, a multiple of 16
 };
 
 // A program's arrays in one piece, as it is uploaded to the device.

@@ -16,7 +16,7 @@ struct Call {
   const BoardView* boards;  // [rank], as this rank sees them
   BoardView board;          // this rank's own: kept here, so that polling does not begin with a load from memory
   CallBases mine;
-  std::uint64_t timeout_ns;   // of every wait
+  std::uint64_t timeout_ns;   // timeout of every wait
   std::int64_t average_over;  // divisor of a completed sum; 0: no average
   std::int32_t rank;
   std::int32_t num_ranks;
@@ -43,7 +43,7 @@ struct Block {
   BlockState& state;
   int lane;
   int index;                  // in the lane
-  std::uint32_t instruction;  // of the lane, where it is
+  std::uint32_t instruction;  // the one at which the lane is
   const std::byte* image;     // in shared memory, or as in args; so are the boards
   const BoardView* boards;
 

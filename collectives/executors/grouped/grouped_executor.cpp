@@ -94,7 +94,7 @@ class GroupedCollective final : public collectives::Collective {
   std::int64_t elem_bytes_;
   GroupStream& stream_;
   std::array<std::byte*, 3> base_{};  // [buffer], of one run
-  std::vector<PeerMessage> sends_;    // of one round
+  std::vector<PeerMessage> sends_;    // sends of one round
   std::vector<PeerMessage> receives_;
 };
 
