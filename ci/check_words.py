@@ -6,9 +6,9 @@
 - a rate without "per": "tokens" or "bytes" followed by an article and "rank", "GPU", "second". Write "tokens per second", "bytes per rank".
 - a line of docs (*.md) over MAX_DOCS_COLUMNS characters.
 
-Prints file:line, the words and what to write; exits with 1 if a folder has more findings than ci/words_left.txt allows it.
+Prints file:line, the words and what to write; exits with 1 if anything is found.
 
-    ci/check_words.py [--root FOLDER] [--all] [FILE...]
+    ci/check_words.py [--root FOLDER] [FILE...]
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Iterator
 
@@ -94,39 +93,22 @@ def check_file(root: Path, path: Path) -> list[str]:
     return [f"{path.relative_to(root)}:{number}: {what}" for number, what in found]
 
 
-def folder_of(finding: str) -> str:
-    """First part of the path that a finding names."""
-    return finding.split(":")[0].split("/")[0]
-
-
 def files(root: Path) -> list[Path]:
     below = (path for folder in (*FOLDERS, "ci", "cmake", "docs", "reports") for path in (root / folder).rglob("*"))
     return sorted(path for path in (*below, *root.glob("*.md"), root / "CMakeLists.txt") if path.suffix in SUFFIXES and path.is_file())
 
 
-def read_allowed(path: Path) -> dict[str, int]:
-    """Findings that a folder may still have, by its name; none for a folder that the file does not name."""
-    rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and not line.startswith("#"))
-    return {folder: int(count) for folder, count in rows}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--all", action="store_true", help="print also findings that ci/words_left.txt allows, and fail because of them")
-    parser.add_argument("files", nargs="*", type=Path, help="only these files, all their findings")
+    parser.add_argument("files", nargs="*", type=Path, help="only these files")
     options = parser.parse_args()
 
     root = options.root.resolve()
-    left = Path(__file__).resolve().parent / "words_left.txt"
-    allowed = {} if options.all or options.files or not left.is_file() else read_allowed(left)
     paths = [path.resolve() for path in options.files] or files(root)
     findings = [finding for path in paths for finding in check_file(root, path)]
-    counts = Counter(map(folder_of, findings))
-    shown = [finding for finding in findings if counts[folder_of(finding)] > allowed.get(folder_of(finding), 0)]
-    by_folder = ", ".join(f"{folder} {count}" for folder, count in sorted(counts.items()))
-    print("\n".join([*shown, f"words: {len(paths)} files, {len(findings)} findings" + (f": {by_folder}" if by_folder else "")]))
-    return 1 if shown else 0
+    print("\n".join([*findings, f"words: {len(paths)} files, {len(findings)} findings"]))
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

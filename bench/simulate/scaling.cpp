@@ -81,7 +81,7 @@ Grown grown(const Model& model, const Layout& base, std::int32_t Layout::*field,
 
 std::string columns() {
   return fmt::format("#{:>7} {:>9} {:>11} {:>9} {:>12} {:>7}{}\n#{:>7} {:>9} {:>11} {:>9} {:>12} {:>7}{}\n", "GPUs",
-                     "batch", "step", "TFLOP/s", "tokens", "effic.", parts_columns_text(), "", "", "(ms)", "(a GPU)",
+                     "batch", "step", "TFLOP/s", "tokens", "effic.", parts_columns_text(), "", "", "(ms)", "(per GPU)",
                      "(/s)", "(%)", "       (% of the step)");
 }
 

@@ -74,7 +74,7 @@ std::string heading_text(const Model& model, const Machine& machine) {
   const double met = static_cast<double>(active_parameters_of(model)) / kGiga;
   const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 a token", met) : "";
   return fmt::format(
-      "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs a token: "
+      "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs per token: "
       "{}; "
       "hfu includes recomputation\n",
       model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name,
@@ -87,7 +87,7 @@ std::string columns_text() {
       "#{:>9} {:>6} {:>6} {:>9} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}  layout\n#{:>9} {:>6} {:>6} {:>9} "
       "{:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}\n",
       "step", "mfu", "hfu", "TFLOP/s", "tokens", "compute", "tensor", "stages", "data", "bubble", "memory", "(ms)",
-      "(%)", "(%)", "(a GPU)", "(/s)", "(%)", "(%)", "(%)", "(%)", "(%)", "(GB)");
+      "(%)", "(%)", "(per GPU)", "(/s)", "(%)", "(%)", "(%)", "(%)", "(%)", "(GB)");
 }
 
 std::string row_text(const Layout& layout, const Prediction& made) {

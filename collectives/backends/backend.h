@@ -104,8 +104,8 @@ class GpuMember {
 
 struct Backend {
   std::string_view name;
-  std::string_view executor;                // what runs its plans, as in Prepared; empty: the backend runs no plans
-  bool has_library;                         // has an algorithm kLibrary
+  std::string_view executor;  // name of what runs its plans, as in Prepared; empty: the backend runs no plans
+  bool has_library;           // has an algorithm kLibrary
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
   // Runs body on every rank of this process; core::run_ranks says how failures are reported. nullptr: use open() and
   // join().

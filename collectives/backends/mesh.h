@@ -74,9 +74,9 @@ struct MeshQueues {
 
 // Resources of one rank, as the body receives them.
 struct MeshRank {
-  // Messages among all ranks; used by the rank's own thread. Between threads a message of any size is sent without its
-  // receive, at the price of a second copy; under MPI a large one waits for the receive, and moves while that thread
-  // computes only if the mesh is threaded.
+  // Messages among all ranks; used by the rank's own thread. A message between threads does not wait for its
+  // receive, whatever its size, at the price of a second copy; under MPI a large one waits for the receive, and moves
+  // while that thread computes only if the mesh is threaded.
   transports::Transport& messages;
   // Buffers of collectives belong on this device: its memory outlives a rank that fails, as peers may be reading it.
   core::Device& device;

@@ -139,7 +139,7 @@ void split_stages(Step& step, std::span<const StageRecipe> recipes) {
     throw core::usage_error(step.name + ": " + std::to_string(recipes.size()) + " recipes for " +
                             std::to_string(step.num_stages()) + " stages" +
                             (step.slices > 1 ? " and " + std::to_string(step.slices) + " slices" : "") +
-                            "; allowed: one a stage and slice");
+                            "; allowed: one per stage and slice");
   }
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {

@@ -71,7 +71,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   std::array<std::int64_t, schedules::kNumLanes> collective_free_ns_ = {};
   std::array<std::int64_t, schedules::kNumLanes> collective_late_ns_ = {};
   std::map<std::int32_t, std::int64_t> link_free_ns_;  // by receiver
-  std::int64_t copy_free_ns_ = 0;              // of lane copy, whose messages go to and come from one other rank
+  std::int64_t copy_free_ns_ = 0;              // for lane copy, whose messages go to and come from one other rank
   std::map<std::uint32_t, Receive> receives_;  // in flight
   std::int64_t room_ns_ = 0;                   // time at which the compute lane's queue has room again
   std::int64_t finished_ns_ = 0;

@@ -118,7 +118,7 @@ TEST(Predict, RanksShareTheCoresOfOneHost) {
   };
   const double one = step_us("dp=1,batch=1", 2);
   EXPECT_GT(one, 20);
-  EXPECT_NEAR(one, std::round(one), 1e-6) << "a microsecond a kernel";
+  EXPECT_NEAR(one, std::round(one), 1e-6) << "a microsecond per kernel";
   EXPECT_NEAR(step_us("dp=2,batch=2", 2), 1.5 * one, 0.01 * one);
   EXPECT_NEAR(step_us("dp=2,batch=2", 1), 2 * one, 0.01 * one);
   EXPECT_NEAR(step_us("dp=4,batch=4", 2), 3 * one, 0.02 * one);
