@@ -77,7 +77,7 @@ bool lists_only(const BenchFlags& flags) {
 // Takes instances as they end, by their names.
 class Collector {
  public:
-  explicit Collector(const Bench& bench) : bench_(bench), run_(run_record(bench)), watch_(bench_gpus(bench)) {
+  explicit Collector(const Bench& bench) : bench_(bench), run_(run_record(bench)) {
     for (const Instance& instance : bench.instances) instances_[instance.name()] = &instance;
   }
 
@@ -101,9 +101,7 @@ class Collector {
       return false;
     }
     if (writer_) {
-      core::KernelRecord record = kernel_record(run_.run, bench_, instance, repetitions);
-      record.gpu_states = watch_.now();
-      writer_->write(record);
+      writer_->write(kernel_record(run_.run, bench_, instance, repetitions));
     }
     warn_of_shared_cores(instance);
     status_ = std::max(status_, exit_status_of(instance));
@@ -122,7 +120,6 @@ class Collector {
  private:
   const Bench& bench_;
   core::RunRecord run_;
-  core::GpuWatch watch_;
   std::optional<core::RecordWriter> writer_;
   std::map<std::string, const Instance*> instances_;
   int status_ = 0;
@@ -228,6 +225,7 @@ int run(int argc, char** argv) {
   initialize(flags.for_benchmark);
   std::vector<kernels::KernelCase> cases = flags.model.empty() ? all_cases() : cases_of(flags);
   Bench bench{std::move(flags), core::this_machine(), std::move(cases)};
+  bench.look = core::watch_of(bench_gpus(bench));
   return run_and_report(bench);
 }
 

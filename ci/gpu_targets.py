@@ -197,8 +197,18 @@ def attention(lines: list[dict]) -> list[Finding]:
     return findings
 
 
+def clocks(lines: list[dict]) -> list[Finding]:
+    """Whether what is held against the targets was measured at one clock; nothing where no row says so."""
+    seen = [line["gpu_clocks"] for line in lines if "gpu_clocks" in line]
+    disturbed = [one["disturbance"] for one in seen if one["disturbance"]]
+    if not seen:
+        return []
+    found = f"changed beside {len(disturbed)} of {len(seen)} rows, {sum(one['repeats'] for one in seen)} repetitions"
+    return [Finding("clocks of GPUs", found + (f"; the first: {disturbed[0]}" if disturbed else ""), "0 rows", None)]
+
+
 def findings_in(lines: list[dict]) -> list[Finding]:
-    return [*shares_of_copy(lines), *latencies(lines), *training(lines), *curves(lines), *kernels(lines), *attention(lines)]
+    return [one for find in (clocks, shares_of_copy, latencies, training, curves, kernels, attention) for one in find(lines)]
 
 
 def main() -> None:

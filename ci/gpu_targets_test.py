@@ -34,6 +34,18 @@ def test_the_share_is_the_fastest_algorithms_at_its_median():
     assert "90.0 % of a copy at 4000 GB/s" in found[0].found
 
 
+def test_rows_whose_clocks_changed_are_counted():
+    def clocks(repeats, disturbance):
+        return {"gpu_clocks": {"before": [], "repeats": repeats, "most_repeats": 2, "most_change": 0.03,
+                               "disturbance": disturbance}}
+
+    steady, disturbed = row(2, 64 * MIB, 100.0, **clocks(1, None)), row(2, MIB, 100.0, **clocks(2, "gpu: power cap"))
+    assert gpu_targets.clocks([RUN, row(2, MIB, 100.0)]) == []
+    found = gpu_targets.clocks([RUN, steady, disturbed])
+    assert [one.found for one in found] == ["changed beside 1 of 2 rows, 3 repetitions; the first: gpu: power cap"]
+    assert found[0].met is None
+
+
 def test_of_ranks_on_several_gpus_and_without_a_ceiling_nothing_is_said():
     rows = [row(2, 64 * MIB, 100.0)]
     assert gpu_targets.findings_in([RUN, *rows]) == []

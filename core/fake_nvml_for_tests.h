@@ -13,6 +13,8 @@ struct FakeGpu {
   int opened = 0;
   unsigned long long millijoules = 5'000'000;
   int energy_result = 0;
+  unsigned int sm_mhz = 1980;
+  unsigned long long throttle_reasons = 0x44;
 };
 inline FakeGpu& fake() {
   static FakeGpu gpu;
@@ -47,8 +49,8 @@ inline NvmlCalls fake_calls() {
                 return 0;
               },
           .clock =
-              [](void* /*device*/, int domain, unsigned int* mhz) {
-                *mhz = domain == 1 ? 1980 : 2619;
+              [](void* device, int domain, unsigned int* mhz) {
+                *mhz = domain == 1 ? static_cast<FakeGpu*>(device)->sm_mhz : 2619;
                 return domain == 1 || domain == 2 ? 0 : 2;
               },
           .temperature =
@@ -57,8 +59,8 @@ inline NvmlCalls fake_calls() {
                 return sensor == 0 ? 0 : 2;
               },
           .throttle_reasons =
-              [](void* /*device*/, unsigned long long* bits) {
-                *bits = 0x44;
+              [](void* device, unsigned long long* bits) {
+                *bits = static_cast<FakeGpu*>(device)->throttle_reasons;
                 return 0;
               },
           .power_limit =

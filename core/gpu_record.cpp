@@ -1,5 +1,11 @@
 #include "core/gpu_record.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 namespace lockstep::core {
@@ -12,6 +18,31 @@ GpuDeviceRecord device_record(const CudaDeviceInfo& gpu) {
   record.power_limit_watts = opened.meter->power_limit_watts();
   record.mig = opened.meter->is_partitioned();
   return record;
+}
+
+// Of clock_limits: reasons to run slower than the settings allow. The others are settings ("application clocks",
+// "sync boost", "display clocks"), or "idle".
+constexpr std::array<std::string_view, 5> kThrottles{"power cap", "hardware slowdown", "software thermal",
+                                                     "hardware thermal", "power brake"};
+
+bool says(const GpuStateRecord& state, std::string_view limit) {
+  return state.clock_limits &&
+         std::find(state.clock_limits->begin(), state.clock_limits->end(), limit) != state.clock_limits->end();
+}
+
+std::string clock_change(std::string_view clock, std::optional<double> before, std::optional<double> after,
+                         double most_change) {
+  if (!before || !after || std::abs(*before - *after) <= most_change * std::max(*before, *after)) return "";
+  return fmt::format("{} clock {:g} to {:g} MHz", clock, *before, *after);
+}
+
+std::string change_of(const GpuStateRecord& before, const GpuStateRecord& after, double most_change) {
+  for (const std::string_view throttle : kThrottles) {
+    if (says(after, throttle) && !says(before, throttle)) return std::string(throttle);
+  }
+  if (says(before, "idle") || says(after, "idle")) return "";
+  const std::string change = clock_change("SM", before.sm_mhz, after.sm_mhz, most_change);
+  return change.empty() ? clock_change("memory", before.memory_mhz, after.memory_mhz, most_change) : change;
 }
 
 }  // namespace
@@ -58,6 +89,43 @@ std::vector<GpuStateRecord> GpuWatch::now() const {
   std::vector<GpuStateRecord> states;
   for (const Watched& one : watched_) states.push_back(state_of(one.pci_id, *one.meter));
   return states;
+}
+
+std::optional<std::string> clock_disturbance(std::span<const GpuStateRecord> before,
+                                             std::span<const GpuStateRecord> after, double most_change) {
+  for (std::size_t g = 0; g < std::min(before.size(), after.size()); ++g) {
+    const std::string change = change_of(before[g], after[g], most_change);
+    if (!change.empty()) return after[g].pci_id + ": " + change;
+  }
+  return std::nullopt;
+}
+
+SteadyClocks::Look watch_of(const std::vector<CudaDeviceInfo>& gpus) {
+  const auto watch = std::make_shared<GpuWatch>(gpus);
+  if (!watch->sees()) return {};
+  return [watch] { return watch->now(); };
+}
+
+void SteadyClocks::begin() {
+  if (look_) before_ = look_();
+}
+
+bool SteadyClocks::again() {
+  if (!look_) return false;
+  after_ = look_();
+  disturbance_ = clock_disturbance(before_, after_, bounds_.most_change);
+  if (!disturbance_ || repeats_ >= bounds_.most_repeats) return false;
+  ++repeats_;
+  return true;
+}
+
+std::optional<GpuClocksRecord> SteadyClocks::record() const {
+  if (before_.empty()) return std::nullopt;
+  return GpuClocksRecord{.before = before_,
+                         .repeats = repeats_,
+                         .most_repeats = bounds_.most_repeats,
+                         .most_change = bounds_.most_change,
+                         .disturbance = disturbance_};
 }
 
 }  // namespace lockstep::core

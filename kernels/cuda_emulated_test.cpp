@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <numeric>
+#include <vector>
 
 #include "core/device_cpu.h"
 #include "kernels/attention_decode/attention_decode_reference.h"
@@ -11,6 +14,7 @@
 #include "kernels/base/cuda_async.cuh"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
+#include "kernels/base/memory_loops.h"
 #include "kernels/base/stream_gate.h"
 #include "kernels/bucket/bucket_reference.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
@@ -29,6 +33,35 @@ namespace {
 
 constexpr std::int64_t kMostElems = 200000;    // limit per operand, because each element may need a thread
 constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 57344 fit in 224 KiB
+
+// What the ceilings of bandwidth are measured with: small integers, whose sums f32 has exactly. On one block's part of
+// a pass, a few blocks with a ragged end, and more passes of the grid than a thread has accesses under way.
+TEST(EmulatedMemoryLoops, TouchEveryElementOnce) {
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  const CudaContext cuda(*device, *stream);
+  for (const std::int64_t count :
+       {std::int64_t{4}, std::int64_t{1024}, std::int64_t{3 * 1024 + 12}, std::int64_t{200'000}}) {
+    std::vector<float> memory(static_cast<std::size_t>(3 * count) + 8);  // aligned for accesses of 16 bytes
+    void* begin = memory.data();
+    std::size_t room = memory.size() * sizeof(float);
+    auto* const a =
+        static_cast<float*>(std::align(16, static_cast<std::size_t>(3 * count) * sizeof(float), begin, room));
+    float* const b = a + count;
+    float* const to = b + count;
+    for (std::int64_t i = 0; i < count; ++i) {
+      a[i] = static_cast<float>(i % 13);
+      b[i] = static_cast<float>(i % 7);
+    }
+    std::vector<float> sums(static_cast<std::size_t>(read_blocks(cuda, count)), -1);
+    read_on_device(cuda, a, count, sums.data());
+    EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0.0), std::accumulate(a, a + count, 0.0)) << count;
+    triad_on_device(cuda, a, b, 3, to, count);
+    for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(to[i], a[i] + 3 * b[i]) << i << " of " << count;
+  }
+  float odd[8] = {};
+  EXPECT_THROW(read_on_device(cuda, odd, 3, odd), core::Error) << "no whole access";
+}
 
 // Cases for code paths that only shapes take that are too large for the families' own cases.
 std::vector<KernelCase> large_cases() {

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/capture.h"
+#include "core/device_block.h"
 #include "core/gpu_for_tests.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/memory_loops.h"
 #include "kernels/base/stream_gate.h"
 #include "kernels/registry.h"
 
@@ -91,6 +95,29 @@ TEST_F(CudaContextTest, WhatIsBehindAGateBeginsWhenItIsOpened) {
     stream->synchronize();
     EXPECT_FALSE(gate.lost_patience());
   }
+}
+
+TEST_F(CudaContextTest, MemoryLoopsTouchEveryElementOnce) {
+  constexpr std::int64_t kCount = 1'000'000;
+  const std::vector<float> ones(kCount, 1);
+  const std::vector<float> twos(kCount, 2);
+  constexpr std::size_t kBytes = kCount * sizeof(float);
+  core::DeviceBlock memory(*device, 3 * kBytes);
+  auto* const a = reinterpret_cast<float*>(memory.data());
+  float* const b = a + kCount;
+  float* const to = b + kCount;
+  device->copy_to_device(a, ones.data(), kBytes);
+  device->copy_to_device(b, twos.data(), kBytes);
+  triad_on_device(*cuda, a, b, 3, to, kCount);
+  stream->synchronize();
+  std::vector<float> found(kCount);
+  device->copy_to_host(found.data(), to, kBytes);
+  EXPECT_EQ(found, std::vector<float>(kCount, 7));
+  read_on_device(*cuda, to, kCount, a);
+  stream->synchronize();
+  std::vector<float> sums(static_cast<std::size_t>(read_blocks(*cuda, kCount)));
+  device->copy_to_host(sums.data(), a, sums.size() * sizeof(float));
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0.0), 7.0 * kCount);
 }
 
 TEST_F(CudaContextTest, AGateThatNobodyOpensOpensItself) {

@@ -6,6 +6,7 @@
 //   waits     a rank that waits in another thread does so too, while its main thread waits for a message
 //   throws    a thread of rank 1 fails during the collectives of others: all end, and the error names rank 1
 //   moves     a message arrives while its sender calls nothing of the mesh; FILE: a name for the receiver's answer
+//   nccl_groups  of 8 ranks: each process joins NCCL's communicators of all groups of training steps, over a fake NCCL
 // Exits with 0 if all is right.
 #include <chrono>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "core/wait.h"
+#include "tests/nccl_groups_for_tests.h"
 
 namespace lockstep {
 namespace {
@@ -175,12 +177,42 @@ int moves(MpiWorld& mpi, const std::filesystem::path& answer) {
   return 0;
 }
 
+// The groups' worlds are MPI's, as in a mesh; whether the processes agree is seen by all of them.
+int nccl_groups(MpiWorld& mpi) {
+  const auto all = mpi.make_transport();
+  NotingNccl nccl(all->rank());
+  for (const std::string& layout : layouts_of_eight()) {
+    const trainer::ChannelMap map = channels_of(layout);
+    std::vector<std::unique_ptr<transports::Transport>> groups(map.channels().size());
+    for (std::size_t c = 0; c < groups.size(); ++c) {
+      if (backends::is_member(map.channels()[c], all->rank())) {
+        groups[c] = mpi.make_transport({.members = map.channels()[c]});
+      }
+    }
+    std::vector<Joined> mine =
+        nccl.join_all(backends::group_worlds(groups), map.names(), all->rank(), std::chrono::seconds(60));
+    const std::size_t joined = mine.size();
+    mine.resize(map.channels().size());
+    std::vector<Joined> of_all(mine.size() * static_cast<std::size_t>(all->num_ranks()));
+    all->all_gather(std::as_bytes(std::span<const Joined>(mine)), std::as_writable_bytes(std::span<Joined>(of_all)));
+    std::vector<std::vector<Joined>> ranks(static_cast<std::size_t>(all->num_ranks()));
+    for (std::size_t i = 0; i < of_all.size(); ++i) {
+      if (of_all[i].channel >= 0) ranks[i / mine.size()].push_back(of_all[i]);
+    }
+    const std::string errors = joining_errors(ranks, map.channels());
+    if (!errors.empty()) throw core::Error(core::Failure::wrong_data, layout + ": " + errors);
+    if (all->rank() == 0) std::printf("%s: %zu of %zu groups\n", layout.c_str(), joined, map.channels().size());
+  }
+  return 0;
+}
+
 int run_mode(const std::string& mode, const std::string& file, MpiWorld& mpi) {
   if (mode == "exact" || mode == "funneled") return exact(mpi);
   if (mode == "beside") return beside(mpi);
   if (mode == "silent") return silent(mpi);
   if (mode == "waits") return waits(mpi);
   if (mode == "throws") return throws(mpi);
+  if (mode == "nccl_groups") return nccl_groups(mpi);
   if (mode == "moves" && !file.empty()) return moves(mpi, file);
   throw core::usage_error("mpi_mesh: unknown mode '" + mode + "'");
 }

@@ -161,6 +161,10 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--resume", "/nonexistent"], "/nonexistent"),
     (["--algo", "pigeon", "--dp", "2"], "'pigeon'"),
     (["--algo", "one_shot"], "--algo one_shot"),
+    (["--attention", "wgmma"], "--attention together with --device cpu; allowed: --device cuda"),
+    (["--attention", "flash"], "--attention flash: unknown; allowed: mma wgmma"),
+    (["--attention", "wgmma", "--device", "cuda", "--dtype", "bf16"], "columns of bf16; allowed: 64 or 128 "
+     "columns with --dtype bf16 or f16, or --attention mma"),
     (["--gemm", "cublas"], "--gemm cublas: not an implementation of products; allowed: probe per-shape amx packed onednn"),
     (["--gemm", "amx", "--dtype", "f16"], "--gemm amx is not available on this machine for f16; allowed: probe, per-shape, packed"),
     (["--frobnicate"], "unknown argument '--frobnicate'"),

@@ -175,7 +175,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
 @pytest.mark.parametrize("program, words, told", [
     ("pipeline_perf", ["--device", "cpu"], "--device without --mode real"),
     ("pipeline_perf", ["--mode", "emulated", "--transport", "mpi"], "--transport without --mode real"),
-    ("scaling", ["--transport", "mpi"], "--transport mpi: layouts have different numbers of ranks"),
+    ("scaling", ["--transport", "mpi"], "ranks of mpirun: layouts have different numbers of ranks"),
     ("zero_bench", ["--serve", "--transport", "mpi"], "--serve works only with --transport local"),
     ("tp_linear_bench", ["--link", "gbps=1", "--transport", "mpi"], "--link emulates links between local ranks"),
     ("ddp_overlap_bench", ["--dp", "1"], "--dp 1 has nothing to reduce"),

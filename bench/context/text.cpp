@@ -23,7 +23,7 @@ std::string place_text(const ContextFlags& flags) {
     return fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time; kernels run on this machine",
                        flags.link->latency_us, flags.link->gbps);
   }
-  if (device.cuda) return program::gpus_text(device, most) + (device.nccl ? "; NCCL's" : "");
+  if (device.cuda) return program::gpus_text(device, most, flags.mpi) + (device.nccl ? "; NCCL's" : "");
   return flags.mpi == nullptr ? "through this machine's memory" : "MPI messages of " + flags.mpi->library_version();
 }
 

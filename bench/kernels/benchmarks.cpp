@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <regex>
+#include <utility>
 
 #include "core/device_cuda.h"
 #include "core/error.h"
@@ -29,16 +30,27 @@ void count(benchmark::State& state, const Bench& bench, const Instance& instance
   }
 }
 
-void time_instance(benchmark::State& state, Instance& instance, Workbench& workbench) {
+// Google Benchmark runs a trial's samples once. Those that a change of clocks spoils are taken anew behind it, so that
+// its own mean, which we do not record, is still of the first.
+void time_instance(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
   const std::int64_t calls = (state.max_iterations + kMostSamples - 1) / kMostSamples;
   Trial trial;
-  while (state.KeepRunningBatch(calls)) {
-    const double us = workbench.us_of_call(calls);
-    state.SetIterationTime(us * static_cast<double>(calls) / 1e6);
-    trial.samples_us.push_back(us);
-    trial.iterations += calls;
+  const auto take_sample = [&] {
+    trial.samples_us.push_back(workbench.us_of_call(calls));
+    return trial.samples_us.back() * static_cast<double>(calls) / 1e6;
+  };
+  core::SteadyClocks clocks(bench.look);
+  clocks.begin();
+  while (state.KeepRunningBatch(calls)) state.SetIterationTime(take_sample());
+  while (clocks.again()) {
+    const std::size_t samples = std::exchange(trial.samples_us, {}).size();
+    clocks.begin();
+    for (std::size_t s = 0; s < samples; ++s) take_sample();
   }
+  trial.iterations = calls * static_cast<std::int64_t>(trial.samples_us.size());
   instance.outcome.trials.push_back(std::move(trial));
+  instance.outcome.gpu_states = clocks.after();
+  instance.outcome.gpu_clocks = clocks.record();
 }
 
 void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
@@ -51,7 +63,7 @@ void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbe
   try {
     workbench.prepare(instance);
     if (outcome.status == "ok") {
-      time_instance(state, instance, workbench);
+      time_instance(state, bench, instance, workbench);
       workbench.end(instance);
       count(state, bench, instance);
     }

@@ -9,6 +9,7 @@
 #include "bench/kernels/flags.h"
 #include "bench/kernels/instance.h"
 #include "bench/kernels/workbench.h"
+#include "core/gpu_record.h"
 #include "core/provenance.h"
 
 namespace lockstep::kernel_bench {
@@ -20,6 +21,7 @@ struct Bench {
   std::vector<kernels::KernelCase> cases;
   std::deque<Instance> instances = {};  // a deque, because addresses must stay valid
   Ceilings ceilings = {};
+  core::SteadyClocks::Look look = {};  // at the GPU's clocks
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
   // Seconds that are left of --time-budget; nullopt without one.

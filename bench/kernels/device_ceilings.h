@@ -14,7 +14,7 @@ Ceiling gemm_ceiling(TimedDevice& timed, Arena& arena, const std::string& device
 // The smallest kernel: a GELU of one element.
 Ceiling launch_ceiling(TimedDevice& timed, Arena& arena, const std::string& device);
 
-// Measures copies within the device's memory, products and launches on a CUDA device.
+// Measures copies, sums and triads within the device's memory, products and launches on a CUDA device.
 Ceilings measure_cuda_ceilings(core::Device& device);
 
 }  // namespace lockstep::kernel_bench

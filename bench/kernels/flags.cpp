@@ -34,15 +34,6 @@ std::vector<Cache> caches_of(const FlagValue& value) {
   return caches;
 }
 
-std::string one_of(const FlagValue& value, const std::vector<std::string>& allowed) {
-  std::string names;
-  for (const std::string& name : allowed) {
-    if (value.text == name) return name;
-    names += (names.empty() ? "" : " ") + name;
-  }
-  throw value.refused("unknown", names);
-}
-
 void check_together(const program::CommandLine& line, const BenchFlags& flags) {
   const int cores = core::usable_cores();
   for (const int copies : flags.copies) {
@@ -78,15 +69,12 @@ const std::array kFlags{
          [](BenchFlags& f, const FlagValue& v) { f.layouts = text_list(v, ';'); }},
     Flag{"--device", "cpu", "cpu or cuda",
          [](BenchFlags& f, const FlagValue& v) {
-           f.device = one_of(v, {"cpu", "cuda"});
+           f.device = v.one_of(std::array{"cpu", "cuda"});
          }},
-    Flag{
-        "--gemm", "the fastest for each shape, measured", "implementation of matrix products on the CPU",
-        [](BenchFlags& f, const FlagValue& v) { f.gemm = one_of(v, kernels::gemm_implementations(core::DType::f32)); }},
-    Flag{"--attention", "mma", "kernels of attention on a GPU: mma, or wgmma (on compute capability 9.0)",
-         [](BenchFlags& f, const FlagValue& v) {
-           f.attention = one_of(v, {kernels::kAttentionChoices.begin(), kernels::kAttentionChoices.end()});
-         }},
+    Flag{"--gemm", "the fastest for each shape, measured", "implementation of matrix products on the CPU",
+         [](BenchFlags& f, const FlagValue& v) { f.gemm = v.one_of(kernels::gemm_implementations(core::DType::f32)); }},
+    Flag{"--attention", kernels::kAttentionChoices.front(), kernels::kAttentionHelp,
+         [](BenchFlags& f, const FlagValue& v) { f.attention = v.one_of(kernels::kAttentionChoices); }},
     program::json_flag<BenchFlags>(),
     Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would start later are left out",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},

@@ -4,6 +4,7 @@
 
 #include "bench/program/command_line.h"
 #include "core/error.h"
+#include "kernels/attention/attention_choice.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -40,6 +41,13 @@ TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
   EXPECT_THROW(parse({"--device", "cuda", "--attention", "flash"}), core::Error);
   EXPECT_THROW(parse({"--attention", "wgmma"}), core::Error);
   EXPECT_EQ(parse({"--device", "cuda", "--attention", "wgmma"}).attention, "wgmma");
+  EXPECT_EQ(kernels::attention_refusal("wgmma", 80),
+            "attention wgmma: the device has compute capability 8.0; allowed: 9.0, or mma");
+  for (const int capability : {80, 90, 100}) EXPECT_FALSE(kernels::attention_refusal("mma", capability));
+  EXPECT_FALSE(kernels::attention_refusal("wgmma", 90));
+  EXPECT_TRUE(kernels::attention_refusal("wgmma", 100));
+  EXPECT_TRUE(kernels::wgmma_takes(core::DType::bf16, 128) && kernels::wgmma_takes(core::DType::f16, 64));
+  EXPECT_FALSE(kernels::wgmma_takes(core::DType::f32, 64) || kernels::wgmma_takes(core::DType::bf16, 96));
   EXPECT_THROW(parse({"--benchmarkfilter=x"}), core::Error);
   EXPECT_THROW(parse({"gelu"}), core::Error);
 }

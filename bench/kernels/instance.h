@@ -1,10 +1,12 @@
 // One benchmark: a kernel's case run in one way, and its results.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/kernels/roofline.h"
+#include "core/record.h"
 #include "kernels/base/kernel_case.h"
 
 namespace lockstep::kernel_bench {
@@ -18,8 +20,10 @@ struct Trial {
 struct Outcome {
   std::vector<Trial> trials;
   std::vector<int> cores;
-  std::string implementation;  // which of several implementations ran; empty if there is only one
-  bool left_out = false;       // because the time budget was over
+  std::vector<core::GpuStateRecord> gpu_states;     // right after the last trial's samples, if there is NVML
+  std::optional<core::GpuClocksRecord> gpu_clocks;  // of the last trial, likewise
+  std::string implementation;                       // which of several implementations ran; empty if there is only one
+  bool left_out = false;                            // because the time budget was over
   bool checked = false;
   std::string status = "ok";  // or "wrong", "failed"
   std::string error;

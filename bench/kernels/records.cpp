@@ -97,6 +97,8 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
   record.flops = one.cost.flops;
   record.bytes = one.cost.bytes;
   record.operands = operand_records(one);
+  record.gpu_states = outcome.gpu_states;
+  record.gpu_clocks = outcome.gpu_clocks;
   if (outcome.status != "ok" || outcome.trials.empty()) return record;
   add_times(record, outcome.trials, repetitions);
   const double median_us = core::median(record.samples_us);

@@ -37,6 +37,21 @@ TEST(Roofline, TheStreamWithTheNearestMixCounts) {
   EXPECT_DOUBLE_EQ(bound({0, 1e6, 1e6, 1.0, DType::f32}, Cache::cold)->us, 100);
 }
 
+// A GPU's kernels are held against its memory, warm or cold, by the stream that is like them.
+TEST(Roofline, OnAGpuTheStreamWithTheNearestMixCounts) {
+  const auto on_gpu = [](CeilingKind kind, double value) {
+    return Ceiling{kind, "cuda", 1, Level::memory, std::nullopt, {value}};
+  };
+  const Ceilings all{on_gpu(CeilingKind::copy, 10), on_gpu(CeilingKind::read, 20), on_gpu(CeilingKind::triad, 15)};
+  const auto us_of = [&](double written_share, const Ceilings& ceilings) {
+    return bound_of({0, 1e6, 1e6, written_share, DType::f32}, {"cuda", 1, Cache::warm}, ceilings, kCaches)->us;
+  };
+  EXPECT_DOUBLE_EQ(us_of(0.01, all), 50);
+  EXPECT_DOUBLE_EQ(us_of(0.3, all), 1e3 / 15);
+  EXPECT_DOUBLE_EQ(us_of(0.5, all), 100);
+  EXPECT_DOUBLE_EQ(us_of(0.01, {all.front()}), 100) << "records of before have a copy alone";
+}
+
 TEST(Roofline, AWarmKernelIsHeldAgainstTheCacheThatHoldsIt) {
   const auto found = bound({0, 1e5, 3e4, 0.5, DType::f32}, Cache::warm);
   EXPECT_EQ(found->name, "memory");

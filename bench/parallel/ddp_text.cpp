@@ -99,9 +99,9 @@ std::string ddp_heading_text(const DdpFlags& flags) {
       options.layout.microbatch_size * options.layout.microbatches, options.model.sequence, options.layout.microbatches,
       options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");
   text += fmt::format("# collectives: {}; {}\n", options.algorithm,
-                      options.mpi != nullptr ? "MPI messages"
-                      : options.device.nccl  ? "by NCCL, which sends at least the bytes of the formula"
-                      : options.device.cuda  ? "by Lockstep's kernels, directly between GPU memories"
+                      options.device.nccl      ? "by NCCL, which sends at least the bytes of the formula"
+                      : options.mpi != nullptr ? "MPI messages"
+                      : options.device.cuda    ? "by Lockstep's kernels, directly between GPU memories"
                       : emulates(flags)
                           ? "links are EMULATED in wall-clock time; kernels and reductions run on this machine"
                           : "through this machine's memory");

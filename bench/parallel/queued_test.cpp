@@ -2,6 +2,7 @@
 // for bit, bytes are counted alike, and waits between streams put all that touches the same memory in order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/parallel/ddp_run.h"
 #include "bench/parallel/ddp_steps.h"
 #include "bench/parallel/sent_counter.h"
 #include "bench/parallel/step_rank.h"
@@ -87,6 +89,53 @@ TEST(QueuedSteps, AreThoseOfTheCpu) {
     EXPECT_EQ(queued.sent_bytes, at_once.sent_bytes);
     for (const std::string& race : queued.races) ADD_FAILURE() << race;
   }
+}
+
+// A row of ddp_overlap_bench as on a GPU: all four ways, their times by events, and all checks.
+TEST(QueuedRows, OfDdpOverlapBenchAreRightAndThoseOfTheCpu) {
+  DdpFlags flags;
+  flags.step.options = small_options();
+  flags.step.turns = 2;
+  flags.step.warm_turns = 1;
+  const DdpCase one{2, 0.02, {}};
+  const DdpResult at_once = run_ddp(flags, one);
+  flags.step.options.device.cuda = true;
+  std::atomic<std::uint64_t> devices{0};
+  flags.step.options.wrap_device = [&](std::unique_ptr<core::Device> /*none*/) {
+    return std::make_unique<QueuedDevice>(trainer::QueuedOptions{.seed = ++devices});
+  };
+  std::mutex mutex;
+  std::vector<std::string> races;
+  Tamper look;
+  look.overlapped = [&](trainer::RankModel& model) {
+    const std::lock_guard lock(mutex);
+    const auto& found = dynamic_cast<QueuedDevice&>(model.memory().device()).state().checker.races();
+    races.insert(races.end(), found.begin(), found.end());
+  };
+  const DdpResult queued = run_ddp(flags, one, look);
+  for (const std::string& race : races) ADD_FAILURE() << race;
+  EXPECT_TRUE(queued.is_right());
+  EXPECT_EQ(queued.wrong, 0);
+  EXPECT_GT(queued.buckets, 2);
+  EXPECT_EQ(queued.buckets, at_once.buckets);
+  EXPECT_EQ(queued.sent_bytes, at_once.sent_bytes);
+  EXPECT_EQ(queued.relative_error, at_once.relative_error);
+  EXPECT_EQ(queued.turns.step_ms.size(), 2U);
+  for (const double ms : {queued.compute_ms(), queued.communication_ms(), queued.step_ms(), queued.one_by_one_ms(),
+                          queued.backward_ms(), queued.predicted_ms()}) {
+    EXPECT_GT(ms, 0);
+  }
+  for (const auto& rank : queued.timeline) {
+    EXPECT_TRUE(std::any_of(rank.begin(), rank.end(), [](const auto& span) { return span.end_ps > span.start_ps; }));
+  }
+  EXPECT_NE(queued.energy_text.find("no energy"), std::string::npos) << queued.energy_text;
+  Tamper one_bit = look;
+  one_bit.overlapped = [](trainer::RankModel& model) {
+    if (model.rank() != 1) return;
+    auto* const gradient = static_cast<std::uint8_t*>(model.stages().front().store->own_gradient_of(2).data);
+    *gradient = static_cast<std::uint8_t>(*gradient ^ 1U);
+  };
+  EXPECT_EQ(run_ddp(flags, one, one_bit).wrong, 2) << "one element a turn";
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ void read_transport(PlaceFlags& place, const FlagValue& value) {
   if (value.text != "local" && value.text != "mpi" && value.text != "nccl") {
     throw value.refused("not a transport", "local mpi nccl");
   }
-  place.mpi = value.text == "mpi";
+  place.mpi = value.text == "mpi" || (value.text == "nccl" && transports::started_by_mpi());
   place.device.nccl = value.text == "nccl";
 }
 
@@ -52,7 +52,8 @@ const std::array kFlags{
          "GPU 1",
          [](PlaceFlags& p, const FlagValue& v) { p.device = device_of(v); }},
     Flag{"--transport", "local",
-         "local: ranks are threads; mpi: ranks of mpirun; nccl: threads with --device cuda and NCCL's collectives",
+         "local: ranks are threads; mpi: ranks of mpirun; nccl: with --device cuda and NCCL's collectives, ranks of "
+         "mpirun where it has started the program, else threads",
          read_transport},
     Flag{"--mpi-threads", "multiple",
          "multiple: communication runs concurrently with kernels, if this MPI can; funneled: in the rank's own thread, "
@@ -73,17 +74,29 @@ void check_nccl(const backends::DeviceChoice& device) {
 }
 
 void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
-  run.transport = run.rank_kind = "mpi";
+  run.rank_kind = "mpi";
   run.libraries["mpi"] = mpi.library_version() + " (" + std::string(name_of(mpi.threads())) + ")";
   run.machine.hosts = mpi.placement().num_hosts;
   run.oversubscribed = mpi.placement().oversubscribed;
 }
 
-void add_gpus(const backends::DeviceChoice& device, int ranks, core::RunRecord& run) {
-  const std::vector<core::CudaDeviceInfo> gpus = gpus_of(device, ranks);
-  const auto count = static_cast<int>(gpus.size());
+// Ranks of mpirun that run on this process's host; on the one with most, if hosts differ.
+int ranks_here(const transports::MpiWorld* mpi, int ranks) {
+  return mpi == nullptr ? ranks : std::min(ranks, mpi->placement().most_ranks_of_a_host);
+}
+
+// Of `ranks` on `gpus` GPUs that this process sees. A process of mpirun may see other GPUs than its neighbours, which
+// resource managers give it; but NCCL has ranks share a GPU only where it is told to.
+int most_on_a_gpu(const transports::MpiWorld* mpi, int ranks, int gpus) {
+  if (gpus == 0 || (mpi != nullptr && libraries::why_no_shared_gpu())) return 1;
+  return (ranks + gpus - 1) / gpus;
+}
+
+void add_gpus(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run) {
+  const int here = ranks_here(mpi, ranks);
+  const std::vector<core::CudaDeviceInfo> gpus = gpus_of(device, here);
   for (const core::CudaDeviceInfo& gpu : gpus) run.machine.gpus.push_back(gpu.name);
-  run.gpu = core::gpu_record(gpus, count == 0 ? 1 : (ranks + count - 1) / count);
+  run.gpu = core::gpu_record(gpus, most_on_a_gpu(mpi, here, static_cast<int>(gpus.size())));
   run.libraries.merge(core::gpu_libraries(gpus));
 }
 
@@ -99,7 +112,7 @@ PlaceFlags read_place(const CommandLine& line) {
   if (!place.mpi && line.value("--mpi-threads")) {
     throw core::usage_error("--mpi-threads without --transport mpi; allowed: with it");
   }
-  if (place.mpi && place.device.cuda) {
+  if (place.mpi && place.device.cuda && !place.device.nccl) {
     throw core::usage_error("--device cuda together with --transport mpi; allowed: --transport local or nccl");
   }
   check_nccl(place.device);
@@ -140,15 +153,29 @@ std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, 
   return gpus;
 }
 
-std::string gpus_text(const backends::DeviceChoice& device, int ranks) {
-  const std::size_t gpus = gpus_of(device, ranks).size();
-  return fmt::format("{} GPU{} from cuda:{} on; each rank's collectives run in streams beside its kernels", gpus,
-                     gpus == 1 ? "" : "s", std::max(device.index, 0));
+int num_gpus(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks) {
+  const int here = ranks_here(mpi, ranks);
+  const auto gpus = static_cast<int>(gpus_of(device, here).size());
+  if (mpi == nullptr) return gpus;
+  const int most = most_on_a_gpu(mpi, here, gpus);
+  return (ranks + most - 1) / most;
+}
+
+std::string gpus_text(const backends::DeviceChoice& device, int ranks, const transports::MpiWorld* mpi) {
+  const std::size_t gpus = gpus_of(device, ranks_here(mpi, ranks)).size();
+  std::string where;
+  if (mpi != nullptr) {
+    const transports::MpiPlacement& placement = mpi->placement();
+    where = fmt::format(", as rank 0 sees them; {} processes of mpirun on {} host{}", placement.num_ranks,
+                        placement.num_hosts, placement.num_hosts == 1 ? "" : "s");
+  }
+  return fmt::format("{} GPU{} from cuda:{} on{}; each rank's collectives run in streams beside its kernels", gpus,
+                     gpus == 1 ? "" : "s", std::max(device.index, 0), where);
 }
 
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run) {
-  run.transport = device.nccl ? "nccl" : device.cuda ? "cuda" : "local";
-  if (device.cuda) add_gpus(device, ranks, run);
+  run.transport = device.nccl ? "nccl" : device.cuda ? "cuda" : mpi != nullptr ? "mpi" : "local";
+  if (device.cuda) add_gpus(device, mpi, ranks, run);
   if (device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
   if (mpi != nullptr) add_mpi(*mpi, run);
 }

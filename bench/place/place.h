@@ -18,7 +18,7 @@ namespace lockstep::program {
 
 struct PlaceFlags {
   backends::DeviceChoice device;
-  bool mpi = false;                                                       // --transport mpi
+  bool mpi = false;  // ranks are those of mpirun: --transport mpi, or nccl where mpirun has started the process
   transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // requested from MPI
 };
 
@@ -37,10 +37,12 @@ int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::mi
 bool tells(const transports::MpiWorld* mpi);
 Print print_of(const transports::MpiWorld* mpi);
 
-// GPUs that ranks use: the chosen one for all, or all GPUs in rotation.
+// GPUs that the ranks of this process's host use, of those that it sees: the chosen one for all, or all in rotation.
 std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, int ranks);
+// GPUs that all ranks together run on.
+int num_gpus(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
 // "2 GPUs from cuda:0 on; each rank's collectives run in streams beside its kernels".
-std::string gpus_text(const backends::DeviceChoice& device, int ranks);
+std::string gpus_text(const backends::DeviceChoice& device, int ranks, const transports::MpiWorld* mpi = nullptr);
 // Adds the transport and its devices to a run's record.
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run);
 

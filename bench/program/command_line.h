@@ -37,6 +37,16 @@ struct FlagValue {
   double number_from(double min, double max) const;  // min is allowed
   bool zero_or_one() const;
   std::int64_t size_bytes() const;
+  // The text, if it is one of these.
+  template <class Names>
+  std::string one_of(const Names& allowed) const {
+    std::string names;
+    for (const auto& name : allowed) {
+      if (text == name) return text;
+      names.append(names.empty() ? "" : " ").append(name);
+    }
+    throw refused("unknown", names);
+  }
 
   // Splits at commas, or at another separator; no part may be empty.
   std::vector<FlagValue> list(char between = ',') const;

@@ -127,8 +127,8 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   program::check_device(flags.place.device);
   if (flags.place.mpi) {
     throw core::usage_error(
-        "--transport mpi: layouts have different numbers of ranks, but mpirun starts a fixed number; "
-        "allowed: local nccl, or mini_train --transport mpi for one layout");
+        "ranks of mpirun: layouts have different numbers of ranks, but mpirun starts a fixed number; "
+        "allowed: --transport local, or nccl without mpirun, or mini_train for one layout");
   }
   train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
   if (flags.layouts.empty()) flags.layouts = default_layouts();

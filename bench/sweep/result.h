@@ -8,6 +8,7 @@
 
 #include "bench/sweep/flags.h"
 #include "bench/sweep/trial.h"
+#include "core/record.h"
 
 namespace lockstep::sweep {
 
@@ -36,6 +37,8 @@ struct RowResult {
   std::int64_t timed_calls = 0;
   int graph_iterations = 0;  // iterations that one sample (a graph) replays; 0: no graph
   std::optional<PlanFacts> plan;
+  std::vector<core::GpuStateRecord> gpu_states;     // behind the last sample; on rank 0, where there is NVML
+  std::optional<core::GpuClocksRecord> gpu_clocks;  // likewise
   double algbw_gbps = 0;
   double busbw_gbps = 0;
 };

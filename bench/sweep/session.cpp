@@ -67,6 +67,7 @@ class Session {
   Placement prepare(const Operation& operation, const Contender& contender);
   void tell_running(const Operation& operation, const Contender& contender) const;
   core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
+  core::SteadyClocks measure_steadily(std::vector<Placement>& placements, std::size_t index);
   void measure_in_turn(std::vector<Placement>& placements, double budget_s);
   bool has_lost(const std::vector<Placement>& placements, std::size_t index) const;
   bool wants_in_place(const Operation& operation) const { return has_in_place(operation.kind) && !flags_.race; }
@@ -175,6 +176,21 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
   }
 }
 
+// Where clocks of GPUs changed meanwhile, all placements of the operation are measured anew: they take turns. Rank 0
+// looks, and decides for all. Without a budget a repetition takes as long as the first time; with one it takes from the
+// time of the operations to come.
+core::SteadyClocks Session::measure_steadily(std::vector<Placement>& placements, std::size_t index) {
+  core::SteadyClocks clocks(is_rank0_ ? sink_.look : core::SteadyClocks::Look{});
+  bool again = true;
+  while (again) {
+    for (Placement& placement : placements) placement.trial->drop_samples();
+    clocks.begin();
+    measure_in_turn(placements, budget_of_operation_s(index));
+    again = session_.on_gpus() && rank0_says(clocks.again());
+  }
+  return clocks;
+}
+
 RowResult Session::result_of(const Placement& placement) {
   RowResult result = combine(endpoint_.world, placement.operation, *placement.trial, flags_.time_of, flags_.check);
   // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
@@ -205,11 +221,17 @@ void Session::run_operation(std::size_t index) {
     placements.push_back(prepare(operation, contender));
     if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), contender));
   }
-  measure_in_turn(placements, budget_of_operation_s(index));
+  const core::SteadyClocks clocks = measure_steadily(placements, index);
+  const auto result_at = [&](std::size_t place) {
+    RowResult result = result_of(placements[place]);
+    result.gpu_states = clocks.after();
+    result.gpu_clocks = clocks.record();
+    return result;
+  };
   std::size_t next = 0;
   for (const Contender& contender : session_.contenders[index]) {
-    Comparison comparison{contender.backend, contender.algorithm, result_of(placements[next++]), std::nullopt};
-    if (wants_in_place(operation)) comparison.in_place = result_of(placements[next++]);
+    Comparison comparison{contender.backend, contender.algorithm, result_at(next++), std::nullopt};
+    if (wants_in_place(operation)) comparison.in_place = result_at(next++);
     if (is_rank0_) sink_.measured(comparison);
   }
 }

@@ -12,6 +12,7 @@
 #include "bench/sweep/plan.h"
 #include "bench/sweep/result.h"
 #include "bench/sweep/table.h"
+#include "core/gpu_record.h"
 
 namespace lockstep::sweep {
 
@@ -29,6 +30,8 @@ struct Sink {
   std::function<void(const Comparison&)> measured;
   // Called before a row runs, so that a failure can be reported with the row.
   std::function<void(const collectives::Operation&, const Contender&)> running;
+  // The GPUs' clocks right now; none where there is nothing to see.
+  core::SteadyClocks::Look look = {};
 };
 
 // Runs on every rank, with an endpoint of each backend.

@@ -112,9 +112,8 @@ core::RowRecord row_record(const core::RunRecord& run, const collectives::Operat
 
 }  // namespace
 
-void Recorder::begin_run(const core::RunRecord& run, const std::vector<core::CudaDeviceInfo>& gpus) {
+void Recorder::begin_run(const core::RunRecord& run) {
   writer_.write(run);
-  watch_.emplace(gpus);
   runs_.insert_or_assign(run.transport, run);
 }
 
@@ -124,7 +123,8 @@ void Recorder::add_result(const core::RunRecord& run, const RowResult& result) {
   record.executor = result.executor;
   record.status = result.wrong.value_or(0) == 0 ? "ok" : "wrong";
   record.wrong = result.wrong;
-  record.gpu_states = watch_->now();
+  record.gpu_states = result.gpu_states;
+  record.gpu_clocks = result.gpu_clocks;
   record.iterations = result.timed_calls;
   record.time_us = result.time_us;
   if (run.gpu) record.queued_us = result.queued_us;
@@ -274,12 +274,20 @@ void Sinks::record(const std::function<void(Recorder&)>& write) {
 void Sinks::begin(const SessionPlan& session, const std::vector<DeviceLine>& places) {
   show_heading(session, places);
   for (const auto* backend : session.backends) {
-    record([&](Recorder& recorder) {
-      recorder.begin_run(run_record(session, *backend, places),
-                         backend->on_gpus() ? backend->gpus() : std::vector<core::CudaDeviceInfo>{});
-    });
+    record([&](Recorder& recorder) { recorder.begin_run(run_record(session, *backend, places)); });
   }
 }
+
+namespace {
+
+// Of a row whose samples are not of one clock; empty for others.
+std::string clocks_text(const RowResult& result) {
+  if (!result.gpu_clocks || !result.gpu_clocks->disturbance) return "";
+  return fmt::format("# clocks changed while this row was measured, and in {} repetitions: {}\n",
+                     result.gpu_clocks->most_repeats, *result.gpu_clocks->disturbance);
+}
+
+}  // namespace
 
 void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   for (const RowResult* result : {&comparison.out_of_place, comparison.in_place ? &*comparison.in_place : nullptr}) {
@@ -290,6 +298,7 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   }
   const Row row = table_row(comparison, flags_, session.num_ranks);
   output_.print(row_text(columns_of(session), row));
+  output_.print(clocks_text(comparison.out_of_place));
   if (nccl_json_) nccl_json_->add(row, comparison, flags_);
   record([&](Recorder& recorder) { recorder.add(comparison); });
   output_.measured(*comparison.backend, session.num_ranks, comparison);

@@ -10,7 +10,6 @@
 
 #include "bench/sweep/nccl_json.h"
 #include "bench/sweep/session.h"
-#include "core/gpu_record.h"
 #include "core/record.h"
 
 namespace lockstep::sweep {
@@ -28,7 +27,7 @@ class Recorder {
  public:
   explicit Recorder(const std::string& path) : writer_(path) {}
 
-  void begin_run(const core::RunRecord& run, const std::vector<core::CudaDeviceInfo>& gpus);
+  void begin_run(const core::RunRecord& run);
   void add(const Comparison& comparison);
   void add_failure(const collectives::Operation& operation, const Contender& contender, const std::string& error);
   void commit() { writer_.commit(); }
@@ -39,7 +38,6 @@ class Recorder {
 
   core::RecordWriter writer_;
   std::map<std::string, core::RunRecord> runs_;  // by transport: its latest run
-  std::optional<core::GpuWatch> watch_;          // watch of the latest run
 };
 
 // All outputs, on the process that prints; other processes call only the constructor and finish().

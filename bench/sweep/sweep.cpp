@@ -28,7 +28,8 @@ backends::BackendOptions backend_options(const SessionPlan& session, transports:
   return options;
 }
 
-void run_planned(const SessionPlan& session, transports::MpiWorld* mpi, Sinks& sinks) {
+void run_planned(const SessionPlan& session, const SweepEnvironment& environment, transports::MpiWorld* mpi,
+                 Sinks& sinks) {
   if (!is_simulated(session)) check_memory(session, mpi);
   struct Running {
     collectives::Operation operation;
@@ -42,6 +43,7 @@ void run_planned(const SessionPlan& session, transports::MpiWorld* mpi, Sinks& s
     running = Running{operation, contender};
   };
   if (is_simulated(session)) return run_simulated(session, sink);
+  if (session.on_gpus()) sink.look = environment.watch(session.backends.front()->gpus());
   try {
     backends::run_together(
         session.backends, backend_options(session, mpi),
@@ -107,7 +109,7 @@ int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, tran
   }
   if (flags.serve) return serve(sessions, mpi);
   for (int cycle = 0; cycle < flags.run_cycles; ++cycle) {
-    for (const SessionPlan& session : sessions) run_planned(session, mpi, *sinks);
+    for (const SessionPlan& session : sessions) run_planned(session, environment, mpi, *sinks);
   }
   return sinks->finish() ? 0 : static_cast<int>(core::Failure::wrong_data);
 }

@@ -24,6 +24,7 @@ struct SweepEnvironment {
   std::string tuning_note;               // for the heading: the table that `auto` reads
   // Replaced by tests.
   std::function<const backends::Backend&(std::string_view name)> find_backend = backends::find_backend;
+  std::function<core::SteadyClocks::Look(const std::vector<core::CudaDeviceInfo>&)> watch = core::watch_of;
 };
 SweepEnvironment read_environment(const SweepFlags& flags);
 

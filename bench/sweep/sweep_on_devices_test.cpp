@@ -16,6 +16,7 @@
 #include "collectives/executors/direct_executor.h"
 #include "collectives/transports/local_world.h"
 #include "core/error.h"
+#include "core/fake_nvml_for_tests.h"
 
 namespace lockstep::sweep {
 namespace {
@@ -156,6 +157,7 @@ class SweepOnDevices : public testing::Test {
     environment.find_backend = [](std::string_view name) -> const backends::Backend& {
       return name == "nccl" ? kTestNccl : kTestCuda;
     };
+    if (look) environment.watch = [this](const std::vector<core::CudaDeviceInfo>&) { return look; };
     return run_sweep(flags, environment, nullptr, {[this](const std::string& text) { printed_ += text; }});
   }
 
@@ -182,6 +184,7 @@ class SweepOnDevices : public testing::Test {
   const std::string records_ =
       (std::filesystem::temp_directory_path() / ("sweep_on_devices_" + std::to_string(getpid()) + ".jsonl")).string();
   std::string printed_;
+  core::SteadyClocks::Look look;
 };
 
 TEST_F(SweepOnDevices, RanksShareGpusAndEveryRowIsVerified) {
@@ -264,6 +267,40 @@ TEST_F(SweepOnDevices, HostsTimeAndWaits) {
     EXPECT_EQ(lines[1]["wrong"], 0);
     EXPECT_EQ(lines[1]["samples_us"].size(), 5u);
   }
+}
+
+// A throttle is planted: of each row the fake GPU has the next two clocks, before and behind its samples.
+TEST_F(SweepOnDevices, RowsWhoseClocksChangedAreMeasuredAgain) {
+  core::fake() = {.throttle_reasons = 0};
+  const core::GpuMeter meter(core::fake_calls(), nullptr, "0000:1b:00.0");
+  const std::vector<unsigned> clocks{1980, 1980,                           // a steady row
+                                     1980, 1200, 1980, 1980,               // repeated once
+                                     1980, 1200, 1980, 1410, 1410, 1000};  // repeated twice, and still disturbed
+  std::size_t looks = 0;
+  look = [&] {
+    core::fake().sm_mhz = clocks.at(looks++);
+    return std::vector{core::state_of("0000:1b:00.0", meter)};
+  };
+  EXPECT_EQ(run("--ranks 2 -b 1K -e 4K -f 2 -n 3 --algo ring"), 0) << printed_;
+  EXPECT_EQ(looks, clocks.size());
+  const auto lines = records();
+  ASSERT_EQ(lines.size(), 1u + 3 * 2);  // sizes, placements
+  for (std::size_t row = 1; row < lines.size(); ++row) {
+    const auto& found = lines[row]["gpu_clocks"];
+    EXPECT_EQ(found["repeats"], (row - 1) / 2) << "each placement of a size";
+    EXPECT_EQ(found["most_repeats"], 2);
+    EXPECT_EQ(lines[row]["samples_us"].size(), 3u) << "those of the last attempt";
+    EXPECT_EQ(lines[row]["iterations"], 3);
+    EXPECT_EQ(lines[row]["wrong"], 0);
+  }
+  EXPECT_EQ(lines[4]["gpu_clocks"]["disturbance"], nullptr);
+  EXPECT_EQ(lines[6]["gpu_clocks"]["disturbance"], "0000:1b:00.0: SM clock 1410 to 1000 MHz");
+  EXPECT_EQ(lines[6]["gpu_clocks"]["before"][0]["sm_mhz"], 1410.0);
+  EXPECT_EQ(lines[6]["gpu_states"][0]["sm_mhz"], 1000.0);
+  EXPECT_TRUE(
+      has_printed("# clocks changed while this row was measured, and in 2 repetitions: 0000:1b:00.0: SM clock "
+                  "1410 to 1000 MHz\n"))
+      << printed_;
 }
 
 TEST_F(SweepOnDevices, GpusOfThreadsAreNotShared) {

@@ -246,6 +246,12 @@ double Trial::us_of_call(std::int64_t calls) {
   return us;
 }
 
+void Trial::drop_samples() {
+  const std::int64_t wrong = measured_.wrong;
+  measured_ = {};
+  measured_.wrong = wrong;
+}
+
 void Trial::run_batch(int most_samples) {
   const int samples = samples_of_a_batch(most_samples);
   time_batch(samples);

@@ -57,6 +57,8 @@ class Trial {
   void warm_up(int iterations);
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
   void run_batch(int most_samples);
+  // Samples start anew; elements that were wrong before still count.
+  void drop_samples();
 
   // Mean time (us) of this many calls in a row, on buffers that a batch has filled; results are not checked.
   double us_of_call(std::int64_t calls);

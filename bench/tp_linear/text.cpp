@@ -35,7 +35,7 @@ const char* verdict(const Form& form) {
 std::string place_text(const TpLinearFlags& flags) {
   const backends::DeviceChoice& device = flags.place.device;
   const int most = most_ranks(flags);
-  if (device.cuda) return program::gpus_text(device, most) + (device.nccl ? "; NCCL's" : "");
+  if (device.cuda) return program::gpus_text(device, most, flags.mpi) + (device.nccl ? "; NCCL's" : "");
   if (flags.mpi == nullptr) return "through this machine's memory";
   const bool beside = flags.mpi->threads() == transports::MpiThreads::multiple;
   return "MPI messages of " + flags.mpi->library_version() +

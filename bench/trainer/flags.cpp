@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "bench/trainer/flag_readers.h"
+#include "kernels/attention/attention_choice.h"
 #include "schedules/generators/catalogue.h"
 
 namespace lockstep::mini_train {
@@ -244,6 +245,8 @@ const std::array kFlagsOfRun{
          "at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
          "shape, whose last bits differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
+    Flag{"--attention", kernels::kAttentionChoices.front(), kernels::kAttentionHelp,
+         [](TrainFlags& f, const FlagValue& v) { f.options.attention = v.one_of(kernels::kAttentionChoices); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"--straggler", "",

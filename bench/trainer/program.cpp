@@ -172,12 +172,12 @@ class Teller {
   std::optional<GrowingRecord> record_;
 };
 
-// Peak of the GPUs that the ranks use, assuming that all equal the first.
+// Peak of the GPUs that the ranks use, assuming that all equal the first. A rank of mpirun that prints nothing returns
+// 0, so that the one that does measures alone.
 double peak_of_gpus(const trainer::TrainOptions& options) {
-  const int chosen = options.device.index;
-  if (chosen >= 0) return measured_cuda_peak_flops(options.layout.compute, chosen);
-  const int gpus = std::min(options.layout.ranks(), static_cast<int>(core::cuda_devices().size()));
-  return gpus * measured_cuda_peak_flops(options.layout.compute, 0);
+  if (!program::tells(options.mpi)) return 0;
+  const int gpus = program::num_gpus(options.device, options.mpi, options.layout.ranks());
+  return gpus * measured_cuda_peak_flops(options.layout.compute, std::max(options.device.index, 0));
 }
 
 // Number of this process's kernel threads that have a core each.

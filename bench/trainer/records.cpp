@@ -9,6 +9,7 @@
 #include "bench/place/place.h"
 #include "bench/trainer/text.h"
 #include "core/cores.h"
+#include "kernels/attention/attention_choice.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_setup.h"
 
@@ -123,6 +124,11 @@ std::optional<core::ActivationsRecord> activations_record(const workload::Layout
                                  .away_bytes = report.away_bytes};
 }
 
+std::optional<std::string> attention_of(const trainer::TrainOptions& options) {
+  if (!options.device.cuda) return std::nullopt;
+  return options.attention.empty() ? kernels::kAttentionChoices.front() : options.attention;
+}
+
 }  // namespace
 
 core::RunRecord run_record(const TrainFlags& flags) {
@@ -191,6 +197,7 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
           .timeline = pipeline::timeline_record(step, timed.timeline),
           .graph = options.graph ? std::optional(true) : std::nullopt,
+          .attention = attention_of(options),
           .compression =
               options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
           .sync = sync_record(options),

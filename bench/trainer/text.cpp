@@ -77,7 +77,8 @@ std::string models_text() {
 
 std::string place_text(const trainer::TrainOptions& options) {
   if (options.device.cuda) {
-    return "# " + program::gpus_text(options.device, options.layout.ranks()) +
+    return "# " + program::gpus_text(options.device, options.layout.ranks(), options.mpi) +
+           (options.attention.empty() ? "" : "; attention by " + options.attention) +
            (options.graph ? "; the step is a CUDA graph\n" : "\n");
   }
   if (options.mpi == nullptr) return "";

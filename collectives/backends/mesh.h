@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +31,8 @@ namespace lockstep::backends {
 // Device for the memory, kernels and collectives of this process's ranks.
 struct DeviceChoice {
   bool cuda = false;
-  int index = -1;     // GPU that all ranks share; -1: ranks are dealt over the GPUs, and share them if there are fewer
+  // GPU that all ranks share; -1: ranks of a host are dealt over its GPUs, and share them if there are fewer
+  int index = -1;
   bool nccl = false;  // with cuda: collectives are NCCL's, in place of our kernels
 };
 
@@ -55,7 +57,8 @@ struct MeshOptions {
   DeviceChoice device = {};
   // [channel] its stream: kComputeQueue, 0, 1, ... (CUDA). Empty: all use the stream of the kernels.
   std::vector<int> queue_of_channel = {};
-  WrapDevice wrap_device = {};  // lets tests watch the use of the device; empty: the CPU device itself
+  std::vector<std::string> channel_names = {};  // [channel] "data group of ranks 0 2", for errors; empty: no names
+  WrapDevice wrap_device = {};                  // lets tests watch the use of the device; empty: the CPU device itself
 };
 
 // Streams of a rank whose device has streams, and who enqueues on them:

@@ -19,8 +19,8 @@ using MeshBody = std::function<void(MeshRank&)>;
 void run_local_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body);
 void run_mpi_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body);
 
-// One rank's device in a local mesh, which also runs its collectives. All ranks make theirs at the same time, after
-// their worlds, which outlive it.
+// One rank's device in a mesh, which also runs its collectives. All ranks make theirs at the same time, after their
+// worlds, which outlive it.
 class MeshDevice {
  public:
   virtual ~MeshDevice() = default;
@@ -35,9 +35,27 @@ class MeshDevice {
 using ChannelWorlds = std::vector<std::unique_ptr<transports::LocalWorld>>;
 std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& options, transports::World& all,
                                                   const ChannelWorlds& worlds);
-// The same, with NCCL's collectives.
+// [channel]; nullptr where the rank is no member.
+using GroupWorlds = std::vector<transports::World*>;
+template <class Worlds>
+GroupWorlds group_worlds(const Worlds& worlds) {
+  GroupWorlds groups;
+  for (const auto& world : worlds) groups.push_back(world.get());
+  return groups;
+}
+// Calls join(channel, world) for what the rank is a member of, in the order of channels, which is the same on all
+// ranks: where members of a channel wait for each other, one that is missing is in an earlier channel, and so there is
+// always a channel in which all have come.
+template <class Join>
+void for_each_membership(const GroupWorlds& worlds, Join&& join) {
+  for (std::size_t c = 0; c < worlds.size(); ++c) {
+    if (worlds[c] != nullptr) join(c, *worlds[c]);
+  }
+}
+
+// The same, with NCCL's collectives: for threads of a local mesh, and for processes of mpirun.
 std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
-                                                  const ChannelWorlds& worlds);
+                                                  GroupWorlds worlds);
 
 // Prepares a collective of ranks that are threads, by direct access to peers' memory: done when run() returns.
 Prepared prepare_direct(const MeshOptions& options, transports::LocalWorld& world,

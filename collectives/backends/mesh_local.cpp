@@ -108,7 +108,7 @@ ChannelWorlds LocalMesh::worlds_of(int rank) {
 }
 
 std::unique_ptr<MeshDevice> LocalMesh::device_of(transports::World& all, const ChannelWorlds& worlds) {
-  if (options_.device.nccl) return make_nccl_mesh_device(options_, all, worlds);
+  if (options_.device.nccl) return make_nccl_mesh_device(options_, all, group_worlds(worlds));
   if (options_.device.cuda) return make_cuda_mesh_device(options_, all, worlds);
   return std::make_unique<CpuMeshDevice>(options_, memory_, worlds);
 }

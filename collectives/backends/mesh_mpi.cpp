@@ -43,11 +43,24 @@ class MpiMesh {
   }
 
   void run(const MeshBody& body) {
+    if (options_.device.nccl) return run_on_gpu(body);
     const auto device = rank_device(options_, memory_.allocator());
     const auto prepare = [this](std::size_t channel, const collectives::Operation& operation,
                                 std::string_view algorithm) { return prepare_in(channel, operation, algorithm); };
     MeshRank rank{*messages_, *device, abort_, threaded_, prepare};
     body(rank);
+  }
+
+  // Its collectives are NCCL's; MPI brings the members of a channel together, and moves messages.
+  void run_on_gpu(const MeshBody& body) {
+    const auto on = make_nccl_mesh_device(options_, *messages_, group_worlds(groups_));
+    const auto prepare = [&](std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+      LOCKSTEP_CHECK(groups_.at(channel) != nullptr, "this rank is no member of the channel");
+      return on->prepare(channel, operation, algorithm);
+    };
+    MeshRank rank{*messages_, on->device(), abort_, /*threaded=*/false, prepare, on->queues(), [&] { on->settle(); }};
+    body(rank);
+    on->leave();
   }
 
  private:

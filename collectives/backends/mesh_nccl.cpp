@@ -1,5 +1,6 @@
-// Ranks of a local mesh on CUDA devices, whose collectives are NCCL's: one communicator per channel, used in the
-// channel's stream. NCCL's own algorithms are "auto" and "library"; plans run on its sends and receives.
+// Ranks on CUDA devices, threads of a local mesh or processes of mpirun, whose collectives are NCCL's: one communicator
+// per channel, used in the channel's stream. The channel's own world, shared memory or MPI, brings its identifier to
+// the members. NCCL's own algorithms are "auto" and "library"; plans run on its sends and receives.
 //
 // NCCL connects to other ranks at the first call, where the host blocks. Members may reach the first calls of two
 // channels in different orders, so prepare() makes the first call, on memory of its own. No member's kernel may run
@@ -25,16 +26,17 @@
 namespace lockstep::backends {
 namespace {
 
-std::unique_ptr<core::Device> device_of(const MeshOptions& options, int rank) {
+std::unique_ptr<core::Device> device_of(const MeshOptions& options, transports::World& all) {
   const int gpus = static_cast<int>(core::cuda_devices().size());
+  const HostPlaces places = host_places(all);
   const int chosen = options.device.index;
-  const int index = chosen >= 0 ? chosen : assigned_gpu(rank, options.num_ranks, gpus).device;
-  return core::make_cuda_device(index, rank, options.timeout);
+  const int index = chosen >= 0 ? chosen : assigned_gpu(places.rank_of_host, places.ranks_of_host, gpus).device;
+  return core::make_cuda_device(index, all.rank(), options.timeout);
 }
 
-std::vector<bool> members_of(const ChannelWorlds& worlds) {
+std::vector<bool> members_of(const GroupWorlds& worlds) {
   std::vector<bool> is_member;
-  for (const auto& world : worlds) is_member.push_back(world != nullptr);
+  for (const auto* world : worlds) is_member.push_back(world != nullptr);
   return is_member;
 }
 
@@ -45,22 +47,23 @@ struct NcclChannel {
 
 class NcclMeshDevice final : public MeshDevice {
  public:
-  // Every rank goes through the channels in the same order: members of each join at the same time.
-  NcclMeshDevice(const MeshOptions& options, transports::World& all, const ChannelWorlds& worlds)
+  // Members of a channel join at the same time.
+  NcclMeshDevice(const MeshOptions& options, transports::World& all, GroupWorlds worlds)
       : options_(options),
         all_(all),
-        worlds_(worlds),
-        device_(device_of(options, all.rank())),
-        streams_(*device_, core::make_urgent_stream, options.queue_of_channel, members_of(worlds)),
-        channels_(worlds.size()) {
-    for (std::size_t c = 0; c < worlds.size(); ++c) {
-      if (worlds[c] == nullptr) continue;
-      transports::World& world = *worlds[c];
+        worlds_(std::move(worlds)),
+        device_(device_of(options, all)),
+        streams_(*device_, core::make_urgent_stream, options.queue_of_channel, members_of(worlds_)),
+        channels_(worlds_.size()) {
+    for_each_membership(worlds_, [this](std::size_t c, transports::World& world) {
       channels_[c].group =
-          libraries::join_nccl(world, *device_, {.leads_process = world.rank() == 0, .timeout = options.timeout});
+          libraries::join_nccl(world, *device_,
+                               {.leads_process = options_.mpi != nullptr || world.rank() == 0,
+                                .timeout = options_.timeout,
+                                .group = options_.channel_names.empty() ? std::string() : options_.channel_names[c]});
       channels_[c].messages =
           std::make_unique<NcclStream>(*channels_[c].group, *device_, streams_.of_channel(c), world.rank());
-    }
+    });
   }
 
   core::Device& device() override { return *device_; }
@@ -126,7 +129,7 @@ class NcclMeshDevice final : public MeshDevice {
 
   const MeshOptions& options_;
   transports::World& all_;
-  const ChannelWorlds& worlds_;
+  const GroupWorlds worlds_;
   const std::unique_ptr<core::Device> device_;
   RankStreams streams_;
   std::vector<NcclChannel> channels_;  // [channel]; empty if the rank is not a member
@@ -135,8 +138,8 @@ class NcclMeshDevice final : public MeshDevice {
 }  // namespace
 
 std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
-                                                  const ChannelWorlds& worlds) {
-  return std::make_unique<NcclMeshDevice>(options, all, worlds);
+                                                  GroupWorlds worlds) {
+  return std::make_unique<NcclMeshDevice>(options, all, std::move(worlds));
 }
 
 }  // namespace lockstep::backends

@@ -6,7 +6,7 @@
 namespace lockstep::backends {
 
 std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& /*options*/, transports::World& /*all*/,
-                                                  const ChannelWorlds& /*worlds*/) {
+                                                  GroupWorlds /*worlds*/) {
   throw core::Error(core::Failure::not_built, *libraries::why_no_nccl());
 }
 

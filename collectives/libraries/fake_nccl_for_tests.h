@@ -15,7 +15,7 @@
 
 namespace lockstep::libraries {
 
-class FakeNccl final : public NcclApi {
+class FakeNccl : public NcclApi {
  public:
   static constexpr int kSystemError = 2;      // ncclSystemError
   static constexpr int kInvalidArgument = 4;  // ncclInvalidArgument

@@ -27,18 +27,10 @@ namespace {
 struct Place {
   transports::World& world;
   NcclPlace nccl;
-  GpuUuid gpu;
+  NcclGpu gpu;
   int compute_capability;
-  int num_multiprocessors;
   bool leads_process;
   NcclRegistration registration;
-};
-
-// Facts that each rank sends to the others before they join.
-struct Introduction {
-  NcclIdentifier id;  // only rank 0's is used
-  int id_result;
-  GpuUuid gpu;
 };
 
 NcclSharing sharing() {
@@ -46,24 +38,6 @@ NcclSharing sharing() {
   const char* enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   sharing.enabled = enabled != nullptr && std::string_view(enabled) == "1";
   return sharing;
-}
-
-struct Agreed {
-  NcclIdentifier id;
-  int most_blocks;
-};
-
-Agreed agree(const Place& place) {
-  Introduction mine{.id = {}, .id_result = kNcclSuccess, .gpu = place.gpu};
-  if (place.world.rank() == 0) mine.id_result = nccl_api().make_identifier(mine.id);
-  const std::vector<Introduction> all = transports::all_gather_value(place.world, mine);
-  if (const int result = all.front().id_result; result != kNcclSuccess) {
-    throw nccl_error(nccl_api(), place.nccl, result, "rank 0's ncclGetUniqueId", nullptr);
-  }
-  std::vector<GpuUuid> gpus;
-  for (const Introduction& introduction : all) gpus.push_back(introduction.gpu);
-  if (const auto why = shared_gpu_refusal(gpus, sharing())) throw core::usage_error(*why);
-  return {all.front().id, most_blocks(gpus, place.world.rank(), place.num_multiprocessors)};
 }
 
 // Sets an environment variable during its lifetime; an empty value leaves the variable as it is. Other threads of the
@@ -95,7 +69,9 @@ class ScopedVariable {
 class NcclGroupImpl final : public NcclGroup {
  public:
   explicit NcclGroupImpl(const Place& place)
-      : place_(place), parent_(make_parent()), buffers_(nccl_api(), place.nccl, place.registration) {
+      : place_(place),
+        parent_(join_world(nccl_api(), place_.nccl, place.world, place.gpu)),
+        buffers_(nccl_api(), place.nccl, place.registration) {
     all_.add(parent_);
     member(NcclChoice{});
   }
@@ -141,12 +117,6 @@ class NcclGroupImpl final : public NcclGroup {
   static bool all_known(std::span<const PeerBytes> messages, const std::set<int>& peers) {
     return std::all_of(messages.begin(), messages.end(),
                        [&](const PeerBytes& message) { return peers.contains(message.peer); });
-  }
-
-  NcclMemberPtr make_parent() {
-    const Agreed agreed = agree(place_);
-    place_.nccl.most_blocks = agreed.most_blocks;
-    return join_members(nccl_api(), place_.nccl, place_.world.num_ranks(), place_.world.rank(), agreed.id);
   }
 
   const NcclMemberPtr& member(const NcclChoice& choice) {
@@ -213,11 +183,11 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
             .nccl = {.rank = place.rank,
                      .device = place.device,
                      .timeout = options.timeout,
+                     .group = options.group,
                      .set_device = [place] { core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place); },
                      .check_peers = [&world] { world.check(); }},
-            .gpu = info.uuid,
+            .gpu = {info.uuid, info.num_multiprocessors, sharing()},
             .compute_capability = info.compute_capability,
-            .num_multiprocessors = info.num_multiprocessors,
             .leads_process = options.leads_process,
             .registration = options.registration});
 }

@@ -60,6 +60,7 @@ struct NcclGroupOptions {
   bool leads_process = true;  // true on one rank of each process, which sets the variables that NCCL reads
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   NcclRegistration registration = NcclRegistration::none;  // for memory of allocate()
+  std::string group = {};                                  // NcclPlace's, for errors
 };
 
 // Collective: all ranks of the world join, each with its CUDA device. World and device must outlive the group; the

@@ -18,7 +18,7 @@ using core::Failure;
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
 std::string place_text(const NcclPlace& place) {
-  return fmt::format("rank {} (device {})", place.rank, place.device);
+  return fmt::format("rank {} (device {}){}{}", place.rank, place.device, place.group.empty() ? "" : ", ", place.group);
 }
 
 std::string last_error_text(const NcclApi& api, ncclComm* communicator) {
@@ -118,6 +118,41 @@ NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_r
   });
   settle(*member, kCall, *result);
   return member;
+}
+
+namespace {
+
+// What the group's own world throws does not know that it is one among several.
+template <class Meet>
+auto in_group(const NcclPlace& place, const Meet& meet) {
+  try {
+    return meet();
+  } catch (const Error& error) {
+    if (place.group.empty() || error.failure() != Failure::timeout) throw;
+    throw Error(Failure::timeout,
+                fmt::format("{}, to exchange NCCL's identifier: {}", place_text(place), error.what()));
+  }
+}
+
+}  // namespace
+
+NcclMemberPtr join_world(const NcclApi& api, NcclPlace& place, transports::World& world, const NcclGpu& gpu) {
+  struct Introduction {
+    NcclIdentifier id;  // rank 0's counts
+    int id_result;
+    GpuUuid gpu;
+  };
+  Introduction mine{.id = {}, .id_result = kNcclSuccess, .gpu = gpu.uuid};
+  if (world.rank() == 0) mine.id_result = api.make_identifier(mine.id);
+  const std::vector<Introduction> all = in_group(place, [&] { return transports::all_gather_value(world, mine); });
+  if (const int result = all.front().id_result; result != kNcclSuccess) {
+    throw nccl_error(api, place, result, fmt::format("ncclGetUniqueId of rank {}", world.number_of(0)), nullptr);
+  }
+  std::vector<GpuUuid> gpus;
+  for (const Introduction& introduction : all) gpus.push_back(introduction.gpu);
+  if (const auto why = shared_gpu_refusal(gpus, gpu.sharing)) throw core::usage_error(*why);
+  place.most_blocks = most_blocks(gpus, world.rank(), gpu.num_multiprocessors);
+  return join_members(api, place, world.num_ranks(), world.rank(), all.front().id);
 }
 
 // The child is filled in when the parent has settled, and has a state of its own.

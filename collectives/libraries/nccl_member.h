@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/libraries/nccl_api.h"
+#include "collectives/libraries/nccl_rules.h"
+#include "collectives/transports/world.h"
 #include "core/error.h"
 #include "core/wait.h"
 
@@ -22,6 +25,7 @@ struct NcclPlace {
   std::chrono::nanoseconds timeout;
   // Most thread blocks of a call's kernel; 0: NCCL decides.
   int most_blocks = 0;
+  std::string group = {};  // among several of the rank: "data group of ranks 0 2"; for errors
   // Makes the device current in the calling thread; nothing in tests.
   std::function<void()> set_device = [] {};
   // Throws if another rank has failed; called while waiting.
@@ -54,6 +58,19 @@ void call_in_time(const NcclMemberPtr& member, const std::string& call, const st
 // Collective: all ranks of the identifier's group call it together.
 NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,
                            const NcclIdentifier& identifier);
+// A rank's GPU, as the others need to know it.
+struct NcclGpu {
+  GpuUuid uuid;
+  int num_multiprocessors;
+  NcclSharing sharing;
+};
+
+// Collective: all ranks of the world call it together. The world's rank 0 makes an identifier, the world brings it to
+// the others, and each joins under its number there. Sets place.most_blocks to the thread blocks that its GPU has room
+// for. Throws a usage Error if two ranks are on one GPU and NCCL does not let them share it. A rank of several worlds
+// joins them one after the other, in an order that is the same on all ranks: whoever is missing in a world is in an
+// earlier one, and in the earliest nobody is missing.
+NcclMemberPtr join_world(const NcclApi& api, NcclPlace& place, transports::World& world, const NcclGpu& gpu);
 // Collective: all ranks of the parent call it together; those of one color form a communicator, in the order of their
 // ranks in the parent. Returns nullptr for color -1.
 NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_ranks, int rank);

@@ -6,6 +6,7 @@
 #include <future>
 
 #include "collectives/libraries/fake_nccl_for_tests.h"
+#include "collectives/transports/loopback.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -52,6 +53,31 @@ TEST(NcclMember, AtTheDeadlineItIsAborted) {
   EXPECT_STREQ(error.what(),
                "rank 2 (device 1): ncclCommInitRankConfig of 4 ranks took more than 0.03 s: socket 3 was closed");
   EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
+}
+
+TEST(NcclMember, OfSeveralGroupsAnErrorNamesTheOne) {
+  FakeNccl nccl;
+  nccl.call_result = kNcclInProgress;
+  nccl.states = {kNcclInProgress};
+  NcclPlace at = place(milliseconds{30});
+  at.group = "data group of ranks 0 2 4 6 (reduce)";
+  EXPECT_STREQ(thrown_by([&] { joined(nccl, at); }).what(),
+               "rank 2 (device 1), data group of ranks 0 2 4 6 (reduce): ncclCommInitRankConfig of 4 ranks took more "
+               "than 0.03 s: socket 3 was closed");
+}
+
+// A world of one, as the calls are.
+TEST(NcclMember, AWorldJoinsByTheIdentifierOfItsFirstRank) {
+  FakeNccl nccl;
+  transports::LoopbackWorld world(1, 1, std::chrono::seconds(10));
+  const auto end = world.endpoint(0);
+  NcclPlace at = place();
+  const NcclGpu gpu{.uuid = {}, .num_multiprocessors = 132, .sharing = {.version_code = 22809, .enabled = false}};
+  EXPECT_EQ(join_world(nccl, at, *end, gpu)->num_ranks, 1);
+  EXPECT_EQ(at.most_blocks, 0) << "the GPU is the rank's alone";
+  nccl.call_result = FakeNccl::kSystemError;
+  EXPECT_STREQ(thrown_by([&] { join_world(nccl, at, *end, gpu); }).what(),
+               "rank 2 (device 1): ncclGetUniqueId of rank 0 failed: result 2: socket 3 was closed");
 }
 
 TEST(NcclMember, WhatFailsLaterIsAbortedAndToldWithNcclsWords) {

@@ -1,5 +1,4 @@
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 
 #include "core/error.h"
 #include "kernels/attention/attention_choice.h"
@@ -8,8 +7,6 @@
 
 namespace lockstep::kernels {
 namespace {
-
-constexpr int kHopper = 90;  // code for 9.0a runs on no other compute capability
 
 struct Choice {
   explicit Choice(CudaContext& cuda) {
@@ -43,18 +40,15 @@ std::string choice_of(const Args& args, const Context& where) {
 }
 
 bool has_the_shape(const AttentionShape& s, core::DType dtype) {
-  return (dtype == core::DType::bf16 || dtype == core::DType::f16) && (s.head_columns == 64 || s.head_columns == 128) &&
-         s.factor() > 0 && s.stride() % s.head_columns == 0 && s.key_stride() % s.head_columns == 0;
+  return wgmma_takes(dtype, s.head_columns) && s.factor() > 0 && s.stride() % s.head_columns == 0 &&
+         s.key_stride() % s.head_columns == 0;
 }
 
 }  // namespace
 
 void choose_attention(CudaContext& cuda, const std::string& name) {
   auto& choice = cuda.kept<Choice>();
-  if (name == "wgmma" && choice.capability != kHopper) {
-    throw core::usage_error(fmt::format("attention by wgmma: the device has compute capability {}.{}; allowed: 9.0",
-                                        choice.capability / 10, choice.capability % 10));
-  }
+  if (const auto why = attention_refusal(name, choice.capability)) throw core::usage_error(*why);
   choice.wgmma = name == "wgmma";
 }
 

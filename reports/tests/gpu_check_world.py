@@ -18,6 +18,7 @@ DEVICE = {"pci_id": "0000:1b:00.0", "power_limit_watts": 700.0, "mig": False, "m
 LIBRARIES = {"cuda": "13.0", "cuda_driver": "13.0", "nvidia_driver": "580.82.07"}
 STATE = {"pci_id": "0000:1b:00.0", "sm_mhz": 1980.0, "memory_mhz": 3201.0, "temperature_c": 46.0, "power_watts": 318.4,
          "clock_limits": []}
+CLOCKS = {"before": [STATE], "repeats": 1, "most_repeats": 2, "most_change": 0.03, "disturbance": None}
 
 
 def gpu_of(ranks: int) -> dict[str, Any]:
@@ -44,7 +45,8 @@ class SharedGpu(World):
 
     def row(self, algorithm: str, size: int, collective: str = "all_reduce", **fields: Any) -> dict[str, Any]:
         known = super().row("two_shot", size, collective)
-        own = {"algorithm": algorithm, "queued_us": 1.9, "graph_iterations": 0, "gpu_states": [STATE]}
+        own = {"algorithm": algorithm, "queued_us": 1.9, "graph_iterations": 0, "gpu_states": [STATE],
+               "gpu_clocks": CLOCKS}
         return {**known, **own, **_times(self, algorithm, size), **fields}
 
 
@@ -92,7 +94,7 @@ def kernels() -> list[Record]:
     like = gpu_world()
     world = GpuKernels(device="cuda", threads=(1,), timings=like.timings, dtypes=("bf16",), caches=("cold",), sizes=(8,),
                        run_name="kernels", run_fields=fields)
-    return [{**one, "gpu_states": [STATE]} if one["record"] == "kernel" else one for one in world.records()]
+    return [{**one, "gpu_states": [STATE], "gpu_clocks": CLOCKS} if one["record"] == "kernel" else one for one in world.records()]
 
 
 def training(name: str, batch: int, ranks: int, text: dict[str, Any], tokens_per_s: float) -> list[Record]:

@@ -70,6 +70,8 @@ struct TrainOptions {
   // occurs, so that the last bits differ between runs.
   std::string gemm;
   static constexpr const char* kPerShape = "per-shape";
+  // On CUDA: the kernels that compute attention (kernels/attention/attention_choice.h); empty: the default.
+  std::string attention;
   // Record the training step once as a CUDA graph and launch that in every step. CUDA only, without pipeline stages.
   bool graph = false;
   int threads = 1;                           // kernel threads per rank

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include "kernels/attention/attention_choice.h"
 #include "kernels/gemm/gemm.h"
 #include "trainer/train/rank_setup.h"
 
@@ -43,6 +44,7 @@ RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backend
              mesh.messages.rank(), mesh, channels, where_, collectives_of(options), options.seed, lanes_.get(),
              {options.device_memory, offload_folder_of(options), options.timeout}),
       interpreter_(interpreter_of(options, mesh.threaded)) {
+  if (!options.attention.empty()) kernels::choose_attention(where_.cuda(), options.attention);
   if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
 }
 

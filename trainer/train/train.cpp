@@ -14,6 +14,7 @@
 #include "core/device_cpu.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "kernels/attention/attention_choice.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_setup.h"
@@ -79,7 +80,7 @@ void check_algorithm(const TrainOptions& options) {
   }
 }
 
-// Ranks are assigned to GPUs round-robin, or share the chosen GPU.
+// Ranks that are threads are assigned to GPUs round-robin, or share the chosen GPU.
 std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
   std::vector<GpuRoom> rooms;
   const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
@@ -165,19 +166,40 @@ void check_update(const TrainOptions& options) {
   }
 }
 
+// Whether the model and every GPU that ranks may take have the kernels of attention that are asked for.
+void check_attention(const TrainOptions& options) {
+  if (options.attention.empty()) return;
+  if (!options.device.cuda) throw core::usage_error("--attention together with --device cpu; allowed: --device cuda");
+  const std::int64_t columns = options.model.head_size;
+  if (options.attention == "wgmma" && !kernels::wgmma_takes(options.layout.compute, columns)) {
+    throw core::usage_error(fmt::format(
+        "--attention wgmma: heads have {} columns of {}; allowed: 64 or 128 columns with --dtype bf16 or f16, or "
+        "--attention mma",
+        columns, core::short_name_of(options.layout.compute)));
+  }
+  for (const core::CudaDeviceInfo& gpu : core::cuda_devices()) {
+    if (options.device.index >= 0 && gpu.index != options.device.index) continue;
+    if (const auto why = kernels::attention_refusal(options.attention, gpu.compute_capability)) {
+      throw core::usage_error("--" + *why);
+    }
+  }
+}
+
 // Refuses options that need CPU threads or emulated links, which runs on CUDA do not have.
 void check_device(const TrainOptions& options) {
   check_graph(options);
+  check_attention(options);
   if (!options.device.cuda) return;
   const auto refuse = [](const std::string& with, const std::string& allowed) {
     throw core::usage_error("--device cuda together with " + with + "; allowed: " + allowed);
   };
-  if (options.mpi != nullptr) refuse("--transport mpi", "--transport local");
+  if (options.mpi != nullptr && !options.device.nccl) refuse("--transport mpi", "--transport local or nccl");
   if (options.link) refuse("--link", "no emulated links");
   if (options.layout.compression.given()) refuse("--compression", "--compression none");
   if (options.layout.weight_compression != workload::CompressionWay::none) {
     refuse("--weight-compression", "--weight-compression none");
   }
+  if (options.wrap_device) return;  // a test's device, which works like a GPU
   if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
 }
 
@@ -306,6 +328,7 @@ void check_room(const TrainOptions& options, const TrainStep& made) {
     return check_memory(make_train_step(options.model, made.layout), options.model, made.layout,
                         static_cast<std::int64_t>(core::available_host_bytes()) / options.layout.dp);
   }
+  if (options.mpi != nullptr && options.device.cuda) return;  // a process may see other GPUs than its neighbours
   if (options.device.cuda) return check_gpu_memory(made, options.model, options.layout, gpu_rooms(options));
   if (options.mpi != nullptr) return;
   check_memory(made, options.model, options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
@@ -317,6 +340,7 @@ void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<con
   const ChannelMap channels(steps, peers_of(options));
   backends::MeshOptions mesh = mesh_of(options);
   mesh.queue_of_channel = channels.queues();
+  mesh.channel_names = channels.names();
   backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) { body(rank, channels); });
 }
 

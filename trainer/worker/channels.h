@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,8 @@ class ChannelMap {
 
   std::span<const backends::Channel> channels() const { return channels_; }
   std::vector<int> queues() const;  // the lane of each channel
+  // [channel] "data group of ranks 0 2 (reduce)", for errors: what the ranks are to each other, and the lane.
+  const std::vector<std::string>& names() const { return names_; }
   std::size_t of(schedules::Lane lane, const schedules::Group& group) const { return index_.at({lane, group.ranks}); }
   // Index of the channel of peers that contains `rank`.
   std::size_t of_peers(std::int32_t rank) const { return of_peers_.at(rank); }
@@ -28,6 +31,7 @@ class ChannelMap {
   void add(schedules::Lane lane, const schedules::Group& group);
 
   std::vector<backends::Channel> channels_;
+  std::vector<std::string> names_;
   std::map<std::pair<schedules::Lane, backends::Channel>, std::size_t> index_;
   std::map<std::int32_t, std::size_t> of_peers_;  // by rank
 };
