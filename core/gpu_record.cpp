@@ -20,7 +20,7 @@ GpuDeviceRecord device_record(const CudaDeviceInfo& gpu) {
   return record;
 }
 
-// Of clock_limits: reasons to run slower than the settings allow. The others are settings ("application clocks",
+// Clock limits that are reasons to run slower than the settings allow. The others are settings ("application clocks",
 // "sync boost", "display clocks"), or "idle".
 constexpr std::array<std::string_view, 5> kThrottles{"power cap", "hardware slowdown", "software thermal",
                                                      "hardware thermal", "power brake"};

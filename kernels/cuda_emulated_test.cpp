@@ -34,8 +34,8 @@ namespace {
 constexpr std::int64_t kMostElems = 200000;    // limit per operand, because each element may need a thread
 constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 57344 fit in 224 KiB
 
-// What the ceilings of bandwidth are measured with: small integers, whose sums f32 has exactly. On one block's part of
-// a pass, a few blocks with a ragged end, and more passes of the grid than a thread has accesses under way.
+// Loops by which ceilings of bandwidth are measured, on small integers, whose sums f32 has exactly. On one block's part
+// of a pass, a few blocks with a ragged end, and more passes of the grid than a thread has accesses under way.
 TEST(EmulatedMemoryLoops, TouchEveryElementOnce) {
   const auto device = core::make_cpu_device();
   const auto stream = device->make_stream();

@@ -104,8 +104,8 @@ inline trainer::ChannelMap channels_of(const std::string& layout) {
   return trainer::ChannelMap(steps);
 }
 
-// What is wrong with what the processes ([rank]) have joined; empty: each group is one communicator with the group's
-// ranks in their order, and every process came to its groups in the order of their numbers.
+// Says what is wrong with what the processes ([rank]) have joined; empty: each group is one communicator with the
+// group's ranks in their order, and every process came to its groups in the order of their numbers.
 inline std::string joining_errors(const std::vector<std::vector<Joined>>& joined,
                                   std::span<const backends::Channel> channels) {
   std::map<std::array<char, 128>, std::int32_t> channel_of;  // an identifier is of one channel

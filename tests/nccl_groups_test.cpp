@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr int kRanks = 8;
 
-// What each rank has joined. Ranks begin at random times; `worlds_of`: what a rank takes for its groups.
+// Returns what each rank has joined. Ranks begin at random times; `change`: what a rank does to its groups before.
 using Change = std::function<void(int rank, backends::GroupWorlds& worlds)>;
 std::vector<std::vector<Joined>> join_on_threads(
     const trainer::ChannelMap& map, milliseconds timeout, const Change& change = [](int, backends::GroupWorlds&) {}) {

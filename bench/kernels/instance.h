@@ -21,7 +21,7 @@ struct Outcome {
   std::vector<Trial> trials;
   std::vector<int> cores;
   std::vector<core::GpuStateRecord> gpu_states;     // right after the last trial's samples, if there is NVML
-  std::optional<core::GpuClocksRecord> gpu_clocks;  // of the last trial, likewise
+  std::optional<core::GpuClocksRecord> gpu_clocks;  // the same of its clocks
   std::string implementation;                       // which of several implementations ran; empty if there is only one
   bool left_out = false;                            // because the time budget was over
   bool checked = false;

@@ -85,8 +85,9 @@ int ranks_here(const transports::MpiWorld* mpi, int ranks) {
   return mpi == nullptr ? ranks : std::min(ranks, mpi->placement().most_ranks_of_a_host);
 }
 
-// Of `ranks` on `gpus` GPUs that this process sees. A process of mpirun may see other GPUs than its neighbours, which
-// resource managers give it; but NCCL has ranks share a GPU only where it is told to.
+// Returns the most of `ranks` that share one of the `gpus` GPUs that this process sees. A process of mpirun may see
+// other GPUs than its neighbours, which resource managers give it; but NCCL has ranks share a GPU only where it is told
+// to.
 int most_on_a_gpu(const transports::MpiWorld* mpi, int ranks, int gpus) {
   if (gpus == 0 || (mpi != nullptr && libraries::why_no_shared_gpu())) return 1;
   return (ranks + gpus - 1) / gpus;

@@ -280,7 +280,7 @@ void Sinks::begin(const SessionPlan& session, const std::vector<DeviceLine>& pla
 
 namespace {
 
-// Of a row whose samples are not of one clock; empty for others.
+// Returns the line on a row whose samples were not taken at one clock; empty for other rows.
 std::string clocks_text(const RowResult& result) {
   if (!result.gpu_clocks || !result.gpu_clocks->disturbance) return "";
   return fmt::format("# clocks changed while this row was measured, and in {} repetitions: {}\n",

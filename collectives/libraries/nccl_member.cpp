@@ -122,7 +122,7 @@ NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_r
 
 namespace {
 
-// What the group's own world throws does not know that it is one among several.
+// Names the group in an error of its own world, which does not know that it is one among several.
 template <class Meet>
 auto in_group(const NcclPlace& place, const Meet& meet) {
   try {
