@@ -47,6 +47,7 @@ void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool reh
 
 StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {
   begin(worker, number);
+  mesh_.settle();  // a step of collectives alone waits for no kernels, and so not for the zeros of its gradients
   mesh_.messages.barrier();
   const std::int64_t start_ns = now_ns();
   Timed timed;

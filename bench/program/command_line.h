@@ -40,12 +40,12 @@ struct FlagValue {
   // The text, if it is one of these.
   template <class Names>
   std::string one_of(const Names& allowed) const {
-    std::string names;
+    std::string all;
     for (const auto& name : allowed) {
       if (text == name) return text;
-      names.append(names.empty() ? "" : " ").append(name);
+      all.append(all.empty() ? "" : " ").append(name);
     }
-    throw refused("unknown", names);
+    throw refused("unknown", all);
   }
 
   // Splits at commas, or at another separator; no part may be empty.
