@@ -1,5 +1,7 @@
 #include "bench/sweep/sinks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <span>

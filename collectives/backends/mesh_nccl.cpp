@@ -28,7 +28,7 @@ namespace {
 
 std::unique_ptr<core::Device> device_of(const MeshOptions& options, transports::World& all) {
   const int gpus = static_cast<int>(core::cuda_devices().size());
-  const HostPlaces places = host_places(all);
+  const HostPlacement places = host_placement(all);
   const int chosen = options.device.index;
   const int index = chosen >= 0 ? chosen : assigned_gpu(places.rank_of_host, places.ranks_of_host, gpus).device;
   return core::make_cuda_device(index, all.rank(), options.timeout);
