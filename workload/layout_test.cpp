@@ -111,8 +111,7 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_NE(refusal_of("tp").find("layout: tp: has no '='"), std::string::npos);
   EXPECT_EQ(refusal_of("layers=3:x4"),
             "layout: layers=3:x4: neither a list of layers nor balanced; allowed: balanced, or layers of each stage or "
-            "stages x layers, between colons: "
-            "7:8x14:7");
+            "stages x layers, separated by colons: 7:8x14:7");
   EXPECT_NE(refusal_of("tp=2,").find("layout: an empty field: has no '='"), std::string::npos);
   EXPECT_NE(refusal_of("bucket_mb=-1").find("out of range"), std::string::npos);
   EXPECT_EQ(refusal_of("dp=3,batch=7"),
