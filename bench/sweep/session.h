@@ -29,6 +29,7 @@ struct Sink {
   std::function<void(const Comparison&)> measured;
   // Called before a row runs, so that a failure can be reported with the row.
   std::function<void(const collectives::Operation&, const Contender&)> running;
+  std::function<void(const GpuMemory&)> ended = [](const GpuMemory&) {};  // called with -M
 };
 
 // Runs on every rank, with an endpoint of each backend.

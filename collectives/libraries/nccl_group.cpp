@@ -34,13 +34,6 @@ struct Place {
   NcclRegistration registration;
 };
 
-// Facts that each rank sends to the others before they join.
-struct Introduction {
-  NcclIdentifier id;  // only rank 0's is used
-  int id_result;
-  GpuUuid gpu;
-};
-
 NcclSharing sharing() {
   NcclSharing sharing{.version_code = nccl_version_code(), .enabled = false};
   const char* enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");  // NOLINT(concurrency-mt-unsafe): nobody sets it
@@ -48,22 +41,11 @@ NcclSharing sharing() {
   return sharing;
 }
 
-struct Agreed {
-  NcclIdentifier id;
-  int most_blocks;
-};
-
-Agreed agree(const Place& place) {
-  Introduction mine{.id = {}, .id_result = kNcclSuccess, .gpu = place.gpu};
-  if (place.world.rank() == 0) mine.id_result = nccl_api().make_identifier(mine.id);
-  const std::vector<Introduction> all = transports::all_gather_value(place.world, mine);
-  if (const int result = all.front().id_result; result != kNcclSuccess) {
-    throw nccl_error(nccl_api(), place.nccl, result, "rank 0's ncclGetUniqueId", nullptr);
-  }
-  std::vector<GpuUuid> gpus;
-  for (const Introduction& introduction : all) gpus.push_back(introduction.gpu);
+// The user's configuration, limited to this rank's share of its GPU.
+NcclConfig agreed_config(const Place& place) {
+  const std::vector<GpuUuid> gpus = transports::all_gather_value(place.world, place.gpu);
   if (const auto why = shared_gpu_refusal(gpus, sharing())) throw core::usage_error(*why);
-  return {all.front().id, most_blocks(gpus, place.world.rank(), place.num_multiprocessors)};
+  return config_within(place.nccl.config, most_blocks(gpus, place.world.rank(), place.num_multiprocessors));
 }
 
 // Sets an environment variable during its lifetime; an empty value leaves the variable as it is. Other threads of the
@@ -144,9 +126,9 @@ class NcclGroupImpl final : public NcclGroup {
   }
 
   NcclMemberPtr make_parent() {
-    const Agreed agreed = agree(place_);
-    place_.nccl.most_blocks = agreed.most_blocks;
-    return join_members(nccl_api(), place_.nccl, place_.world.num_ranks(), place_.world.rank(), agreed.id);
+    place_.nccl.config = agreed_config(place_);
+    const NcclIdentifier identifier = share_identifier(nccl_api(), place_.nccl, place_.world);
+    return join_members(nccl_api(), place_.nccl, place_.world.num_ranks(), place_.world.rank(), identifier);
   }
 
   const NcclMemberPtr& member(const NcclChoice& choice) {
@@ -213,6 +195,7 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
             .nccl = {.rank = place.rank,
                      .device = place.device,
                      .timeout = options.timeout,
+                     .config = options.config,
                      .set_device = [place] { core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place); },
                      .check_peers = [&world] { world.check(); }},
             .gpu = info.uuid,

@@ -106,6 +106,18 @@ void call_in_time(const NcclMemberPtr& member, const std::string& call, const st
   throw late(*member, call);
 }
 
+NcclIdentifier share_identifier(const NcclApi& api, const NcclPlace& place, transports::World& world) {
+  struct Given {
+    NcclIdentifier identifier;
+    int result;
+  };
+  Given mine{.identifier = {}, .result = kNcclSuccess};
+  if (world.rank() == 0) mine.result = api.make_identifier(mine.identifier);
+  const Given given = transports::all_gather_value(world, mine).front();
+  if (given.result == kNcclSuccess) return given.identifier;
+  throw nccl_error(api, place, given.result, "rank 0's ncclGetUniqueId", nullptr);
+}
+
 NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,
                            const NcclIdentifier& identifier) {
   constexpr const char* kCall = "ncclCommInitRankConfig";
@@ -114,7 +126,7 @@ NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_r
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(member, kCall, [member, identifier, result] {
     *result =
-        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->place.most_blocks);
+        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->place.config);
   });
   settle(*member, kCall, *result);
   return member;
@@ -127,8 +139,7 @@ NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_rank
       NcclMember{.api = parent->api, .place = parent->place, .num_ranks = num_ranks, .rank = rank});
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(parent, kCall, [parent, child, color, result] {
-    *result =
-        parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.most_blocks);
+    *result = parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.config);
   });
   // A non-blocking parent reports "success" at once, while the split continues in a thread of NCCL's that fills the
   // child in (NVIDIA/nccl issue 1472): only the parent's state is reliable.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/libraries/nccl_api.h"
+#include "collectives/transports/world.h"
 #include "core/error.h"
 #include "core/wait.h"
 
@@ -20,8 +21,7 @@ struct NcclPlace {
   int rank;
   int device;
   std::chrono::nanoseconds timeout;
-  // Most thread blocks of a call's kernel; 0: NCCL decides.
-  int most_blocks = 0;
+  NcclConfig config = {};  // configuration of its communicators
   // Makes the device current in the calling thread; nothing in tests.
   std::function<void()> set_device = [] {};
   // Throws if another rank has failed; called while waiting.
@@ -50,6 +50,10 @@ void settle(NcclMember& member, const std::string& call, int result);
 // Runs a call that may block in NCCL without a deadline, such as the first on a blocking communicator, in a thread of
 // its own. Throws Error(timeout) at the deadline; the call stays behind then, so it must own or share all that it uses.
 void call_in_time(const NcclMemberPtr& member, const std::string& call, const std::function<void()>& body);
+
+// Returns rank 0's identifier on every rank; under mpirun it travels over MPI. Collective: all ranks of the world call
+// it together.
+NcclIdentifier share_identifier(const NcclApi& api, const NcclPlace& place, transports::World& world);
 
 // Collective: all ranks of the identifier's group call it together.
 NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,

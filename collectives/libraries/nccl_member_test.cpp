@@ -118,7 +118,7 @@ TEST(NcclMember, ASplitThatSaysSuccessIsWaitedForAllTheSame) {
 TEST(NcclMember, BothHaveAsManyBlocksAsTheirPlaceAllows) {
   const FakeNccl nccl;
   NcclPlace shared = place();
-  shared.most_blocks = 12;
+  shared.config.max_ctas = 12;
   split_members(joined(nccl, shared), 0, 2, 1);
   EXPECT_EQ(nccl.calls(), (Calls{"join with 12 blocks 1", "split with 12 blocks 1"}));
 }
