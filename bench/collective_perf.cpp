@@ -16,14 +16,23 @@ bool wants_mpi(const sweep::SweepFlags& flags) {
   });
 }
 
+// Threads of a process send messages themselves, but those on GPUs only meet, for which one of them speaks.
+transports::MpiThreads threads_for(const sweep::SweepFlags& flags) {
+  const bool messages = std::find(flags.transports.begin(), flags.transports.end(), "mpi") != flags.transports.end();
+  return messages && flags.ranks_a_process() > 1 ? transports::MpiThreads::multiple : transports::MpiThreads::funneled;
+}
+
 int run(int argc, char** argv) {
-  const sweep::SweepFlags flags = sweep::parse_sweep_flags(sweep::kind_of_program(LOCKSTEP_PROGRAM_NAME), argc, argv);
+  const bool has_peers = transports::started_processes() > 1 && transports::mpi_is_built();
+  const sweep::SweepFlags flags =
+      sweep::parse_sweep_flags(sweep::kind_of_program(LOCKSTEP_PROGRAM_NAME), argc, argv, has_peers ? "mpi" : "local");
   const sweep::SweepEnvironment environment = sweep::read_environment(flags);
   const sweep::SweepOutput output{.print = program::to_stdout};
   if (!wants_mpi(flags)) return sweep::run_sweep(flags, environment, nullptr, output);
-  return transports::run_mpi_program(argc, argv, std::chrono::seconds(flags.timeout_s), [&](transports::MpiWorld& mpi) {
-    return sweep::run_sweep(flags, environment, &mpi, output);
-  });
+  return transports::run_mpi_program(
+      argc, argv, std::chrono::seconds(flags.timeout_s),
+      [&](transports::MpiWorld& mpi) { return sweep::run_sweep(flags, environment, &mpi, output); },
+      threads_for(flags));
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ class CudaStream final : public Stream {
                context_->place);
   }
 
-  bool can_capture() const override { return true; }
+  bool can_capture() const override { return stream_ != cudaStreamLegacy; }
   void begin_capture() override;
   std::unique_ptr<Graph> end_capture() override;
 
@@ -83,7 +83,7 @@ class CudaStream final : public Stream {
 
 // The capture is thread-local: other threads may allocate and wait meanwhile, for example ranks of the same process.
 void CudaStream::begin_capture() {
-  LOCKSTEP_CHECK(pool_ != nullptr, "the device's default stream cannot be captured");
+  if (!can_capture()) throw usage_error("CUDA's NULL stream cannot be captured into a graph; allowed: another stream");
   pool_->capture_begins();
   const cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) pool_->graph_ends(pool_->capture_ends());
@@ -163,8 +163,8 @@ std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, s
   return std::make_unique<CudaStream>(std::move(context), std::move(pool), stream);
 }
 
-std::unique_ptr<Stream> default_cuda_stream(std::shared_ptr<CudaContext> context) {
-  return std::make_unique<CudaStream>(std::move(context), nullptr, cudaStreamLegacy);
+std::unique_ptr<Stream> default_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool) {
+  return std::make_unique<CudaStream>(std::move(context), std::move(pool), cudaStreamLegacy);
 }
 
 std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context, EventTimes times) {

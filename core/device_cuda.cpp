@@ -114,6 +114,7 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<Stream> make_stream() override { return make_cuda_stream(context_, pool_); }
   std::unique_ptr<Stream> make_urgent_stream() { return make_cuda_stream(context_, pool_, StreamPriority::highest); }
+  std::unique_ptr<Stream> make_null_stream() { return default_cuda_stream(context_, pool_); }
   std::unique_ptr<Event> make_event() override { return make_cuda_event(context_); }
 
  private:
@@ -159,10 +160,22 @@ void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_urgent_stream(Device& device) {
+namespace {
+
+CudaDevice& cuda_device(Device& device) {
   auto* const cuda = dynamic_cast<CudaDevice*>(&device);
-  LOCKSTEP_CHECK(cuda != nullptr, "urgent streams exist only on CUDA devices");
-  return cuda->make_urgent_stream();
+  LOCKSTEP_CHECK(cuda != nullptr, "urgent and NULL streams exist only on CUDA devices");
+  return *cuda;
+}
+
+}  // namespace
+
+std::unique_ptr<Stream> make_urgent_stream(Device& device) {
+  return cuda_device(device).make_urgent_stream();
+}
+
+std::unique_ptr<Stream> make_null_stream(Device& device) {
+  return cuda_device(device).make_null_stream();
 }
 
 std::unique_ptr<Device> make_cuda_device(int index, int rank, std::chrono::nanoseconds timeout) {

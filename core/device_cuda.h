@@ -50,6 +50,10 @@ bool cuda_can_reach(int from, int to);
 // For collectives, which wait for those of other ranks, beside kernels that compute.
 std::unique_ptr<Stream> make_urgent_stream(Device& device);
 
+// CUDA's legacy NULL stream of the device. A process has one per device: the work of all threads that use it is done in
+// one order. It cannot be captured.
+std::unique_ptr<Stream> make_null_stream(Device& device);
+
 // Waits on the device give up after `timeout`. Errors name the call, the rank, the device and CUDA's text. Throws
 // Error(not_built) or Error(cuda) if why_no_cuda() returns a reason, and Error(usage) if there is no device with that
 // index.

@@ -30,6 +30,10 @@ std::unique_ptr<Stream> make_urgent_stream(Device& /*device*/) {
   throw Error(Failure::not_built, *why_no_cuda());
 }
 
+std::unique_ptr<Stream> make_null_stream(Device& /*device*/) {
+  throw Error(Failure::not_built, *why_no_cuda());
+}
+
 std::unique_ptr<Device> make_cuda_device(int /*index*/, int /*rank*/, std::chrono::nanoseconds /*timeout*/) {
   throw Error(Failure::not_built, *why_no_cuda());
 }

@@ -1,11 +1,11 @@
-"""Benchmarks of training steps and layers on ranks of mpirun."""
+"""Sweeps, and benchmarks of training steps and layers, on ranks of mpirun."""
 
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Programs
+from conftest import Programs, records_of
 from test_mini_train import MPIRUN
 
 LAYERS = ["--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
@@ -23,6 +23,42 @@ def _mpi_programs(programs: Programs) -> Programs:
 def under_mpi(programs: Programs, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [*MPIRUN, "-n", "2", str(programs.folder / program), "--transport", "mpi", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def sweep(programs: Programs, processes: int, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """No transport is named: that of mpirun's ranks is meant."""
+    command = [*MPIRUN, "-n", str(processes), str(programs.folder / program), "-b", "4", "-e", "16K", "-f", "64", "-n", "2", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("processes,threads,gpus,program", [(2, 2, 1, "all_reduce_perf"), (3, 1, 2, "alltoallv_perf")])
+def test_ranks_of_sweeps_are_processes_times_threads_times_gpus(mpi_programs: Programs, tmp_path: Path, processes: int,
+                                                                threads: int, gpus: int, program: str) -> None:
+    file = tmp_path / "sweep.jsonl"
+    done = sweep(mpi_programs, processes, program, "-t", str(threads), "-g", str(gpus), "--algo", "all", "-d", "int32",
+                 "--json", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    run, *rows = records_of(file)
+    ranks = processes * threads * gpus
+    assert (run["ranks"], run["mpi_processes"], run["gpus_a_thread"], run["rank_kind"]) == (ranks, processes, gpus, "mpi")
+    assert rows and all(row["status"] == "ok" and row["wrong"] == 0 and row["ranks"] == ranks for row in rows)
+    assert not any(row["algorithm"] == "library" for row in rows), "of which a process is one rank"
+    assert done.stdout.count("Collective test starting") == 1
+    assert f"{ranks} ranks ({processes} processes of MPI, {threads * gpus} threads in each)" in done.stdout
+    places = [line.split() for line in done.stdout.splitlines() if line.startswith("#  Rank")]
+    assert [int(place[2]) for place in places] == list(range(ranks))
+    pids = [place[6] for place in places]
+    assert len(set(pids)) == processes
+    assert pids == [pid for pid in dict.fromkeys(pids) for _ in range(threads * gpus)], "ranks of a process follow each other"
+
+
+@pytest.mark.parametrize("words,line", [
+    (("-t", "2", "--algo", "library"), "--algo library with -t times -g of 2: a process is one rank to MPI's own collectives"),
+    (("--ranks", "4"), "--ranks: under mpirun each process is one rank, and there are 2; allowed: 2, or -t for several"),
+])
+def test_ranks_that_cannot_be_are_refused_by_one_line(mpi_programs: Programs, words: tuple[str, ...], line: str) -> None:
+    done = sweep(mpi_programs, 2, "broadcast_perf", *words)
+    assert done.returncode == 6 and line in done.stderr and done.stderr.count("allowed:") == 1, done.stderr
 
 
 def ddp(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:

@@ -28,6 +28,7 @@ bool is_nccl(std::string_view transport) {
 }
 
 constexpr const char* kOnGpus = "cuda or nccl";
+constexpr const char* kNoCommunicator = "it configures NCCL's communicators";
 
 const std::array kRules{
     Rule{"-G,--cudagraph", "0", [](const DeviceFlags& f) { return f.graph_launches > 0; }, on_gpus, kOnGpus,
@@ -38,6 +39,22 @@ const std::array kRules{
          "every call is waited for and timed by itself already"},
     Rule{"-R,--local_register", "0", [](const DeviceFlags& f) { return f.registration != 0; }, is_nccl, "nccl",
          "it has no buffer registration"},
+    Rule{"-M,--memory", "0", [](const DeviceFlags& f) { return f.reports_memory; }, on_gpus, kOnGpus,
+         "it reports memory of GPUs"},
+    Rule{"-y,--stream_null", "0", [](const DeviceFlags& f) { return f.null_stream; }, on_gpus, kOnGpus,
+         "there are no CUDA streams"},
+    Rule{"-x,--cta_policy", "0", [](const DeviceFlags& f) { return f.nccl.cta_policy.has_value(); }, is_nccl, "nccl",
+         kNoCommunicator},
+    Rule{"--min-ctas", "without it", [](const DeviceFlags& f) { return f.nccl.min_ctas.has_value(); }, is_nccl, "nccl",
+         kNoCommunicator},
+    Rule{"--max-ctas", "without it", [](const DeviceFlags& f) { return f.nccl.max_ctas.has_value(); }, is_nccl, "nccl",
+         kNoCommunicator},
+    Rule{"--cga-cluster-size", "without it", [](const DeviceFlags& f) { return f.nccl.cga_cluster_size.has_value(); },
+         is_nccl, "nccl", kNoCommunicator},
+    Rule{"--split-share", "without it", [](const DeviceFlags& f) { return f.nccl.split_share.has_value(); }, is_nccl,
+         "nccl", kNoCommunicator},
+    Rule{"--net", "without it", [](const DeviceFlags& f) { return !f.nccl.net_name.empty(); }, is_nccl, "nccl",
+         kNoCommunicator},
     Rule{"--protocol", "auto", [](const DeviceFlags& f) { return f.protocol != "auto"; }, is_cuda, "cuda",
          "its protocols cannot be chosen here"},
     Rule{"--blocks", "0", [](const DeviceFlags& f) { return f.blocks > 0; }, is_cuda, "cuda",
@@ -56,6 +73,15 @@ void check_rule(const Rule& rule, const DeviceFlags& flags, const std::vector<st
 
 void check_device_flags(const DeviceFlags& flags, const std::vector<std::string>& transports) {
   for (const Rule& rule : kRules) check_rule(rule, flags, transports);
+  const libraries::NcclConfig& nccl = flags.nccl;
+  if (nccl.min_ctas && nccl.max_ctas && *nccl.min_ctas > *nccl.max_ctas) {
+    throw core::usage_error(
+        fmt::format("--min-ctas {} is above --max-ctas {}; allowed: at most that", *nccl.min_ctas, *nccl.max_ctas));
+  }
+  if (flags.null_stream && flags.graph_launches > 0) {
+    throw core::usage_error(
+        "-y,--stream_null with -G: CUDA captures no work of the NULL stream into a graph; allowed: one of the two");
+  }
   if (flags.blocking == Blocking::none) return;
   if (flags.graph_launches > 0) {
     throw core::usage_error(

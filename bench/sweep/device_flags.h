@@ -26,6 +26,9 @@ struct DeviceFlags {
   int registration = 0;           // -R: buffers are registered with NCCL: 1 locally, 2 as symmetric windows
   std::string protocol = "auto";  // transport cuda: auto, simple or packets
   int blocks = 0;                 // --blocks: most thread blocks per rank and collective; 0: the default of places.h
+  bool reports_memory = false;    // -M: report the GPU memory that joining, buffers and calls take
+  bool null_stream = false;       // -y: enqueue calls on CUDA's NULL stream
+  libraries::NcclConfig nccl;     // -x, --min-ctas, --max-ctas, --cga-cluster-size, --net, --split-share
 };
 
 // True if the table of backends says so; false for "simulated", which is no backend.

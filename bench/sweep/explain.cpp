@@ -68,7 +68,7 @@ plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool
       while (trial.measured().samples_us.size() < kSamples) {
         trial.run_batch(kSamples - static_cast<int>(trial.measured().samples_us.size()));
       }
-      const auto samples_us = combine(endpoint.world, operation, trial, TimeOf::mean, false).samples_us;
+      const auto samples_us = combine(endpoint.world, operation, trial, {}, false).samples_us;
       const double us = std::max(*std::min_element(samples_us.begin(), samples_us.end()), 1e-3);
       const auto known = best_us.try_emplace(bytes, us).first;
       known->second = std::min(known->second, us);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <limits>
 #include <span>
@@ -14,9 +15,11 @@
 namespace lockstep::sweep {
 namespace {
 
-constexpr std::int64_t kMaxRanks = 4096;    // with --transport simulated
-constexpr std::int64_t kMaxThreads = 1024;  // ranks that run as threads or processes
-constexpr std::int64_t kMaxBlocks = 512;    // per kernel: executors::cuda::kMostSlots
+constexpr std::int64_t kMaxRanks = 4096;     // with --transport simulated
+constexpr std::int64_t kMaxThreads = 1024;   // ranks that run as threads or processes
+constexpr std::int64_t kMaxBlocks = 512;     // per kernel: executors::cuda::kMostSlots
+constexpr std::int64_t kMostCtas = 64;       // NCCL's MAXCHANNELS (src/include/device.h)
+constexpr std::int64_t kMostOfACluster = 8;  // NCCL's NCCL_MAX_CGA_CLUSTER_SIZE (src/include/channel.h)
 constexpr std::int64_t kMaxCalls = 1'000'000'000;
 constexpr std::int64_t kMaxGraphLaunches = 1'000'000;
 
@@ -73,6 +76,21 @@ TimeOf time_of(const FlagValue& value) {
   return all.at(static_cast<std::size_t>(value.integer(0, 3)));
 }
 
+// NCCL looks its networks up by name, of which only it has the list.
+std::string net_name(const FlagValue& value) {
+  constexpr std::size_t kMost = 64;
+  const bool is_name =
+      !value.text.empty() && value.text.size() <= kMost &&
+      std::all_of(value.text.begin(), value.text.end(), [](unsigned char c) { return std::isgraph(c); });
+  if (!is_name) throw value.refused("not a network's name", "1 to 64 characters without blanks, as Socket or IB");
+  return value.text;
+}
+
+// Defaults are NCCL's own: nothing is asked for.
+std::optional<int> nonzero(int value) {
+  return value == 0 ? std::nullopt : std::optional(value);
+}
+
 std::string protocol(const FlagValue& value) {
   for (const std::string_view known : {"auto", "simple", "packets"}) {
     if (value.text == known) return value.text;
@@ -91,9 +109,9 @@ constexpr const char* kOwnGroup = "Beyond nccl-tests";
 constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning here: only their defaults are accepted";
 
 const std::array kNcclFlags{
-    Flag{"-t,--nthreads", "1", "rank threads; ranks = t x g",
+    Flag{"-t,--nthreads", "1", "threads a process; ranks = processes x t x g",
          [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxThreads); }},
-    Flag{"-g,--ngpus", "1", "GPUs per thread, each a rank; ranks = t x g",
+    Flag{"-g,--ngpus", "1", "GPUs per thread, each a rank; ranks = processes x t x g",
          [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxThreads); }},
     Flag{"-b,--minbytes", "32M", "smallest size; K, M, G are 1024-based",
          [](Reading& r, const FlagValue& v) { r.flags.sizes.min_bytes = v.size_bytes(); }},
@@ -111,7 +129,9 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.calls_per_iteration = integer(v, 1, kMaxCalls); }},
     Flag{"-N,--run_cycles", "1", "times to repeat the whole sweep",
          [](Reading& r, const FlagValue& v) { r.flags.run_cycles = integer(v, 1, kMaxCalls); }},
-    Flag{"-a,--average", "1", "time of a call: 0 rank 0's, 1 mean, 2 min, 3 max over the ranks",
+    Flag{"-a,--average", "1",
+         "time of a call: 0 the first thread's, 1 mean, 2 min, 3 max over threads; of a thread's GPUs the slowest "
+         "counts",
          [](Reading& r, const FlagValue& v) { r.flags.time_of = time_of(v); }},
     Flag{"-o,--op", "sum", "operations, or all: sum prod max min avg",
          [](Reading& r, const FlagValue& v) {
@@ -147,6 +167,13 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.device.graph_launches = integer(v, 0, kMaxGraphLaunches); }},
     Flag{"-R,--local_register", "0", "with --transport nccl, buffers are registered: 1 locally, 2 as symmetric windows",
          [](Reading& r, const FlagValue& v) { r.flags.device.registration = integer(v, 0, 2); }},
+    Flag{"-x,--cta_policy", "0",
+         "with --transport nccl: thread blocks for 0 speed, 1 efficiency, 2 none where possible",
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cta_policy = nonzero(integer(v, 0, 2)); }},
+    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: what joining, buffers and calls take of their memory",
+         [](Reading& r, const FlagValue& v) { r.flags.device.reports_memory = v.zero_or_one(); }},
+    Flag{"-y,--stream_null", "0", "on GPUs, 1: CUDA's NULL stream in place of a stream of the rank's own",
+         [](Reading& r, const FlagValue& v) { r.flags.device.null_stream = v.zero_or_one(); }},
     Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's time to enqueue a call",
          [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.zero_or_one(); }},
 };
@@ -167,6 +194,17 @@ const std::array kOwnFlags{
          "with --transport cuda: most thread blocks per rank's kernel; 0: 32 if a rank has its GPU alone, else "
          "its share of two per multiprocessor",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocks = integer(v, 0, kMaxBlocks); }},
+    Flag{"--min-ctas", "", "with --transport nccl: NCCL's minCTAs, the fewest thread blocks of a call's kernel",
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.min_ctas = integer(v, 1, kMostCtas); }},
+    Flag{"--max-ctas", "", "with --transport nccl: NCCL's maxCTAs, the most thread blocks of a call's kernel",
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.max_ctas = integer(v, 1, kMostCtas); }},
+    Flag{"--cga-cluster-size", "", "with --transport nccl: NCCL's cgaClusterSize, thread blocks of a cluster; 0: none",
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cga_cluster_size = integer(v, 0, kMostOfACluster); }},
+    Flag{"--net", "", "with --transport nccl: NCCL's netName, its network between hosts, as Socket or IB",
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.net_name = net_name(v); }},
+    Flag{"--split-share", "",
+         "with --transport nccl: NCCL's splitShare, 1: communicators share their parent's resources",
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.split_share = v.zero_or_one() ? 1 : 0; }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
          [](Reading& r, const FlagValue& v) { r.flags.machine = v.text; }},
@@ -190,18 +228,17 @@ struct RefusedFlag {
 };
 
 constexpr std::array kRefusedFlags{
-    RefusedFlag{"-x,--cta_policy", "0", "NCCL's communicators are made with its default policy"},
     RefusedFlag{"-D,--device_implementation", "0",
-                "there are no kernels of NCCL's device API; --transport cuda runs ours"},
-    RefusedFlag{"-V,--device_cta_count", "16", "there are no kernels of NCCL's device API"},
-    RefusedFlag{"-M,--memory,--memory_report", "0", "GPU memory is counted but not reported by sweeps"},
-    RefusedFlag{"-y,--stream_null", "0", "each rank has a stream of its own, as ranks may share a GPU"},
+                "it takes nccl-tests' own kernels on NCCL's device API; ours run with --transport cuda"},
+    RefusedFlag{"-V,--device_cta_count", "16",
+                "it counts thread blocks of -D's kernels; --blocks limits ours, --max-ctas NCCL's"},
 };
 
 void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kNcclFlags, kNcclGroup);
   declare_all(line, kOwnFlags, kOwnGroup);
-  line.add(kTransport, "local", "transport of the ranks' data: " + transport_names(", "), kOwnGroup);
+  line.add(kTransport, "local",
+           "transport of the ranks' data: " + transport_names(", ") + "; default under mpirun: mpi", kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
   line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and exit", kOwnGroup);
@@ -361,7 +398,7 @@ std::vector<int> roots_at(const SweepFlags& flags, int num_ranks) {
   return roots;
 }
 
-SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv) {
+SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv, const std::string& transport) {
   Reading reading;
   SweepFlags& flags = reading.flags;
   flags.kind = kind;
@@ -372,12 +409,16 @@ SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const
   line.parse(argc, argv);
   read_all(line, kNcclFlags, reading);
   read_all(line, kOwnFlags, reading);
+  flags.transports = {transport};
   if (const auto value = line.value(kTransport)) flags.transports = transport_list(*value);
   refuse_all(line);
   decide_ranks(reading);
   drop_what_the_kind_lacks(flags);
   if (!flags.plan_files.empty() && !line.value("--algo")) flags.algorithms.clear();
-  check_together(flags, flags.ranks_given || (only_local(flags) && flags.plan_files.empty()));
+  // Of -t and -g the number of processes is known later, but for ranks of this process alone.
+  const bool ranks_known = (flags.ranks_given && flags.threads == 0) ||
+                           (only_local(flags) && (flags.ranks_given || flags.plan_files.empty()));
+  check_together(flags, ranks_known);
   check_device_flags(flags.device, flags.transports);
   return flags;
 }

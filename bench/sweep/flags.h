@@ -2,9 +2,9 @@
 // Flags that have no meaning here, or not for the chosen transport, are accepted at nccl-tests' default and otherwise
 // refused with the reason.
 //
-// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. (Under MPI they are its processes.) On
-// GPUs each rank of -t times -g has a GPU of its own, as in nccl-tests; ranks of --ranks are spread over the GPUs.
-// Simulated ranks are devices of the machine that --machine describes.
+// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. Under mpirun each process has -t times
+// -g ranks, one by default. On GPUs each rank of -t times -g has a GPU of its own, as in nccl-tests; ranks of --ranks
+// are spread over the GPUs. Simulated ranks are devices of the machine that --machine describes.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,9 @@ struct SweepFlags : program::Invocation {
   bool draw = false;
 
   bool ranks_given = false;  // by --ranks, -t or -g
-  int threads = 0;           // -t and -g as given; 1 if only the other one is given; 0 if neither is
+  int threads = 0;           // per process: -t and -g as given; 1 if only the other one is given; 0 if neither is
   int gpus_a_thread = 0;
+  int ranks_a_process() const { return threads > 0 ? threads * gpus_a_thread : 1; }  // of mpirun's processes
   bool processes = false;  // local ranks are forked processes in place of threads
   int iterations = 20;
   int warmup_iterations = 1;
@@ -83,8 +84,10 @@ collectives::Kind kind_of_program(std::string_view program);
 // Roots to run at this number of ranks. Throws a usage Error if one is not a rank.
 std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
 
-// Throws a usage Error of one line that names the flag, its value and what is allowed.
-SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv);
+// `transport` is the default for a command line that names none. Throws a usage Error of one line that names the flag,
+// its value and what is allowed.
+SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv,
+                             const std::string& transport = "local");
 
 // Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of it fails the run. Call it
 // once, at the start. Throws a usage Error if the value is not a number.

@@ -192,6 +192,11 @@ TEST(Flags, HelpListsEveryFlag) {
                            "--memory",
                            "--unalign",
                            "--stream_null",
+                           "--min-ctas",
+                           "--max-ctas",
+                           "--cga-cluster-size",
+                           "--net",
+                           "--split-share",
                            "--ranks",
                            "--processes",
                            "--algo",
@@ -227,14 +232,12 @@ TEST_P(Refusals, NameFlagValueAndWhatIsAllowed) {
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningHere, Refusals,
     testing::Values(
-        Refusal{"-x 1", "-x,--cta_policy 1: NCCL's communicators are made with its default policy; allowed: 0"},
         Refusal{"-D 1",
-                "-D,--device_implementation 1: there are no kernels of NCCL's device API; --transport cuda runs ours; "
-                "allowed: 0"},
-        Refusal{"-V 8", "-V,--device_cta_count 8: there are no kernels of NCCL's device API; allowed: 16"},
-        Refusal{"-M 1", "-M,--memory,--memory_report 1: GPU memory is counted but not reported by sweeps; allowed: 0"},
-        Refusal{"-y 1",
-                "-y,--stream_null 1: each rank has a stream of its own, as ranks may share a GPU; allowed: 0"}));
+                "-D,--device_implementation 1: it takes nccl-tests' own kernels on NCCL's device API; ours run with "
+                "--transport cuda; allowed: 0"},
+        Refusal{"-V 8",
+                "-V,--device_cta_count 8: it counts thread blocks of -D's kernels; --blocks limits ours, --max-ctas "
+                "NCCL's; allowed: 16"}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningForATransport, Refusals,
@@ -245,6 +248,46 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"-m 257 --transport nccl",
                 "-m,--agg_iters 257 with --transport nccl: so many calls do not fit into a GPU's queue; allowed: 1 to "
                 "256, or -G"},
+        Refusal{
+            "-M 1",
+            "-M,--memory with --transport local: it reports memory of GPUs; allowed: 0, or --transport cuda or nccl"},
+        Refusal{
+            "-y 1 --transport cuda,local",
+            "-y,--stream_null with --transport local: there are no CUDA streams; allowed: 0, or --transport cuda or "
+            "nccl"},
+        Refusal{"-y 1 -G 2 --transport nccl",
+                "-y,--stream_null with -G: CUDA captures no work of the NULL stream into a graph; allowed: one of the "
+                "two"},
+        Refusal{"-x 2 --transport cuda",
+                "-x,--cta_policy with --transport cuda: it configures NCCL's communicators; allowed: 0, or --transport "
+                "nccl"},
+        Refusal{"-x 3 --transport nccl", "-x,--cta_policy 3: out of range; allowed: an integer from 0 to 2"},
+        Refusal{"--min-ctas 4 --transport cuda,nccl",
+                "--min-ctas with --transport cuda: it configures NCCL's communicators; allowed: without it, or "
+                "--transport nccl"},
+        Refusal{"--max-ctas 4",
+                "--max-ctas with --transport local: it configures NCCL's communicators; allowed: without it, or "
+                "--transport nccl"},
+        Refusal{
+            "--cga-cluster-size 0",
+            "--cga-cluster-size with --transport local: it configures NCCL's communicators; allowed: without it, or "
+            "--transport nccl"},
+        Refusal{"--split-share 0",
+                "--split-share with --transport local: it configures NCCL's communicators; allowed: without it, or "
+                "--transport nccl"},
+        Refusal{"--net IB",
+                "--net with --transport local: it configures NCCL's communicators; allowed: without it, or --transport "
+                "nccl"},
+        Refusal{"--min-ctas 8 --max-ctas 4 --transport nccl",
+                "--min-ctas 8 is above --max-ctas 4; allowed: at most that"},
+        Refusal{"--max-ctas 65 --transport nccl", "--max-ctas 65: out of range; allowed: an integer from 1 to 64"},
+        Refusal{"--cga-cluster-size 9 --transport nccl",
+                "--cga-cluster-size 9: out of range; allowed: an integer from 0 to 8"},
+        Refusal{"--net nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn --transport nccl",
+                "--net nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn: not a network's name; "
+                "allowed: 1 to 64 "
+                "characters without blanks, as Socket or IB"},
+        Refusal{"--split-share 2 --transport nccl", "--split-share 2: not a switch; allowed: 0 or 1"},
         Refusal{"-G 4",
                 "-G,--cudagraph with --transport local: calls are not captured into CUDA graphs; allowed: 0, or "
                 "--transport cuda or nccl"},
@@ -274,6 +317,27 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"-z 4", "-z,--blocking 4: out of range; allowed: an integer from 0 to 3"},
         Refusal{"--processes --transport cuda",
                 "--processes forks local ranks; allowed with --transport local, others have mpirun's"}));
+
+TEST(Flags, ConfigureNcclsCommunicators) {
+  EXPECT_EQ(flags_of("--transport nccl -x 0").device.nccl, libraries::NcclConfig{}) << "NCCL's own defaults";
+  const libraries::NcclConfig config =
+      flags_of("--transport nccl --min-ctas 2 --max-ctas 16 --cga-cluster-size 4 --net Socket --split-share 1 -x 2")
+          .device.nccl;
+  EXPECT_EQ(config, (libraries::NcclConfig{2, 16, 4, 2, 1, "Socket"}));
+  EXPECT_EQ(flags_of("--transport nccl --cga-cluster-size 0 --split-share 0").device.nccl,
+            (libraries::NcclConfig{{}, {}, 0, {}, 0, ""}));
+  const SweepFlags flags = flags_of("--transport cuda,nccl -M 1 -y 1");
+  EXPECT_TRUE(flags.device.reports_memory && flags.device.null_stream);
+}
+
+TEST(Flags, ATransportThatIsNotNamedIsTheCallers) {
+  const char* const words[] = {"all_reduce_perf", "-t", "2", "-g", "3", "-r", "7"};
+  const SweepFlags flags = parse_sweep_flags(Kind::broadcast, 7, words, "mpi");
+  EXPECT_EQ(flags.transports, std::vector<std::string>{"mpi"});
+  EXPECT_EQ(flags.ranks_a_process(), 6) << "and how many processes there are is known later, as whether 7 is a rank";
+  EXPECT_EQ(flags_of("").ranks_a_process(), 1);
+  EXPECT_EQ(flags_of("--ranks 8").ranks_a_process(), 1);
+}
 
 TEST(Flags, OnGpus) {
   const SweepFlags flags = flags_of("--transport cuda,nccl -G 3 -C 1 -p 1 -t 2 -g 4");

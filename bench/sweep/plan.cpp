@@ -37,6 +37,11 @@ std::vector<Backends> backends_of_sessions(const std::vector<std::string>& trans
   return sessions;
 }
 
+// MPI's own collectives on the CPU, to which a process is one rank.
+bool is_library_of_processes(const backends::Backend& backend, std::string_view algorithm) {
+  return backends::asks_library(algorithm) && backend.has_library && !backend.on_gpus();
+}
+
 SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices) {
   check_own_plans(flags, choices.own_plans, num_ranks);
   check_algorithms(flags, backends, num_ranks, choices);
@@ -45,21 +50,34 @@ SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int 
   SessionPlan session{flags, backends, num_ranks, budget_s, operations_of(flags, num_ranks), {}};
   for (const Operation& operation : session.operations) {
     session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, choices));
+    if (flags.ranks_a_process() == 1) continue;  // else "all" has no library of processes
+    std::erase_if(session.contenders.back(),
+                  [](const Contender& one) { return is_library_of_processes(*one.backend, one.algorithm); });
   }
   return session;
 }
 
-// Ranks of -t times -g and of --ranks belong to one process; each rank of -g has a GPU of its own.
-void check_ranks(const SweepFlags& flags, const backends::Backend& backend, const transports::MpiWorld* mpi) {
-  if (mpi != nullptr && flags.ranks_given) {
-    const int ranks = mpi->placement().num_ranks;
-    const bool agreed = flags.threads > 0 ? flags.ranks.front() == 1 : flags.ranks == std::vector{ranks};
-    if (agreed) return;
-    throw core::usage_error(std::string(flags.threads > 0 ? "-t times -g" : "--ranks") +
-                            ": under mpirun each process is one rank, and there are " + std::to_string(ranks) +
-                            "; allowed: " + (flags.threads > 0 ? "1" : std::to_string(ranks)));
+void check_library(const SweepFlags& flags, const backends::Backend& backend) {
+  if (flags.ranks_a_process() == 1) return;
+  for (const std::string& algorithm : flags.algorithms) {
+    if (!is_library_of_processes(backend, algorithm)) continue;
+    throw core::usage_error(
+        "--algo " + algorithm + " with -t times -g of " + std::to_string(flags.ranks_a_process()) +
+        ": a process is one rank to MPI's own collectives; allowed: without -t and -g, and a process for each rank");
   }
-  if (!backend.on_gpus() || flags.threads == 0) return;
+}
+
+// Ranks of --ranks belong to one process, those of -t times -g to each process of mpirun. Each rank of -g has a GPU of
+// its own.
+void check_ranks(const SweepFlags& flags, const backends::Backend& backend, const transports::MpiWorld* mpi) {
+  if (mpi != nullptr && flags.ranks_given && flags.threads == 0) {
+    const std::string processes = std::to_string(mpi->placement().num_ranks);
+    if (flags.ranks == std::vector{mpi->placement().num_ranks}) return;
+    throw core::usage_error("--ranks: under mpirun each process is one rank, and there are " + processes +
+                            "; allowed: " + processes + ", or -t for several ranks a process");
+  }
+  // Processes with one rank each may share GPUs, as ranks of --ranks may.
+  if (!backend.on_gpus() || flags.threads == 0 || (mpi != nullptr && flags.ranks_a_process() == 1)) return;
   const auto gpus = static_cast<int>(backend.gpus().size());
   if (flags.ranks.front() <= gpus) return;
   throw core::usage_error("-t times -g is " + std::to_string(flags.ranks.front()) + " GPUs, and there are " +
@@ -84,13 +102,14 @@ std::vector<SessionPlan> plan_sweep(const SweepFlags& flags, const FindBackend& 
   const std::vector<OwnPlan> own_plans = read_own_plans(flags);
   std::vector<int> ranks = flags.ranks;
   if (!flags.ranks_given && !own_plans.empty()) ranks = {own_plans.front()->num_ranks};
-  if (mpi != nullptr) ranks = {mpi->placement().num_ranks};
+  if (mpi != nullptr) ranks = {mpi->placement().num_ranks * flags.ranks_a_process()};
   for (const Backends& backends : backends_of_sessions(flags.transports, find)) {
     for (const auto* backend : backends) {
       if (const auto why = backend->absence()) {
         throw core::Error(core::Failure::not_built, "--transport " + std::string(backend->name) + ": " + *why);
       }
       check_ranks(flags, *backend, mpi);
+      check_library(flags, *backend);
     }
     for (int num_ranks : ranks) sessions.push_back(plan_session(flags, backends, num_ranks, {table, own_plans}));
   }
@@ -126,8 +145,8 @@ std::size_t session_bytes(const SessionPlan& session) {
 }
 
 void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi) {
-  const std::size_t ranks_here = mpi != nullptr ? static_cast<std::size_t>(mpi->placement().most_ranks_of_a_host)
-                                                : static_cast<std::size_t>(session.num_ranks);
+  const auto ranks_here = static_cast<std::size_t>(
+      mpi != nullptr ? mpi->placement().most_ranks_of_a_host * session.flags.ranks_a_process() : session.num_ranks);
   if (session.on_gpus()) {
     check_gpu_memory(session.backends.front()->gpus(), static_cast<int>(ranks_here), session_bytes(session),
                      session.flags.sizes.max_bytes);

@@ -6,7 +6,7 @@
 namespace lockstep::sweep {
 namespace {
 
-double over_ranks(const std::vector<double>& times, TimeOf time_of) {
+double over_threads(const std::vector<double>& times, TimeOf time_of) {
   switch (time_of) {
     case TimeOf::rank0:
       return times.front();
@@ -32,6 +32,15 @@ std::vector<double> slowest(transports::World& world, const std::vector<double>&
 
 }  // namespace
 
+double time_by(const TimeRule& rule, const std::vector<double>& time_of_rank) {
+  const auto gpus = static_cast<std::ptrdiff_t>(rule.gpus_a_thread);
+  std::vector<double> of_threads;
+  for (auto first = time_of_rank.begin(); first != time_of_rank.end(); first += gpus) {
+    of_threads.push_back(*std::max_element(first, first + gpus));
+  }
+  return over_threads(of_threads, rule.time_of);
+}
+
 std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks) {
   if (operation.matrix == nullptr) {
     return collectives::message_bytes(operation.kind, num_ranks, operation.count, operation.dtype);
@@ -44,8 +53,8 @@ std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks) {
   return busiest;
 }
 
-RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial, TimeOf time_of,
-                  bool checked) {
+RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial,
+                  const TimeRule& rule, bool checked) {
   const TrialData& mine = trial.measured();
   RowResult result;
   result.operation = operation;
@@ -56,8 +65,8 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
   result.timed_calls = mine.timed_calls;
   result.graph_iterations = trial.is_graph() ? trial.iterations_per_sample() : 0;
   const auto samples = static_cast<double>(std::max<std::size_t>(mine.samples_us.size(), 1));
-  result.time_us = over_ranks(transports::all_gather_value(world, mine.total_us / samples), time_of);
-  result.queued_us = over_ranks(transports::all_gather_value(world, mine.queued_us / samples), time_of);
+  result.time_us = time_by(rule, transports::all_gather_value(world, mine.total_us / samples));
+  result.queued_us = time_by(rule, transports::all_gather_value(world, mine.queued_us / samples));
   if (checked) {
     const auto wrong = transports::all_gather_value(world, mine.wrong);
     result.wrong = std::accumulate(wrong.begin(), wrong.end(), std::int64_t{0});

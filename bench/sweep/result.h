@@ -25,6 +25,13 @@ struct PlanFacts {
   std::optional<double> memory_us = {};
 };
 
+// GPU memory that a session has taken so far, by all ranks on the GPU from which most is taken.
+struct GpuMemory {
+  std::size_t joining_bytes = 0;  // for communicators and working memory
+  std::size_t buffer_bytes = 0;   // for inputs and outputs of the calls
+  std::size_t taken_bytes = 0;    // in all; first calls took what exceeds the other two
+};
+
 struct RowResult {
   collectives::Operation operation;
   std::int64_t bytes = 0;  // bytes that algbw divides by
@@ -41,6 +48,7 @@ struct RowResult {
   std::optional<core::GpuClocksRecord> gpu_clocks;  // likewise
   double algbw_gbps = 0;
   double busbw_gbps = 0;
+  std::optional<GpuMemory> gpu_memory = {};  // with -M: at the end of the row
 };
 
 // Bytes that algbw divides by: those of the busiest rank in all_to_all_v, else collectives::message_bytes.
@@ -49,8 +57,17 @@ std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);
 // Sets algbw and busbw from the row's bytes and time.
 void set_bandwidths(RowResult& result, int num_ranks);
 
+// Which ranks' times make the time of a call. A thread with several GPUs, each of which is a rank, takes as long as its
+// slowest GPU, and -a combines the times of threads. This is nccl-tests' rule: its thread measures one time for all of
+// its GPUs.
+struct TimeRule {
+  TimeOf time_of = TimeOf::mean;
+  int gpus_a_thread = 1;
+};
+double time_by(const TimeRule& rule, const std::vector<double>& time_of_rank);
+
 // Collective: all ranks call it together.
-RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial, TimeOf time_of,
-                  bool checked);
+RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial,
+                  const TimeRule& rule, bool checked);
 
 }  // namespace lockstep::sweep

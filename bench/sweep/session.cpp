@@ -43,7 +43,9 @@ class Session {
         endpoint_(*endpoints.front()),
         sink_(sink),
         is_rank0_(endpoint_.world.rank() == 0),
+        before_pool_bytes_(free_bytes()),
         pool_(static_cast<std::byte*>(allocate_pool(endpoint_, session_bytes(session)))),
+        after_pool_bytes_(free_bytes()),
         start_(core::Clock::now()) {}
   // Buffers that peers know are released by all ranks together, unless a rank has failed.
   ~Session() {
@@ -57,6 +59,7 @@ class Session {
     const std::vector<DeviceLine> places = places_of_ranks(endpoint_, *session_.backends.front());
     if (is_rank0_) sink_.started(places);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
+    if (const auto memory = gpu_memory(); memory && is_rank0_) sink_.ended(*memory);
     if (endpoint_.buffers) endpoint_.buffers->release(pool_);
   }
 
@@ -75,6 +78,8 @@ class Session {
   RowResult result_of(const Placement& placement);
   PlanFacts explain(const plan::Plan& plan, const Placement& placement) const;
   double budget_of_operation_s(std::size_t index) const;
+  std::size_t free_bytes();
+  std::optional<GpuMemory> gpu_memory();
 
   const SessionPlan& session_;
   const SweepFlags& flags_;
@@ -82,7 +87,9 @@ class Session {
   backends::Endpoint& endpoint_;  // endpoint of the first backend: world and device are the same for all
   const Sink& sink_;
   const bool is_rank0_;
+  const std::size_t before_pool_bytes_;  // free memory of the GPU, with -M
   std::byte* pool_;
+  const std::size_t after_pool_bytes_;
   std::uint64_t rounds_ = 0;  // rounds of all trials, which share the pool
   const core::Clock::time_point start_;
   std::map<const backends::Backend*, plan::CostModel> models_;
@@ -125,6 +132,25 @@ double Session::budget_of_operation_s(std::size_t index) const {
 // Rank 0 decides, as clocks and samples differ between ranks.
 bool Session::rank0_says(bool mine) {
   return transports::all_gather_value(endpoint_.world, mine ? 1 : 0)[0] != 0;
+}
+
+// Collective: all ranks call it together. Returns 0 without -M.
+std::size_t Session::free_bytes() {
+  if (!flags_.device.reports_memory) return 0;
+  return backends::free_bytes_at_rest(*session_.backends.front(), endpoint_.device, endpoint_.world);
+}
+
+// Collective: all ranks call it together. Memory that other programs take in the meantime is counted too.
+std::optional<GpuMemory> Session::gpu_memory() {
+  if (!flags_.device.reports_memory) return std::nullopt;
+  const auto fall = [](std::size_t from, std::size_t to) { return from - std::min(from, to); };
+  GpuMemory mine{.joining_bytes = 0,
+                 .buffer_bytes = fall(before_pool_bytes_, after_pool_bytes_),
+                 .taken_bytes = fall(endpoint_.memory.free_at_start_bytes, free_bytes())};
+  for (const backends::Endpoint* endpoint : endpoints_) mine.joining_bytes += endpoint->memory.joining_bytes;
+  const std::vector<GpuMemory> all = transports::all_gather_value(endpoint_.world, mine);
+  return *std::max_element(all.begin(), all.end(),
+                           [](const GpuMemory& a, const GpuMemory& b) { return a.taken_bytes < b.taken_bytes; });
 }
 
 // The margin exceeds the noise of a few samples on a shared machine, so that one slow sample does not drop the fastest.
@@ -192,7 +218,9 @@ core::SteadyClocks Session::measure_steadily(std::vector<Placement>& placements,
 }
 
 RowResult Session::result_of(const Placement& placement) {
-  RowResult result = combine(endpoint_.world, placement.operation, *placement.trial, flags_.time_of, flags_.check);
+  RowResult result = combine(endpoint_.world, placement.operation, *placement.trial,
+                             {flags_.time_of, std::max(flags_.gpus_a_thread, 1)}, flags_.check);
+  result.gpu_memory = gpu_memory();
   // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
   const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
   const auto& plan = placement.trial->prepared().plan;

@@ -32,6 +32,7 @@ struct Sink {
   std::function<void(const collectives::Operation&, const Contender&)> running;
   // The GPUs' clocks right now; none where there is nothing to see.
   core::SteadyClocks::Look look = {};
+  std::function<void(const GpuMemory&)> ended = [](const GpuMemory&) {};  // called with -M
 };
 
 // Runs on every rank, with an endpoint of each backend.

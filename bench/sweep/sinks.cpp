@@ -96,6 +96,21 @@ std::string names_of(const Backends& backends) {
   return names;
 }
 
+core::NcclConfigRecord nccl_config_record(const libraries::NcclConfig& config) {
+  core::NcclConfigRecord record;
+  record.min_ctas = config.min_ctas;
+  record.max_ctas = config.max_ctas;
+  record.cga_cluster_size = config.cga_cluster_size;
+  record.cta_policy = config.cta_policy;
+  record.split_share = config.split_share;
+  if (!config.net_name.empty()) record.net = config.net_name;
+  return record;
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
 core::RowRecord row_record(const core::RunRecord& run, const collectives::Operation& operation) {
   core::RowRecord record;
   record.run = run.run;
@@ -138,6 +153,11 @@ void Recorder::add_result(const core::RunRecord& run, const RowResult& result) {
     record.plan = core::PlanRecord{result.plan->steps, result.plan->wire_bytes_max, result.plan->wire_bytes_total,
                                    result.plan->predicted_us};
   }
+  if (result.gpu_memory) {
+    record.gpu_memory = core::GpuMemoryRecord{static_cast<std::int64_t>(result.gpu_memory->joining_bytes),
+                                              static_cast<std::int64_t>(result.gpu_memory->buffer_bytes),
+                                              static_cast<std::int64_t>(result.gpu_memory->taken_bytes)};
+  }
   writer_.write(record);
 }
 
@@ -177,7 +197,15 @@ bool Sinks::prints() const {
 
 bool Sinks::oversubscribed(const SessionPlan& session) const {
   if (is_simulated(session)) return false;
-  return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > machine_.cores;
+  if (mpi_ == nullptr) return session.num_ranks > machine_.cores;
+  return mpi_->placement().oversubscribed || mpi_->placement().cores_a_rank < session.flags.ranks_a_process();
+}
+
+std::string Sinks::mpi_ranks_text() const {
+  const int threads = flags_.ranks_a_process();
+  if (threads == 1) return "processes of MPI";
+  return std::to_string(mpi_->placement().num_ranks) + " processes of MPI, " + std::to_string(threads) +
+         " threads in each";
 }
 
 std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const {
@@ -186,7 +214,7 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
     lines.push_back("SIMULATED: " + std::to_string(session.num_ranks) + " devices of " + flags_.machine +
                     " in virtual time; nothing is run or verified, and both placements take the same time");
   }
-  const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
+  const std::string ranks = mpi_ != nullptr ? mpi_ranks_text() : flags_.processes ? "processes" : "threads";
   std::string line = "transport " + names_of(session.backends) + ", " + std::to_string(session.num_ranks) + " ranks (" +
                      ranks + ") on " + std::to_string(machine_.cores) + " cores" +
                      (mpi_ != nullptr ? " per host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
@@ -214,7 +242,7 @@ void Sinks::show_heading(const SessionPlan& session, const std::vector<DeviceLin
   Heading heading;
   heading.program = flags_.program;
   heading.version = core::build().version;
-  heading.threads = mpi_ != nullptr ? 1 : flags_.threads > 0 ? flags_.threads : session.num_ranks;
+  heading.threads = flags_.threads > 0 ? flags_.threads : mpi_ != nullptr ? 1 : session.num_ranks;
   heading.gpus = std::max(flags_.gpus_a_thread, 1);
   heading.sizes = flags_.sizes;
   heading.warmup_iterations = flags_.warmup_iterations;
@@ -241,6 +269,8 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   run.ranks = session.num_ranks;
   run.transport = backend.name;
   run.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
+  if (mpi_ != nullptr) run.mpi_processes = mpi_->placement().num_ranks;
+  if (flags_.threads > 0) run.gpus_a_thread = flags_.gpus_a_thread;
   run.oversubscribed = oversubscribed(session);
   run.seed = flags_.seed;
   if (is_simulated(session)) {
@@ -259,6 +289,8 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   run.libraries.merge(core::gpu_libraries(backend.gpus()));
   const std::string nccl = run.transport == "nccl" ? libraries::nccl_library_version() : "";
   if (!nccl.empty()) run.libraries["nccl"] = nccl;
+  if (run.transport == "nccl") run.nccl_config = nccl_config_record(flags_.device.nccl);
+  if (flags_.device.null_stream) run.null_stream = true;
   return run;
 }
 
@@ -304,6 +336,15 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   if (nccl_json_) nccl_json_->add(row, comparison, flags_);
   record([&](Recorder& recorder) { recorder.add(comparison); });
   output_.measured(*comparison.backend, session.num_ranks, comparison);
+}
+
+void Sinks::show_memory(const GpuMemory& memory) {
+  const std::size_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
+  output_.print(
+      fmt::format("# GPU memory: {} taken, of it {} by joining, {} of buffers, {} by the calls; of the GPU with "
+                  "the most, all its ranks together\n",
+                  mebibytes(memory.taken_bytes), mebibytes(memory.joining_bytes), mebibytes(memory.buffer_bytes),
+                  mebibytes(memory.taken_bytes - known)));
 }
 
 void Sinks::show_failure(const SessionPlan& session, const collectives::Operation& operation,

@@ -48,6 +48,7 @@ class Sinks {
 
   void begin(const SessionPlan& session, const std::vector<DeviceLine>& places);
   void show(const SessionPlan& session, const Comparison& comparison);
+  void show_memory(const GpuMemory& memory);
   // Ends the files too.
   void show_failure(const SessionPlan& session, const collectives::Operation& operation, const Contender& contender,
                     const std::string& error);
@@ -55,6 +56,7 @@ class Sinks {
 
  private:
   bool prints() const;
+  std::string mpi_ranks_text() const;
   bool oversubscribed(const SessionPlan& session) const;
   std::vector<std::string> notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
   void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);

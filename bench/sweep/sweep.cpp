@@ -17,6 +17,7 @@ namespace {
 backends::BackendOptions backend_options(const SessionPlan& session, transports::MpiWorld* mpi) {
   backends::BackendOptions options;
   options.num_ranks = session.num_ranks;
+  if (mpi != nullptr) options.ranks_a_process = session.flags.ranks_a_process();
   options.sharing = session.flags.processes ? core::Sharing::processes : core::Sharing::threads;
   if (!session.flags.link.empty()) options.link = transports::parse_link(session.flags.link);
   options.timeout = std::chrono::seconds(session.flags.timeout_s);
@@ -24,6 +25,9 @@ backends::BackendOptions backend_options(const SessionPlan& session, transports:
   options.mpi = mpi;
   options.protocol = session.flags.device.protocol;
   options.most_blocks = session.flags.device.blocks;
+  options.nccl_config = session.flags.device.nccl;
+  options.null_stream = session.flags.device.null_stream;
+  options.watches_memory = session.flags.device.reports_memory;
   options.registration = static_cast<libraries::NcclRegistration>(session.flags.device.registration);
   return options;
 }
@@ -39,6 +43,7 @@ void run_planned(const SessionPlan& session, const SweepEnvironment& environment
   Sink sink;
   sink.started = [&](const std::vector<DeviceLine>& places) { sinks.begin(session, places); };
   sink.measured = [&](const Comparison& comparison) { sinks.show(session, comparison); };
+  sink.ended = [&](const GpuMemory& memory) { sinks.show_memory(memory); };
   sink.running = [&](const collectives::Operation& operation, const Contender& contender) {
     running = Running{operation, contender};
   };

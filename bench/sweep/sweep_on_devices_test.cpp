@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -68,6 +70,15 @@ class QueuedCollective final : public collectives::Collective {
   const bool tells_;
 };
 
+// Bytes that ranks have taken of each GPU, as CUDA would see it.
+std::array<std::atomic<std::size_t>, 2>& taken() {
+  static std::array<std::atomic<std::size_t>, 2> bytes{};
+  return bytes;
+}
+std::size_t free_test_bytes(int device) {
+  return kGpuBytes - taken().at(static_cast<std::size_t>(device));
+}
+
 backends::RankGpu open_test_gpu(transports::World& world, const backends::BackendOptions&) {
   backends::RankGpu gpu;
   gpu.device = std::make_unique<QueueDevice>(backends::assigned_gpu(world.rank(), world.num_ranks(), 2).device);
@@ -91,15 +102,19 @@ class TestMember final : public backends::GpuMember {
                     return backends::Prepared{std::move(collective), std::move(label), name_, std::move(plan)};
                   },
                   [this](const collectives::Operation& operation, std::string_view asked) {
+                    take(std::size_t{1} << 18);  // as NCCL's first calls of a kind do
                     const plan::Plan ring = backends::plan_for(operation, endpoint_.world.num_ranks(), "ring");
                     return backends::Prepared{queued(ring, operation), std::string(asked), "library", std::nullopt};
                   },
                   [this] { stream_.synchronize(); }} {
+    take(name_ == "nccl" ? std::size_t{3} << 20 : std::size_t{1} << 20);
     if (options.registration != libraries::NcclRegistration::none) register_buffers();
   }
   backends::Endpoint& endpoint() override { return endpoint_; }
 
  private:
+  void take(std::size_t size_bytes) { taken().at(static_cast<std::size_t>(endpoint_.device.index())) += size_bytes; }
+
   void register_buffers() {
     const auto tell = [this](const char* what) {
       if (endpoint_.world.rank() == 0) turns().emplace_back(what);
@@ -135,10 +150,10 @@ std::unique_ptr<backends::GpuMember> join_test_nccl(transports::World& world, ba
   return std::make_unique<TestMember>(world, gpu, "nccl", options);
 }
 
-constexpr backends::Backend kTestCuda{"cuda",  "cuda",   false,         always_there,
-                                      nullptr, two_gpus, open_test_gpu, join_test_cuda};
-constexpr backends::Backend kTestNccl{"nccl",  "nccl",   true,          always_there,
-                                      nullptr, two_gpus, open_test_gpu, join_test_nccl};
+constexpr backends::Backend kTestCuda{"cuda",   "cuda",          false,         always_there,  nullptr,
+                                      two_gpus, free_test_bytes, open_test_gpu, join_test_cuda};
+constexpr backends::Backend kTestNccl{"nccl",   "nccl",          true,          always_there,  nullptr,
+                                      two_gpus, free_test_bytes, open_test_gpu, join_test_nccl};
 
 class SweepOnDevices : public testing::Test {
  protected:
@@ -343,6 +358,54 @@ TEST(Places, ProcessesThatTakeTurnsOnAGpuAreTold) {
   EXPECT_EQ(notes(2, true).size(), 1U);
   ASSERT_EQ(notes(2, false).size(), 2U);
   EXPECT_NE(notes(2, false).at(1).find("processes time-share device 0"), std::string::npos);
+}
+
+TEST_F(SweepOnDevices, MemoryIsReportedOfTheGpuWithTheMostByAllItsRanks) {
+  for (auto& bytes : taken()) bytes = std::size_t{7} << 20;  // other programs'
+  EXPECT_EQ(run("--transport cuda,nccl --ranks 3 -b 64 -e 128 -f 2 -n 2 -M 1"), 0) << printed_;
+  EXPECT_TRUE(
+      has_printed("# GPU memory: 10.0 MiB taken, of it 8.0 MiB by joining, 0.0 MiB of buffers, 2.0 MiB by the "
+                  "calls; of the GPU with the most, all its ranks together\n"))
+      << printed_;
+  for (const auto& line : records()) {
+    if (line["record"] != "row") continue;
+    EXPECT_EQ(line["gpu_memory"]["joining_bytes"], 2 * 4 << 20) << "2 ranks on GPU 0, of each transport one membership";
+    EXPECT_GE(line["gpu_memory"]["taken_bytes"], line["gpu_memory"]["joining_bytes"]);
+  }
+}
+
+TEST_F(SweepOnDevices, NobodyAsksForMemoryUnlessTheUserDoes) {
+  EXPECT_EQ(run("--ranks 2 -b 64 -e 64 -n 2"), 0);
+  EXPECT_FALSE(has_printed("GPU memory"));
+  EXPECT_FALSE(records().at(1).contains("gpu_memory"));
+}
+
+TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
+  EXPECT_EQ(run("--transport nccl -t 1 -g 2 -b 64 -e 64 -n 2 --min-ctas 2 --net Socket -x 1 -y 1"), 0) << printed_;
+  const auto run_line = records().at(0);
+  EXPECT_EQ(run_line["nccl_config"], (nlohmann::json{{"min_ctas", 2},
+                                                     {"max_ctas", nullptr},
+                                                     {"cga_cluster_size", nullptr},
+                                                     {"cta_policy", 1},
+                                                     {"split_share", nullptr},
+                                                     {"net", "Socket"}}));
+  EXPECT_EQ(run_line["gpus_a_thread"], 2);
+  EXPECT_EQ(run_line["null_stream"], true);
+  EXPECT_FALSE(run_line.contains("mpi_processes"));
+  EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 ")) << printed_;
+  EXPECT_EQ(run("-t 1 -g 2 -b 64 -e 64 -n 2"), 0);
+  EXPECT_FALSE(records().at(0).contains("nccl_config"));
+  EXPECT_FALSE(records().at(0).contains("null_stream"));
+}
+
+TEST(TimeRule, AThreadIsDoneWhenItsSlowestGpuIs) {
+  const std::vector<double> ranks{1, 5, 2, 3, 9, 8};
+  EXPECT_EQ(time_by({TimeOf::mean, 1}, ranks), 28.0 / 6);
+  EXPECT_EQ(time_by({TimeOf::mean, 2}, ranks), (5.0 + 3 + 9) / 3) << "of three threads with two GPUs";
+  EXPECT_EQ(time_by({TimeOf::rank0, 2}, ranks), 5);
+  EXPECT_EQ(time_by({TimeOf::min, 2}, ranks), 3);
+  EXPECT_EQ(time_by({TimeOf::max, 3}, ranks), 9);
+  EXPECT_EQ(time_by({TimeOf::mean, 6}, ranks), 9) << "one thread with all GPUs, as -g 6";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "collectives/backends/backend.h"
 
+#include <algorithm>
 #include <array>
 
 #include "collectives/algorithms/algorithm.h"
@@ -8,6 +9,7 @@
 #include "collectives/backends/plan_choice.h"
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/mpi_transport.h"
+#include "collectives/transports/process_threads.h"
 #include "core/error.h"
 
 namespace lockstep::backends {
@@ -23,17 +25,20 @@ RankGpu open_gpu(transports::World& world, const BackendOptions& options) {
   const HostPlacement places = host_placement(world);
   const int gpus = static_cast<int>(core::cuda_devices().size());
   const GpuAssignment place = assigned_gpu(places.rank_of_host, places.ranks_of_host, gpus);
+  if (const auto why = null_stream_refusal(places, gpus); why && options.null_stream) throw core::usage_error(*why);
   RankGpu gpu;
   gpu.device = core::make_cuda_device(place.device, world.rank(), options.timeout);
-  gpu.stream = gpu.device->make_stream();
+  gpu.stream = options.null_stream ? core::make_null_stream(*gpu.device) : gpu.device->make_stream();
   return gpu;
 }
 
 constexpr std::array kBackends{
     Backend{"local", "direct", false, always_there, run_local},
     Backend{"mpi", "message", true, mpi_absence, run_mpi},
-    Backend{"cuda", "cuda", false, cuda_absence, nullptr, core::cuda_devices, open_gpu, join_cuda},
-    Backend{"nccl", "nccl", true, nccl_absence, nullptr, core::cuda_devices, open_gpu, join_nccl},
+    Backend{"cuda", "cuda", false, cuda_absence, nullptr, core::cuda_devices, core::cuda_free_bytes, open_gpu,
+            join_cuda},
+    Backend{"nccl", "nccl", true, nccl_absence, nullptr, core::cuda_devices, core::cuda_free_bytes, open_gpu,
+            join_nccl},
 };
 
 // Ranks on GPUs are threads of this process, or mpirun's processes: runs run_rank(world) on every rank of this process.
@@ -41,7 +46,9 @@ void run_gpu_ranks(const BackendOptions& options, const std::function<void(trans
   if (options.link) {
     throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
   }
-  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport());
+  if (options.mpi != nullptr) {
+    return transports::run_threads_of_process(*options.mpi, options.ranks_a_process, options.timeout, run_rank);
+  }
   transports::LocalOptions local;
   local.num_ranks = options.num_ranks;
   local.deadline = options.timeout;
@@ -56,9 +63,17 @@ void run_on_gpu(transports::World& world, std::span<const Backend* const> backen
   RankGpu gpu = backends.front()->open(world, options);
   std::vector<std::unique_ptr<GpuMember>> members;
   std::vector<Endpoint*> endpoints;
+  const auto free_bytes = [&] {
+    return options.watches_memory ? free_bytes_at_rest(*backends.front(), *gpu.device, world) : 0;
+  };
+  const std::size_t at_start_bytes = free_bytes();
+  std::size_t before_bytes = at_start_bytes;
   for (const Backend* backend : backends) {
     members.push_back(backend->join(world, gpu, options));
     endpoints.push_back(&members.back()->endpoint());
+    const std::size_t after_bytes = free_bytes();
+    endpoints.back()->memory = {at_start_bytes, before_bytes - std::min(before_bytes, after_bytes)};
+    before_bytes = after_bytes;
   }
   body(endpoints);
   while (!members.empty()) {
@@ -85,6 +100,13 @@ void run_together(std::span<const Backend* const> backends, const BackendOptions
     LOCKSTEP_CHECK(backend->join != nullptr, "backends that share a rank are on GPUs");
   }
   run_gpu_ranks(options, [&](transports::World& world) { run_on_gpu(world, backends, options, body); });
+}
+
+std::size_t free_bytes_at_rest(const Backend& backend, const core::Device& device, transports::World& world) {
+  world.barrier();
+  const std::size_t bytes = backend.free_bytes(device.index());
+  world.barrier();
+  return bytes;
 }
 
 std::span<const Backend> all_backends() {

@@ -67,6 +67,13 @@ struct Endpoint {
     std::function<void(void*)> release;
   };
   std::optional<Buffers> buffers = std::nullopt;
+  // Memory of the rank's GPU, with BackendOptions::watches_memory: the free bytes before any rank joined a backend, and
+  // the bytes that joining this backend took, by all ranks on the GPU together.
+  struct Memory {
+    std::size_t free_at_start_bytes = 0;
+    std::size_t joining_bytes = 0;
+  };
+  Memory memory = {};
 
   // Prepares either: `algorithm` is as a user writes it, "ring:lanes=2" or "library". Throws a usage Error for an
   // algorithm that does not exist or is impossible here.
@@ -74,7 +81,8 @@ struct Endpoint {
 };
 
 struct BackendOptions {
-  int num_ranks = 1;  // with mpi: 0, or the number that mpirun started
+  int num_ranks = 1;        // under mpirun: the number of processes times ranks_a_process
+  int ranks_a_process = 1;  // under mpirun: threads of each process that are ranks
   core::Sharing sharing = core::Sharing::threads;
   std::optional<transports::LinkSpec> link;
   std::chrono::milliseconds timeout{60'000};  // deadline of every wait
@@ -82,8 +90,11 @@ struct BackendOptions {
   transports::MpiWorld* mpi = nullptr;        // set in a program started by mpirun
   // nccl: how the endpoint's buffers are registered
   libraries::NcclRegistration registration = libraries::NcclRegistration::none;
-  std::string_view protocol = "auto";  // cuda: auto, simple, or packets for plans that can be run with it
-  int most_blocks = 0;                 // cuda: most thread blocks of a rank's kernel; 0: blocks_of_a_rank()
+  libraries::NcclConfig nccl_config = {};  // of NCCL's communicators
+  bool null_stream = false;                // ranks on GPUs use CUDA's NULL stream instead of a stream of their own
+  bool watches_memory = false;             // fill in Endpoint::memory
+  std::string_view protocol = "auto";      // cuda: auto, simple, or packets for plans that can be run with it
+  int most_blocks = 0;                     // cuda: most thread blocks of a rank's kernel; 0: blocks_of_a_rank()
 };
 
 // State that all endpoints of a rank on a GPU share. They share the stream, so that kernels of two endpoints never run
@@ -112,6 +123,7 @@ struct Backend {
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
   // GPUs that this process sees, if ranks run on GPUs (places.h); nullptr: ranks run on the CPU.
   std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
+  std::size_t (*free_bytes)(int device) = nullptr;  // free memory of such a GPU; other programs may use some too
   // For backends on GPUs. Collective: all ranks call each together; the first backend's open() serves all that a rank
   // joins.
   RankGpu (*open)(transports::World&, const BackendOptions&) = nullptr;
@@ -121,6 +133,9 @@ struct Backend {
   bool auto_is_library() const { return has_library && on_gpus(); }
   bool on_gpus() const { return gpus != nullptr; }
 };
+
+// Free memory of this rank's GPU while no rank allocates or frees. Collective: all ranks call it together.
+std::size_t free_bytes_at_rest(const Backend& backend, const core::Device& device, transports::World& world);
 
 std::span<const Backend> all_backends();
 bool is_backend(std::string_view name);

@@ -41,8 +41,9 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
                             std::to_string(most) + " thread blocks together; allowed: --ranks for at least one each, " +
                             "and --blocks " + std::to_string(most / place.ranks_on_it) + " or less");
   }
-  if (places.one_process && place.ranks_on_it > kMostRanksOfAProcess) {
-    throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
+  const int of_process = sharers_in_process(places, static_cast<int>(gpus.size()));
+  if (of_process > kMostRanksOfAProcess) {
+    throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(of_process) +
                             " ranks would share " + gpu.name +
                             ", whose kernels must run at the same time; allowed: at most " +
                             std::to_string(kMostRanksOfAProcess) + " per process");

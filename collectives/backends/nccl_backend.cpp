@@ -28,9 +28,11 @@ void check_shared_gpus(const BackendOptions& options) {
 class NcclMembership final : public GpuMember {
  public:
   NcclMembership(transports::World& world, RankGpu& gpu, const BackendOptions& options)
-      : group_(libraries::join_nccl(
-            world, *gpu.device,
-            {.leads_process = leads_process(world), .timeout = options.timeout, .registration = options.registration})),
+      : group_(libraries::join_nccl(world, *gpu.device,
+                                    {.leads_process = host_placement(world).leads_process,
+                                     .timeout = options.timeout,
+                                     .registration = options.registration,
+                                     .config = options.nccl_config})),
         messages_(*group_, *gpu.device, *gpu.stream, world.rank()),
         endpoint_{world,
                   *gpu.device,
@@ -50,10 +52,6 @@ class NcclMembership final : public GpuMember {
   Endpoint& endpoint() override { return endpoint_; }
 
  private:
-  static bool leads_process(transports::World& world) {
-    return !host_placement(world).one_process || world.rank() == 0;
-  }
-
   Prepared prepare_library(const collectives::Operation& operation, std::string_view asked) {
     const libraries::NcclChoice choice = libraries::parse_nccl_choice(asked);
     auto collective = group_->prepare(operation, choice, endpoint_.stream);

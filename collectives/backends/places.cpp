@@ -18,24 +18,38 @@ Process this_process() {
   return {.host = std::hash<std::string_view>()(name.data()), .number = getpid()};
 }
 
-HostPlacement host_placement(transports::World& world) {
-  const Process mine = this_process();
-  const std::vector<Process> all = transports::all_gather_value(world, mine);
-  HostPlacement places{.rank_of_host = 0, .ranks_of_host = 0};
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const bool here = all[rank].host == mine.host;
-    places.one_host = places.one_host && here;
-    places.one_process = places.one_process && here && all[rank].number == mine.number;
-    if (!here) continue;
-    ++places.ranks_of_host;
-    if (static_cast<int>(rank) < world.rank()) ++places.rank_of_host;
+HostPlacement places_among(std::span<const Process> all, int rank) {
+  const Process mine = all[static_cast<std::size_t>(rank)];
+  HostPlacement places{.rank_of_host = 0, .ranks_of_host = 0, .ranks_of_process = 0};
+  for (int other = 0; other < static_cast<int>(all.size()); ++other) {
+    const Process& its = all[static_cast<std::size_t>(other)];
+    const bool on_host = its.host == mine.host;
+    const bool in_process = on_host && its.number == mine.number;
+    places.one_host = places.one_host && on_host;
+    places.one_process = places.one_process && in_process;
+    if (on_host) ++places.ranks_of_host;
+    if (on_host && other < rank) ++places.rank_of_host;
+    if (in_process) ++places.ranks_of_process;
+    if (in_process && other < rank) places.leads_process = false;
   }
   return places;
+}
+
+HostPlacement host_placement(transports::World& world) {
+  return places_among(transports::all_gather_value(world, this_process()), world.rank());
 }
 
 GpuAssignment assigned_gpu(int rank_of_host, int ranks_of_host, int gpus) {
   const int device = rank_of_host % gpus;
   return {.device = device, .ranks_on_it = (ranks_of_host - device + gpus - 1) / gpus};
+}
+
+std::optional<std::string> null_stream_refusal(const HostPlacement& places, int gpus) {
+  if (sharers_in_process(places, gpus) <= 1) return std::nullopt;
+  return "-y,--stream_null 1: " + std::to_string(places.ranks_of_process) + " ranks of a process share " +
+         std::to_string(gpus) +
+         " GPUs, and a NULL stream would run their kernels, which wait for each other, one after the other; allowed: "
+         "0, or a GPU for each rank of a process";
 }
 
 std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it, int wanted) {

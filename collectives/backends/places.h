@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collectives/transports/world.h"
@@ -16,13 +17,19 @@ struct Process {
 };
 Process this_process();
 
-// Placement of all ranks, as seen by one of them.
+// Placement of all ranks, as seen by one of them. The ranks of a process follow each other. Therefore the rank_of_host
+// of GPU g of thread t in process p of the host is (p * threads + t) * gpus_a_thread + g, which is the device number
+// that nccl-tests uses.
 struct HostPlacement {
   int rank_of_host = 0;
   int ranks_of_host = 1;
+  int ranks_of_process = 1;
+  bool leads_process = true;  // it is the lowest rank of its process
   bool one_host = true;
   bool one_process = true;
 };
+// The same from the process of each rank: all[rank].
+HostPlacement places_among(std::span<const Process> all, int rank);
 // Collective: all ranks call it at the same time.
 HostPlacement host_placement(transports::World& world);
 
@@ -34,6 +41,13 @@ struct GpuAssignment {
   int ranks_on_it;
 };
 GpuAssignment assigned_gpu(int rank_of_host, int ranks_of_host, int gpus);
+// Why the ranks of this process cannot all use CUDA's NULL stream, of which a process has one per GPU; nothing if they
+// can.
+std::optional<std::string> null_stream_refusal(const HostPlacement& places, int gpus);
+// The most ranks of this rank's process that are on one GPU.
+inline int sharers_in_process(const HostPlacement& places, int gpus) {
+  return (places.ranks_of_process + gpus - 1) / gpus;
+}
 
 // Most ranks of one process on a device. It has 32 connections (core/cuda_inventory.cpp); a rank has a stream for
 // kernels, a trainer's rank a second, and one stream of the process is for copies: work that is enqueued behind another

@@ -37,20 +37,35 @@ class FakeNccl : public NcclApi {
     return found;
   }
 
+  // What ranks have joined with, in any order.
+  struct Joined {
+    int num_ranks;
+    int rank;
+    std::array<char, 128> identifier;
+    NcclConfig config;
+  };
+  std::vector<Joined> joined() const {
+    const std::lock_guard lock(mutex_);
+    return joined_;
+  }
+
   int make_identifier(NcclIdentifier& made) const override {
     made.bytes.fill(7);
     return call_result;
   }
-  int join(ncclComm** made, int /*num_ranks*/, const NcclIdentifier& /*identifier*/, int /*rank*/,
-           int most_blocks) const override {
+  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank,
+           const NcclConfig& config) const override {
     *made = next();
-    return note(most_blocks > 0 ? "join with " + std::to_string(most_blocks) + " blocks" : "join", *made, call_result);
+    {
+      const std::lock_guard lock(mutex_);
+      joined_.push_back({num_ranks, rank, identifier.bytes, config});
+    }
+    return note(with_blocks("join", config), *made, call_result);
   }
   // Behaves like NCCL's on a non-blocking parent: the child exists once the parent's state is success.
-  int split(ncclComm* parent, int color, int /*key*/, ncclComm** made, int most_blocks) const override {
+  int split(ncclComm* parent, int color, int /*key*/, ncclComm** made, const NcclConfig& config) const override {
     if (color >= 0) to_fill_ = made;
-    return note(most_blocks > 0 ? "split with " + std::to_string(most_blocks) + " blocks" : "split", parent,
-                call_result);
+    return note(with_blocks("split", config), parent, call_result);
   }
   int state(ncclComm* communicator, int& state) const override {
     const std::lock_guard lock(mutex_);
@@ -82,6 +97,10 @@ class FakeNccl : public NcclApi {
   }
 
  private:
+  static std::string with_blocks(const std::string& call, const NcclConfig& config) {
+    return config.max_ctas ? call + " with " + std::to_string(*config.max_ctas) + " blocks" : call;
+  }
+
   mutable std::vector<std::unique_ptr<std::byte[]>> memory_;
   ncclComm* next() const { return reinterpret_cast<ncclComm*>(&handles_.at(static_cast<std::size_t>(++made_))); }
   int note(const std::string& call, ncclComm* communicator, int result) const {
@@ -96,6 +115,7 @@ class FakeNccl : public NcclApi {
   mutable std::array<std::byte, 64> handles_{};  // communicators are their addresses, numbered from 1
   mutable std::mutex mutex_;
   mutable std::vector<std::string> calls_;
+  mutable std::vector<Joined> joined_;
 };
 
 }  // namespace lockstep::libraries

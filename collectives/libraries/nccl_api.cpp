@@ -11,10 +11,17 @@ static_assert(kNcclSuccess == ncclSuccess);
 static_assert(kNcclRemoteError == ncclRemoteError);
 static_assert(kNcclInProgress == ncclInProgress);
 static_assert(sizeof(NcclIdentifier) == sizeof(ncclUniqueId));
+static_assert(NCCL_CTA_POLICY_DEFAULT == 0 && NCCL_CTA_POLICY_EFFICIENCY == 1 && NCCL_CTA_POLICY_ZERO == 2);
 
-ncclConfig_t config_of(int most_blocks) {
+ncclConfig_t config_of(const NcclConfig& wanted, bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  if (most_blocks > 0) config.maxCTAs = most_blocks;
+  config.blocking = blocking ? 1 : 0;
+  config.minCTAs = wanted.min_ctas.value_or(config.minCTAs);
+  config.maxCTAs = wanted.max_ctas.value_or(config.maxCTAs);
+  config.cgaClusterSize = wanted.cga_cluster_size.value_or(config.cgaClusterSize);
+  config.CTAPolicy = wanted.cta_policy.value_or(config.CTAPolicy);
+  config.splitShare = wanted.split_share.value_or(config.splitShare);
+  if (!wanted.net_name.empty()) config.netName = wanted.net_name.c_str();
   return config;
 }
 
@@ -26,16 +33,15 @@ class Nccl final : public NcclApi {
     std::memcpy(&made, &id, sizeof id);
     return result;
   }
-  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank, int most_blocks) const override {
+  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank,
+           const NcclConfig& wanted) const override {
     ncclUniqueId id{};
     std::memcpy(&id, &identifier, sizeof id);
-    ncclConfig_t config = config_of(most_blocks);
-    config.blocking = 0;
+    ncclConfig_t config = config_of(wanted, false);
     return ncclCommInitRankConfig(made, num_ranks, id, rank, &config);
   }
-  int split(ncclComm* parent, int color, int key, ncclComm** made, int most_blocks) const override {
-    ncclConfig_t config = config_of(most_blocks);
-    config.blocking = 1;
+  int split(ncclComm* parent, int color, int key, ncclComm** made, const NcclConfig& wanted) const override {
+    ncclConfig_t config = config_of(wanted, true);
     return ncclCommSplit(parent, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, made, &config);
   }
   int state(ncclComm* communicator, int& state) const override {

@@ -184,6 +184,7 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
                      .device = place.device,
                      .timeout = options.timeout,
                      .group = options.group,
+                     .config = options.config,
                      .set_device = [place] { core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place); },
                      .check_peers = [&world] { world.check(); }},
             .gpu = {info.uuid, info.num_multiprocessors, sharing()},

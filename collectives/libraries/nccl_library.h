@@ -61,10 +61,12 @@ struct NcclGroupOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   NcclRegistration registration = NcclRegistration::none;  // for memory of allocate()
   std::string group = {};                                  // NcclPlace's, for errors
+  NcclConfig config = {};
 };
 
 // Collective: all ranks of the world join, each with its CUDA device. World and device must outlive the group; the
-// world exchanges NCCL's identifier. Throws a usage Error if two ranks are on one GPU and NCCL does not allow that.
+// world exchanges NCCL's identifier. Throws a usage Error if two ranks are on one GPU and NCCL does not allow that, or
+// if the configuration asks for more thread blocks than a rank may have that shares its GPU.
 std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Device& device,
                                      const NcclGroupOptions& options);
 

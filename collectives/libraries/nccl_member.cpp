@@ -114,7 +114,7 @@ NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_r
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(member, kCall, [member, identifier, result] {
     *result =
-        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->place.most_blocks);
+        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->place.config);
   });
   settle(*member, kCall, *result);
   return member;
@@ -136,23 +136,24 @@ auto in_group(const NcclPlace& place, const Meet& meet) {
 
 }  // namespace
 
-NcclMemberPtr join_world(const NcclApi& api, NcclPlace& place, transports::World& world, const NcclGpu& gpu) {
-  struct Introduction {
-    NcclIdentifier id;  // rank 0's counts
-    int id_result;
-    GpuUuid gpu;
+NcclIdentifier share_identifier(const NcclApi& api, const NcclPlace& place, transports::World& world) {
+  struct Given {
+    NcclIdentifier identifier;
+    int result;
   };
-  Introduction mine{.id = {}, .id_result = kNcclSuccess, .gpu = gpu.uuid};
-  if (world.rank() == 0) mine.id_result = api.make_identifier(mine.id);
-  const std::vector<Introduction> all = in_group(place, [&] { return transports::all_gather_value(world, mine); });
-  if (const int result = all.front().id_result; result != kNcclSuccess) {
-    throw nccl_error(api, place, result, fmt::format("ncclGetUniqueId of rank {}", world.number_of(0)), nullptr);
-  }
-  std::vector<GpuUuid> gpus;
-  for (const Introduction& introduction : all) gpus.push_back(introduction.gpu);
+  Given mine{.identifier = {}, .result = kNcclSuccess};
+  if (world.rank() == 0) mine.result = api.make_identifier(mine.identifier);
+  const Given given = in_group(place, [&] { return transports::all_gather_value(world, mine).front(); });
+  if (given.result == kNcclSuccess) return given.identifier;
+  throw nccl_error(api, place, given.result, fmt::format("ncclGetUniqueId of rank {}", world.number_of(0)), nullptr);
+}
+
+NcclMemberPtr join_world(const NcclApi& api, NcclPlace& place, transports::World& world, const NcclGpu& gpu) {
+  const std::vector<GpuUuid> gpus = in_group(place, [&] { return transports::all_gather_value(world, gpu.uuid); });
   if (const auto why = shared_gpu_refusal(gpus, gpu.sharing)) throw core::usage_error(*why);
-  place.most_blocks = most_blocks(gpus, world.rank(), gpu.num_multiprocessors);
-  return join_members(api, place, world.num_ranks(), world.rank(), all.front().id);
+  place.config = config_within(place.config, most_blocks(gpus, world.rank(), gpu.num_multiprocessors));
+  const NcclIdentifier identifier = share_identifier(api, place, world);
+  return join_members(api, place, world.num_ranks(), world.rank(), identifier);
 }
 
 // The child is filled in when the parent has settled, and has a state of its own.
@@ -162,8 +163,7 @@ NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_rank
       NcclMember{.api = parent->api, .place = parent->place, .num_ranks = num_ranks, .rank = rank});
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(parent, kCall, [parent, child, color, result] {
-    *result =
-        parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.most_blocks);
+    *result = parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.config);
   });
   // A non-blocking parent reports "success" at once, while the split continues in a thread of NCCL's that fills the
   // child in (NVIDIA/nccl issue 1472): only the parent's state is reliable.

@@ -23,8 +23,7 @@ struct NcclPlace {
   int rank;
   int device;
   std::chrono::nanoseconds timeout;
-  // Most thread blocks of a call's kernel; 0: NCCL decides.
-  int most_blocks = 0;
+  NcclConfig config = {};  // configuration of its communicators
   std::string group = {};  // among several of the rank: "data group of ranks 0 2"; for errors
   // Makes the device current in the calling thread; nothing in tests.
   std::function<void()> set_device = [] {};
@@ -55,6 +54,10 @@ void settle(NcclMember& member, const std::string& call, int result);
 // its own. Throws Error(timeout) at the deadline; the call stays behind then, so it must own or share all that it uses.
 void call_in_time(const NcclMemberPtr& member, const std::string& call, const std::function<void()>& body);
 
+// Returns rank 0's identifier on every rank; under mpirun it travels over MPI. Collective: all ranks of the world call
+// it together.
+NcclIdentifier share_identifier(const NcclApi& api, const NcclPlace& place, transports::World& world);
+
 // Collective: all ranks of the identifier's group call it together.
 NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,
                            const NcclIdentifier& identifier);
@@ -66,7 +69,7 @@ struct NcclGpu {
 };
 
 // Collective: all ranks of the world call it together. The world's rank 0 makes an identifier, the world brings it to
-// the others, and each joins under its number there. Sets place.most_blocks to the thread blocks that its GPU has room
+// the others, and each joins under its number there. Limits place.config to the thread blocks that its GPU has room
 // for. Throws a usage Error if two ranks are on one GPU and NCCL does not let them share it. A rank of several worlds
 // joins them one after the other, in an order that is the same on all ranks: whoever is missing in a world is in an
 // earlier one, and in the earliest nobody is missing.

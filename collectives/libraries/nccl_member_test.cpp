@@ -74,7 +74,7 @@ TEST(NcclMember, AWorldJoinsByTheIdentifierOfItsFirstRank) {
   NcclPlace at = place();
   const NcclGpu gpu{.uuid = {}, .num_multiprocessors = 132, .sharing = {.version_code = 22809, .enabled = false}};
   EXPECT_EQ(join_world(nccl, at, *end, gpu)->num_ranks, 1);
-  EXPECT_EQ(at.most_blocks, 0) << "the GPU is the rank's alone";
+  EXPECT_EQ(at.config.max_ctas, std::nullopt) << "the GPU is the rank's alone";
   nccl.call_result = FakeNccl::kSystemError;
   EXPECT_STREQ(thrown_by([&] { join_world(nccl, at, *end, gpu); }).what(),
                "rank 2 (device 1): ncclGetUniqueId of rank 0 failed: result 2: socket 3 was closed");
@@ -144,7 +144,7 @@ TEST(NcclMember, ASplitThatSaysSuccessIsWaitedForAllTheSame) {
 TEST(NcclMember, BothHaveAsManyBlocksAsTheirPlaceAllows) {
   const FakeNccl nccl;
   NcclPlace shared = place();
-  shared.most_blocks = 12;
+  shared.config.max_ctas = 12;
   split_members(joined(nccl, shared), 0, 2, 1);
   EXPECT_EQ(nccl.calls(), (Calls{"join with 12 blocks 1", "split with 12 blocks 1"}));
 }

@@ -6,6 +6,8 @@
 #include <bit>
 #include <map>
 
+#include "core/error.h"
+
 namespace lockstep::libraries {
 namespace {
 
@@ -82,6 +84,22 @@ int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors
   if (sharers == 1) return 0;
   const int share = num_multiprocessors * 3 / 4 / sharers;
   return std::clamp(share / kCluster * kCluster, 1, kMost);
+}
+
+NcclConfig config_within(const NcclConfig& asked, int most_blocks) {
+  if (most_blocks == 0) return asked;
+  const auto check = [most_blocks](const char* flag, const std::optional<int>& ctas) {
+    if (ctas.value_or(0) <= most_blocks) return;
+    throw core::usage_error(
+        fmt::format("{} {}: ranks share a GPU, on which the thread blocks of all must run at the same time; allowed: 1 "
+                    "to {}",
+                    flag, *ctas, most_blocks));
+  };
+  check("--min-ctas", asked.min_ctas);
+  check("--max-ctas", asked.max_ctas);
+  NcclConfig config = asked;
+  config.max_ctas = asked.max_ctas.value_or(most_blocks);
+  return config;
 }
 
 }  // namespace lockstep::libraries

@@ -41,4 +41,8 @@ std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, con
 // clusters of 4 on Hopper, which do not fill every multiprocessor: only three quarters are given out.
 int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors);
 
+// The configuration that the user asks for, limited to so many thread blocks (0: no limit). Throws a usage Error that
+// names --min-ctas or --max-ctas if it asks for more.
+NcclConfig config_within(const NcclConfig& asked, int most_blocks);
+
 }  // namespace lockstep::libraries

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "core/error.h"
+
 namespace lockstep::libraries {
 namespace {
 
@@ -94,6 +96,29 @@ TEST(NcclRules, NewVersionsShareAGpuIfTheyAreTold) {
             "the environment");
   EXPECT_TRUE(sharing_refusal({.version_code = 22907, .enabled = true}).has_value());
   EXPECT_FALSE(sharing_refusal({.version_code = 23204, .enabled = true}).has_value());
+}
+
+TEST(NcclConfig, IsTheUsersWithinWhatSharersOfAGpuLeave) {
+  NcclConfig asked;
+  EXPECT_EQ(config_within(asked, 0), asked);
+  EXPECT_EQ(config_within(asked, 12).max_ctas, 12);
+  asked.min_ctas = 2;
+  asked.max_ctas = 8;
+  asked.net_name = "Socket";
+  EXPECT_EQ(config_within(asked, 0), asked);
+  EXPECT_EQ(config_within(asked, 12), asked) << "fewer than it may have";
+  try {
+    config_within(asked, 4);
+    FAIL() << "accepted";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    EXPECT_STREQ(
+        error.what(),
+        "--max-ctas 8: ranks share a GPU, on which the thread blocks of all must run at the same time; allowed: "
+        "1 to 4");
+  }
+  asked.max_ctas.reset();
+  EXPECT_THROW(config_within(asked, 1), core::Error) << "two at least, of one at most";
 }
 
 }  // namespace

@@ -32,6 +32,10 @@ MpiThreads MpiWorld::threads() const {
 std::unique_ptr<Transport> MpiWorld::make_transport(const MpiTransportOptions& /*options*/) {
   return nullptr;
 }
+std::vector<std::unique_ptr<Transport>> MpiWorld::make_transports(int /*threads*/,
+                                                                  const MpiTransportOptions& /*options*/) {
+  return {};
+}
 void* MpiWorld::native_communicator() const {
   return nullptr;
 }

@@ -28,8 +28,12 @@ void check_mpi(int code, const What& what) {
   throw core::Error(core::Failure::rank_lost, what() + ": " + mpi_error_text(code));
 }
 
-// Owns the communicator, which carries only this transport's messages.
-std::unique_ptr<Transport> make_mpi_transport(MPI_Comm comm, const MpiPlacement& placement,
-                                              std::chrono::nanoseconds timeout, const MpiTransportOptions& options);
+// A communicator that is freed with its last owner, except while an exception is unwinding: freeing waits for other
+// ranks, which may never come to it.
+using SharedComm = std::shared_ptr<MPI_Comm>;
+
+// The communicator carries only messages of its transports. With `oversubscribed` idle() yields the core.
+std::unique_ptr<Transport> make_mpi_transport(SharedComm comm, bool oversubscribed, std::chrono::nanoseconds timeout,
+                                              const MpiTransportOptions& options);
 
 }  // namespace lockstep::transports

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <exception>
 #include <optional>
 #include <string>
 #include <thread>
@@ -82,9 +81,12 @@ class Naps {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MPI_Comm comm, const MpiPlacement& placement, std::chrono::nanoseconds timeout,
-               MpiTransportOptions options)
-      : options_(std::move(options)), oversubscribed_(placement.oversubscribed), timeout_(timeout), comm_(comm) {
+  MpiTransport(SharedComm comm, bool oversubscribed, std::chrono::nanoseconds timeout, MpiTransportOptions options)
+      : options_(std::move(options)),
+        oversubscribed_(oversubscribed),
+        timeout_(timeout),
+        owned_(std::move(comm)),
+        comm_(*owned_) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &num_ranks_);
@@ -95,11 +97,7 @@ class MpiTransport final : public Transport {
     if (options_.progresses) progress_.emplace([this] { look(); }, options_.abort);
   }
 
-  ~MpiTransport() override {
-    progress_.reset();
-    // If an exception is unwinding, other ranks may never come here, and freeing waits for them.
-    if (std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
-  }
+  ~MpiTransport() override { progress_.reset(); }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
@@ -206,7 +204,8 @@ class MpiTransport final : public Transport {
   const MpiTransportOptions options_;
   const bool oversubscribed_;
   const std::chrono::nanoseconds timeout_;
-  MPI_Comm comm_;
+  const SharedComm owned_;
+  const MPI_Comm comm_;
   int rank_ = 0;
   int num_ranks_ = 1;
   int largest_channel_ = 32767;  // the least that MPI promises (MPI 3.1, 8.1.2)
@@ -218,9 +217,9 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(MPI_Comm comm, const MpiPlacement& placement,
-                                              std::chrono::nanoseconds timeout, const MpiTransportOptions& options) {
-  return std::make_unique<MpiTransport>(comm, placement, timeout, options);
+std::unique_ptr<Transport> make_mpi_transport(SharedComm comm, bool oversubscribed, std::chrono::nanoseconds timeout,
+                                              const MpiTransportOptions& options) {
+  return std::make_unique<MpiTransport>(std::move(comm), oversubscribed, timeout, options);
 }
 
 }  // namespace lockstep::transports

@@ -64,6 +64,9 @@ class MpiWorld {
   // A rank's end of a communicator of its own, for one thread at a time. Members make theirs in the same order, in
   // main's thread. Must not outlive the world.
   std::unique_ptr<Transport> make_transport(const MpiTransportOptions& options = {});
+  // The same for several threads of the process: each gets an end of its own of one communicator, whose channels they
+  // share. Only one of them at a time may be in barrier() or all_gather().
+  std::vector<std::unique_ptr<Transport>> make_transports(int threads, const MpiTransportOptions& options);
 
   void* native_communicator() const;  // MPI_Comm*: the world's own duplicate, for MPI's collectives
 
@@ -84,6 +87,8 @@ bool mpi_is_built();
 std::string mpi_absence();
 // True if mpirun or a resource manager started this process, by the variables that they set.
 bool started_by_mpi();
+// The number of processes that it started, by such variables; 1 if none of them is set.
+int started_processes();
 
 // main() of an MPI program: makes the world, runs the body, returns its status. An exception from the body ends all
 // ranks by abort(), so that none waits for this one.

@@ -89,6 +89,13 @@ MPI_Comm comm_of(MPI_Comm world, const std::vector<std::int32_t>& members) {
   return comm;
 }
 
+SharedComm shared(MPI_Comm comm) {
+  return {new MPI_Comm(comm), [](MPI_Comm* owned) {
+            if (std::uncaught_exceptions() == 0) MPI_Comm_free(owned);
+            delete owned;
+          }};
+}
+
 }  // namespace
 
 struct MpiWorld::State {
@@ -138,11 +145,18 @@ void* MpiWorld::native_communicator() const {
 }
 
 std::unique_ptr<Transport> MpiWorld::make_transport(const MpiTransportOptions& options) {
+  return std::move(make_transports(1, options).front());
+}
+
+std::vector<std::unique_ptr<Transport>> MpiWorld::make_transports(int threads, const MpiTransportOptions& options) {
   LOCKSTEP_CHECK(!options.progresses || state_->threads == MpiThreads::multiple, "a thread that may not call MPI");
   watchdog().enter();  // members meet here
-  const MPI_Comm comm = comm_of(state_->comm, options.members);
+  const SharedComm comm = shared(comm_of(state_->comm, options.members));
   watchdog().leave();
-  return make_mpi_transport(comm, state_->placement, state_->timeout, options);
+  const bool crowded = state_->placement.oversubscribed || state_->placement.cores_a_rank < threads;
+  std::vector<std::unique_ptr<Transport>> ends;
+  for (int t = 0; t < threads; ++t) ends.push_back(make_mpi_transport(comm, crowded, state_->timeout, options));
+  return ends;
 }
 
 Watchdog& MpiWorld::watchdog() {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -12,6 +13,13 @@ bool started_by_mpi() {
     if (std::getenv(name) != nullptr) return true;
   }
   return false;
+}
+
+int started_processes() {
+  for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
+  }
+  return 1;
 }
 
 }  // namespace lockstep::transports
