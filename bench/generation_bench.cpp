@@ -11,7 +11,7 @@
 #include "bench/serve/orders.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/check.h"
-#include "collectives/plan/lower.h"
+#include "collectives/plan/program.h"
 #include "core/error.h"
 #include "schedules/check.h"
 #include "schedules/generators/catalogue.h"

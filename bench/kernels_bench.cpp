@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "bench/kernels/benchmarks.h"
-#include "bench/kernels/device_ceilings.h"
-#include "bench/kernels/records.h"
-#include "bench/kernels/step_cases.h"
+#include "bench/kernels/ceilings.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"
-#include "core/gpu_record.h"
+#include "core/provenance.h"
 #include "core/record.h"
 #include "kernels/registry.h"
 

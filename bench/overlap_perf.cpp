@@ -8,15 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "bench/pipeline/overlap_flags.h"
-#include "bench/pipeline/overlap_result.h"
-#include "bench/pipeline/records.h"
+#include "bench/pipeline/output.h"
+#include "bench/pipeline/overlap.h"
 #include "bench/program/program.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
 #include "core/size.h"
-#include "schedules/count.h"
+#include "schedules/play.h"
 
 namespace lockstep::pipeline {
 namespace {

@@ -1,11 +1,8 @@
 // pipeline_perf: the costs of pipeline schedules. Example: pipeline_perf --schedule all --stages 4 --microbatches 8,32
 
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/flags.h"
-#include "bench/pipeline/real.h"
-#include "bench/pipeline/records.h"
+#include "bench/pipeline/output.h"
 #include "bench/pipeline/result.h"
-#include "bench/pipeline/table.h"
 #include "bench/program/program.h"
 #include "schedules/text.h"
 

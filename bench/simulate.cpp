@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "bench/simulate/commands.h"
 #include "bench/simulate/program.h"
 
 int main(int argc, char** argv) {

@@ -59,7 +59,7 @@ class KernelCase:
 
     def most_touched_bytes(self) -> float:
         """Where a kernel declares less than its operands hold, it touches a part of the largest (rows of a table that
-        are named): this much of each at most, so that the sum is what is declared. As bench/kernels/touched.h has it.
+        are named): this much of each at most, so that the sum is what is declared. As bench/kernels/operand_sets.h has it.
         """
         left, passes = self.bytes, sum(operand.passes for operand in self.operands)
         for operand in sorted(self.operands, key=lambda o: o.bytes):

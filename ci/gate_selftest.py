@@ -23,14 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from gate.ab import Budget, measure
-from gate.builds import Build, build_at
+from gate.builds import Build, build_at, say, wipe
 from gate.commands.ab import SUITE
-from gate.errors import GateError, UsageError
+from gate.model import GateError, UsageError
 from gate.pairs import Pairing
-from gate.progress import say, wipe
 from gate.rule import Rule
 from gate.selftest import CASE_SECONDS, Kind, Records, summary, Trial
-from gate.suite import Line, load_suite
+from gate.worker import Line, load_suite
 
 # ---- Other people's work on the machine, for tests: processes that compute or stream memory in bursts of random length
 

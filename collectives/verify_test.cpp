@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/random.h"
-#include "core/reduce_scalar.h"
 
 namespace lockstep::collectives {
 namespace {

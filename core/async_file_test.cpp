@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/folder_for_tests.h"
+#include "core/fixtures_for_tests.h"
 
 namespace lockstep::core {
 namespace {

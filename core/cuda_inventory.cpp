@@ -1,9 +1,12 @@
 // Lists the CUDA devices, or says why there are none.
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include "core/cuda_call.h"
 #include "core/device_cuda.h"
@@ -106,6 +109,61 @@ bool cuda_can_reach(int from, int to) {
   int reaches = 0;
   check_cuda(cudaDeviceCanAccessPeer(&reaches, from, to), "cudaDeviceCanAccessPeer", {.rank = -1, .device = from});
   return reaches != 0;
+}
+
+namespace {
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CudaIpcHandle));
+
+void activate(CudaPlace place) {
+  check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
+}
+
+}  // namespace
+
+void allow_peer_access(CudaPlace place, int peer) {
+  if (peer == place.device) return;
+  activate(place);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by another rank of this process
+    cudaGetLastError();
+    return;
+  }
+  check_cuda(status, "cudaDeviceEnablePeerAccess", place);
+}
+
+CudaIpcHandle ipc_handle_of(CudaPlace place, void* memory) {
+  activate(place);
+  cudaIpcMemHandle_t made{};
+  check_cuda(cudaIpcGetMemHandle(&made, memory), "cudaIpcGetMemHandle", place);
+  CudaIpcHandle handle{};
+  std::memcpy(handle.data(), &made, sizeof made);
+  return handle;
+}
+
+OpenedMemory::OpenedMemory(CudaPlace place, const CudaIpcHandle& handle) {
+  activate(place);
+  cudaIpcMemHandle_t given{};
+  std::memcpy(&given, handle.data(), sizeof given);
+  void* memory = nullptr;
+  check_cuda(cudaIpcOpenMemHandle(&memory, given, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle", place);
+  memory_ = static_cast<std::byte*>(memory);
+}
+
+OpenedMemory::~OpenedMemory() {
+  if (memory_ != nullptr) cudaIpcCloseMemHandle(memory_);
+}
+
+OpenedMemory::OpenedMemory(OpenedMemory&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+
+bool trace_ranges_built() {
+  return true;
+}
+ScopedRange::ScopedRange(const char* name) {
+  nvtxRangePushA(name);
+}
+ScopedRange::~ScopedRange() {
+  nvtxRangePop();
 }
 
 }  // namespace lockstep::core

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,7 +24,7 @@ class Stream {
   // another stream; it must have been recorded.
   virtual void wait(const Event& event) = 0;
 
-  // Between begin_capture() and end_capture(), work queued on the stream is recorded, not run (core/capture.h).
+  // Between begin_capture() and end_capture(), work queued on the stream is recorded, not run (core/device.h).
   // begin_capture() throws a usage Error if can_capture() is false. One capture per device at a time, begun and ended
   // by one thread.
   virtual bool can_capture() const = 0;
@@ -78,7 +79,8 @@ class Device {
   // must be the one that it was allocated on and that used it, or must have waited for those.
   virtual void release_on(Stream& /*stream*/, void* memory) { release(memory); }
 
-  // Allocates memory for any stream that other processes may open (core/cuda_peers.h); they see whole allocations only.
+  // Allocates memory for any stream that other processes may open (core/device_cuda.h); they see whole allocations
+  // only.
   virtual void* allocate_for_peers(std::size_t size_bytes) { return allocate(size_bytes); }
 
   virtual std::size_t allocated_bytes() const = 0;  // bytes that the program holds, as requested
@@ -105,5 +107,14 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 };
+
+// Graphs of captured work.
+
+// Records what work() queues on the stream as a graph: calls work() once and runs none of it. work() may queue on other
+// streams only after they wait for an event of this stream, and this stream must wait for an event of theirs at the
+// end. work() must not wait on the host. Memory that it needs beyond what the device has kept is taken from the device,
+// which may wait for running work: to avoid that, run work() once before and synchronize. Throws what work() throws;
+// the capture has then ended, too.
+std::unique_ptr<Graph> capture(Stream& stream, const std::function<void()>& work);
 
 }  // namespace lockstep::core

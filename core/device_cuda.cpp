@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/cuda_call.h"
-#include "core/cuda_staging.h"
 #include "core/cuda_stream.h"
 #include "core/error.h"
 #include "core/memory_pool.h"

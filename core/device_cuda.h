@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cuda_call.h"
 #include "core/device.h"
 
 namespace lockstep::core {
@@ -59,5 +60,44 @@ std::unique_ptr<Stream> make_null_stream(Device& device);
 // index.
 std::unique_ptr<Device> make_cuda_device(int index, int rank,
                                          std::chrono::nanoseconds timeout = std::chrono::seconds(60));
+
+// Lets kernels of one device reach memory of another device, and of another process on the same host.
+
+// Lets kernels of `place`'s device read and write memory of device `peer` from now on. Throws Error(cuda) if the
+// hardware cannot.
+void allow_peer_access(CudaPlace place, int peer);
+
+// Handle with which another process opens memory that a device's allocate_for_peers() returned; the driver shares whole
+// allocations only.
+using CudaIpcHandle = std::array<std::byte, 64>;
+CudaIpcHandle ipc_handle_of(CudaPlace place, void* memory);
+
+// Memory of another process, mapped during this object's lifetime; the other process must keep it as long.
+class OpenedMemory {
+ public:
+  OpenedMemory(CudaPlace place, const CudaIpcHandle& handle);
+  ~OpenedMemory();
+  OpenedMemory(OpenedMemory&& other) noexcept;
+  OpenedMemory(const OpenedMemory&) = delete;
+  OpenedMemory& operator=(const OpenedMemory&) = delete;
+  std::byte* data() const { return memory_; }
+
+ private:
+  std::byte* memory_ = nullptr;
+};
+
+// Named ranges on the time line of a profiler (Nsight Systems, by NVTX). Without a profiler a range costs a few
+// nanoseconds; in builds without CUDA it does nothing.
+
+bool trace_ranges_built();  // true if ScopedRange does anything
+
+// A range of this thread from construction to destruction; ranges nest.
+class ScopedRange {
+ public:
+  explicit ScopedRange(const char* name);
+  ~ScopedRange();
+  ScopedRange(const ScopedRange&) = delete;
+  ScopedRange& operator=(const ScopedRange&) = delete;
+};
 
 }  // namespace lockstep::core

@@ -2,7 +2,6 @@
 // at configure time.
 #include "core/device_cuda.h"
 #include "core/error.h"
-#include "core/trace.h"
 
 namespace lockstep::core {
 

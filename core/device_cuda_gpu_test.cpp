@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/capture.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/gpu_for_tests.h"
+#include "core/fixtures_for_tests.h"
 
 namespace lockstep::core {
 namespace {

@@ -1,12 +1,143 @@
 #include "core/dtype.h"
 
-#include <gtest/gtest.h>
-
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "core/error.h"
+#include "core/random.h"
+
+namespace lockstep::core {
+namespace {
+
+// Everything below runs for each of the four formats.
+template <typename T>
+struct Traits;
+template <>
+struct Traits<Float16> {
+  static constexpr std::uint32_t kCodes = 0x10000, kSign = 0x8000;
+  static Float16 encode(float x) { return to_float16(x); }
+};
+template <>
+struct Traits<BFloat16> {
+  static constexpr std::uint32_t kCodes = 0x10000, kSign = 0x8000;
+  static BFloat16 encode(float x) { return to_bfloat16(x); }
+};
+template <>
+struct Traits<Float8E4M3> {
+  static constexpr std::uint32_t kCodes = 0x100, kSign = 0x80;
+  static Float8E4M3 encode(float x) { return to_float8_e4m3(x); }
+};
+template <>
+struct Traits<Float8E5M2> {
+  static constexpr std::uint32_t kCodes = 0x100, kSign = 0x80;
+  static Float8E5M2 encode(float x) { return to_float8_e5m2(x); }
+};
+
+template <typename T>
+T from_code(std::uint32_t code) {
+  return T{static_cast<decltype(T::bits)>(code)};
+}
+
+template <typename T>
+class NarrowFloat : public testing::Test {};
+using Formats = testing::Types<Float16, BFloat16, Float8E4M3, Float8E5M2>;
+TYPED_TEST_SUITE(NarrowFloat, Formats);
+
+TYPED_TEST(NarrowFloat, EveryCodeSurvivesTheWayThroughFloat) {
+  for (std::uint32_t code = 0; code < Traits<TypeParam>::kCodes; ++code) {
+    const float x = to_float(from_code<TypeParam>(code));
+    const TypeParam back = Traits<TypeParam>::encode(x);
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(to_float(back))) << code;
+    } else {
+      EXPECT_EQ(back.bits, code);
+    }
+  }
+}
+
+TYPED_TEST(NarrowFloat, CodesOfOneSignRiseWithTheirValue) {
+  float previous = -1;
+  for (std::uint32_t code = 0; code < Traits<TypeParam>::kSign; ++code) {
+    const float x = to_float(from_code<TypeParam>(code));
+    if (std::isnan(x)) continue;
+    EXPECT_GT(x, previous) << code;
+    EXPECT_EQ(to_float(from_code<TypeParam>(code | Traits<TypeParam>::kSign)), -x);
+    previous = x;
+  }
+}
+
+// Between two neighbours, the midpoint rounds to the even code, and anything past it to the nearer neighbour.
+TYPED_TEST(NarrowFloat, RoundsToNearestTiesToEven) {
+  for (std::uint32_t code = 0; code + 1 < Traits<TypeParam>::kSign; ++code) {
+    const float low = to_float(from_code<TypeParam>(code));
+    const float high = to_float(from_code<TypeParam>(code + 1));
+    if (!std::isfinite(high)) break;
+    const float middle = static_cast<float>((static_cast<double>(low) + static_cast<double>(high)) / 2);
+    EXPECT_EQ(Traits<TypeParam>::encode(middle).bits, code % 2 == 0 ? code : code + 1);
+    EXPECT_EQ(Traits<TypeParam>::encode(std::nextafter(middle, low)).bits, code);
+    EXPECT_EQ(Traits<TypeParam>::encode(std::nextafter(middle, high)).bits, code + 1);
+    EXPECT_EQ(Traits<TypeParam>::encode(-middle).bits, (code % 2 == 0 ? code : code + 1) | Traits<TypeParam>::kSign);
+  }
+}
+
+TYPED_TEST(NarrowFloat, NanStaysNanWithItsSign) {
+  EXPECT_TRUE(std::isnan(to_float(Traits<TypeParam>::encode(std::nanf("")))));
+  EXPECT_TRUE(std::isnan(to_float(Traits<TypeParam>::encode(-std::nanf("")))));
+}
+
+TEST(NarrowFloatLimits, AreThoseOfTheStandards) {
+  EXPECT_EQ(to_float(Float16{0x7bff}), 65504.0f);
+  EXPECT_EQ(to_float(Float16{0x0001}), 0x1p-24f);
+  EXPECT_EQ(to_float(BFloat16{0x7f7f}), 0x1.fep127f);
+  EXPECT_EQ(to_float(Float8E4M3{0x7e}), 448.0f);
+  EXPECT_EQ(to_float(Float8E4M3{0x01}), 0x1p-9f);
+  EXPECT_TRUE(std::isnan(to_float(Float8E4M3{0x7f})));
+  EXPECT_EQ(to_float(Float8E5M2{0x7b}), 57344.0f);
+  EXPECT_TRUE(std::isinf(to_float(Float8E5M2{0x7c})));
+}
+
+TEST(NarrowFloatLimits, OverflowGoesWhereTheHeaderSays) {
+  EXPECT_EQ(to_float16(65519.0f).bits, 0x7bff);
+  EXPECT_EQ(to_float16(65520.0f).bits, 0x7c00);
+  EXPECT_EQ(to_float16(-INFINITY).bits, 0xfc00);
+  EXPECT_EQ(to_bfloat16(3.4e38f).bits, 0x7f80);
+  EXPECT_EQ(to_float8_e4m3(464.0f).bits, 0x7e);  // the midpoint: 448 is even
+  EXPECT_EQ(to_float8_e4m3(465.0f).bits, 0x7f);
+  EXPECT_EQ(to_float8_e4m3(INFINITY).bits, 0x7f);
+  EXPECT_EQ(to_float8_e5m2(61440.0f).bits, 0x7c);
+  EXPECT_EQ(to_float8_e5m2(-1e9f).bits, 0xfc);
+}
+
+TEST(NarrowFloatLimits, UnderflowGoesToZeroOfTheSameSign) {
+  EXPECT_EQ(to_float16(0x1p-25f).bits, 0);  // half of the smallest: a tie, to even
+  EXPECT_EQ(to_float16(0x1.8p-25f).bits, 1);
+  EXPECT_EQ(to_float16(-0x1p-149f).bits, 0x8000);
+  EXPECT_EQ(to_float8_e4m3(0x1p-10f).bits, 0);
+  EXPECT_EQ(to_float8_e5m2(-0x1p-149f).bits, 0x80);
+}
+
+// Compares Float16 with the compiler's own type over random bit patterns.
+TEST(Float16Test, AgreesWithTheHardware) {
+#ifdef __FLT16_MANT_DIG__
+  Random random(11);
+  for (int k = 0; k < 200000; ++k) {
+    const float x = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
+    if (std::isnan(x)) continue;
+    EXPECT_EQ(to_float16(x).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(x))) << x;
+  }
+#else
+  GTEST_SKIP() << "this compiler has no _Float16";
+#endif
+}
+
+}  // namespace
+}  // namespace lockstep::core
 
 namespace lockstep::core {
 namespace {
@@ -71,6 +202,70 @@ TEST(SumTolerance, IsHighamsBoundAndNeverAboveOne) {
   for (DType dtype : all_dtypes()) {
     EXPECT_LE(sum_tolerance(dtype, 10), sum_tolerance(dtype, 100)) << name_of(dtype);
   }
+}
+
+}  // namespace
+}  // namespace lockstep::core
+
+namespace lockstep::core {
+namespace {
+
+template <typename T>
+T reduced(DType dtype, ReduceOp op, T a, T b) {
+  T result{};
+  reduce_scalar(dtype, op, &result, &a, &b, 1);
+  return result;
+}
+
+template <typename T>
+T averaged(DType dtype, T sum, int num_ranks) {
+  finish_average(dtype, &sum, 1, num_ranks);
+  return sum;
+}
+
+TEST(ReduceScalar, IntegersWrapAround) {
+  EXPECT_EQ(reduced<std::int8_t>(DType::i8, ReduceOp::sum, 100, 100), -56);
+  EXPECT_EQ(reduced<std::uint8_t>(DType::u8, ReduceOp::prod, 200, 3), 88);
+  const std::int32_t big = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(reduced<std::int32_t>(DType::i32, ReduceOp::sum, big, 1), std::numeric_limits<std::int32_t>::min());
+  EXPECT_EQ(reduced<std::uint32_t>(DType::u32, ReduceOp::prod, 0x80000001u, 2u), 2u);
+  EXPECT_EQ(reduced<std::int64_t>(DType::i64, ReduceOp::prod, std::int64_t{1} << 62, 4), 0);
+  EXPECT_EQ(reduced<std::uint64_t>(DType::u64, ReduceOp::sum, ~std::uint64_t{0}, 2u), 1u);
+}
+
+TEST(ReduceScalar, MaxAndMinKnowSigns) {
+  EXPECT_EQ(reduced<std::int8_t>(DType::i8, ReduceOp::max, -3, 2), 2);
+  EXPECT_EQ(reduced<std::uint8_t>(DType::u8, ReduceOp::max, 0xfd, 2), 0xfd);
+  EXPECT_EQ(reduced<double>(DType::f64, ReduceOp::min, -1.5, 1.0), -1.5);
+  EXPECT_EQ(reduced(DType::f8e5m2, ReduceOp::min, to_float8_e5m2(-4), to_float8_e5m2(-2)).bits,
+            to_float8_e5m2(-4).bits);
+}
+
+TEST(ReduceScalar, NarrowFloatsRoundOnceAnOperation) {
+  // 2048 + 1 lies in the middle between two f16 numbers and rounds to the even one; 2048 + 3 is nearer to 2052.
+  EXPECT_EQ(to_float(reduced(DType::f16, ReduceOp::sum, to_float16(2048), to_float16(1))), 2048.0f);
+  EXPECT_EQ(to_float(reduced(DType::f16, ReduceOp::sum, to_float16(2048), to_float16(3))), 2052.0f);
+  EXPECT_EQ(to_float(reduced(DType::bf16, ReduceOp::prod, to_bfloat16(3), to_bfloat16(-0.5f))), -1.5f);
+  EXPECT_EQ(to_float(reduced(DType::f8e4m3, ReduceOp::sum, to_float8_e4m3(16), to_float8_e4m3(1))), 16.0f);
+}
+
+TEST(ReduceScalar, DestinationMayBeASource) {
+  float data[3] = {1, 2, 3};
+  const float more[3] = {10, 20, 30};
+  reduce_scalar(DType::f32, ReduceOp::avg, data, data, more, 3);
+  EXPECT_EQ(data[0], 11);
+  EXPECT_EQ(data[2], 33);
+}
+
+TEST(FinishAverage, DividesOnceAndTruncatesIntegers) {
+  EXPECT_EQ(averaged<std::int8_t>(DType::i8, -7, 2), -3);
+  EXPECT_EQ(averaged<std::int8_t>(DType::i8, 127, 128), 0);  // the divisor does not fit into the type
+  EXPECT_EQ(averaged<std::uint8_t>(DType::u8, 255, 300), 0);
+  EXPECT_EQ(averaged<std::uint64_t>(DType::u64, ~std::uint64_t{0}, 3), 0x5555555555555555u);
+  EXPECT_EQ(averaged<float>(DType::f32, 1.0f, 3), 1.0f / 3.0f);
+  EXPECT_EQ(averaged<double>(DType::f64, 1.0, 3), 1.0 / 3.0);
+  EXPECT_EQ(averaged(DType::bf16, to_bfloat16(7), 3).bits, to_bfloat16(7.0f / 3.0f).bits);
+  EXPECT_EQ(averaged(DType::f8e4m3, to_float8_e4m3(5), 3).bits, to_float8_e4m3(5.0f / 3.0f).bits);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Energy in joules that a run's devices draw: GPUs by NVML, CPU packages by RAPL. A source that is absent says why.
+// Power, energy and clocks of a GPU from NVML, NVIDIA's management library. It comes with the driver and is opened at
+// run time: programs neither link nor need it.
 #pragma once
 
 #include <memory>
@@ -6,9 +7,65 @@
 #include <string>
 #include <vector>
 
-#include "core/nvml.h"
-
 namespace lockstep::core {
+
+// The functions of the library that we call, as nvml.h declares them: a result of 0 is success, a device is an opaque
+// pointer. Those after device_by_pci_id are nullptr if a driver lacks them.
+struct NvmlCalls {
+  int (*init)();
+  int (*shutdown)();
+  const char* (*error_string)(int result);
+  int (*device_by_pci_id)(const char* pci_id, void** device);
+  int (*total_energy)(void* device, unsigned long long* millijoules);  // since the driver was loaded
+  int (*power)(void* device, unsigned int* milliwatts);
+  int (*clock)(void* device, int domain, unsigned int* mhz);
+  int (*temperature)(void* device, int sensor, unsigned int* celsius);
+  int (*throttle_reasons)(void* device, unsigned long long* bits);
+  int (*power_limit)(void* device, unsigned int* milliwatts);
+  int (*mig_mode)(void* device, unsigned int* present, unsigned int* pending);
+  int (*driver_version)(char* text, unsigned int size);
+};
+
+// Readings of one GPU; nullopt if the GPU does not answer. For one thread at a time.
+class GpuMeter {
+ public:
+  // Energy counts from here. Keeps the library that `calls` points into. Throws Error(cuda) with the call and the GPU
+  // if NVML fails.
+  GpuMeter(NvmlCalls calls, std::shared_ptr<void> library, const std::string& pci_id);
+  ~GpuMeter();
+  GpuMeter(const GpuMeter&) = delete;
+  GpuMeter& operator=(const GpuMeter&) = delete;
+
+  // Energy that the whole GPU drew, for any user, since this was made. The GPU updates it every few milliseconds.
+  std::optional<double> energy_joules() const;
+  std::optional<double> power_watts() const;
+  std::optional<double> multiprocessor_clock_mhz() const;
+  std::optional<double> memory_clock_mhz() const;
+  std::optional<double> temperature_c() const;
+  // Why clocks are below their maximum right now: "power cap", "software thermal", ... An idle GPU says "idle".
+  std::optional<std::vector<std::string>> clock_limits() const;
+  std::optional<double> power_limit_watts() const;  // limit in force
+  std::optional<bool> is_partitioned() const;       // MIG
+  std::optional<std::string> driver_version() const;
+
+ private:
+  std::optional<double> energy_since_driver_joules() const;
+
+  std::shared_ptr<void> library_;
+  NvmlCalls calls_;
+  void* device_ = nullptr;
+  std::optional<double> start_joules_;
+};
+
+struct OpenedMeter {
+  std::unique_ptr<GpuMeter> meter;  // nullptr if there is none
+  std::string why_absent;           // one line
+};
+
+// Opens a meter for the GPU at this address ("0000:1b:00.0", as in CudaDeviceInfo). `library` is for tests.
+OpenedMeter open_gpu_meter(const std::string& pci_id, const std::string& library = "libnvidia-ml.so.1");
+
+// Energy in joules that a run's devices draw: GPUs by NVML, CPU packages by RAPL. A source that is absent says why.
 
 // For one thread at a time.
 class EnergyMeter {

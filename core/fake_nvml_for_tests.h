@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/nvml.h"
+#include "core/energy.h"
 
 namespace lockstep::core {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/futex.h"
+#include "core/wait.h"
 
 namespace lockstep::core {
 namespace {

@@ -1,13 +1,61 @@
-// Starts local ranks: threads of this process, or processes forked from it.
+// Memory that all local ranks see at the same address: mapped before the ranks start, handed out in pieces.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <new>
+#include <utility>
 
 #include "core/gate.h"
-#include "core/shared_memory.h"
 
 namespace lockstep::core {
+
+enum class Sharing { threads, processes };
+
+// One mapping. Pages are allocated when they are touched; nothing has a name in the file system, so nothing is left
+// behind however the processes end.
+class SharedRegion {
+ public:
+  SharedRegion(Sharing sharing, std::size_t size_bytes);
+  ~SharedRegion();
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+// Hands out pieces of a part of a region, in order; all are freed at once. Used by one rank.
+class Arena {
+ public:
+  Arena(std::byte* data, std::size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  // Throws an Error with the sizes if the part is used up. Large pieces begin on a huge page boundary.
+  std::byte* allocate(std::size_t size_bytes);
+  void reset() { used_bytes_ = 0; }
+  std::size_t used_bytes() const { return used_bytes_; }
+
+  template <class T, class... Args>
+  T* make(Args&&... args) {
+    return new (allocate(sizeof(T))) T(std::forward<Args>(args)...);
+  }
+  template <class T>
+  T* make_array(std::size_t count) {
+    return new (allocate(sizeof(T) * count)) T[count];
+  }
+
+ private:
+  std::byte* data_;
+  std::size_t size_bytes_;
+  std::size_t used_bytes_ = 0;
+};
+
+// Starts local ranks: threads of this process, or processes forked from it.
 
 // Runs body(rank) for all ranks and returns when every one has ended. Rank 0 runs on the calling thread, so that its
 // results stay in this process. If a rank throws, its message is raised on `abort`, every other rank sees it in its

@@ -6,14 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "core/output_file.h"
 #include "core/provenance.h"
-#include "core/record_file.h"
 #include "core/record_types.h"
 
 namespace lockstep::core {
 
 // Writes a record file, each record as soon as it is known: if the program stops for any reason, even a signal that
-// cannot be caught, the records so far remain in a file that is marked partial (core/record_file.h). Without a path,
+// cannot be caught, the records so far remain in a file that is marked partial (core/output_file.h). Without a path,
 // nothing is written.
 class RecordWriter {
  public:

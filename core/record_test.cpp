@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/folder_for_tests.h"
+#include "core/fixtures_for_tests.h"
 
 namespace lockstep::core {
 namespace {

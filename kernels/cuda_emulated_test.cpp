@@ -16,14 +16,14 @@
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/memory_loops.h"
 #include "kernels/base/stream_gate.h"
-#include "kernels/bucket/bucket_reference.h"
+#include "kernels/bucket/bucket.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
-#include "kernels/embedding/embedding_reference.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
 #include "kernels/norm/norm_reference.h"
-#include "kernels/quantize/quantize_reference.h"
+#include "kernels/quantize/quantize.h"
 #include "kernels/registry.h"
-#include "kernels/softmax/softmax_reference.h"
+#include "kernels/softmax/softmax.h"
 
 namespace lockstep::kernels {
 

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/capture.h"
-#include "core/device_block.h"
-#include "core/gpu_for_tests.h"
+#include "core/device.h"
+#include "core/device_memory.h"
+#include "core/fixtures_for_tests.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/memory_loops.h"

@@ -8,7 +8,7 @@ from typing import Optional, Sequence
 from reports.analysis.findings import summary_text
 from reports.analysis.report import report_of
 from reports.check import notes_on
-from reports.errors import ReportError
+from reports.schema import ReportError
 from reports.load import load
 
 

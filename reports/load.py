@@ -4,16 +4,15 @@ import json
 from pathlib import Path
 from typing import Any, Iterable
 
-from reports.errors import ReportError
+from reports.schema import KINDS, problem_in, ReportError, shown
 from reports.records import Records, Run, line_from, plural, run_from
-from reports.schema import KINDS, problem_in, shown
 from reports.units import counted
 
 VERSION = 1
 
 
 def is_partial(name: str) -> bool:
-    """Whether the file is what a program left that was stopped (core/record_file.h): rows.partial.jsonl."""
+    """Whether the file is what a program left that was stopped (core/output_file.h): rows.partial.jsonl."""
     return ".partial" in Path(name).suffixes[-2:]
 
 

@@ -1,4 +1,5 @@
-"""docs/record.schema.json, the one definition of the record format: what is wrong with a line, and classes of its objects."""
+"""The one exception for bad input: its text is the line that the user sees."""
+
 import json
 from collections import namedtuple
 from dataclasses import make_dataclass
@@ -7,6 +8,13 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional
 
 from jsonschema import Draft202012Validator, ValidationError, validators
+
+
+class ReportError(Exception):
+    pass
+
+
+# docs/record.schema.json, the one definition of the record format: what is wrong with a line, and classes of its objects.
 
 Schema = dict[str, Any]
 SCHEMA_PATH = Path(__file__).resolve().parent.parent / "docs" / "record.schema.json"

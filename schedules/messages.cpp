@@ -2,7 +2,56 @@
 
 #include <algorithm>
 
+#include "schedules/schedule.h"
+
 namespace lockstep::schedules {
+
+std::vector<std::int32_t> looped_placement(std::int32_t ranks, std::int32_t chunks) {
+  std::vector<std::int32_t> rank_of;
+  for (std::int32_t s = 0; s < ranks * chunks; ++s) rank_of.push_back(s % ranks);
+  return rank_of;
+}
+
+std::vector<std::int32_t> folded_placement(std::int32_t ranks, std::int32_t chunks) {
+  std::vector<std::int32_t> rank_of;
+  for (std::int32_t s = 0; s < ranks * chunks; ++s) {
+    rank_of.push_back(s / ranks % 2 == 0 ? s % ranks : ranks - 1 - s % ranks);
+  }
+  return rank_of;
+}
+
+std::vector<std::int32_t> opposite_placement(std::int32_t ranks) {
+  return folded_placement(ranks, 2);  // the second pipe begins at the fold
+}
+
+Needs needs_of(const Schedule& schedule, const Action& action) {
+  Needs needs;
+  const auto add = [&](Product product, std::int32_t stage) {
+    needs.all.at(needs.count++) = {product, stage, action.microbatch};
+  };
+  switch (action.op) {
+    case Op::forward:
+      if (!schedule.is_first(action.stage)) add(Product::activations, action.stage - 1);
+      break;
+    case Op::backward:
+    case Op::input_gradient:
+      add(Product::activations, action.stage);
+      if (!schedule.is_last(action.stage)) add(Product::gradient, action.stage + 1);
+      break;
+    case Op::weight_gradient:
+      add(Product::gradient, action.stage);
+      break;
+    default:  // other operations need no product
+      break;
+  }
+  return needs;
+}
+
+bool gives(const Action& action, Product product) {
+  if (product == Product::activations) return action.op == Op::forward;
+  return action.op == Op::backward || action.op == Op::input_gradient;
+}
+
 namespace {
 
 std::int32_t rank_of(const Schedule& schedule, std::int32_t stage) {

@@ -33,7 +33,7 @@ enum class Op : std::uint8_t {
   reshard,      // RESHARD: free the gathered parameters
   reduce_grad,  // REDUCE_GRAD: reduce their gradients over the replicas
   // Activations that a forward kept go to the rank at the other end of the pipeline, num_ranks - 1 - rank, and come
-  // back before the backward (BPipe, schedules/generators/bpipe.cpp). PyTorch has no token for these.
+  // back before the backward (BPipe, schedules/generators/looped.cpp). PyTorch has no token for these.
   evict,  // EVICT
   fetch,  // FETCH
   // Only in a lowered step (schedules/step/step.h); PyTorch has no token for these either.
@@ -128,5 +128,27 @@ inline std::size_t work_index(std::int32_t stage, std::int32_t microbatch, std::
   const std::int32_t slice = microbatch < 0 ? 0 : microbatch % slices;
   return static_cast<std::size_t>(stage) * static_cast<std::size_t>(slices) + static_cast<std::size_t>(slice);
 }
+
+// The shape of a generated schedule, and the placement of stages on ranks.
+
+struct PipelineShape {
+  std::int32_t ranks = 1;         // p
+  std::int32_t microbatches = 1;  // m
+  std::int32_t chunks = 1;        // v, stages per rank
+  // Tokens in each slice of a microbatch (schedules/slices.h); empty: microbatches are whole.
+  std::vector<std::int64_t> slice_tokens = {};
+
+  std::int32_t slices() const {  // k
+    return slice_tokens.empty() ? 1 : static_cast<std::int32_t>(slice_tokens.size());
+  }
+};
+
+// Puts stage s on rank s % ranks: v chunks per rank, and each pass goes from the first rank to the last.
+std::vector<std::int32_t> looped_placement(std::int32_t ranks, std::int32_t chunks);
+// Every other pass through the ranks goes backwards: 0 .. p-1, p-1 .. 0, 0 .. p-1 (a V with two chunks per rank,
+// Hanayo's waves with more). Consecutive passes meet on one rank.
+std::vector<std::int32_t> folded_placement(std::int32_t ranks, std::int32_t chunks);
+// Two pipes: one from rank 0 to p-1, one from p-1 to 0.
+std::vector<std::int32_t> opposite_placement(std::int32_t ranks);
 
 }  // namespace lockstep::schedules

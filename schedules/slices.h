@@ -1,7 +1,5 @@
-// Token slices: every sequence of a microbatch is cut into slices that go through the stages one after another, as
-// microbatches do. With causal attention a slice needs keys and values of the slices before it, and its backward gives
-// them their gradients: on each stage forwards go from the first slice to the last, backwards from the last to the
-// first (TeraPipe, Li et al. 2021, arXiv:2102.07988; Seq1F1B, Sun et al. 2024, arXiv:2406.03488).
+// Splits a sequence of work items into contiguous parts that are as even as possible: layers into stages, tokens into
+// slices.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +7,16 @@
 #include <vector>
 
 namespace lockstep::schedules {
+
+// Number of items in each part, so that the largest sum of `costs` over a part is minimal and, among those, the sum of
+// the squares is. Each part has at least one item. `costs` are not negative; `parts` is 1 to the number of items. Takes
+// parts x items^2 operations.
+std::vector<std::int32_t> balanced_parts(std::span<const double> costs, std::int32_t parts);
+
+// Token slices: every sequence of a microbatch is cut into slices that go through the stages one after another, as
+// microbatches do. With causal attention a slice needs keys and values of the slices before it, and its backward gives
+// them their gradients: on each stage forwards go from the first slice to the last, backwards from the last to the
+// first (TeraPipe, Li et al. 2021, arXiv:2102.07988; Seq1F1B, Sun et al. 2024, arXiv:2406.03488).
 
 // The part [begin, end) of a sequence, as shares of its length.
 struct SliceShare {

@@ -11,9 +11,8 @@
 
 #include "core/error.h"
 #include "schedules/check.h"
-#include "schedules/count.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/partition.h"
+#include "schedules/play.h"
 #include "schedules/text.h"
 
 namespace lockstep::schedules {

@@ -12,10 +12,9 @@
 
 #include "core/random.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/hugging_face_file.h"
+#include "trainer/checkpoint/hugging_face.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/checkpoint/save_checkpoint.h"
 #include "workload/parameters.h"
 
 namespace {

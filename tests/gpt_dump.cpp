@@ -15,7 +15,7 @@
 #include "core/dtype.h"
 #include "kernels/base/thread_pool.h"
 #include "tests/npy.h"
-#include "trainer/checkpoint/hugging_face_file.h"
+#include "trainer/checkpoint/hugging_face.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/model/model_for_tests.h"
 

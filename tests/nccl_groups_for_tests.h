@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/backend_kinds.h"
 #include "collectives/libraries/fake_nccl_for_tests.h"
 #include "collectives/libraries/nccl_member.h"
 #include "trainer/step/train_step.h"
-#include "trainer/worker/channels.h"
+#include "trainer/worker/lanes.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <memory>
 
-#include "collectives/transports/loopback.h"
+#include "collectives/transports/transport.h"
 #include "core/random.h"
 #include "core/ranks.h"
 #include "tests/nccl_groups_for_tests.h"

@@ -82,7 +82,7 @@ def test_a_flag_that_is_not_known_would_be_seen(programs):
         assert done.returncode == USAGE, done.stdout + done.stderr
 
 
-TEST_DEADLINE_S = int(re.search(r"kGpuTestDeadline\{(\d+)\}", (ROOT / "core/gpu_for_tests.h").read_text())[1])
+TEST_DEADLINE_S = int(re.search(r"kGpuTestDeadline\{(\d+)\}", (ROOT / "core/fixtures_for_tests.h").read_text())[1])
 
 
 def deadline_problem(step: GpuStep) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 
 import conftest
 from reports.cli import main
-from reports.html.studies_view import points_table
+from reports.html.layout_view import points_table
 from reports.load import load
 from reports.analysis.studies import analyse_studies
 

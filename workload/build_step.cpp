@@ -4,12 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "schedules/passes/offload_shards.h"
+#include "schedules/passes/offload.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/passes/split_stages.h"
 #include "schedules/step/lower.h"
-#include "schedules/step/unfold.h"
+#include "schedules/step/rewrite.h"
 #include "workload/groups.h"
 #include "workload/memory.h"
 #include "workload/parameters.h"

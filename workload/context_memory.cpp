@@ -1,10 +1,10 @@
-#include "workload/context_memory.h"
+#include "workload/memory.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/error.h"
-#include "workload/context_operations.h"
+#include "workload/operations.h"
 
 namespace lockstep::workload {
 namespace {

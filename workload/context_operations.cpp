@@ -1,4 +1,4 @@
-#include "workload/context_operations.h"
+#include "workload/operations.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "workload/grid_operations.h"
+#include "workload/operations.h"
 
 #include <algorithm>
 #include <utility>

@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/shape.h"
+#include "schedules/schedule.h"
 #include "schedules/slices.h"
 #include "workload/context_layer.h"
-#include "workload/grid_operations.h"
 #include "workload/groups.h"
+#include "workload/operations.h"
 
 namespace lockstep::workload {
 namespace {

@@ -12,12 +12,11 @@
 #include "core/dtype.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/schedule.h"
-#include "schedules/shape.h"
 #include "workload/compression.h"
 #include "workload/context_list.h"
 #include "workload/grid_product.h"
+#include "workload/memory_kinds.h"
 #include "workload/model.h"
-#include "workload/offload.h"
 
 namespace lockstep::workload {
 
@@ -72,10 +71,10 @@ struct Layout {
   std::int32_t microbatches = 1;                                 // per data-parallel rank and step
   std::int64_t microbatch_size = 1;                              // sequences
   std::vector<std::int32_t> layers_of = {};                      // layers of each stage; empty: spread evenly
-  bool balanced_layers = false;                                  // layers_of is to be chosen (workload/balance.h)
+  bool balanced_layers = false;                                  // layers_of is to be chosen (workload/recipe.h)
   std::int32_t slices = 1;                      // token slices of a microbatch, if the schedule takes them
   std::vector<std::int64_t> slice_tokens = {};  // tokens of each slice; empty: as even as possible
-  bool balanced_slices = false;                 // slice_tokens is to be chosen (workload/balance.h)
+  bool balanced_slices = false;                 // slice_tokens is to be chosen (workload/recipe.h)
   std::int64_t bucket_cap_bytes = 25LL << 20;   // bytes of gradients; 0: one bucket per stage
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;

@@ -4,12 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "schedules/count.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/split_stages.h"
+#include "schedules/play.h"
 #include "schedules/step/lower.h"
-#include "workload/context_memory.h"
 #include "workload/groups.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"

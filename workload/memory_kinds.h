@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <string_view>
+
+#include "core/dtype.h"
 
 namespace lockstep::workload {
 
@@ -49,5 +52,88 @@ class HeldBytes {
   BytesByKind at_peak_;
   BytesByKind peak_of_each_;
 };
+
+// Tensors of a rank that are kept off its device, and their location (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840;
+// Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857).
+
+// A storage location; none: on the device.
+enum class Offload : std::uint8_t { none, host, file };
+std::string_view name_of(Offload place);
+
+// The location of each kind of tensor while no kernel uses it.
+struct OffloadPlaces {
+  Offload optimizer = Offload::none;    // master weights and moments, between updates
+  Offload gradients = Offload::none;    // the reduced shards (ZeRO 2 and 3), from their reduction to the update
+  Offload parameters = Offload::none;   // the shards of weights (ZeRO 3), except while they are gathered
+  Offload activations = Offload::none;  // from the forward to the backward
+
+  bool any() const { return *this != OffloadPlaces{}; }
+  bool any_in(Offload place) const {
+    return optimizer == place || gradients == place || parameters == place || activations == place;
+  }
+  friend bool operator==(const OffloadPlaces&, const OffloadPlaces&) = default;
+};
+// "none", "host" or "file" if only the optimizer's states are offloaded, otherwise such as
+// "optimizer:file+parameters:host". Parsed by parse_layout("offload=...").
+std::string text_of(const OffloadPlaces& places);
+
+// Tensors that an update uses for each element of a rank's shards.
+enum class OffloadKind : std::uint8_t { optimizer, gradients, parameters };
+inline constexpr std::size_t kNumOffloadKinds = 3;
+
+// An update copies offloaded tensors to the device in pieces, some ahead of the piece being updated, and copies changed
+// pieces back after it (ZeRO-Infinity, section 6.2).
+struct OffloadStaging {
+  static constexpr std::int64_t kAlign = 4096;       // bytes: files are read and written in such blocks
+  static constexpr std::int64_t kBlockElems = 2048;  // elements of 16 bits, per block
+  static constexpr std::int64_t kPieceElems = std::int64_t{1} << 18;
+  std::array<std::int64_t, kNumOffloadKinds> elem_bytes = {};  // by kind; 0: it stays on the device
+  std::int64_t piece_elems = 0;                                // maximum per piece
+  std::int64_t ahead = 2;                                      // pieces that are read before they are needed
+
+  static std::int64_t whole_blocks(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+  // Device memory for a copy of `bytes`, with a reserve for alignment.
+  static std::int64_t staged_bytes(std::int64_t bytes) { return whole_blocks(bytes) + kAlign; }
+
+  // Buffers for pieces on the device: those read ahead, the current one, and one that is written back.
+  std::int64_t rooms() const { return ahead + 2; }
+  std::int64_t bytes_of(OffloadKind kind, std::int64_t elems) const {
+    return whole_blocks(elem_bytes[static_cast<std::size_t>(kind)] * elems);
+  }
+  // Bytes of a piece: one kind after the other.
+  std::int64_t bytes_of(std::int64_t elems) const {
+    std::int64_t bytes = 0;
+    for (std::size_t kind = 0; kind < kNumOffloadKinds; ++kind) {
+      bytes += bytes_of(static_cast<OffloadKind>(kind), elems);
+    }
+    return bytes;
+  }
+  std::int64_t room_bytes() const { return bytes_of(piece_elems) + kAlign; }
+};
+
+// Bytes per updated element by kind, wherever they are. Moments are f32, and so are master weights, which exist if
+// weights are 16 bits.
+inline std::array<std::int64_t, kNumOffloadKinds> offload_elem_bytes(core::DType compute, core::DType gradient) {
+  return {compute == core::DType::f32 ? 8 : 12, static_cast<std::int64_t>(core::size_of(gradient)),
+          static_cast<std::int64_t>(core::size_of(compute))};
+}
+
+// `elem_bytes`: 0 for kinds that stay on the device. `largest_shard`: elements that the rank has of the largest bucket.
+// Whole shards of gradients and weights are copied at once, too: their pieces are whole blocks.
+inline OffloadStaging offload_staging(const std::array<std::int64_t, kNumOffloadKinds>& elem_bytes,
+                                      std::int64_t largest_shard,
+                                      std::int64_t piece_elems = OffloadStaging::kPieceElems) {
+  constexpr std::int64_t kBlock = OffloadStaging::kBlockElems;
+  if (elem_bytes[1] + elem_bytes[2] > 0) piece_elems = (piece_elems + kBlock - 1) / kBlock * kBlock;
+  return {.elem_bytes = elem_bytes, .piece_elems = std::min(piece_elems, largest_shard)};
+}
+inline OffloadStaging offload_staging(const OffloadPlaces& places, core::DType compute, core::DType gradient,
+                                      std::int64_t largest_shard) {
+  auto elem_bytes = offload_elem_bytes(compute, gradient);
+  if (places.optimizer == Offload::none) elem_bytes[0] = 0;
+  if (places.gradients == Offload::none) elem_bytes[1] = 0;
+  if (places.parameters == Offload::none) elem_bytes[2] = 0;
+  return offload_staging(elem_bytes, largest_shard);
+}
 
 }  // namespace lockstep::workload

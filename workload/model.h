@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,5 +95,32 @@ TokenFlops token_flops(const Model& model);
 // arXiv:2104.04473, appendix: 96 B s l h^2 (...)).
 inline constexpr std::string_view kFlopConvention = "6 N + 12 L H Q T (Chowdhery et al. 2022, appendix B)";
 double training_flops(const Model& model, double tokens, bool layers_again);
+
+// Models by name, with the sources of their numbers.
+
+// The family of a model, which determines the fields that its models share.
+enum class Family : std::uint8_t {
+  gpt2,  // as trained today, without dropout
+  gpt,   // GPT-3 and Megatron-LM's, with dropout
+  llama,
+  llama3,   // with a larger base of rotary positions
+  llama31,  // with scaled rotary positions
+  mixtral,
+};
+
+struct KnownModel {
+  std::string_view name;
+  Family family;
+  std::int64_t layers;
+  std::int64_t hidden;
+  std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t ffn_hidden;
+  std::int64_t vocabulary;
+  std::int64_t sequence;
+  std::string_view source;
+};
+std::span<const KnownModel> known_models();
+Model model_of(const KnownModel& known);
 
 }  // namespace lockstep::workload

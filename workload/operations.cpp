@@ -5,9 +5,6 @@
 #include <cmath>
 #include <utility>
 
-#include "workload/context_operations.h"
-#include "workload/grid_operations.h"
-
 namespace lockstep::workload {
 namespace {
 

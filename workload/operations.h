@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -169,5 +170,36 @@ double kept_input_bytes(const Model& model, const Layout& layout);
 // Bytes that a stage sends to the next one, and of the gradient that returns.
 std::int64_t message_bytes(const Model& model, const Layout& layout);
 double kept_bytes(const std::vector<Operation>& operations);
+
+// The operations of a model whose tensor-parallel ranks form a grid (Layout::grid, workload/grid_product.h): each
+// product of a layer becomes that of its blocks, with the exchanges before and after. Between the products a rank has
+// whole sequences and a share of the columns, which is the work of a narrower model on one rank.
+//
+//   norm        row statistics are summed over the ranks that have the other columns (Xu et al. 2021, arXiv:2104.05343,
+//               section 3.2.2)
+//   attention   of whole heads
+//   embedding   words over the ranks of a column, each word's columns over those of a row: rows are summed over the
+//               column, as vocabulary-parallel ranks sum theirs
+//   loss        three floats per token are exchanged among the ranks that have the other words
+
+std::vector<Operation> grid_layer_operations(const Model& model, const Layout& layout);
+std::vector<Operation> grid_embedding_operations(const Model& model, const Layout& layout);
+std::vector<Operation> grid_head_operations(const Model& model, const Layout& layout);
+
+// Returns why the layout's grid does not fit, with valid values; empty if it does.
+std::string grid_conflict(const Model& model, const Layout& layout);
+
+// The attention of context-parallel ranks as operations of the step model, from the list of their form
+// (workload/context_list.h), with each exchange overlapping the blocks of a turn where the list allows it.
+
+// From the product that makes queries, keys and values to the projection, for cp above 1 with attention that keeps no
+// scores in memory, or colossal. Compute is that of the rank with most work in each turn; exchanges have the largest
+// message of any rank.
+//
+//   forward    split; operands of turn 0; for each turn: operands of the next turn overlapping core, merge of results
+// of
+//              the previous turn, results overlapping what follows
+//   backward   the same with turns in reverse
+std::vector<Operation> context_operations(const Model& model, const Layout& layout);
 
 }  // namespace lockstep::workload

@@ -1,4 +1,4 @@
-#include "workload/piece_memory.h"
+#include "workload/memory.h"
 
 #include <algorithm>
 #include <initializer_list>

@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include "core/dtype.h"
+#include "schedules/slices.h"
+#include "workload/operations.h"
 
 namespace lockstep::workload {
 namespace {
@@ -219,6 +224,118 @@ schedules::StageRecipe recipe_of(const Model& whole, const Layout& layout, const
   layers_backward(writer, layer, kept_input, layout, first, layers);
   writer.backward(embedding, 0);
   return recipe;
+}
+
+namespace {
+
+double sum_of(const std::vector<schedules::Piece>& pieces) {
+  double ps = 0;
+  for (const schedules::Piece& piece : pieces)
+    ps += piece.comm == schedules::Comm::none ? static_cast<double>(piece.amount) : 0;
+  return ps;
+}
+
+// Time of the kernels of a part of the model, forward and backward.
+double time_of(const Model& model, const Layout& layout, const StageSlice& slice, const KernelPrice& price) {
+  const schedules::StageRecipe recipe = recipe_of(model, layout, slice, price);
+  return sum_of(recipe.forward) + sum_of(recipe.backward);
+}
+
+std::vector<std::int32_t> balanced_layers(const Model& model, const Layout& layout, const KernelPrice& price) {
+  const std::int32_t group = layout.recompute == Recompute::full ? layout.recompute_every : 1;
+  std::vector<double> costs(static_cast<std::size_t>(model.layers) + 2,
+                            time_of(model, layout, {.layers = group}, price) / group);
+  costs.front() = time_of(model, layout, {.embedding = true}, price);
+  costs.back() = time_of(model, layout, {.head = true}, price);
+  std::vector<std::int32_t> layers = schedules::balanced_parts(costs, stages_per_pipe(layout));
+  --layers.front();
+  --layers.back();
+  return layers;
+}
+
+// Share of attention's core in the time of a layer.
+double attention_share(const Model& model, const Layout& layout, const KernelPrice& price) {
+  double core = 0;
+  double all = 0;
+  for (const Operation& op : layer_operations(model, layout)) {
+    double ps = 0;
+    for (const auto* calls : {&op.forward, &op.input_gradient, &op.weight_gradient}) {
+      for (const KernelCall& call : *calls) ps += call.count * static_cast<double>(price(call));
+    }
+    all += ps;
+    if (op.core) core += ps;
+  }
+  return all > 0 ? core / all : 0;
+}
+
+std::vector<std::int64_t> balanced_tokens(const Model& model, const Layout& layout, const KernelPrice& price) {
+  // Sequence parallelism needs whole rows for each tensor-parallel rank; short sequences of tests use shorter blocks.
+  std::int64_t block = schedules::slice_block(model.sequence, layout.slices);
+  if (layout.sequence_parallel && block % layout.tp != 0) block = layout.tp;
+  if (model.sequence % block != 0 || model.sequence / block < layout.slices) return {};
+  return schedules::balanced_slices(model.sequence, layout.slices, attention_share(model, layout, price), block);
+}
+
+}  // namespace
+
+Layout balanced(const Model& model, const Layout& layout, const KernelPrice& price) {
+  Layout chosen = layout;
+  if ((!layout.balanced_layers && !layout.balanced_slices) || !why_invalid(model, layout).empty()) return chosen;
+  if (layout.balanced_layers) chosen.layers_of = balanced_layers(model, layout, price);
+  if (layout.balanced_slices && layout.slices > 1 && layout.slice_tokens.empty()) {
+    chosen.slice_tokens = balanced_tokens(model, layout, price);
+  }
+  chosen.balanced_layers = false;
+  chosen.balanced_slices = false;
+  return chosen;
+}
+
+std::int64_t declared_price(const KernelCall& call) {
+  constexpr double kFlopsAByte = 16;
+  const kernels::Cost cost = cost_of(call);
+  return std::llround(std::max(cost.flops / kFlopsAByte, cost.bytes));
+}
+
+namespace {
+
+KernelCall product(core::DType dtype, double flops, double bytes) {
+  return {OtherKernel{.of = KernelClass::product, .dtype = dtype, .flops = flops, .bytes = bytes}};
+}
+
+// The product of n rows of `columns` with themselves.
+KernelCall curvature(core::DType dtype, double rows, double columns) {
+  const double bytes = rows * columns * static_cast<double>(core::size_of(dtype)) + columns * columns * sizeof(float);
+  return product(dtype, 2 * rows * columns * columns, bytes);
+}
+
+KernelCall inversion(double n) {
+  return product(core::DType::f32, n * n * n, 2 * n * n * sizeof(float));
+}
+
+SecondOrderWork work_of(const Operation& operation, const kernels::GemmShape& shape, const Layout& layout) {
+  const auto rows = static_cast<double>(shape.rows);
+  const auto inputs = static_cast<double>(shape.inputs);
+  const auto outputs = static_cast<double>(shape.outputs);
+  const double elems = inputs * inputs + outputs * outputs + 2 * inputs * outputs;
+  return {.product = operation.kind,
+          .input_curvature = curvature(layout.compute, rows, inputs),
+          .output_curvature = curvature(layout.compute, rows, outputs),
+          .input_inversion = inversion(inputs),
+          .output_inversion = inversion(outputs),
+          .precondition = product(core::DType::f32, 2 * inputs * outputs * (inputs + outputs), elems * sizeof(float))};
+}
+
+}  // namespace
+
+std::vector<SecondOrderWork> second_order_work(const Model& model, const Layout& layout) {
+  std::vector<SecondOrderWork> all;
+  for (const Operation& operation : layer_operations(model, layout)) {
+    for (const KernelCall& call : operation.weight_gradient) {
+      const auto* const gradient = std::get_if<kernels::GemmWeightGradient>(&call.arguments);
+      if (gradient != nullptr) all.push_back(work_of(operation, gradient->shape, layout));
+    }
+  }
+  return all;
 }
 
 }  // namespace lockstep::workload

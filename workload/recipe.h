@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
-#include "schedules/passes/recipe.h"
+#include "schedules/passes/split_stages.h"
+#include "workload/kernel_call.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 #include "workload/operations.h"
@@ -27,5 +29,40 @@ struct IssueTimes {
 // while the input gradient is computed (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
 schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                  const KernelPrice& price = {}, const IssueTimes& issue = {});
+
+// Chooses what a layout leaves open: the number of layers of each stage (layers=balanced), and the lengths of the token
+// slices of a microbatch (slicing=balanced).
+
+// Returns the layout with layers_of and slice_tokens chosen, if it asks for that and fits `model`; otherwise unchanged,
+// so that why_invalid() can say why.
+//
+// Layers: of all ways to cut embedding, layers and head into consecutive stages with at least one of them each, one
+// whose slowest stage, forward and backward, takes least at these prices of its kernels; among those the most even one.
+// (The stage with the head of a large vocabulary has fewer layers than others, or none.) If ranks have several stages,
+// stages are balanced, not ranks. Memory, communication and the optimizer are ignored.
+//
+// Slices: equal times in a layer, forward and backward, at these prices (schedules::balanced_slices()).
+Layout balanced(const Model& model, const Layout& layout, const KernelPrice& price);
+
+// Price of a kernel without a machine description, in an arbitrary unit: computed from its declared FLOPs and bytes,
+// for a device that does 16 FLOPs per byte of memory traffic.
+std::int64_t declared_price(const KernelCall& call);
+
+// The work of K-FAC on the matrices of a transformer layer (Martens, Grosse 2015, arXiv:1503.05671), as kernels that a
+// machine prices: PipeFisher runs it in bubbles (Osawa et al. 2023, arXiv:2211.14133). The trainer does not run it.
+
+// Work for one matrix [outputs, inputs], for a rank's part of it.
+struct SecondOrderWork {
+  OperationKind product = OperationKind::none;
+  KernelCall input_curvature;   // per microbatch: x' x, [inputs, inputs] in f32 of x in the compute dtype
+  KernelCall output_curvature;  // per microbatch: dy' dy, [outputs, outputs]
+  KernelCall input_inversion;   // once per refresh: Cholesky and the inverse from it, n^3 FLOPs in f32
+  KernelCall output_inversion;
+  KernelCall precondition;  // in every step: inverse x gradient x inverse, f32
+};
+
+// For each product with weights of a layer, in forward order. Curvature counts as whole products, although one half of
+// a symmetric matrix determines the other.
+std::vector<SecondOrderWork> second_order_work(const Model& model, const Layout& layout);
 
 }  // namespace lockstep::workload

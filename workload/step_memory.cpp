@@ -1,5 +1,5 @@
-#include "workload/step_memory.h"
-#include "workload/offload.h"
+#include "workload/memory.h"
+#include "workload/memory_kinds.h"
 
 #include <algorithm>
 #include <map>
@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workload/flat_bucket.h"
+#include "workload/buckets.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
-#include "workload/piece_memory.h"
 
 namespace lockstep::workload {
 namespace {
@@ -245,7 +244,7 @@ class RankMemory {
         held.change(MemoryKind::buffers, bytes_of(core::DType::f64, counted_runs(stage)));
       }
     }
-    if (layout_.fp8_delayed) {  // as in trainer/model/fp8_history.h
+    if (layout_.fp8_delayed) {  // as in trainer/model/stage_state.h
       for (const auto& [number, stage] : stages_) {
         const std::int64_t numbers = kFp8LinearLayers * 3 * stage.plan->place.num_parts();
         const std::int64_t steps = layout_.fp8_history;
@@ -253,7 +252,7 @@ class RankMemory {
                                              bytes_of(core::DType::f8e4m3, numbers * steps));
       }
     }
-    for (const auto& [number, stage] : stages_) {  // as in trainer/model/router_bias.h
+    for (const auto& [number, stage] : stages_) {  // as in trainer/model/stage_state.h
       const std::int64_t biases = model_.bias_rate > 0 ? model_.experts * stage.plan->place.num_parts() : 0;
       held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
     }

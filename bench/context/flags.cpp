@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "bench/trainer/flag_readers.h"
+#include "bench/trainer/flags.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/size.h"

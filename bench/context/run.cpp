@@ -7,19 +7,17 @@
 #include <numeric>
 #include <utility>
 
-#include "bench/context/exchanges.h"
-#include "bench/context/pieces.h"
-#include "bench/context/simulated.h"
-#include "bench/parallel/sent_counter.h"
+#include "bench/context/passes.h"
+#include "bench/parallel/checks.h"
 #include "bench/place/step_energy.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "core/wait.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
-#include "trainer/train/rank_setup.h"
-#include "workload/context_check.h"
+#include "trainer/train/rank_steps.h"
+#include "workload/context_layer.h"
 
 namespace lockstep::context_bench {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/context/flags.h"
-#include "bench/context/reference.h"
+#include "bench/context/passes.h"
 #include "bench/tp_linear/pass.h"
 #include "core/record.h"
 #include "core/statistics.h"

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "bench/program/command_line.h"
-#include "bench/trainer/flag_readers.h"
+#include "bench/trainer/flags.h"
 #include "core/error.h"
 
 namespace lockstep::experts_bench {

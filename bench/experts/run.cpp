@@ -2,19 +2,295 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "bench/place/step_energy.h"
-#include "collectives/plan/count.h"
+#include "collectives/plan/cost.h"
 #include "core/cores.h"
+#include "core/device_cpu.h"
 #include "core/dtype.h"
 #include "core/wait.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/moe/permute.h"
+#include "kernels/residual/residual.h"
+#include "parallel/parameters/initial_values.h"
 
 namespace lockstep::experts_bench {
+
+using parallel::MemoryKind;
+using parallel::Tensor;
+using tp_linear::TaskKind;
+
+namespace {
+
+constexpr std::size_t kExchanges = 0;  // the channel
+
+parallel::MixtureLayer layer_of(const ExpertsFlags& flags, const Case& one, int index, bool alone) {
+  const double even = static_cast<double>(flags.tokens * one.top_k) / one.experts;
+  return {.router = {.tokens = flags.tokens, .experts = one.experts, .top_k = one.top_k, .normalised = one.top_k > 1},
+          .hidden = flags.hidden,
+          .inner = flags.inner,
+          .capacity = std::llround(std::ceil(one.capacity_factor * even)),
+          .ranks = alone ? 1 : one.ranks,
+          .index = alone ? 0 : index};
+}
+
+}  // namespace
+
+RankOfExperts::RankOfExperts(const ExpertsFlags& flags, const Case& one, int index, backends::MeshRank& mesh,
+                             kernels::ThreadPool& pool, bool alone)
+    : flags_(flags),
+      case_(one),
+      mesh_(mesh),
+      device_(alone ? core::make_cpu_device() : nullptr),
+      memory_(alone ? *device_ : mesh.device),
+      where_(pool),
+      workspace_{memory_, where_},
+      layer_(layer_of(flags, one, index, alone)) {
+  const std::string of_rank = ".of_rank" + std::to_string(index);
+  x_ = random("x" + of_rank, flags.tokens * flags.hidden, 1);
+  dy_ = random("dy" + of_rank, flags.tokens * flags.hidden, 1);
+  router_ = random("router", one.experts * flags.hidden, 1 / std::sqrt(static_cast<float>(flags.hidden)));
+  d_router_ = memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, router_.elems());
+  const std::int64_t here = layer_.experts_here();
+  for (std::int64_t e = layer_.index * here; e < (layer_.index + 1) * here; ++e) {
+    up_.push_back(expert("up" + std::to_string(e), flags.inner, flags.hidden));
+    down_.push_back(expert("down" + std::to_string(e), flags.hidden, flags.inner));
+  }
+  if (flags.shared > 0) {
+    shared_.push_back(expert("shared_up", flags.shared, flags.hidden));
+    shared_.push_back(expert("shared_down", flags.hidden, flags.shared));
+  }
+  if (const std::vector<double> targets = one.targets(); !targets.empty()) fit_bias(targets);
+  make_passes();
+}
+
+Tensor RankOfExperts::random(const std::string& name, std::int64_t count, float deviation) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  parallel::fill_initial_values({.name = name, .shape = {count}, .deviation = deviation}, kSeed, 0, values);
+  Tensor made = memory_.make(MemoryKind::weights, flags_.dtype, count);
+  if (flags_.dtype == core::DType::f32) {
+    std::copy(values.begin(), values.end(), made.as<float>());
+  } else {
+    std::transform(values.begin(), values.end(), made.as<core::BFloat16>(), core::to_bfloat16);
+  }
+  return made;
+}
+
+RankOfExperts::Expert RankOfExperts::expert(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
+  const auto zeros = [&](std::int64_t count) {
+    return memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, count);
+  };
+  return {random(name, outputs * inputs, 1 / std::sqrt(static_cast<float>(inputs))), random(name + "b", outputs, 0.1F),
+          zeros(outputs * inputs), zeros(outputs)};
+}
+
+std::vector<parallel::LinearWeights> RankOfExperts::weights(const std::vector<Expert>& experts) {
+  std::vector<parallel::LinearWeights> all;
+  for (const Expert& one : experts) all.push_back({one.weight.in(), one.bias.in()});
+  return all;
+}
+
+std::vector<parallel::LinearGradients> RankOfExperts::gradients(const std::vector<Expert>& experts) {
+  std::vector<parallel::LinearGradients> all;
+  for (const Expert& one : experts) all.push_back({one.d_weight.inout(), one.d_bias.inout()});
+  return all;
+}
+
+std::vector<float> RankOfExperts::host(const Tensor& tensor) const {
+  std::vector<float> values(static_cast<std::size_t>(tensor.elems()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] =
+        flags_.dtype == core::DType::f32 ? tensor.as<float>()[i] : core::to_float(tensor.as<core::BFloat16>()[i]);
+  }
+  return values;
+}
+
+void RankOfExperts::route() {
+  layer_.route(workspace_, router_.in(), bias_.in(), x_.in(), saved_);
+}
+
+// Adjusts the bias until the experts have the stated loads, like loss-free balancing towards even ones (Wang et al.
+// 2024, arXiv:2408.15664, algorithm 1), but in proportion to the difference and with decreasing steps.
+void RankOfExperts::fit_bias(const std::vector<double>& targets) {
+  constexpr int kRounds = 400;
+  constexpr double kFaded = 0.99;
+  bias_ = memory_.make_zeroed(MemoryKind::weights, core::DType::f32, case_.experts);
+  double step = 0.5;
+  for (int round = 0; round < kRounds; ++round, step *= kFaded) {
+    route();
+    for (std::size_t e = 0; e < targets.size(); ++e) {
+      const double share = saved_.counts.as<std::int32_t>()[e] / static_cast<double>(layer_.router.copies());
+      bias_.as<float>()[e] += static_cast<float>(step * (targets[e] - share));
+    }
+  }
+}
+
+std::int64_t RankOfExperts::dropped() const {
+  std::int64_t dropped = 0;
+  for (std::int64_t e = 0; layer_.capacity > 0 && e < case_.experts; ++e) {
+    dropped += std::max<std::int64_t>(0, saved_.counts.as<std::int32_t>()[e] - layer_.capacity);
+  }
+  return dropped;
+}
+
+std::vector<double> RankOfExperts::loads() const {
+  const auto* const counts = saved_.counts.as<std::int32_t>();
+  return {counts, counts + case_.experts};
+}
+
+std::int64_t RankOfExperts::sent_bytes() const {
+  if (layer_.ranks == 1) return 0;
+  const auto counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * case_.experts * (layer_.ranks - 1);
+  // Half of the exchanges return rows from the experts: those that other ranks have sent here.
+  std::int64_t back = 0;
+  const std::int64_t row_bytes = flags_.hidden * static_cast<std::int64_t>(core::size_of(flags_.dtype));
+  for (int from = 0; from < layer_.ranks; ++from) {
+    if (from == layer_.index) continue;
+    const auto first =
+        saved_.all_rows.begin() + std::int64_t{from} * case_.experts + layer_.index * layer_.experts_here();
+    for (auto rows = first; rows != first + layer_.experts_here(); ++rows) back += *rows * row_bytes;
+  }
+  return 2 * (layer_.sent_bytes(saved_, flags_.dtype) + back) + (layer_.tells_counts() ? counts : 0);
+}
+
+PartTimes RankOfExperts::take_times() {
+  return std::exchange(times_, PartTimes{});
+}
+
+// ---- pieces
+
+void RankOfExperts::exchange_counts() {
+  const parallel::RowExchange counts = layer_.exchange_counts(workspace_, saved_, all_counts_);
+  backends::Prepared& gather = prepared_[{}];
+  if (gather.collective == nullptr) {
+    gather = mesh_.prepare(
+        kExchanges, {.kind = collectives::Kind::all_gather, .count = counts.input.elems, .dtype = core::DType::i32},
+        "auto");
+  }
+  gather.collective->run(counts.input.data, counts.output.data);
+  layer_.counts_exchanged(workspace_, all_counts_, saved_);
+}
+
+// The router's result is the same in every round, so that each size is prepared once.
+void RankOfExperts::exchange(const parallel::RowExchange& rows) {
+  const std::int64_t block = rows.output.elems / layer_.ranks;
+  backends::Prepared& one = prepared_[rows.matrix == nullptr ? std::vector{block} : rows.matrix->counts];
+  if (one.collective == nullptr) {
+    collectives::Operation operation{
+        .kind = collectives::Kind::all_to_all, .count = block, .dtype = flags_.dtype, .matrix = rows.matrix};
+    if (rows.matrix != nullptr) operation.kind = collectives::Kind::all_to_all_v;
+    one = mesh_.prepare(kExchanges, operation, rows.matrix == nullptr ? flags_.algorithm : "auto");
+  }
+  one.collective->run(rows.input.data, rows.output.data);
+}
+
+// The shared experts, which overlap with the exchange of the routed experts' rows.
+void RankOfExperts::shared_forward() {
+  const parallel::MlpLayer mlp{flags_.tokens, flags_.hidden, flags_.shared};
+  const auto layers = weights(shared_);
+  mlp.up(workspace_, layers[0], x_.in(), shared_saved_);
+  shared_y_ = memory_.make(MemoryKind::activations, flags_.dtype, x_.elems());
+  mlp.of_down().forward(workspace_, layers[1], shared_saved_.act.in(), shared_y_.out());
+}
+
+void RankOfExperts::shared_backward() {
+  const parallel::MlpLayer mlp{flags_.tokens, flags_.hidden, flags_.shared};
+  const auto layers = weights(shared_);
+  const auto into = gradients(shared_);
+  const Tensor d_pre = mlp.down_gradient(workspace_, layers[1].weight, shared_saved_, dy_.in());
+  mlp.of_down().weight_gradient(workspace_, shared_saved_.act.in(), dy_.in(), into[1]);
+  shared_dx_ = memory_.make(MemoryKind::activations, flags_.dtype, x_.elems());
+  mlp.of_up().input_gradient(workspace_, layers[0].weight, d_pre.in(), shared_dx_.out());
+  mlp.of_up().weight_gradient(workspace_, x_.in(), d_pre.in(), into[0]);
+}
+
+void RankOfExperts::run_experts() {
+  layer_.up(workspace_, weights(up_), saved_);
+  layer_.down(workspace_, weights(down_), saved_);
+}
+
+void RankOfExperts::run_experts_back() {
+  const Tensor d_pre = layer_.down_gradient(workspace_, weights(down_), saved_, d_out_.in());
+  layer_.weight_gradient(workspace_, saved_, saved_.mlp.act, d_out_, gradients(down_));
+  Tensor& d_rows = layer_.ranks == 1 ? d_sent_ : d_here_;
+  d_rows = layer_.up_gradient(workspace_, weights(up_), saved_, d_pre.in());
+  layer_.weight_gradient(workspace_, saved_, saved_.here, d_pre, gradients(up_));
+}
+
+void RankOfExperts::finish_forward() {
+  y_ = memory_.make(MemoryKind::activations, flags_.dtype, x_.elems());
+  layer_.unpermute(workspace_, saved_, y_.out());
+  if (shared_.empty()) return;
+  kernels::run(kernels::ResidualAdd{.count = y_.elems(), .a = y_.in(), .b = shared_y_.in(), .y = y_.out()}, where_);
+}
+
+void RankOfExperts::finish_backward() {
+  dx_ = memory_.make(MemoryKind::activations, flags_.dtype, x_.elems());
+  layer_.permute_gradient(workspace_, saved_, d_sent_.in(), dx_.out());
+  if (shared_.empty()) return;
+  kernels::run(kernels::ResidualAdd{.count = dx_.elems(), .a = dx_.in(), .b = shared_dx_.in(), .y = dx_.out()}, where_);
+}
+
+// ---- the order of pieces, and their dependences
+
+void RankOfExperts::make_passes() {
+  const auto timed = [this](Part part, auto work) {
+    return [this, part, work] {
+      const auto start = core::Clock::now();
+      work();
+      times_[static_cast<std::size_t>(part)] += core::us_between(start, core::Clock::now());
+    };
+  };
+  const auto kernel = [&](std::size_t pass, Part part, auto work, int after = tp_linear::kNothing) {
+    return passes_[pass].add(part == Part::experts || part == Part::shared ? TaskKind::product : TaskKind::other_kernel,
+                             timed(part, work), after);
+  };
+  const auto rows = [&](std::size_t pass, Part part, auto work, int after) {
+    if (layer_.ranks == 1) return tp_linear::kNothing;
+    return passes_[pass].add(TaskKind::exchange, timed(part, work), after);
+  };
+  kernel(0, Part::router, [this] { route(); });
+  const int permuted = kernel(0, Part::permute, [this] { layer_.permute(workspace_, x_.in(), saved_); });
+  const int dispatched = rows(
+      0, Part::dispatch,
+      [this] {
+        if (layer_.tells_counts()) exchange_counts();
+        exchange(layer_.dispatch(workspace_, saved_, saved_.sent, saved_.here));
+      },
+      permuted);
+  if (!shared_.empty()) kernel(0, Part::shared, [this] { shared_forward(); });
+  const int computed = kernel(
+      0, Part::experts, [this] { run_experts(); }, dispatched);
+  const int combined = rows(
+      0, Part::combine, [this] { exchange(layer_.combine(workspace_, saved_, saved_.out, saved_.back)); }, computed);
+  kernel(
+      0, Part::unpermute, [this] { finish_forward(); }, combined);
+
+  const int split = kernel(1, Part::unpermute, [this] {
+    auto made = layer_.unpermute_gradient(workspace_, saved_, dy_.in());
+    (layer_.ranks == 1 ? d_out_ : d_back_) = std::move(made.rows);
+    d_gates_ = std::move(made.gates);
+  });
+  const int went = rows(
+      1, Part::combine, [this] { exchange(layer_.dispatch(workspace_, saved_, d_back_, d_out_)); }, split);
+  if (!shared_.empty()) kernel(1, Part::shared, [this] { shared_backward(); });
+  const int back = kernel(
+      1, Part::experts, [this] { run_experts_back(); }, went);
+  const int home = rows(
+      1, Part::dispatch, [this] { exchange(layer_.combine(workspace_, saved_, d_here_, d_sent_)); }, back);
+  kernel(
+      1, Part::permute, [this] { finish_backward(); }, home);
+  kernel(1, Part::router, [this] {
+    const Tensor d_logits = layer_.router_gradient(workspace_, router_.in(), saved_, d_gates_.in(), {}, dx_.inout());
+    layer_.router_weight_gradient(workspace_, x_.in(), d_logits.in(), d_router_.inout());
+  });
+}
+
 namespace {
 
 // Counts the bytes that a rank's collectives send, from the plans that they run.

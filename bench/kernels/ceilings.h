@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/kernels/operand_sets.h"
+#include "bench/kernels/timed_device.h"
 #include "core/dtype.h"
 #include "core/provenance.h"
 #include "kernels/base/thread_pool.h"
@@ -42,5 +44,17 @@ double cold_bytes_of_gpu(std::size_t l2_bytes);
 
 // Measures all ceilings of the CPU with this pool, in about two seconds.
 Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches);
+
+// Ceilings that are measured through the kernels themselves: the same code on every device.
+
+// The product of two square matrices with `columns` columns by our GEMM, which chooses its fastest implementation.
+Ceiling gemm_ceiling(TimedDevice& timed, Arena& arena, const std::string& device, int threads, core::DType dtype,
+                     std::int64_t columns);
+
+// The smallest kernel: a GELU of one element.
+Ceiling launch_ceiling(TimedDevice& timed, Arena& arena, const std::string& device);
+
+// Measures copies, sums and triads within the device's memory, products and launches on a CUDA device.
+Ceilings measure_cuda_ceilings(core::Device& device);
 
 }  // namespace lockstep::kernel_bench

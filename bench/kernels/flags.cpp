@@ -5,8 +5,8 @@
 
 #include "bench/program/command_line.h"
 #include "core/cores.h"
-#include "kernels/attention/attention_choice.h"
-#include "kernels/gemm/gemm_probe.h"
+#include "kernels/attention/attention.h"
+#include "kernels/gemm/gemm_choice.h"
 
 namespace lockstep::kernel_bench {
 namespace {

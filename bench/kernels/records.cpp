@@ -1,4 +1,4 @@
-#include "bench/kernels/records.h"
+#include "bench/kernels/benchmarks.h"
 
 #include <benchmark/benchmark.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/device_cuda.h"
-#include "core/gpu_record.h"
+#include "core/provenance.h"
 #include "core/statistics.h"
 
 namespace lockstep::kernel_bench {

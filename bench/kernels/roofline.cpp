@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/kernels/touched.h"
+#include "bench/kernels/operand_sets.h"
 
 namespace lockstep::kernel_bench {
 namespace {

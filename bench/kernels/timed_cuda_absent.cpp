@@ -1,5 +1,5 @@
 // Replaces timed_cuda.cpp and cuda_ceilings.cpp in builds without CUDA.
-#include "bench/kernels/device_ceilings.h"
+#include "bench/kernels/ceilings.h"
 #include "bench/kernels/timed_device.h"
 #include "core/error.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "bench/parallel/step_flags.h"
+#include "bench/parallel/step_rank.h"
 #include "collectives/transports/paced_link.h"
 #include "workload/compression.h"
 

@@ -1,18 +1,239 @@
 #include "bench/parallel/ddp_program.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "bench/parallel/ddp_records.h"
+#include <fmt/format.h>
+
 #include "bench/parallel/ddp_run.h"
-#include "bench/parallel/ddp_steps.h"
-#include "bench/parallel/ddp_text.h"
+#include "bench/parallel/ddp_times.h"
+#include "bench/pipeline/output.h"
+#include "bench/place/place.h"
 #include "bench/serve/orders.h"
-#include "bench/trainer/text.h"
+#include "bench/trainer/report.h"
+#include "core/cores.h"
 #include "core/error.h"
+#include "core/provenance.h"
+#include "core/record.h"
+#include "schedules/play.h"
+#include "schedules/step/breakdown.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
+namespace {
+
+bool emulates(const DdpFlags& flags) {
+  return std::any_of(flags.links.begin(), flags.links.end(), [](const Link& link) { return link.has_value(); });
+}
+
+bool any_oversubscribed(const DdpFlags& flags) {
+  const std::vector<DdpCase> cases = ddp_cases(flags);
+  return std::any_of(cases.begin(), cases.end(), [&](const DdpCase& one) { return is_oversubscribed(flags, one); });
+}
+
+std::size_t as_width(const DdpFlags& flags) {
+  std::size_t width = 5;
+  for (const workload::Compression& one : flags.compressions) width = std::max(width, text_of(one).size());
+  return width;
+}
+
+std::string columns_text(std::size_t as) {
+  constexpr const char* kFormat =
+      "#{:>4} {:>16} {:>{}} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>8} {:>6}\n";
+  return fmt::format(fmt::runtime(kFormat), "dp", "link", "as", as, "cap", "buckets", "sent", "compute", "backward",
+                     "comm", "step", "exposed", "hidden", "after", "predicted", "error", "wrong") +
+         fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "", as, "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)",
+                     "(ms)", "(ms)", "(%)", "(ms)", "(ms)", "(%)", "");
+}
+
+std::string cap_text(double cap_mb) {
+  return cap_mb > 0 ? fmt::format("{:g}", cap_mb) : "one";
+}
+
+// Returns, for each pair of replica count and link, the index of the row with the least exposed communication. Exposed
+// times are differences within rounds, which other load on the machine disturbs less than step times of rows that ran
+// minutes apart.
+std::vector<std::size_t> best_of_groups(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
+  std::vector<std::size_t> best;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto found = std::find_if(best.begin(), best.end(), [&](std::size_t other) {
+      return cases[other].replicas == cases[i].replicas && link_text(cases[other].link) == link_text(cases[i].link);
+    });
+    if (found == best.end()) {
+      best.push_back(i);
+    } else if (results[i].exposed_ms() < results[*found].exposed_ms()) {
+      *found = i;
+    }
+  }
+  return best;
+}
+
+std::string best_text(const DdpCase& one, const DdpResult& result) {
+  const std::string buckets =
+      one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket";
+  const std::string as = one.compression.given() ? fmt::format(" as {}", text_of(one.compression)) : "";
+  return fmt::format(
+      "# dp {}, {}: {}{} expose the least communication: {:.2f} of {:.2f} ms, {:.1f} % hidden; the step takes {:.2f} "
+      "ms\n",
+      one.replicas, one.link ? "links of " + link_text(one.link) : "no links", buckets, as, result.exposed_ms(),
+      result.communication_ms(), 100 * result.efficiency(), result.step_ms());
+}
+
+std::string checks_text(const std::vector<DdpResult>& results) {
+  const auto count = [&](const auto& holds) { return std::count_if(results.begin(), results.end(), holds); };
+  double most = 0;
+  for (const DdpResult& result : results) most = std::max(most, result.most_of_bound);
+  return fmt::format(
+      "# gradients completed in bucket order in {} of {} rows; counted bytes equal the formula in {}; the largest "
+      "error of "
+      "a gradient is {:.2f} of its bound\n",
+      count([](const DdpResult& r) { return r.in_planned_order; }), results.size(),
+      count([](const DdpResult& r) { return r.sent_as_formula(); }), most);
+}
+
+}  // namespace
+
+std::string link_text(const Link& link) {
+  if (!link) return "none";
+  const std::string gbps = link->gbps > 0 ? fmt::format("{:g}", link->gbps) : "any";
+  return fmt::format("{:g}, {}", link->latency_us, gbps);
+}
+
+std::string ddp_heading_text(const DdpFlags& flags) {
+  const trainer::TrainOptions& options = flags.step.options;
+  const workload::Model& model = options.model;
+  std::string text = fmt::format(
+      "# lockstep version {}, {}: data-parallel training steps, run in four ways\n"
+      "# {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; per rank: {} sequences of {} tokens, {} "
+      "microbatch{}, {} thread{}\n",
+      core::build().version, flags.step.program, title_of(model), model.layers, model.hidden, parameters_of(model),
+      core::short_name_of(options.layout.compute), core::short_name_of(options.layout.gradient),
+      options.layout.microbatch_size * options.layout.microbatches, options.model.sequence, options.layout.microbatches,
+      options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");
+  text += fmt::format("# collectives: {}; {}\n", options.algorithm,
+                      options.device.nccl      ? "by NCCL, which sends at least the bytes of the formula"
+                      : options.mpi != nullptr ? "MPI messages"
+                      : options.device.cuda    ? "by Lockstep's kernels, directly between GPU memories"
+                      : emulates(flags)
+                          ? "links are EMULATED in wall-clock time; kernels and reductions run on this machine"
+                          : "through this machine's memory");
+  if (any_oversubscribed(flags)) {
+    text += fmt::format("# *: OVERSUBSCRIBED: more kernel threads than cores ({} here), so ranks share cores\n",
+                        core::usable_cores());
+  }
+  text +=
+      "# as: encoding of gradients on the wire; sent: bytes per rank and step, counted in the plans that ran;\n"
+      "# compute: kernels alone; backward: its part for the last microbatch; comm: buckets alone, one after the "
+      "other;\n"
+      "#   step: buckets are reduced during the backward; after: after it; exposed: step - compute;\n"
+      "#   hidden: (comm - exposed) / min(comm, backward); predicted: step time by the recurrence of buckets;\n"
+      "#   error: Euclidean norm of the error of reduced gradients over that of their exact sum;\n"
+      "#   wrong: elements of gradients and weights that differ from those of `after` in any bit, or from those of one "
+      "rank\n"
+      "#   that does all the work by more than the bound of the encoding (docs/metrics.md);\n"
+      "#   times are medians over rounds, each of which runs every way once\n";
+  return text + columns_text(as_width(flags));
+}
+
+std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
+  const std::string replicas = fmt::format("{}{}", one.replicas, is_oversubscribed(flags, one) ? "*" : "");
+  const std::string wrong = result.sent_as_formula() ? std::to_string(result.wrong) : "bytes";
+  return fmt::format(
+      " {:>4} {:>16} {:>{}} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>9.2f} "
+      "{:>9.2f} {:>8.2g} {:>6}\n",
+      replicas, link_text(one.link), text_of(one.compression), as_width(flags), cap_text(one.bucket_cap_mb),
+      result.buckets, result.sent_bytes / 1e6, result.compute_ms(), result.backward_ms(), result.communication_ms(),
+      result.step_ms(), result.exposed_ms(), 100 * result.efficiency(), result.one_by_one_ms(), result.predicted_ms(),
+      100 * result.relative_error, wrong);
+}
+
+std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
+  std::string text;
+  for (const std::size_t i : best_of_groups(cases, results)) text += best_text(cases[i], results[i]);
+  return text + checks_text(results);
+}
+
+namespace {
+
+core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
+  const trainer::TrainOptions& options = flags.step.options;
+  core::RunRecord run = pipeline::new_run_record(flags.step.program, flags.step.command, pipeline::Mode::emulated,
+                                                 one.replicas * options.threads);
+  run.ranks = one.replicas;
+  run.seed = options.seed;
+  run.basis = one.link ? "emulated" : "measured";
+  program::add_place(options.device, options.mpi, one.replicas, run);
+  if (one.link) run.link = program::link_record(*one.link);
+  return run;
+}
+
+core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result) {
+  core::ReductionsRecord reductions;
+  reductions.compression = text_of(one.compression);
+  reductions.backward_ms = result.backward_ms();
+  reductions.one_by_one_ms = result.one_by_one_ms();
+  reductions.exposed_ms = result.exposed_ms();
+  reductions.exposed_samples_ms = result.exposed_samples_ms();
+  reductions.sent_bytes = result.sent_bytes;
+  reductions.formula_bytes = result.formula_bytes;
+  reductions.wrong = result.wrong;
+  reductions.relative_error = result.relative_error;
+  reductions.status = result.is_right() ? "ok" : "wrong";
+  return reductions;
+}
+
+core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
+  const trainer::TrainOptions& options = flags.step.options;
+  core::OverlapRecord overlap;
+  overlap.layers = static_cast<std::int32_t>(options.model.layers);
+  overlap.bytes_a_layer = result.gradient_bytes / options.model.layers;
+  overlap.replicas = one.replicas;
+  overlap.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
+  overlap.algorithm = options.algorithm;
+  overlap.collectives = result.buckets;
+  overlap.compute_alone_ms = result.compute_ms();
+  overlap.communication_alone_ms = result.communication_ms();
+  overlap.efficiency = result.efficiency();
+  overlap.reductions = reductions_of(one, result);
+  return overlap;
+}
+
+void add_times(core::ScheduleRecord& record, const DdpResult& result) {
+  const schedules::Spans spans{.makespan = result.step_ms(), .own = result.step_ms(), .work = result.compute_ms()};
+  const schedules::Bubbles bubbles = schedules::bubbles_of(spans);
+  record.makespan_ms = record.own_span_ms = result.step_ms();
+  record.own_span_ms_of_rank.assign(static_cast<std::size_t>(record.ranks), result.step_ms());
+  record.work_ms = result.compute_ms();
+  record.bubbles = {bubbles.of_ideal, bubbles.of_makespan, bubbles.of_own_span, bubbles.own_of_ideal};
+  for (const auto& rank : schedules::breakdown_of(result.step, result.timeline)) {
+    record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / 1e9);
+  }
+  record.samples_ms = result.turns.step_ms;
+  record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
+  record.timeline = pipeline::timeline_record(result.step, result.timeline);
+}
+
+}  // namespace
+
+void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
+  const core::RunRecord run = run_of(flags, one);
+  core::ScheduleRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.schedule = "ddp";
+  record.source = "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
+  record.ranks = one.replicas;
+  record.microbatches = flags.step.options.layout.microbatches;
+  record.pipes = one.replicas;
+  record.basis = run.basis;
+  add_times(record, result);
+  record.sends.assign(static_cast<std::size_t>(one.replicas), 0);
+  record.overlap = overlap_of(flags, one, result);
+  record.energy = result.energy;
+  writer.write(run);
+  writer.write(record);
+}
 
 namespace {
 

@@ -4,8 +4,6 @@
 
 #include "bench/parallel/ddp_program.h"
 #include "bench/parallel/ddp_run.h"
-#include "bench/parallel/ddp_steps.h"
-#include "bench/parallel/ddp_text.h"
 #include "bench/parallel/ddp_times.h"
 #include "core/error.h"
 #include "parallel/parameters/store.h"

@@ -10,11 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/parallel/checks.h"
 #include "bench/parallel/ddp_run.h"
-#include "bench/parallel/ddp_steps.h"
-#include "bench/parallel/sent_counter.h"
+#include "bench/parallel/ddp_times.h"
 #include "bench/parallel/step_rank.h"
-#include "bench/parallel/training_state.h"
 #include "trainer/train/queued_device_for_tests.h"
 #include "trainer/train/train.h"
 

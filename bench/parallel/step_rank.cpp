@@ -1,10 +1,96 @@
 #include "bench/parallel/step_rank.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
 
+#include "bench/trainer/flags.h"
+#include "core/dtype.h"
+#include "core/error.h"
 #include "trainer/data/batches.h"
 
 namespace lockstep::parallel_bench {
+namespace {
+
+using program::FlagValue;
+using Flag = program::FlagOf<StepFlags>;
+
+constexpr const char* kModel = "Model";
+constexpr const char* kRun = "Ranks and times";
+
+const std::array kFlagsOfModel{
+    Flag{"--model", "micro", "a size by name (mini_train --list)",
+         [](StepFlags& f, const FlagValue& v) { f.model = v.text; }},
+    Flag{"--layers", "", "layers, in place of the named size's",
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "layers", v.integer(1, 10000)); }},
+    Flag{"--hidden", "", "hidden size",
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
+    Flag{"--heads", "", "attention heads",
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "heads", v.integer(1, 4096)); }},
+    Flag{"--vocabulary", "", "vocabulary size; at least 256, as tokens are bytes",
+         [](StepFlags& f, const FlagValue& v) {
+           mini_train::change_model(f.model, "vocabulary", v.integer(256, 1 << 24));
+         }},
+    Flag{"--length", "", "tokens per sequence [the model's positions]",
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_length(f.model, v.integer(1, 1 << 20)); }},
+    Flag{"--batch", "4", "sequences per microbatch, on each rank",
+         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
+    Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
+         [](StepFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, 1 << 30)); }},
+};
+
+const std::array kFlagsOfRun{
+    Flag{"--dp", "2", "data-parallel ranks, a list",
+         [](StepFlags& f, const FlagValue& v) { f.replicas = program::integer_list(v, 1, kMostReplicas); }},
+    Flag{"--microbatches", "1", "microbatches per step, on each rank; their gradients are accumulated",
+         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
+    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
+         [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
+    Flag{"-t,--threads", "1", "kernel threads per rank",
+         [](StepFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
+    Flag{"--steps", "10", "maximum number of steps to time for each way that is compared",
+         [](StepFlags& f, const FlagValue& v) { f.turns = v.integer(1, 1 << 20); }},
+    Flag{"--warmup", "3", "steps before the timed ones",
+         [](StepFlags& f, const FlagValue& v) { f.warm_turns = v.integer(1, 1 << 20); }},
+    Flag{"--time-budget", "30", "seconds per row, after which no further step starts; 0: no limit",
+         [](StepFlags& f, const FlagValue& v) { f.budget_s = v.number_from(0, 1e6); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
+         [](StepFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
+    program::json_flag<StepFlags>(),
+};
+
+}  // namespace
+
+void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
+  flags.set_command(argc, argv);
+  flags.options.layout.microbatch_size = 4;
+}
+
+void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
+  declare_all(line, kFlagsOfModel, kModel);
+  declare_all(line, kFlagsOfRun, kRun);
+  declare_place(line, kRun);
+  line.add_switch("--serve", flags.serve,
+                  "worker mode for ci/gate.py: run the steps requested on standard input (bench/serve/orders.h)", kRun);
+}
+
+void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
+  read_all(line, kFlagsOfModel, flags);
+  flags.options.model = mini_train::model_of({"--model", flags.model});
+  read_all(line, kFlagsOfRun, flags);
+  flags.all_ranks = !line.value("--dp");
+  flags.place = program::read_place(line);
+  flags.options.device = flags.place.device;
+  if (flags.serve && flags.place.mpi) {
+    throw core::usage_error("--serve works only with --transport local, not with mpi");
+  }
+}
+
+void place_in(transports::MpiWorld* mpi, StepFlags& flags) {
+  flags.options.mpi = mpi;
+  if (mpi != nullptr && flags.all_ranks) flags.replicas = {mpi->placement().num_ranks};
+}
 
 using transports::now_ns;
 
@@ -65,6 +151,79 @@ void StepRank::run_alone(trainer::TrainWorker& worker, const schedules::Step& st
 
 bool agreed(backends::MeshRank& mesh, bool mine) {
   return transports::all_gather_value(mesh.messages, mine ? 1 : 0).front() != 0;
+}
+
+namespace {
+
+using parallel::ParameterStore;
+
+ParameterStore& store_of(trainer::RankModel& model) {
+  LOCKSTEP_CHECK(model.stages().size() == 1, "the model has one stage");
+  return *model.stages().front().store;
+}
+
+template <class T>
+void append_widened(const kernels::InOut& view, std::vector<float>& to) {
+  for (std::int64_t i = 0; i < view.elems; ++i) to.push_back(core::to_float(view.as<T>()[i]));
+}
+
+void append(const kernels::InOut& view, std::vector<float>& to) {
+  switch (view.dtype) {
+    case core::DType::bf16:
+      return append_widened<core::BFloat16>(view, to);
+    case core::DType::f16:
+      return append_widened<core::Float16>(view, to);
+    default:
+      LOCKSTEP_CHECK(view.dtype == core::DType::f32, "gradients are f32, bf16 or f16");
+      to.insert(to.end(), view.as<float>(), view.as<float>() + view.elems);
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model) {
+  const ParameterStore& store = store_of(model);
+  std::vector<std::int64_t> elems;
+  for (std::int32_t b = 0; b < store.num_buckets(); ++b) elems.push_back(store.padded_elems(b));
+  return elems;
+}
+
+std::vector<float> gradients_of(trainer::RankModel& model) {
+  ParameterStore& store = store_of(model);
+  std::vector<float> all;
+  std::vector<std::byte> on_host;
+  for (std::int32_t b = 0; b < store.num_buckets(); ++b) {
+    kernels::InOut gradient = store.own_gradient(b);
+    on_host.resize(static_cast<std::size_t>(gradient.elems) * core::size_of(gradient.dtype));
+    model.memory().device().copy_to_host(on_host.data(), gradient.data, on_host.size());
+    gradient.data = on_host.data();
+    append(gradient, all);
+  }
+  return all;
+}
+
+std::vector<float> masters_of(trainer::RankModel& model) {
+  std::vector<float> all;
+  for (const ParameterStore::Run& run : store_of(model).runs(ParameterStore::State::master)) {
+    all.insert(all.end(), run.data, run.data + run.count);
+  }
+  return all;
+}
+
+void start_again(trainer::RankModel& model, const std::vector<float>& masters) {
+  ParameterStore& store = store_of(model);
+  const float* from = masters.data();
+  for (const ParameterStore::Run& run : store.runs(ParameterStore::State::master)) {
+    std::copy_n(from, run.count, run.data);
+    from += run.count;
+  }
+  store.store_back(ParameterStore::State::master);
+  store.masters_changed();
+  for (const auto moment : {ParameterStore::State::first_moment, ParameterStore::State::second_moment}) {
+    for (const ParameterStore::Run& run : store.runs(moment)) std::fill_n(run.data, run.count, 0.0F);
+    store.store_back(moment);
+  }
+  model.collectives().forget();
 }
 
 }  // namespace lockstep::parallel_bench

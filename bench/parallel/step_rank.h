@@ -1,15 +1,44 @@
-// A rank that runs the Steps of one model repeatedly on the same tokens, with the trainer's worker and its interpreter.
+// Flags of the benchmarks that time training steps: the model, its ranks, and how long to measure.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "bench/place/place.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "collectives/backends/mesh.h"
 #include "trainer/data/corpus.h"
+#include "trainer/train/options.h"
 #include "trainer/train/rank_steps.h"
+#include "trainer/worker/rank_model.h"
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::parallel_bench {
+
+inline constexpr int kMostReplicas = 64;
+
+struct StepFlags : program::Invocation {
+  std::string model = "micro";    // --model; other flags change parts of it
+  trainer::TrainOptions options;  // all options but those that are swept
+  std::vector<int> replicas{2};   // swept
+  bool all_ranks = true;          // true: all ranks of mpirun; false: the number given by --dp
+  program::PlaceFlags place;
+  std::int64_t turns = 10;      // maximum number of timed runs of each way
+  std::int64_t warm_turns = 3;  // untimed runs before them, in which kernels choose their implementation
+  double budget_s = 30;         // per row; 0: no limit
+  bool serve = false;           // be a worker for one row (bench/serve/orders.h) instead of measuring
+};
+
+void declare_step_flags(program::CommandLine& line, StepFlags& flags);
+void read_step_flags(const program::CommandLine& line, StepFlags& flags);
+void begin_step_flags(int argc, const char* const* argv, StepFlags& flags);
+
+// Sets the ranks up in the world that --transport names; nullptr: without MPI.
+void place_in(transports::MpiWorld* mpi, StepFlags& flags);
+
+// A rank that runs the Steps of one model repeatedly on the same tokens, with the trainer's worker and its interpreter.
 
 class StepRank {
  public:
@@ -52,5 +81,18 @@ class StepRank {
 
 // Returns rank 0's answer to whether all ranks continue.
 bool agreed(backends::MeshRank& mesh, bool mine);
+
+// The state of a rank's model that a step changes: taken out for comparison, and put back to start again. Parameters
+// are whole (ZeRO stage 0), there is one stage, and nothing is queued on the rank's device.
+
+// Elements of each bucket as reduced, padding included.
+std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model);
+std::vector<float> gradients_of(trainer::RankModel& model);  // 16-bit gradients are widened
+
+// Master weights in memory order, which is the same on all ranks.
+std::vector<float> masters_of(trainer::RankModel& model);
+
+// Resets to the state before the first step: weights are `masters`, moments are zero, and no error feedback is pending.
+void start_again(trainer::RankModel& model, const std::vector<float>& masters);
 
 }  // namespace lockstep::parallel_bench

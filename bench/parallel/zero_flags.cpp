@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "bench/trainer/flag_readers.h"
+#include "bench/trainer/flags.h"
 #include "core/error.h"
 #include "trainer/train/train.h"
 

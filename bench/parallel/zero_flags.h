@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/parallel/step_flags.h"
+#include "bench/parallel/step_rank.h"
 
 namespace lockstep::parallel_bench {
 

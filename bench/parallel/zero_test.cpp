@@ -2,9 +2,8 @@
 
 #include <vector>
 
-#include "bench/parallel/zero_forms.h"
+#include "bench/parallel/zero_program.h"
 #include "bench/parallel/zero_run.h"
-#include "bench/parallel/zero_text.h"
 #include "core/error.h"
 
 namespace lockstep::parallel_bench {

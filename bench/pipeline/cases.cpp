@@ -1,21 +1,237 @@
 #include "bench/pipeline/cases.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+
+#include <fmt/format.h>
 
 #include "core/error.h"
 #include "schedules/check.h"
-#include "schedules/generators/zb_search.h"
+#include "schedules/generators/zero_bubble.h"
 #include "schedules/messages.h"
 #include "schedules/slices.h"
 #include "schedules/text.h"
 #include "trainer/step/train_step.h"
 
 namespace lockstep::pipeline {
+namespace {
+
+using program::FlagValue;
+
+constexpr double kLongestMs = 1e6;
+
+using Flag = program::FlagOf<PipelineFlags>;
+
+constexpr const char* kWhat = "Schedules";
+constexpr const char* kHow = "Costs";
+constexpr const char* kModel = "The model of --mode real";
+constexpr const char* kOutput = "Output";
+
+double memory_limit_of(const FlagValue& value) {
+  const double limit = value.number_from(0, 1e6);
+  if (limit < 1) throw value.refused("below what any schedule holds, one microbatch", "numbers of at least 1");
+  return limit;
+}
+
+// "a=4,b=4,invert=20,precondition=1,layers=3"
+FillerWork filler_of(const FlagValue& value) {
+  struct Field {
+    std::string_view name;
+    double FillerWork::*ms;
+  };
+  constexpr std::array kFields{Field{"a", &FillerWork::input_curvature}, Field{"b", &FillerWork::output_curvature},
+                               Field{"invert", &FillerWork::inversion},
+                               Field{"precondition", &FillerWork::precondition}, Field{"work", &FillerWork::work}};
+  FillerWork work;
+  for (const FlagValue& part : value.list()) {
+    const std::size_t equals = std::min(part.text.find('='), part.text.size());
+    const std::string name = part.text.substr(0, equals);
+    const FlagValue number{value.names, part.text.substr(std::min(equals + 1, part.text.size()))};
+    const auto* const field =
+        std::find_if(kFields.begin(), kFields.end(), [&](const Field& one) { return one.name == name; });
+    if (field != kFields.end()) {
+      work.*(field->ms) = number.number_from(0, kLongestMs);
+    } else if (name == "layers") {
+      work.layers = integer(number, 1, 10000);
+    } else {
+      throw value.refused("'" + name + "' is not a kind of work",
+                          "a=MS,b=MS,invert=MS,work=MS,precondition=MS,layers=N");
+    }
+  }
+  if (!work.given()) throw value.refused("no work for bubbles", "at least one of a, b, invert and work above 0");
+  return work;
+}
+
+const std::array kFlagsOfWhat{
+    Flag{"--mode", "simulated",
+         "simulated: in virtual time; emulated: in wall-clock time on emulated devices; real: a GPT's stages",
+         [](PipelineFlags& f, const FlagValue& v) { f.mode = mode_of(v); }},
+    Flag{"--schedule", "1f1b", "names, or all; --list shows them",
+         [](PipelineFlags& f, const FlagValue& v) { f.schedules = text_list(v); }},
+    Flag{"--stages", "4", "ranks of the pipeline, a list",
+         [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
+    Flag{"--microbatches", "8", "microbatches per step, a list",
+         [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
+    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [2]",
+         [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
+    Flag{"--slices", "", "token slices per microbatch, for schedules that take a number of them [4]",
+         [](PipelineFlags& f, const FlagValue& v) { f.slices = integer(v, 1, 1024); }},
+    Flag{"--slicing", "even", "token slices of equal length (even) or of equal time (balanced)",
+         [](PipelineFlags& f, const FlagValue& v) {
+           if (v.text != "even" && v.text != "balanced") throw v.refused("unknown slicing", "even balanced");
+           f.balanced_slices = v.text == "balanced";
+         }},
+    Flag{"--csv", "",
+         "a schedule of your own (docs/schedule_format.md), which replaces --schedule, --stages, --microbatches, "
+         "--chunks "
+         "and --slices: the file determines all of them",
+         [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
+    Flag{"--pipes", "1", "pipes of the CSV; 2: the upper half of its stages is a second pipe",
+         [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
+};
+
+const std::array kFlagsOfCosts{
+    Flag{"--t-f", "1", "ms of a microbatch's forward on a rank's share of the model",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.forward = v.number(0, kLongestMs); }},
+    Flag{"--t-i", "1", "ms of a microbatch's input gradient on a rank",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.input_gradient = v.number(0, kLongestMs); }},
+    Flag{"--t-w", "1", "ms of its weight gradient; a full backward takes both",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
+    Flag{"--t-comm", "0", "ms from the end of a message's producer to its arrival",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
+    Flag{"--t-attention", "0",
+         "share of --t-f and --t-i, 0 to 1, that causal attention takes: later token slices take longer",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.attention = v.number_from(0, 1); }},
+    Flag{"--t-evict", "0",
+         "ms to move a microbatch's kept activations to another rank, or back, for schedules that evict (bpipe)",
+         [](PipelineFlags& f, const FlagValue& v) { f.evict_ms = v.number_from(0, kLongestMs); }},
+    Flag{"--memory-limit", "",
+         "microbatches whose activations a rank may hold, at least 1; zb_search obeys it [--stages, what 1F1B holds]",
+         [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = memory_limit_of(v); }},
+    Flag{
+        "--w-memory", "",
+        "share of a microbatch's activations, 0 to 1, that is held from I until W, for the limit and peak_W; for a GPT "
+        "layer as in Qi et al. 2023, 32h/(34h+5as) [1; with --mode real what the stages keep]",
+        [](PipelineFlags& f, const FlagValue& v) { f.w_memory = v.number_from(0, 1); }},
+    Flag{"--fill", "",
+         "work to put into the bubbles, over as many steps as it takes, as PipeFisher does with K-FAC's: ms on a "
+         "rank's share of the model, a=MS (per microbatch, after its forward), b=MS (after its backward), invert=MS "
+         "(when all of these are done), work=MS (anything else), precondition=MS (in every step, after the gradients), "
+         "layers=N (kernels into which each is divided; 1)",
+         [](PipelineFlags& f, const FlagValue& v) { f.filler = filler_of(v); }},
+    Flag{"--repeat", "5", "runs per row, with --mode emulated or real",
+         [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated or a real run fails",
+         [](PipelineFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
+};
+
+// Flags of --mode real.
+const std::array kFlagsOfModel{
+    Flag{"--layers", "2", "transformer layers per rank",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.layers = integer(v, 1, 1000); }},
+    Flag{"--hidden", "128", "hidden size",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.hidden = integer(v, 1, 1 << 20); }},
+    Flag{"--heads", "4", "attention heads",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.heads = integer(v, 1, 4096); }},
+    Flag{"--length", "64", "tokens per sequence",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
+    Flag{"--batch", "1", "sequences per microbatch",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
+    Flag{"--dtype", "f32", "f32, bf16 or f16",
+         [](PipelineFlags& f, const FlagValue& v) {
+           if (v.text != "f32" && v.text != "bf16" && v.text != "f16")
+             throw v.refused("not a dtype of weights", "f32 bf16 f16");
+           f.model.dtype = v.text;
+         }},
+};
+
+const std::array kFlagsOfOutput{
+    program::json_flag<PipelineFlags>(),
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; for a single row",
+         [](PipelineFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
+    Flag{"--dump-csv", "", "file for the schedule as CSV; for a single row",
+         [](PipelineFlags& f, const FlagValue& v) { f.dump_csv_file = file_name(v); }},
+};
+
+void check_together(const program::CommandLine& line, const PipelineFlags& flags) {
+  for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks", "--slices", "--slicing"}) {
+    if (flags.csv_file.empty() || !line.value(name)) continue;
+    throw core::usage_error(std::string(name) +
+                            " together with --csv; allowed: one of them, as the file determines the shape");
+  }
+  for (const char* name : {"--t-f", "--t-i", "--t-w", "--t-comm", "--t-attention", "--t-evict"}) {
+    if (flags.mode != Mode::real || !line.value(name)) continue;
+    throw core::usage_error(std::string(name) +
+                            " together with --mode real; allowed: with the other modes, as times of real " +
+                            "kernels are measured");
+  }
+  for (const auto& flag : kFlagsOfModel) {
+    if (flags.mode == Mode::real || !line.value(flag.names)) continue;
+    throw core::usage_error(std::string(flag.names) + " without --mode real; allowed: with it");
+  }
+  if (flags.model.hidden % flags.model.heads != 0) {
+    throw core::usage_error("--heads is " + std::to_string(flags.model.heads) + ", and --hidden is " +
+                            std::to_string(flags.model.hidden) + "; allowed: a divisor of it");
+  }
+  if (flags.csv_file.empty() && line.value("--pipes")) {
+    throw core::usage_error("--pipes without --csv; allowed: with it, as named schedules have their own");
+  }
+  if (flags.filler.given() && flags.mode == Mode::real) {
+    throw core::usage_error(
+        "--fill together with --mode real; allowed: with the other modes, as the model has no such "
+        "kernels");
+  }
+  if (flags.lowered && flags.dump_csv_file.empty()) {
+    throw core::usage_error("--lowered without --dump-csv FILE; allowed: with it");
+  }
+}
+
+}  // namespace
+
+std::string name_of(Mode mode) {
+  constexpr std::array kNames{"simulated", "emulated", "real"};
+  return kNames[static_cast<std::size_t>(mode)];
+}
+
+Mode mode_of(const FlagValue& value) {
+  for (const Mode mode : {Mode::simulated, Mode::emulated, Mode::real}) {
+    if (value.text == name_of(mode)) return mode;
+  }
+  throw value.refused("unknown mode", "simulated emulated real");
+}
+
+std::string basis_of(Mode mode) {
+  return mode == Mode::real ? "measured" : name_of(mode);
+}
+
+PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
+  PipelineFlags flags;
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program +
+                            ": times, bubbles and memory of pipeline schedules, by name or from a file.");
+  declare_all(line, kFlagsOfWhat, kWhat);
+  declare_all(line, kFlagsOfCosts, kHow);
+  declare_all(line, kFlagsOfModel, kModel);
+  declare_place(line, kModel);
+  declare_all(line, kFlagsOfOutput, kOutput);
+  line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
+  line.add_switch("--list", flags.list, "list the named schedules and exit", kOutput);
+  line.parse(argc, argv);
+  read_all(line, kFlagsOfWhat, flags);
+  read_all(line, kFlagsOfCosts, flags);
+  read_all(line, kFlagsOfModel, flags);
+  read_all(line, kFlagsOfOutput, flags);
+  if (flags.mode != Mode::real) program::refuse_place(line, " without --mode real", "with it");
+  flags.place = program::read_place(line);
+  flags.all_ranks = !line.value("--stages") && flags.csv_file.empty();
+  check_together(line, flags);
+  return flags;
+}
+
 namespace {
 
 using schedules::CatalogueEntry;

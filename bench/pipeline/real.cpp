@@ -1,4 +1,4 @@
-#include "bench/pipeline/real.h"
+#include "bench/pipeline/result.h"
 
 #include <fmt/format.h>
 
@@ -13,8 +13,8 @@
 #include "core/statistics.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"
-#include "trainer/step/memory_need.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/rank_steps.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::pipeline {

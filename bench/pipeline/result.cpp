@@ -3,19 +3,95 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <string>
 #include <utility>
 
-#include "bench/pipeline/filled.h"
-#include "bench/pipeline/real.h"
+#include "bench/pipeline/output.h"
+#include "core/error.h"
 #include "core/statistics.h"
-#include "schedules/own_span_bound.h"
+#include "schedules/check.h"
+#include "schedules/generators/zero_bubble.h"
+#include "schedules/passes/fill_bubbles.h"
+#include "schedules/passes/optimizer.h"
+#include "schedules/play.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/lower.h"
-#include "schedules/transport_check.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/one_switch.h"
+#include "simulator/engine/links.h"
 
 namespace lockstep::pipeline {
+namespace {
+
+using schedules::Op;
+
+struct Change {
+  std::int64_t time_ps = 0;
+  std::int64_t by = 0;  // change, in stages of a microbatch, or in tokens of a slice
+};
+
+// Received activations count from the start of their task, sent ones until its end.
+std::int64_t change_until_b(Op op) {
+  switch (op) {
+    case Op::forward:
+    case Op::hold:
+    case Op::fetch:
+      return 1;
+    case Op::backward:
+    case Op::input_gradient:
+    case Op::evict:
+    case Op::yield:
+      return -1;
+    default:
+      return 0;
+  }
+}
+
+// Frees go before takes at the same time.
+std::vector<core::MemoryPoint> points_of(std::vector<Change> changes, double unit) {
+  std::sort(changes.begin(), changes.end(),
+            [](const auto& a, const auto& b) { return a.time_ps != b.time_ps ? a.time_ps < b.time_ps : a.by < b.by; });
+  std::vector<core::MemoryPoint> points{{0, 0}};
+  std::int64_t held = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    held += changes[i].by;
+    const bool is_last_of_time = i + 1 == changes.size() || changes[i + 1].time_ps != changes[i].time_ps;
+    if (!is_last_of_time) continue;
+    const double time_ms = static_cast<double>(changes[i].time_ps) / 1e9;
+    if (time_ms == points.back().time_ms) {
+      points.back().value = static_cast<double>(held) * unit;
+    } else if (static_cast<double>(held) * unit != points.back().value) {
+      points.push_back({time_ms, static_cast<double>(held) * unit});
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
+                                         const schedules::StepTimeline& timeline, double w_share) {
+  core::MemoryRecord record{"microbatch activations", {}};
+  for (std::size_t r = 0; r < timeline.size(); ++r) {
+    std::vector<Change> until_b;
+    std::vector<Change> until_w;
+    for (std::size_t i = 0; i < timeline[r].size(); ++i) {
+      const auto& task = step.of_rank[r].tasks[i];
+      const Op op = task.op;
+      const auto& span = timeline[r][i];
+      const std::int64_t tokens = schedules::tokens_of(schedule, task.microbatch);
+      const std::int64_t change = change_until_b(op);
+      if (change != 0) until_b.push_back({change > 0 ? span.start_ps : span.end_ps, change * tokens});
+      if (op == Op::input_gradient) until_w.push_back({span.end_ps, tokens});
+      if (op == Op::weight_gradient) until_w.push_back({span.end_ps, -tokens});
+    }
+    const double unit = 1 / schedules::unit_of(schedule);
+    record.of_rank.push_back(
+        {{"until_b", points_of(std::move(until_b), unit)}, {"until_w", points_of(std::move(until_w), unit * w_share)}});
+  }
+  return record;
+}
+
 namespace {
 
 using schedules::Step;
@@ -168,6 +244,115 @@ EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOpti
   std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.makespan_ns < b.makespan_ns; });
   result.timeline = std::move(runs[runs.size() / 2].timeline);
   return result;
+}
+
+namespace {
+
+using schedules::FillerItem;
+using schedules::Step;
+using schedules::StepTimeline;
+
+// Number of layers of a stage, which is a chunk of its rank's share.
+std::int32_t layers_of_stage(const Case& one, const FillerWork& work) {
+  const std::int32_t chunks = one.schedule.chunks();
+  if (work.layers % chunks == 0) return work.layers / chunks;
+  throw core::usage_error("--fill: layers is " + std::to_string(work.layers) + ", and schedule " + one.name + " has " +
+                          std::to_string(chunks) + " chunks per rank; allowed: multiples of the chunks");
+}
+
+std::vector<std::vector<FillerItem>> items_of(const Case& one, const FillerWork& work, const Step& step) {
+  const std::int32_t layers = layers_of_stage(one, work);
+  const auto of_layer = [&](double ms) { return ps_of(ms / one.schedule.chunks() / layers); };
+  std::vector<schedules::SecondOrderMatrix> of_stage;
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    of_stage.push_back({.part = layer,
+                        .input_curvature_ps = of_layer(work.input_curvature),
+                        .output_curvature_ps = of_layer(work.output_curvature),
+                        .input_inversion_ps = of_layer(work.inversion / 2),
+                        .output_inversion_ps = of_layer(work.inversion / 2)});
+  }
+  auto items = schedules::second_order_items(step, std::vector<std::vector<schedules::SecondOrderMatrix>>(
+                                                       static_cast<std::size_t>(step.num_stages()), of_stage));
+  for (std::vector<FillerItem>& of_rank : items) {
+    for (std::int32_t kernel = 0; work.work > 0 && kernel < work.layers; ++kernel) {
+      of_rank.push_back(
+          {.task = {.op = schedules::Op::filler, .part = kernel, .amount = ps_of(work.work / work.layers)}});
+    }
+  }
+  return items;
+}
+
+simulator::Simulation simulated(const Step& step, const schedules::Times& times_ms) {
+  const simulator::OneSwitch network(step.num_ranks(), ps_of(times_ms.message), kEvictionLink);
+  return simulator::simulate(step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
+}
+
+// Picoseconds of kernels, over all ranks.
+double computed_ps(const Step& step, bool fillers, bool others) {
+  double ps = 0;
+  for (const schedules::RankStep& rank : step.of_rank) {
+    for (const schedules::Task& task : rank.tasks) {
+      if (task.lane != schedules::Lane::compute) continue;
+      if (schedules::is_filler(task.op) ? fillers : others) ps += static_cast<double>(task.amount);
+    }
+  }
+  return ps;
+}
+
+// Adds the work that every step does after its gradients.
+void add_precondition(Step& step, const FillerWork& work) {
+  if (work.precondition == 0) return;
+  const std::vector<std::int64_t> ps_of_rank(step.of_rank.size(), ps_of(work.precondition));
+  schedules::add_optimizer(step, ps_of_rank, schedules::Barrier::none);
+}
+
+double part_computed(double computed_ps, const Step& step, std::int64_t makespan_ps) {
+  return computed_ps / (static_cast<double>(step.num_ranks()) * static_cast<double>(makespan_ps));
+}
+
+}  // namespace
+
+Filled fill(const Case& one, const PipelineFlags& flags, const Step& plain) {
+  Filled filled;
+  filled.without = plain;
+  add_precondition(filled.without, flags.filler);
+  const simulator::Simulation without = simulated(filled.without, flags.times_ms);
+  filled.steps = schedules::fill_bubbles(filled.without, without.timeline, items_of(one, flags.filler, plain));
+  double filler_ps = 0;
+  for (const Step& with : filled.steps) {
+    simulator::Simulation simulation = simulated(with, flags.times_ms);
+    LOCKSTEP_CHECK(simulation.makespan_ps == without.makespan_ps, "work in the bubbles does not lengthen the step");
+    filled.timelines.push_back(std::move(simulation.timeline));
+    filler_ps += computed_ps(with, true, false);
+  }
+  double idle_ps = 0;
+  for (const std::int64_t ps : schedules::bubble_ps_of_ranks(filled.without, without.timeline)) {
+    idle_ps += static_cast<double>(ps);
+  }
+  const auto steps = static_cast<double>(filled.steps.size());
+  filled.makespan_without_ms = static_cast<double>(without.makespan_ps) / kPsPerMs;
+  filled.filled = filler_ps / (steps * idle_ps);
+  filled.utilization =
+      part_computed(filler_ps / steps + computed_ps(filled.without, false, true), plain, without.makespan_ps);
+  filled.utilization_without =
+      part_computed(computed_ps(plain, false, true), plain, simulated(plain, flags.times_ms).makespan_ps);
+  return filled;
+}
+
+core::TimelineRecord timeline_record(const Filled& filled) {
+  core::TimelineRecord all;
+  for (std::size_t s = 0; s < filled.steps.size(); ++s) {
+    core::TimelineRecord one = timeline_record(filled.steps[s], filled.timelines[s]);
+    all.ranks.resize(one.ranks.size());
+    for (std::size_t r = 0; r < one.ranks.size(); ++r) {
+      for (auto& task : one.ranks[r]) {
+        task.start += static_cast<double>(s) * filled.makespan_without_ms;
+        task.end += static_cast<double>(s) * filled.makespan_without_ms;
+        all.ranks[r].push_back(std::move(task));
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace lockstep::pipeline

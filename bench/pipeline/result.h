@@ -8,9 +8,9 @@
 
 #include "bench/pipeline/cases.h"
 #include "core/record.h"
-#include "schedules/count.h"
+#include "schedules/play.h"
+#include "schedules/schedule.h"
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 #include "simulator/emulated/emulated_run.h"
 #include "simulator/engine/links.h"
 
@@ -68,5 +68,35 @@ struct EmulatedRuns {
   schedules::StepTimeline timeline;  // run with the median makespan (the longer of two, for an even number of runs)
 };
 EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOptions& options, int repeat);
+
+// Runs a schedule with real kernels: the trainer runs it on the stages of a GPT.
+
+// Times of a microbatch on a rank's share, in ms: medians of one rank alone on the machine.
+schedules::Times isolated_times_ms(const PipelineFlags& flags);
+
+// Share of a stage's activations that its weight gradients still need after the input gradients.
+double kept_share_for_w(const PipelineFlags& flags);
+
+// `step`: the schedule's step, with one task per action; the timeline is of these tasks. The trainer's other work (the
+// gradient norm, the update, with two pipes the sums over a stage's copies) is not included; an action lasts from its
+// first piece to its last. Schedules that keep several versions of the weights run with one.
+EmulatedRuns run_real(const schedules::Schedule& schedule, const schedules::Step& step, const PipelineFlags& flags);
+
+// Work in the bubbles of a pipeline: the steps with that work, and the share of the bubbles that it fills.
+
+// Puts the work of flags.filler into the bubbles of a step, and simulates each of the steps that this takes. They take
+// as long as the step with empty bubbles, which is checked. Throws a usage Error if a kernel of the work is longer than
+// every bubble of its rank.
+Filled fill(const Case& one, const PipelineFlags& flags, const schedules::Step& plain);
+
+// The steps of a refresh concatenated, for drawings.
+core::TimelineRecord timeline_record(const Filled& filled);
+
+// Held activations over time.
+
+// Activations of each rank, in microbatches of its share, including those held for another rank: "until_b", from the
+// start of F to the end of B or I, plus "until_w", the share that I leaves for W.
+core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
+                                         const schedules::StepTimeline& timeline, double w_share);
 
 }  // namespace lockstep::pipeline

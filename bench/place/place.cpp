@@ -10,7 +10,7 @@
 
 #include "collectives/backends/backend.h"
 #include "collectives/libraries/nccl_library.h"
-#include "core/gpu_record.h"
+#include "core/provenance.h"
 
 namespace lockstep::program {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "bench/program/command_line.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/output_file.h"
 
 namespace lockstep::program {
 namespace {

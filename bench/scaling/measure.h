@@ -1,20 +1,111 @@
-// Times a layout's step: as it trains, one piece at a time, and chosen pieces concurrently.
+// The time that each distinct piece of a step takes alone, and the step composed of such pieces.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "bench/scaling/prices.h"
-#include "bench/scaling/slowdowns.h"
+#include "bench/scaling/slots.h"
 #include "core/record.h"
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
+#include "simulator/contention/contended.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
+#include "workload/groups.h"
+#include "workload/layout.h"
 
 namespace lockstep::scaling {
+
+// Tasks with the same key do the same work: microbatches and replicas do not count. Op, lane, stage, part, what; for
+// tasks without a stage their rank or their group.
+using PieceKey = std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, std::int32_t>;
+PieceKey key_of(const schedules::Task& task, std::int32_t rank);
+
+// Times of the pieces that ran in a slot.
+struct SlotSpans {
+  std::vector<std::pair<TaskPlace, schedules::TaskSpan>> kernels;
+  std::vector<TaskPlace> collective;
+  schedules::TaskSpan collective_span;  // from its last member's arrival to its end
+  std::vector<std::pair<TaskPlace, schedules::TaskSpan>> other;
+};
+std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const schedules::StepTimeline& timeline);
+
+// Picoseconds of each distinct piece: medians, from steps in which every slot was one task or one collective.
+class Prices {
+ public:
+  void add(const schedules::Step& step, const std::vector<SlotSpans>& slots);
+  std::int64_t of(const schedules::Task& task, std::int32_t rank) const;
+  std::size_t size() const { return samples_.size(); }
+
+ private:
+  std::map<PieceKey, std::vector<double>> samples_;
+};
+
+// The same step with amounts in picoseconds: the times of kernels and collectives, and for a send its time together
+// with its receive, which itself takes none.
+schedules::Step priced(schedules::Step step, const Prices& prices);
+
+// Slowdowns: time of a piece while others run over its time alone. Measured in pairs, applied in virtual time.
+
+// A median over samples weighted by their length.
+class Factor {
+ public:
+  // Adds a piece that takes `alone_ps` alone and took `took_ps`, of which other pieces ran during `beside_ps`. Samples
+  // with little overlap are uninformative and dropped.
+  void add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps);
+  double value() const { return value_; }  // 1 without samples
+  std::size_t samples() const { return samples_.size(); }
+
+ private:
+  std::vector<std::pair<double, double>> samples_;  // factor, weight; sorted
+  double value_ = 1;
+};
+
+// Kernels that share a slowdown: forward, backward (and its halves), recomputation, the optimizer.
+schedules::Op family_of(schedules::Op op);
+
+struct Slowdowns {
+  // Factor of a kernel by the number of ranks that compute, its own included; by family.
+  std::map<schedules::Op, std::map<std::int32_t, Factor>> kernel;
+  // Additional factor of a kernel while a collective of its rank runs.
+  std::map<schedules::Op, Factor> kernel_beside;
+  // Factor of a collective while all of its members compute.
+  std::array<Factor, schedules::kNumLanes> collective;
+
+  // Interpolates linearly between measured numbers of ranks, from 1 for one rank.
+  double of_kernel(schedules::Op op, std::int32_t computing, bool beside_collective) const;
+  // `share` of the members compute.
+  double of_collective(schedules::Lane lane, double share) const;
+};
+
+// Takes samples from slots of several kernels, and of a collective with kernels.
+void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::vector<SlotSpans>& slots,
+                 const Prices& prices);
+
+// In the form that play_contended() takes.
+simulator::Slowdown slowdown_of(const schedules::Step& step, const Slowdowns& slowdowns,
+                                const simulator::LanesBeside& beside);
+
+// A layout of more data-parallel ranks than this machine has, simulated from the pieces of the same layout with two.
+//
+// Kernels do the same work on the same number of sequences per rank, whatever the number of replicas; the optimizer of
+// shards does its share. Collectives over replicas grow like the bytes that a rank of a ring sends, (n - 1) / n of the
+// payload: latencies that grow with n are left out. Each rank is assumed to have cores of its own.
+
+// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces; `step`: that of `many`.
+schedules::Step priced_beyond(schedules::Step step, const workload::Layout& many, const schedules::Step& measured,
+                              const workload::Layout& two, const Prices& prices);
+
+// Bytes that each of n ranks sends of a payload over those of each of m ranks.
+double ring_growth(std::int64_t n, std::int64_t m);
+
+// Times a layout's step: as it trains, one piece at a time, and chosen pieces concurrently.
 
 struct Effort {
   int rounds = 5;        // maximum; each round has one step of each kind

@@ -7,8 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "bench/scaling/prices.h"
-#include "bench/scaling/turns.h"
+#include "bench/scaling/measure.h"
 #include "trainer/step/train_step.h"
 
 namespace lockstep::scaling {

@@ -15,6 +15,8 @@
 #include <variant>
 #include <vector>
 
+#include "collectives/transports/transport.h"
+
 namespace lockstep::serve {
 
 // `runs` runs of a case, one after the other, each of `calls` calls and timed as a whole.
@@ -54,5 +56,13 @@ void serve(Orders& orders, const std::function<double(std::size_t case_index, st
 
 // For a program whose worker serves one `what` at a time: throws a usage Error if `count` is not 1.
 void check_one(std::size_t count, const std::string& what);
+
+// Ranks as one worker: rank 0 reads the orders, all run them.
+
+// Called on every rank, with orders on rank 0 only. us_of_call(case, calls) makes this rank's calls and returns its
+// mean time of one; the answer is the slowest rank's. Without orders, ranks meet from time to time, so that no deadline
+// of the world passes. If it throws an Error, all ranks end.
+void serve_ranks(Orders* orders, transports::World& world,
+                 const std::function<double(std::size_t case_index, std::int64_t calls)>& us_of_call);
 
 }  // namespace lockstep::serve

@@ -1,11 +1,10 @@
-#include "bench/serve/planted_calls.h"
+#include "bench/serve/calls.h"
 
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "bench/serve/calls.h"
 #include "core/error.h"
 
 namespace lockstep::serve {

@@ -1,10 +1,9 @@
-#include "bench/serve/planted_calls.h"
+#include "bench/serve/calls.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "bench/serve/calls.h"
 #include "core/error.h"
 
 namespace lockstep::serve {

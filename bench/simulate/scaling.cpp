@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "bench/simulate/commands.h"
-#include "bench/simulate/published.h"
+#include "bench/simulate/program.h"
 #include "bench/simulate/study.h"
 #include "core/error.h"
 

@@ -1,16 +1,102 @@
-// simulate sensitivity: the change of the step time if a figure of the machine is better or worse by a few percent.
-#include <fmt/format.h>
-
+// simulate order: every order of a layout's kinds of parallelism in rank numbers, which decides which kind stays inside
+// a node.
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
-#include "bench/simulate/commands.h"
+#include <fmt/format.h>
+
+#include "bench/simulate/program.h"
 #include "bench/simulate/study.h"
 #include "core/error.h"
-#include "simulator/machine/vary.h"
+#include "simulator/machine/machine.h"
+#include "workload/groups.h"
 
 namespace lockstep::simulate {
+namespace {
+
+using workload::Axis;
+using workload::Layout;
+
+struct OrderFlags : StudyFlags {
+  OrderFlags() { layout = "tp=8,pp=4,dp=8,batch=256,sp=yes,zero=1"; }
+};
+
+constexpr std::array<program::FlagOf<OrderFlags>, 0> kOrderFlags{};
+
+struct Ordered {
+  std::string name;  // "tp-dp-pp", without axes of one rank
+  Layout layout;
+  simulator::Prediction made = {};
+};
+
+std::string short_name(const Layout& layout) {
+  const std::string full = text_of(layout);
+  const std::array<std::pair<const char*, std::int32_t>, 4> axes{
+      {{"tp", layout.tp}, {"cp", layout.cp}, {"dp", layout.dp}, {"pp", layout.pp}}};
+  std::string name;
+  for (const Axis axis : layout.order) {
+    const auto& [text, ranks] = axes.at(static_cast<std::size_t>(axis));
+    if (ranks > 1) name += (name.empty() ? "" : "-") + std::string(text);
+  }
+  return name.empty() ? "one rank" : name;
+}
+
+// Orders that differ only in axes of one rank count once.
+std::vector<Ordered> orders_of(const workload::Model& model, const Layout& base) {
+  std::vector<Ordered> orders;
+  std::set<std::string> known;
+  Layout layout = base;
+  layout.order = workload::kMegatronOrder;
+  do {
+    if (why_invalid(model, layout).empty() && known.insert(short_name(layout)).second) {
+      orders.push_back({short_name(layout), layout});
+    }
+  } while (std::next_permutation(layout.order.begin(), layout.order.end()));
+  return orders;
+}
+
+}  // namespace
+
+int run_order(int argc, const char* const* argv, const program::Print& print) {
+  const auto flags = parse_study<OrderFlags>(
+      argc, argv, "every order of a layout's ranks: which kind of parallelism belongs inside a node.", kOrderFlags);
+  const workload::Model model = workload::parse_model(flags.model);
+  const simulator::Machine machine = simulator::load_machine(flags.machine);
+  const Layout base = workload::parse_layout(flags.layout);
+  if (const std::string reason = why_invalid(model, base); !reason.empty()) throw core::usage_error("order: " + reason);
+  Study study(flags, "order");
+  std::vector<Ordered> orders = orders_of(model, base);
+  for (Ordered& one : orders) one.made = predict(model, one.layout, machine);
+  std::stable_sort(orders.begin(), orders.end(),
+                   [](const Ordered& a, const Ordered& b) { return a.made.step_s < b.made.step_s; });
+  const std::string setting = setting_of(model, machine) + ", " + text_of(base);
+  print(fmt::format(
+      "# simulated: {}\n# neighbouring ranks differ in the first of an order; {} ranks share a node\n#{:>9} "
+      "{:>9}{}  order, and the part that grows most against the first\n#{:>9} {:>9}       (% of the step)\n",
+      setting, machine.levels.front().ranks, "step", "against", parts_columns_text(), "(ms)", "best (%)"));
+  const simulator::Prediction& best = orders.front().made;
+  for (const Ordered& one : orders) {
+    const double slower = 100 * (one.made.step_s / best.step_s - 1);
+    const std::string why = &one.made == &best ? "" : longer_part_text(best, one.made);
+    print(fmt::format(" {:>9.2f} {:>+9.2f}{}  {}{}\n", one.made.step_s * 1e3, slower, parts_text(one.made), one.name,
+                      why.empty() ? "" : ": " + why));
+    core::StudyRecord point = study.point(setting, one.name, one.layout, one.made);
+    point.at = {{"place", static_cast<double>(&one - orders.data() + 1)}};
+    point.values.emplace_back("slower_percent", slower);
+    point.best = &one.made == &best;
+    point.note = why;
+    study.write(point);
+  }
+  print(fmt::format("# {} inside a node is best; the worst order, {}, takes {:.2f} times as long\n",
+                    orders.front().name.substr(0, orders.front().name.find('-')), orders.back().name,
+                    orders.back().made.step_s / best.step_s));
+  study.commit();
+  return 0;
+}
+
+// simulate sensitivity: the change of the step time if a figure of the machine is better or worse by a few percent.
 namespace {
 
 using simulator::Machine;

@@ -1,8 +1,9 @@
-// Shared by the study commands of simulate: flags, and records of the study's points.
+// Published measurements of others, shown beside simulated rows and never mixed with them.
 #pragma once
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/program/command_line.h"
@@ -11,6 +12,30 @@
 #include "simulator/predict/predict.h"
 
 namespace lockstep::simulate {
+
+struct PublishedRow {
+  std::string series;
+  std::string model;   // argument of parse_model()
+  std::string layout;  // argument of parse_layout()
+  double tflops_a_gpu = 0;
+};
+
+struct PublishedTable {
+  std::string name;
+  std::string machine;
+  std::string source;
+  std::vector<PublishedRow> rows;
+};
+
+std::vector<std::string> published_names();
+// Throws a usage Error that lists the names if `name` is unknown.
+PublishedTable published_table(std::string_view name);
+
+// simulator/validation/cases.json, embedded at build time.
+
+std::string_view validation_cases();
+
+// Shared by the study commands of simulate: flags, and records of the study's points.
 
 inline constexpr double kPsPerMs = 1e9;  // picoseconds per millisecond
 

@@ -1,10 +1,14 @@
-// A suite: command lines of this project's programs, run one after another as child processes, with a record file each.
+// Texts of this folder that are embedded in the program by CMakeLists.txt.
 #pragma once
 
 #include <string>
 #include <vector>
 
 namespace lockstep::suite {
+
+const char* embedded_claims_suite();
+
+// A suite: command lines of this project's programs, run one after another as child processes, with a record file each.
 
 // A program beside this one and its flags: "all_reduce_perf --ranks 2,4,8 --algo ring,two_shot --time-budget
 // {seconds}". {seconds} is replaced by the line's share of the suite's time; for a line without it, the weight only

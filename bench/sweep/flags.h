@@ -1,10 +1,4 @@
-// Command line of the *_perf programs: flags, names and defaults of nccl-tests 2.19.6, and those that Lockstep adds.
-// Flags that have no meaning here, or not for the chosen transport, are accepted at nccl-tests' default and otherwise
-// refused with the reason.
-//
-// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. Under mpirun each process has -t times
-// -g ranks, one by default. On GPUs each rank of -t times -g has a GPU of its own, as in nccl-tests; ranks of --ranks
-// are spread over the GPUs. Simulated ranks are devices of the machine that --machine describes.
+// Sizes that a sweep visits, and the elements per block at each: nccl-tests' rules.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +9,62 @@
 
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
-#include "bench/sweep/device_flags.h"
-#include "bench/sweep/sizes.h"
+#include "collectives/backends/backend.h"
 #include "collectives/collective.h"
 
 namespace lockstep::sweep {
+
+struct SizeRange {
+  std::int64_t min_bytes = std::int64_t{32} << 20;
+  std::int64_t max_bytes = std::int64_t{32} << 20;
+  std::int64_t step_bytes = std::int64_t{1} << 20;
+  int step_factor = 1;  // if above 1, step_bytes is ignored
+};
+
+std::vector<std::int64_t> sizes_of(const SizeRange& range);
+
+// Elements per block for a message of `size_bytes`: if a rank's input or output has a block for each rank, the size is
+// divided among them and rounded down to a multiple of 16 bytes (so it is 0 below 16 bytes per rank).
+std::int64_t block_count(collectives::Kind kind, std::int64_t size_bytes, core::DType dtype, int num_ranks);
+
+// nccl-tests' flags that have a meaning on GPUs only, and the transports that understand them.
+
+// Points at which the host waits within a batch of calls (-z).
+enum class Blocking : std::uint8_t {
+  none,              // after the batch
+  call_and_barrier,  // after every call, and then for the other ranks
+  call,
+  iteration,  // after every iteration; then for the other ranks, outside of the timed part
+};
+
+struct DeviceFlags {
+  // -G: iterations are captured into a CUDA graph, and the graph is replayed this often; 0: no graph
+  int graph_launches = 0;
+  bool report_cpu_time = false;  // -C: the time column is the host's time to enqueue a call
+  Blocking blocking = Blocking::none;
+  int registration = 0;           // -R: buffers are registered with NCCL: 1 locally, 2 as symmetric windows
+  std::string protocol = "auto";  // transport cuda: auto, simple or packets
+  int blocks = 0;                 // --blocks: most thread blocks per rank and collective; 0: the default of places.h
+  bool reports_memory = false;    // -M: report the GPU memory that joining, buffers and calls take
+  bool null_stream = false;       // -y: enqueue calls on CUDA's NULL stream
+  libraries::NcclConfig nccl;     // -x, --min-ctas, --max-ctas, --cga-cluster-size, --net, --split-share
+};
+
+// True if the table of backends says so; false for "simulated", which is no backend.
+inline bool on_gpus(std::string_view transport) {
+  return backends::is_backend(transport) && backends::find_backend(transport).on_gpus();
+}
+
+// Throws a usage Error of one line that names the flag, the transport that does not support it, and the reason.
+void check_device_flags(const DeviceFlags& flags, const std::vector<std::string>& transports);
+
+// Command line of the *_perf programs: flags, names and defaults of nccl-tests 2.19.6, and those that Lockstep adds.
+// Flags that have no meaning here, or not for the chosen transport, are accepted at nccl-tests' default and otherwise
+// refused with the reason.
+//
+// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. Under mpirun each process has -t times
+// -g ranks, one by default. On GPUs each rank of -t times -g has a GPU of its own, as in nccl-tests; ranks of --ranks
+// are spread over the GPUs. Simulated ranks are devices of the machine that --machine describes.
 
 using program::FlagValue;
 

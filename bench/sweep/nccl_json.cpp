@@ -1,11 +1,11 @@
-#include "bench/sweep/nccl_json.h"
+#include "bench/sweep/sweep.h"
 
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "core/atomic_file.h"
+#include "core/output_file.h"
 #include "core/provenance.h"
 
 namespace lockstep::sweep {

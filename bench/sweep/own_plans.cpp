@@ -1,4 +1,4 @@
-#include "bench/sweep/own_plans.h"
+#include "bench/sweep/plan.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "collectives/backends/plan_choice.h"
+#include "collectives/backends/backend.h"
 #include "collectives/plan/check.h"
-#include "collectives/plan/draw.h"
 #include "collectives/plan/text.h"
 #include "core/error.h"
 

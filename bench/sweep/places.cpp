@@ -1,4 +1,4 @@
-#include "bench/sweep/places.h"
+#include "bench/sweep/session.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

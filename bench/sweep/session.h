@@ -2,6 +2,7 @@
 // passes the results to the sink.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -10,9 +11,10 @@
 
 #include "bench/sweep/explain.h"
 #include "bench/sweep/plan.h"
-#include "bench/sweep/result.h"
 #include "bench/sweep/table.h"
-#include "core/gpu_record.h"
+#include "bench/sweep/trial.h"
+#include "collectives/backends/backend.h"
+#include "core/provenance.h"
 
 namespace lockstep::sweep {
 
@@ -37,5 +39,45 @@ struct Sink {
 
 // Runs on every rank, with an endpoint of each backend.
 void run_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints, const Sink& sink);
+
+// Serves a session's rows as cases of a worker (bench/serve/orders.h), in place of sweeping over them.
+
+// Runs on every rank; rank 0 receives the orders. Rows are out of place:
+// "all_reduce/two_shot/float/sum/65536B/ranks:2/local". A row's first order also fills its buffers and checks a batch
+// of its results.
+void serve_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints);
+
+// --transport simulated: runs a sweep's plans in virtual time on a described machine, which need not exist
+// (simulator/network/plan_time.h). The table and the records are the usual ones and say that they are simulated;
+// nothing is verified, as no bytes move.
+
+// Takes the place of a backend in the plan of a sweep.
+const backends::Backend& simulated_backend();
+inline bool is_simulated(const SessionPlan& session) {
+  return session.backends.front() == &simulated_backend();
+}
+
+// Throws a usage Error if the described machine has too few devices, or this machine too little memory for the plans.
+void run_simulated(const SessionPlan& session, const Sink& sink);
+
+// Devices that a session's ranks run on: a line per rank under "# Using devices", and notes on GPUs that ranks share.
+
+// [rank]; the same on every rank. Collective: all ranks call it together. Host names go to the terminal only: no record
+// contains them.
+std::vector<DeviceLine> places_of_ranks(backends::Endpoint& endpoint, const backends::Backend& backend);
+
+// Largest number of ranks on one GPU.
+int ranks_per_gpu(const std::vector<DeviceLine>& places);
+
+// One line per GPU that ranks share: "ranks 0-3 on device 0 NVIDIA H100 80GB HBM3 (4 ranks share it)".
+std::vector<std::string> sharing_notes(const std::vector<DeviceLine>& places);
+
+// Ranges of rank numbers as text: "0-3,6".
+std::string ranges_text(const std::vector<int>& ascending);
+
+// Throws a usage Error if the ranks of a host do not fit into the memory of its GPUs, over which they are spread.
+// Checks the size of the memory; whether that much is free shows when it is allocated.
+void check_gpu_memory(const std::vector<core::CudaDeviceInfo>& gpus, int ranks_of_host, std::size_t bytes_per_rank,
+                      std::int64_t max_bytes);
 
 }  // namespace lockstep::sweep

@@ -1,4 +1,4 @@
-#include "bench/sweep/simulated.h"
+#include "bench/sweep/session.h"
 
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-#include "bench/sweep/sinks.h"
+#include "bench/sweep/sweep.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "bench/sweep/places.h"
-#include "bench/sweep/simulated.h"
+#include "bench/sweep/session.h"
 #include "bench/sweep/table.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"

@@ -4,9 +4,8 @@
 #include <span>
 #include <string>
 
-#include "bench/sweep/own_plans.h"
-#include "bench/sweep/serve_session.h"
-#include "bench/sweep/simulated.h"
+#include "bench/sweep/plan.h"
+#include "bench/sweep/session.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "core/provenance.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/sweep/sizes.h"
+#include "bench/sweep/flags.h"
 
 namespace lockstep::sweep {
 

@@ -1,11 +1,9 @@
-// A tensor-parallel block as passes that can be timed and checked: its operations in order, exchanges between them, and
-// one list of tasks for each direction.
-//
-// Rows go through operations tile by tile, so that the exchange of one tile overlaps with the kernels of the next,
-// except for operations that need all rows at once (the attention core). If such operations begin with a gather, all
-// tiles are gathered first. Weight gradients come last because nothing waits for them.
+// A block as a part of the step model: the operations of one layer, of the embedding or of the head that it times, and
+// results that follow from them without running anything.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -13,10 +11,60 @@
 #include <vector>
 
 #include "bench/tp_linear/nodes.h"
+#include "bench/tp_linear/pass.h"
 #include "bench/tp_linear/shape.h"
-#include "bench/tp_linear/timed_block.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+#include "workload/operations.h"
+#include "workload/parameters.h"
 
 namespace lockstep::tp_linear {
+
+// Operations on `ranks` tensor-parallel ranks; a single rank has no exchanges. A linear layer alone has no GELU, the
+// loss no product.
+std::vector<workload::Operation> operations_of(BlockKind kind, const Shape& shape, const Sharing& sharing);
+
+// The matrix of a product, and its bias.
+struct LinearParameters {
+  workload::Parameter weight;
+  workload::Parameter bias;
+};
+LinearParameters parameters_of(workload::OperationKind product, const Shape& shape);
+
+// Bytes sent by all ranks together in a forward and a backward, with collectives of minimal traffic.
+std::int64_t formula_bytes_of_all(BlockKind kind, const Shape& shape, const Sharing& sharing);
+
+// Approximate bytes that the kernels of a forward and a backward read and write, which one rank holds all the time.
+std::int64_t needed_bytes(BlockKind kind, const Shape& shape, const Sharing& sharing);
+
+// The passes of one layer on one rank, for any split of the layer, which RankRun times and checks.
+
+class TimedBlock {
+ public:
+  TimedBlock() = default;
+  virtual ~TimedBlock() = default;
+  TimedBlock(const TimedBlock&) = delete;
+  TimedBlock& operator=(const TimedBlock&) = delete;
+
+  // Overwrites with NaN what passes write, and zeroes gradients, which are accumulated.
+  virtual void reset() = 0;
+  virtual std::vector<Result> results() const = 0;  // results of a forward and a backward
+
+  const Pass& pass(Direction direction) const { return passes_[static_cast<std::size_t>(direction)]; }
+
+ protected:
+  Pass& of(Direction direction) { return passes_[static_cast<std::size_t>(direction)]; }
+
+ private:
+  std::array<Pass, 2> passes_;  // by direction
+};
+
+// A tensor-parallel block as passes that can be timed and checked: its operations in order, exchanges between them, and
+// one list of tasks for each direction.
+//
+// Rows go through operations tile by tile, so that the exchange of one tile overlaps with the kernels of the next,
+// except for operations that need all rows at once (the attention core). If such operations begin with a gather, all
+// tiles are gathered first. Weight gradients come last because nothing waits for them.
 
 // One rank's block. Its passes refer to it; the constructor's arguments must outlive it.
 class Block final : public TimedBlock {

@@ -7,10 +7,10 @@
 #include <functional>
 #include <utility>
 
+#include "bench/tp_linear/block.h"
 #include "bench/tp_linear/grid_layer.h"
-#include "bench/tp_linear/part.h"
-#include "bench/trainer/flag_readers.h"
-#include "collectives/backends/plan_choice.h"
+#include "bench/trainer/flags.h"
+#include "collectives/backends/backend.h"
 #include "collectives/collective.h"
 #include "core/device_cpu.h"
 #include "core/error.h"

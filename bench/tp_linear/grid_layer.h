@@ -8,10 +8,10 @@
 #include <functional>
 #include <vector>
 
-#include "bench/tp_linear/exchanger.h"
+#include "bench/tp_linear/block.h"
+#include "bench/tp_linear/pass.h"
 #include "bench/tp_linear/shape.h"
-#include "bench/tp_linear/timed_block.h"
-#include "parallel/layers/workspace.h"
+#include "parallel/layers/linear.h"
 #include "parallel/memory/memory.h"
 #include "workload/grid_product.h"
 

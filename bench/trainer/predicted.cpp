@@ -8,11 +8,11 @@
 #include <map>
 #include <set>
 
-#include "bench/pipeline/parts.h"
+#include "bench/pipeline/output.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "simulator/prices/kernel_price.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/train/rank_steps.h"
 #include "workload/build_step.h"
 
 namespace lockstep::mini_train {

@@ -8,7 +8,6 @@
 #include "bench/trainer/flags.h"
 #include "core/record.h"
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 #include "simulator/machine/machine.h"
 #include "simulator/predict/predict.h"
 

@@ -1,30 +1,52 @@
 #include "bench/trainer/program.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "bench/place/step_energy.h"
-#include "bench/trainer/peak.h"
+#include "bench/serve/calls.h"
+#include "bench/serve/orders.h"
 #include "bench/trainer/predicted.h"
-#include "bench/trainer/records.h"
-#include "bench/trainer/serve_steps.h"
-#include "bench/trainer/text.h"
+#include "bench/trainer/probes.h"
+#include "bench/trainer/report.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
 #include "core/device_cuda.h"
 #include "core/wait.h"
-#include "schedules/step/moving.h"
+#include "schedules/step/breakdown.h"
 #include "schedules/step/trace.h"
-#include "trainer/data/bigram.h"
-#include "trainer/data/token_file.h"
-#include "trainer/step/memory_need.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/token_text.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/rank_steps.h"
+#include "trainer/train/rank_trainer.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::mini_train {
+
+std::string step_name(const trainer::TrainOptions& options) {
+  return "step/" + options.model.name + "/" + std::string(core::short_name_of(options.layout.compute)) + "/" +
+         layout_text(options.layout) + "/threads:" + std::to_string(options.threads);
+}
+
+void serve_steps(const TrainFlags& flags, const trainer::Corpus& corpus) {
+  const trainer::TrainOptions& options = flags.options;
+  const std::string name = step_name(options);
+  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& /*made*/, trainer::RankTrainer& rank) {
+    std::optional<serve::Orders> orders;
+    if (rank.model().rank() == 0) orders.emplace(flags.program, std::vector<std::string>{name});
+    std::int64_t step = 0;
+    serve::serve_ranks(orders ? &*orders : nullptr, rank.model().mesh().messages, [&](std::size_t, std::int64_t calls) {
+      return serve::us_of_calls(calls, [&] { rank.train_step(++step); });
+    });
+  });
+}
+
 namespace {
 
 trainer::Corpus corpus_of(const trainer::TrainOptions& options) {

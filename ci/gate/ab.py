@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from gate.errors import CouldNotRun
-from gate.model import Channel, Result, Verdict
+from gate.model import Channel, CouldNotRun, Result, Verdict
 from gate.pairs import Pairing, PairTimes, typical_us
 from gate.rule import Decision, Rule, decide
 

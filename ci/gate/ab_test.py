@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 from gate.ab import Budget, measure
-from gate.errors import CouldNotRun
-from gate.model import Verdict
-from gate.pairs import Pairing, PairTimes
+from gate.model import CouldNotRun, Verdict
+from gate.pairs import calls_for, Pairing, PairTimes, Timing, Turn, turn_for
 from gate.rule import Rule
-from gate.turns import Timing, Turn, calls_for, turn_for
 from gate.worker import Worker
 
 SERVER = """

@@ -1,4 +1,4 @@
-"""The two sides as programs that can be started: build folders that there are, or revisions that are built once."""
+"""How far it is, on a terminal only: one line of stderr that is written over, and wiped before anything else is said."""
 
 import fcntl
 import os
@@ -6,16 +6,27 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.errors import CouldNotRun, UsageError
-from gate.groups import run_in_group
-from gate.model import Side
-from gate.worker import Worker
+from gate.model import CouldNotRun, Side, UsageError
+from gate.worker import run_in_group, Worker
+
+
+def say(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def wipe() -> None:
+    say("")
+
+
+# The two sides as programs that can be started: build folders that there are, or revisions that are built once.
 
 BUILD_DEADLINE_S = 3600
 

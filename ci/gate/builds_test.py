@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from gate.builds import build_at, differences, left_out, resolve
 from gate.cli import main
-from gate.errors import CouldNotRun, UsageError
-from gate.groups import run_in_group
-from gate.model import Side
-from gate.suite import Line, load_suite
+from gate.model import CouldNotRun, Side, UsageError
+from gate.worker import Line, load_suite, run_in_group
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gate.commands import ab, calibrate, compare, exact, history, store
-from gate.errors import GateError, UsageError
-from gate.model import Report, Verdict
-from gate.outputs import add_arguments as add_output_arguments
-from gate.outputs import prepare_outputs
-from gate.progress import wipe
+from gate.model import GateError, Report, UsageError, Verdict
+from gate.outputs import add_arguments as add_output_arguments, prepare_outputs
+from gate.builds import wipe
 
 PASS, REGRESSION, USAGE, UNDECIDED, COULD_NOT_RUN = 0, 1, 2, 3, 4
 JUDGES = (

@@ -12,18 +12,15 @@ from pathlib import Path
 
 from reports.claims.data import exact_lines, load_claims, load_suite
 from reports.claims.verdict import exact_verdicts, settle
-from reports.errors import ReportError
+from reports.schema import ReportError
 from reports.load import load
 
 from gate.builds import Build, made_with
-from gate.errors import CouldNotRun, UsageError
-from gate.groups import run_in_group
+from gate.model import Channel, CouldNotRun, Result, UsageError, Verdict
+from gate.worker import run_in_group, suite_rows, Worker
 from gate.inputs.files import read_file
 from gate.inputs.observation import by_quantity, judged, Quantity
-from gate.model import Channel, Result, Verdict
-from gate.outputs.files import write_whole
-from gate.suite import suite_rows
-from gate.worker import Worker
+from gate.outputs.records import write_whole
 
 # ---- The exact values of one build, and a file of them that people can read the changes of
 

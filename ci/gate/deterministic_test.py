@@ -8,8 +8,7 @@ import pytest
 from gate.builds import build_at
 from gate.cli import exit_status, main
 from gate.deterministic import collect, compare_facts, count, ExactLine, Facts, load_exact_suite, read_facts, Value, write_facts
-from gate.errors import CouldNotRun, UsageError
-from gate.model import Channel, Report, Side, Verdict
+from gate.model import Channel, CouldNotRun, Report, Side, UsageError, Verdict
 
 TOOLS = {"tool": "valgrind-3.19.0", "compiler": "GNU 12.2.0"}
 

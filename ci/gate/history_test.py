@@ -4,8 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from gate.changes import find_changes, least_length, seeded_intervals
-from gate.history import HistoryRule, history
+from gate.history import find_changes, history, HistoryRule, least_length, seeded_intervals
 from gate.inputs.observation import Observation, Origin, Quantity
 from gate.model import Channel, Verdict
 

@@ -1,7 +1,26 @@
-"""Results of the gate: verdicts, and the report that every output is made of."""
+"""Errors that end the gate: each knows the exit status that docs/gate.md promises."""
+
 from dataclasses import dataclass, field
 from enum import Enum
 
+
+class GateError(Exception):
+    """One line that names the flag or file, what is wrong and what is allowed."""
+
+    status = 4
+
+
+class UsageError(GateError):
+    status = 2
+
+
+class CouldNotRun(GateError):
+    """A build, a worker or a tool failed: no verdict either way."""
+
+    status = 4
+
+
+# Results of the gate: verdicts, and the report that every output is made of.
 
 class Verdict(str, Enum):
     """Verdict of one case. Better and worse are the case's own: a bandwidth that falls is slower."""

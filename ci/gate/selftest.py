@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gate.errors import UsageError
-from gate.model import Result, Verdict
+from gate.model import Result, UsageError, Verdict
 from gate.rule import wilson
 
 CASE_SECONDS = 4.0  # a trial's budget for each case of its line

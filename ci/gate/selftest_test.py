@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from gate.ab import Budget, measure
-from gate.errors import UsageError
-from gate.pairs import Pairing
+from gate.model import UsageError
+from gate.pairs import Pairing, Timing
 from gate.rule import Rule
 from gate.selftest import Kind, Records, Tally, Trial, missed_goals, summary
-from gate.turns import Timing
 from gate.worker import Worker
 
 SAME = Kind(0.0, 0)

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gate.errors import CouldNotRun, UsageError
+from gate.model import CouldNotRun, UsageError
 from gate.inputs.files import read_file
 from gate.inputs.observation import Observation
-from gate.outputs.files import write_whole
+from gate.outputs.records import write_whole
 
 
 def fingerprints(observations: Iterable[Observation]) -> list[str]:

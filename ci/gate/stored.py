@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gate.drift import Drift, drift_of, drifts, notes
 from gate.inputs.observation import by_quantity, compare_exactly, judged, Observation, Quantity
 from gate.model import Channel, Result, Verdict
-from gate.two_samples import holm, least_p, p_above, shift, shift_bounds
+from gate.rule import holm, least_p, p_above, shift, shift_bounds
 
 Runs = Mapping[Quantity, Sequence[Observation]]
 

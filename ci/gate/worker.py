@@ -1,19 +1,119 @@
-"""A benchmark that stays in a process and runs what it is told: the other end of bench/serve/orders.h."""
+"""A suite: the lines of its file, each the command of a worker."""
+
 import json
 import math
 import os
 import select
+import shlex
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from gate.errors import CouldNotRun
-from gate.groups import end_group, uninterrupted
+from gate.model import CouldNotRun, UsageError
+
+
+CORES = ("one", "all")
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    one_core: bool  # the worker has one thread: both of a pair get the same core
+    command: tuple[str, ...]  # the program first; --serve is added
+
+
+def load_suite(path: Path) -> list[Line]:
+    """A file of lines "NAME CORES COMMAND"; '#' begins a comment."""
+    return [Line(name, cores == "one", command) for name, cores, command in suite_rows(path, "CORES", CORES)]
+
+
+def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Name, second word and command of each line. `what` the second word is, and what it may be."""
+    form = f"NAME {what} COMMAND, {what} one of {', '.join(allowed)}"
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UsageError(f"--suite {path}: {error.strerror}; allowed: a file of lines {form}") from error
+    rows: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+    for number, row in enumerate(text.splitlines(), start=1):
+        where = f"--suite {path}, line {number}"
+        try:
+            words = shlex.split(row, comments=True)
+        except ValueError as error:  # a quotation mark without its other
+            raise UsageError(f"{where}: {error}; allowed: {form}") from error
+        if not words:
+            continue
+        if len(words) < 3 or words[1] not in allowed:
+            raise UsageError(f"{where}: '{row.strip()}'; allowed: {form}")
+        if words[0] in rows:
+            raise UsageError(f"{where}: a second '{words[0]}'; allowed: each name once")
+        rows[words[0]] = (words[0], words[1], tuple(words[2:]))
+    if not rows:
+        raise UsageError(f"--suite {path}: no line; allowed: at least one {form}")
+    return list(rows.values())
+
+
+# Processes that end with all that they have started: each leads a session, and so a group, of its own.
+
+TERMINATE_S = 5  # for tools to remove what they have half written
+
+
+@contextmanager
+def uninterrupted() -> Iterator[set[signal.Signals]]:
+    """Signals that end the gate wait until a process that is being started has a name to be ended by. Gives the mask that a
+    child must set for itself, as it inherits this one."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _wait(process: subprocess.Popen, patience_s: float) -> None:
+    """As Popen.wait() with a timeout, which looks every 50 ms, but awake at once when it ends."""
+    if process.poll() is not None:
+        return
+    ends = os.pidfd_open(process.pid)
+    try:
+        select.select([ends], [], [], patience_s)
+    finally:
+        os.close(ends)
+
+
+def end_group(process: subprocess.Popen, patience_s: float) -> None:
+    """Waits so long for it to end by itself; then nothing of its group lives on."""
+    try:
+        _wait(process, patience_s)
+    finally:  # it may also have ended, and left others
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_in_group(command: Sequence[str], deadline_s: float, **options: Any) -> int:
+    """The status. Raises subprocess.TimeoutExpired; then, and where this is interrupted, the whole group is ended."""
+    process = None
+    try:
+        with uninterrupted() as mask:
+            process = subprocess.Popen(command, start_new_session=True, **options,
+                                       preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask))
+        return process.wait(timeout=deadline_s)
+    except BaseException:
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            end_group(process, TERMINATE_S)
+        raise
+
+
+# A benchmark that stays in a process and runs what it is told: the other end of bench/serve/orders.h.
 
 START_DEADLINE_S = 120  # to make cases ready
 ORDER_DEADLINE_S = 60  # seconds for each run: no case's call may take longer

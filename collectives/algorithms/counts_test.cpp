@@ -5,9 +5,9 @@
 #include <bit>
 #include <functional>
 
-#include "collectives/algorithms/binomial.h"
 #include "collectives/algorithms/every_choice.h"
-#include "collectives/plan/count.h"
+#include "collectives/algorithms/numbers.h"
+#include "collectives/plan/cost.h"
 
 namespace lockstep::algorithms {
 namespace {

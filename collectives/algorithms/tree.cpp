@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/numbers.h"
 #include "core/index.h"
 
@@ -132,6 +133,151 @@ void tree_all_reduce(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, 
                     [&](int child) { builder.send(r, child, plan::output(c), down, summed); });
     }
   }
+}
+
+// One tree: all-reduce as reduce up and broadcast down; broadcast; reduce. Shapes differ only in the parent function:
+//
+//   chain        0 - 1 - 2 - ... - p-1                pipelined: S bytes per rank, p-1 hops
+//   binary_tree  children of v: 2v+1, 2v+2            pipelined: lg p hops, inner ranks send 2 S (broadcast)
+//   tree         k-nomial: the parent of v is v with its lowest digit in base k that is not 0 set to 0;
+//   binomial     k = 2
+//   direct       a star: the root exchanges with each rank itself
+//
+//   binomial, 8 ranks:   0 -> 4, 2, 1;   4 -> 6, 5;   2 -> 3;   6 -> 7
+//
+// Source: Traff, Ripke, Optimal broadcast for fully connected networks, HPCC 2005 (chain, binary, binomial compared);
+//   MPICH bcast_intra_binomial.c, and bcast_intra_tree.c (k-nomial); Gloo and Open MPI have the same shapes.
+// Steps and bytes: docs/metrics.md.
+
+using collectives::Kind;
+using plan::PlanBuilder;
+
+namespace {
+
+using Writer = void (*)(PlanBuilder&, const Tree&, ChunkRange, int lane);
+
+plan::Plan make(Kind kind, Writer write, const Shape& shape, int chunks, const VertexMap& parent_of, const char* name) {
+  PlanBuilder builder(kind, shape.num_ranks, shape.root, chunks);
+  write(builder, make_rooted_tree(shape.num_ranks, shape.root, parent_of), {0, chunks}, 0);
+  return builder.finish(name);
+}
+
+}  // namespace
+
+plan::Plan tree_all_reduce(const Shape& shape) {
+  const int radix = shape.option("radix");
+  return make(
+      Kind::all_reduce, tree_all_reduce, shape, shape.option("chunks"),
+      [radix](int v) { return knomial_parent(v, radix); }, "tree");
+}
+
+plan::Plan binary_tree_all_reduce(const Shape& shape) {
+  return make(Kind::all_reduce, tree_all_reduce, shape, shape.option("chunks"), heap_parent, "binary_tree");
+}
+
+plan::Plan chain_broadcast(const Shape& shape) {
+  return make(Kind::broadcast, tree_broadcast, shape, shape.option("chunks"), chain_parent, "chain");
+}
+
+plan::Plan chain_reduce(const Shape& shape) {
+  return make(Kind::reduce, tree_reduce, shape, shape.option("chunks"), chain_parent, "chain");
+}
+
+plan::Plan binary_tree_broadcast(const Shape& shape) {
+  return make(Kind::broadcast, tree_broadcast, shape, shape.option("chunks"), heap_parent, "binary_tree");
+}
+
+plan::Plan binary_tree_reduce(const Shape& shape) {
+  return make(Kind::reduce, tree_reduce, shape, shape.option("chunks"), heap_parent, "binary_tree");
+}
+
+plan::Plan binomial_broadcast(const Shape& shape) {
+  return make(Kind::broadcast, tree_broadcast, shape, 1, binomial_parent, "binomial");
+}
+
+plan::Plan binomial_reduce(const Shape& shape) {
+  return make(Kind::reduce, tree_reduce, shape, 1, binomial_parent, "binomial");
+}
+
+plan::Plan direct_broadcast(const Shape& shape) {
+  return make(Kind::broadcast, tree_broadcast, shape, 1, star_parent, "direct");
+}
+
+plan::Plan direct_reduce(const Shape& shape) {
+  return make(Kind::reduce, tree_reduce, shape, 1, star_parent, "direct");
+}
+
+// Double binary tree: two binary trees over the same ranks, each for half of the data, such that a rank that is inner
+// in one is a leaf in the other. In one tree leaves only receive, so half of the machine's sending idles; in two
+// complementary trees every rank sends and receives as many bytes as in a ring, in lg p steps.
+//
+// First tree: ranks counted from 1 are an in-order binary tree; odd ones are leaves, the level of an even one is the
+// number of zeros at its end. Second tree: the same, shifted by one rank. 6 ranks (first: ranks 1, 3, 5 are inner;
+// second: 2, 4, 0 are):
+//
+//              3                           4
+//          /       \                   /       \           .
+//        1           5               2           0
+//      /   \       /               /   \       /           .
+//     0     2     4               1     3     5
+//
+// An inner rank of a tree has up to two children and sends one half-vector up, two down: with its leaf role in the
+// other tree (one up) it sends at most 2 S in an all-reduce. For broadcast and reduce the root is above both trees,
+// which hold the other ranks.
+//
+// NCCL numbers its trees from 0 with the root on top, which for an odd number of ranks makes one rank inner in both.
+//
+// Source: Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
+//   Computing 35 (2009), sections 2 and 3; "Massively scale your deep learning training with NCCL 2.4" (2019).
+// Steps: 2 floor(lg p) (all-reduce), 1 + floor(lg (p-1)) (broadcast, reduce), for each chunk, which follow each other.
+//   Bytes per rank: at most 2 S (all-reduce), S (broadcast, reduce).
+
+using plan::PlanBuilder;
+
+namespace {
+
+// All ranks in a tree without a separate root: which = 0 or 1.
+Tree whole_tree(int num_ranks, int which) {
+  return make_tree(
+      num_ranks, [&](int v) { return in_order_parent(v + 1, num_ranks) - 1; },
+      [&](int v) { return (v + which) % num_ranks; });
+}
+
+// The root on top of a tree of the others.
+Tree rooted_tree(int num_ranks, int root, int which) {
+  const int others = num_ranks - 1;
+  return make_tree(
+      num_ranks, [&](int v) { return v == 0 ? -1 : in_order_parent(v, others); },
+      [&](int v) { return v == 0 ? root : (root + 1 + (v - 1 + which) % others) % num_ranks; });
+}
+
+}  // namespace
+
+plan::Plan double_tree_all_reduce(const Shape& shape) {
+  const int chunks = shape.option("chunks");
+  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, 2 * chunks);
+  for (const int which : {0, 1}) {
+    tree_all_reduce(builder, whole_tree(shape.num_ranks, which), {which * chunks, chunks}, 2 * which);
+  }
+  return builder.finish("double_tree");
+}
+
+plan::Plan double_tree_broadcast(const Shape& shape) {
+  const int chunks = shape.option("chunks");
+  PlanBuilder builder(collectives::Kind::broadcast, shape.num_ranks, shape.root, 2 * chunks);
+  for (const int which : {0, 1}) {
+    tree_broadcast(builder, rooted_tree(shape.num_ranks, shape.root, which), {which * chunks, chunks}, which);
+  }
+  return builder.finish("double_tree");
+}
+
+plan::Plan double_tree_reduce(const Shape& shape) {
+  const int chunks = shape.option("chunks");
+  PlanBuilder builder(collectives::Kind::reduce, shape.num_ranks, shape.root, 2 * chunks);
+  for (const int which : {0, 1}) {
+    tree_reduce(builder, rooted_tree(shape.num_ranks, shape.root, which), {which * chunks, chunks}, which);
+  }
+  return builder.finish("double_tree");
 }
 
 }  // namespace lockstep::algorithms

@@ -1,15 +1,9 @@
-// Backends: the ways to start ranks and run collectives, behind one interface. A sweep, a test or a trainer names a
-// backend and an algorithm, and sees no difference.
-//
-//   local   ranks of this machine over shared memory; plans by the direct executor; links emulated on request
-//   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
-//   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
-//   nccl    one GPU per rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
-//           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_choice.h)
+// Makes the plan for one operation from an algorithm's name: fills in options that depend on the message size.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,12 +16,30 @@
 #include "collectives/libraries/nccl_api.h"
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"
-#include "collectives/transports/world.h"
+#include "collectives/transports/transport.h"
 #include "core/device.h"
 #include "core/device_cuda.h"
-#include "core/shared_memory.h"
+#include "core/ranks.h"
 
+namespace lockstep::backends {
+
+// Plan of "name:key=value...". Pipelined algorithms (option `chunks`) get as many chunks as make each about
+// kChunkBytes, unless the user chooses a number. plan.algorithm is the label without the options that were filled in.
+inline constexpr std::int64_t kChunkBytes = 64 << 10;
+plan::Plan plan_for(const collectives::Operation& operation, int num_ranks, std::string_view algorithm);
+
+}  // namespace lockstep::backends
+
+// Backends: the ways to start ranks and run collectives, behind one interface. A sweep, a test or a trainer names a
+// backend and an algorithm, and sees no difference.
+//
+//   local   ranks of this machine over shared memory; plans by the direct executor; links emulated on request
+//   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
+//   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
+//   nccl    one GPU per rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
+//           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_choice.h)
 namespace lockstep::transports {
+
 class MpiWorld;
 }
 
@@ -150,5 +162,10 @@ void run_together(std::span<const Backend* const> backends, const BackendOptions
 
 // Names of the backend's algorithms for a collective that are possible at this number of ranks.
 std::vector<std::string> algorithm_names(const Backend& backend, collectives::Kind kind, int num_ranks);
+
+// Bytes that a prepared collective sends each time it runs.
+
+// Bytes sent by `member`, counted in the plan that runs. A library's collective (NCCL's) has no plan to count: -1.
+std::int64_t sent_bytes(const Prepared& prepared, const collectives::Operation& operation, int member);
 
 }  // namespace lockstep::backends

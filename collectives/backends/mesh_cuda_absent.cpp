@@ -1,5 +1,5 @@
 // Takes the place of mesh_cuda.cpp in builds without CUDA.
-#include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/backend_kinds.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 

@@ -1,5 +1,5 @@
 // Takes the place of mesh_nccl.cpp in builds without NCCL.
-#include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/backend_kinds.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/error.h"
 

@@ -1,6 +1,9 @@
 #include "collectives/backends/backend_kinds.h"
 
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/executors/message_executor.h"
 #include "collectives/libraries/mpi_library.h"
@@ -8,6 +11,7 @@
 #include "collectives/transports/process_threads.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
+#include "core/gate.h"
 
 namespace lockstep::backends {
 namespace {
@@ -62,6 +66,97 @@ void run_mpi(const BackendOptions& options, const std::function<void(Endpoint&)>
   }
   transports::run_threads_of_process(*options.mpi, options.ranks_a_process, options.timeout,
                                      [&](transports::Transport& transport) { run_rank(transport, options, body); });
+}
+
+namespace {
+
+using transports::MpiThreads;
+using transports::MpiTransportOptions;
+
+void check_options(const MeshOptions& options) {
+  const int started = options.mpi->placement().num_ranks;
+  if (options.num_ranks != started) {
+    throw core::usage_error("the layout has " + std::to_string(options.num_ranks) + " ranks, mpirun has started " +
+                            std::to_string(started) + "; they must be equal");
+  }
+  if (options.link) throw core::usage_error("--link emulates links between local ranks; not allowed under mpirun");
+}
+
+// This process's rank. Each channel has a communicator of its own, which only its members create.
+class MpiMesh {
+ public:
+  MpiMesh(const MeshOptions& options, std::span<const Channel> channels)
+      : options_(options),
+        threaded_(options.mpi->threads() == MpiThreads::multiple),
+        memory_(abort_),
+        messages_(options.mpi->make_transport(messages_options())),
+        groups_(channels.size()) {
+    for (std::size_t c = 0; c < channels.size(); ++c) {
+      if (!is_member(channels[c], messages_->rank())) continue;
+      MpiTransportOptions group = channel_options();
+      group.members = channels[c];
+      groups_[c] = options.mpi->make_transport(group);
+    }
+  }
+
+  void run(const MeshBody& body) {
+    if (options_.device.nccl) return run_on_gpu(body);
+    const auto device = rank_device(options_, memory_.allocator());
+    const auto prepare = [this](std::size_t channel, const collectives::Operation& operation,
+                                std::string_view algorithm) { return prepare_in(channel, operation, algorithm); };
+    MeshRank rank{*messages_, *device, abort_, threaded_, prepare};
+    body(rank);
+  }
+
+  // Its collectives are NCCL's; MPI brings the members of a channel together, and moves messages.
+  void run_on_gpu(const MeshBody& body) {
+    const auto on = make_nccl_mesh_device(options_, *messages_, group_worlds(groups_));
+    const auto prepare = [&](std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+      LOCKSTEP_CHECK(groups_.at(channel) != nullptr, "this rank is no member of the channel");
+      return on->prepare(channel, operation, algorithm);
+    };
+    MeshRank rank{*messages_, on->device(), abort_, /*threaded=*/false, prepare, on->queues(), [&] { on->settle(); }};
+    body(rank);
+    on->leave();
+  }
+
+ private:
+  // Waiting threads sleep if the rank has fewer cores than threads.
+  MpiTransportOptions channel_options() const {
+    const auto policy = core::WaitPolicy::beside_work(options_.threads_a_rank, options_.mpi->placement().cores_a_rank,
+                                                      options_.timeout);
+    return {.members = {}, .abort = &abort_, .naps = threaded_ && !policy.yields()};
+  }
+  MpiTransportOptions messages_options() const {
+    MpiTransportOptions messages = channel_options();
+    messages.progresses = threaded_;
+    return messages;
+  }
+
+  Prepared prepare_in(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+    LOCKSTEP_CHECK(groups_.at(channel) != nullptr, "this rank is no member of the channel");
+    transports::Transport& group = *groups_[channel];
+    plan::Plan plan = mesh_plan(options_, "mpi", operation, group.num_ranks(), algorithm);
+    executors::MessageOptions message_options;
+    message_options.timeout = options_.timeout;
+    auto collective = executors::make_message_collective(plan, operation, group, message_options);
+    std::string label = plan.algorithm;
+    return Prepared{std::move(collective), std::move(label), "message", std::move(plan)};
+  }
+
+  const MeshOptions& options_;
+  const bool threaded_;
+  core::AbortFlag abort_;
+  LastingMemory memory_;
+  const std::unique_ptr<transports::Transport> messages_;
+  std::vector<std::unique_ptr<transports::Transport>> groups_;  // [channel]
+};
+
+}  // namespace
+
+void run_mpi_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body) {
+  check_options(options);
+  MpiMesh(options, channels).run(body);
 }
 
 }  // namespace lockstep::backends

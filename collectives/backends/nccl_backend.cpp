@@ -1,18 +1,51 @@
+// NCCL's messages and our kernels in one stream: runs plans over NCCL. Built with NCCL only.
 #include "collectives/backends/backend_kinds.h"
 
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/nccl_stream.h"
 #include "collectives/backends/places.h"
 #include "collectives/executors/grouped/grouped_executor.h"
 #include "collectives/libraries/nccl_library.h"
+#include "collectives/verify.h"
+#include "core/device.h"
 #include "core/device_cuda.h"
+#include "core/device_memory.h"
 #include "core/error.h"
 
 namespace lockstep::backends {
+
+class NcclStream final : public executors::GroupStream {
+ public:
+  NcclStream(libraries::NcclGroup& group, core::Device& device, core::Stream& stream, int rank)
+      : group_(group), stream_(stream), combiner_(device, stream, rank) {}
+
+  void combine(const executors::Combination& combination) override { combiner_.combine(combination); }
+  void exchange(std::span<const executors::PeerMessage> sends,
+                std::span<const executors::PeerMessage> receives) override {
+    put(sends, sends_);
+    put(receives, receives_);
+    group_.exchange(sends_, receives_, stream_);
+  }
+
+ private:
+  static void put(std::span<const executors::PeerMessage> messages, std::vector<libraries::PeerBytes>& to) {
+    to.clear();
+    for (const auto& m : messages) to.push_back({m.peer, m.memory, static_cast<std::size_t>(m.bytes)});
+  }
+
+  libraries::NcclGroup& group_;
+  core::Stream& stream_;
+  executors::CudaCombiner combiner_;
+  std::vector<libraries::PeerBytes> sends_;  // sends of one group
+  std::vector<libraries::PeerBytes> receives_;
+};
+
 namespace {
 
 void check_shared_gpus(const BackendOptions& options) {
@@ -79,6 +112,132 @@ std::optional<std::string> nccl_absence() {
 std::unique_ptr<GpuMember> join_nccl(transports::World& world, RankGpu& gpu, const BackendOptions& options) {
   check_shared_gpus(options);
   return std::make_unique<NcclMembership>(world, gpu, options);
+}
+
+// Ranks on CUDA devices, threads of a local mesh or processes of mpirun, whose collectives are NCCL's: one communicator
+// per channel, used in the channel's stream. The channel's own world, shared memory or MPI, brings its identifier to
+// the members. NCCL's own algorithms are "auto" and "library"; plans run on its sends and receives.
+//
+// NCCL connects to other ranks at the first call, where the host blocks. Members may reach the first calls of two
+// channels in different orders, so prepare() makes the first call, on memory of its own. No member's kernel may run
+// while another member allocates that memory: an allocation may wait for the device, and for devices that it shares
+// memory with (https://github.com/NVIDIA/nccl/issues/744).
+namespace {
+
+std::unique_ptr<core::Device> device_of(const MeshOptions& options, transports::World& all) {
+  const int gpus = static_cast<int>(core::cuda_devices().size());
+  const HostPlacement places = host_placement(all);
+  const int chosen = options.device.index;
+  const int index = chosen >= 0 ? chosen : assigned_gpu(places.rank_of_host, places.ranks_of_host, gpus).device;
+  return core::make_cuda_device(index, all.rank(), options.timeout);
+}
+
+std::vector<bool> members_of(const GroupWorlds& worlds) {
+  std::vector<bool> is_member;
+  for (const auto* world : worlds) is_member.push_back(world != nullptr);
+  return is_member;
+}
+
+struct NcclChannel {
+  std::unique_ptr<libraries::NcclGroup> group;
+  std::unique_ptr<NcclStream> messages;
+};
+
+class NcclMeshDevice final : public MeshDevice {
+ public:
+  // Members of a channel join at the same time.
+  NcclMeshDevice(const MeshOptions& options, transports::World& all, GroupWorlds worlds)
+      : options_(options),
+        all_(all),
+        worlds_(std::move(worlds)),
+        device_(device_of(options, all)),
+        streams_(*device_, core::make_urgent_stream, options.queue_of_channel, members_of(worlds_)),
+        channels_(worlds_.size()) {
+    for_each_membership(worlds_, [this](std::size_t c, transports::World& world) {
+      channels_[c].group =
+          libraries::join_nccl(world, *device_,
+                               {.leads_process = options_.mpi != nullptr || world.rank() == 0,
+                                .timeout = options_.timeout,
+                                .group = options_.channel_names.empty() ? std::string() : options_.channel_names[c]});
+      channels_[c].messages =
+          std::make_unique<NcclStream>(*channels_[c].group, *device_, streams_.of_channel(c), world.rank());
+    });
+  }
+
+  core::Device& device() override { return *device_; }
+  const MeshQueues* queues() override { return &streams_.queues(); }
+
+  // Waits for the streams of channels first, in which only NCCL detects that a peer has failed; then for the stream of
+  // kernels, in which a graph runs whole, with NCCL's work in it.
+  void settle() override {
+    libraries::NcclGroup* one = nullptr;
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      if (!channels_[c].group) continue;
+      one = channels_[c].group.get();
+      one->wait(streams_.of_channel(c));
+    }
+    if (one != nullptr) one->wait(*streams_.queues().compute);
+    streams_.synchronize();
+  }
+
+  Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
+    Prepared prepared = make(channel, operation, algorithm);
+    run_first(channel, operation, *prepared.collective);
+    return prepared;
+  }
+
+  void leave() override {
+    settle();
+    all_.barrier();
+  }
+
+ private:
+  Prepared make(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+    NcclChannel& to = channels_[channel];
+    if (algorithm == "auto" || asks_library(algorithm)) {
+      const std::string name(algorithm == "auto" ? kLibrary : algorithm);
+      auto collective = to.group->prepare(operation, libraries::parse_nccl_choice(name), streams_.of_channel(channel));
+      return {std::move(collective), name, "library", std::nullopt};
+    }
+    const transports::World& world = *worlds_[channel];
+    plan::Plan plan = mesh_plan(options_, "nccl", operation, world.num_ranks(), algorithm);
+    auto collective = executors::make_grouped_collective(plan, operation, world.rank(), *device_, *to.messages);
+    std::string label = plan.algorithm;
+    return {std::move(collective), std::move(label), "nccl", std::move(plan)};
+  }
+
+  void run_first(std::size_t channel, const collectives::Operation& operation, collectives::Collective& collective) {
+    const int ranks = worlds_[channel]->num_ranks();
+    const int rank = worlds_[channel]->rank();
+    core::Stream& stream = streams_.of_channel(channel);
+    constexpr std::int64_t kAligned = 256;
+    if (operation.in_place) {
+      const auto layout = in_place_layout(operation, ranks, rank);
+      const core::DeviceBlock memory(*device_, static_cast<std::size_t>(layout.buffer_bytes + kAligned));
+      worlds_[channel]->barrier();
+      collective.run(memory.data() + layout.input_at, memory.data() + layout.output_at);
+      return channels_[channel].group->wait(stream);
+    }
+    const core::DeviceBlock input(*device_, static_cast<std::size_t>(input_bytes(operation, ranks, rank) + kAligned));
+    const core::DeviceBlock output(*device_, static_cast<std::size_t>(output_bytes(operation, ranks, rank) + kAligned));
+    worlds_[channel]->barrier();
+    collective.run(input.data(), output.data());
+    channels_[channel].group->wait(stream);
+  }
+
+  const MeshOptions& options_;
+  transports::World& all_;
+  const GroupWorlds worlds_;
+  const std::unique_ptr<core::Device> device_;
+  RankStreams streams_;
+  std::vector<NcclChannel> channels_;  // [channel]; empty if the rank is not a member
+};
+
+}  // namespace
+
+std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
+                                                  GroupWorlds worlds) {
+  return std::make_unique<NcclMeshDevice>(options, all, std::move(worlds));
 }
 
 }  // namespace lockstep::backends

@@ -14,9 +14,9 @@
 #include "collectives/backends/backend.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/verify.h"
-#include "core/device_block.h"
+#include "core/device_memory.h"
 #include "core/error.h"
-#include "core/gpu_for_tests.h"
+#include "core/fixtures_for_tests.h"
 
 namespace lockstep::backends {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "collectives/transports/world.h"
+#include "collectives/transports/transport.h"
 
 namespace lockstep::backends {
 

@@ -8,8 +8,8 @@
 
 #include "collectives/libraries/fake_nccl_for_tests.h"
 #include "collectives/libraries/nccl_member.h"
-#include "collectives/transports/loopback.h"
 #include "collectives/transports/process_threads.h"
+#include "collectives/transports/transport.h"
 #include "core/ranks.h"
 
 namespace lockstep::backends {

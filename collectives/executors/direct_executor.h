@@ -13,6 +13,7 @@
 
 #include "collectives/collective.h"
 #include "collectives/plan/plan.h"
+#include "collectives/plan/program.h"
 #include "collectives/transports/local_world.h"
 
 namespace lockstep::executors {
@@ -29,5 +30,11 @@ struct DirectOptions {
 // The plan must have passed the checker (out of place; adaptations for in-place runs are made here).
 std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                                      transports::LocalWorld& world, const DirectOptions& options);
+
+// Chooses the lowering for the direct executor, by the results of the checker and of the deadlock search on the plan.
+
+// Throws Error(internal) if every lowering of the plan deadlocks, which must not happen for a checked plan.
+plan::Program lower_for_direct(const plan::Plan& plan, const collectives::Operation& operation,
+                               const DirectOptions& options);
 
 }  // namespace lockstep::executors

@@ -1,7 +1,7 @@
 // A slow engine runs programs one instruction at a time, in random orders or as unfairly as possible, with ranks
 // entering late. If the waits leave two instructions unordered that access the same bytes, some order gives a different
 // result.
-#include "collectives/executors/direct_lowering.h"
+#include "collectives/executors/direct_executor.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/plan/lower.h"
+#include "collectives/plan/program.h"
 #include "collectives/verifier_for_tests.h"
 #include "kernels/reduce/reduce.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/executors/message_cases.h"
-#include "collectives/transports/loopback.h"
+#include "collectives/transports/transport.h"
 #include "core/error.h"
 #include "core/wait.h"
 

@@ -1,21 +1,75 @@
+// Finds the earlier operations that an operation has to wait for, because they access the same memory and one of them
+// writes it.
 #include "collectives/executors/message_program.h"
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
+#include <vector>
 
-#include "collectives/executors/message_hazards.h"
 #include "collectives/plan/check.h"
-#include "collectives/plan/chunk_range.h"
-#include "collectives/plan/lower.h"
+#include "collectives/plan/cost.h"
 #include "collectives/plan/messages.h"
-#include "collectives/plan/sizes.h"
+#include "collectives/plan/plan.h"
+#include "collectives/plan/program.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 #include "core/index.h"
 
 namespace lockstep::executors {
+
+// Operations are added in an order in which running them in sequence is right. Addresses are in any unit, of one rank.
+class Hazards {
+ public:
+  // Operation `op` reads (writes) [begin, end): appends the operations that must be done before. May append one twice.
+  void read(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
+  void write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
+
+ private:
+  struct Cell {
+    int writer = -1;
+    std::vector<int> readers;  // since it was written
+  };
+  using Cells = std::map<std::int64_t, Cell>;
+  Cells::iterator split(std::int64_t at);
+
+  Cells cells_{{INT64_MIN, {}}};  // by begin; each extends to the next
+};
+
+// Splits at `at`; returns the cell that begins there.
+Hazards::Cells::iterator Hazards::split(std::int64_t at) {
+  const auto it = std::prev(cells_.upper_bound(at));
+  return it->first == at ? it : cells_.emplace_hint(std::next(it), at, it->second);
+}
+
+void Hazards::read(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before) {
+  const auto first = split(begin);
+  const auto last = split(end);
+  for (auto it = first; it != last; ++it) {
+    Cell& cell = it->second;
+    if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
+    cell.readers.push_back(op);
+  }
+}
+
+void Hazards::write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before) {
+  const auto first = split(begin);
+  const auto last = split(end);
+  if (first == last) return;
+  for (auto it = first; it != last; ++it) {
+    const Cell& cell = it->second;
+    if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
+    for (int reader : cell.readers) {
+      if (reader != op) before.push_back(reader);
+    }
+  }
+  first->second = {op, {}};
+  cells_.erase(std::next(first), last);
+}
+
 namespace {
 
 using plan::Buffer;

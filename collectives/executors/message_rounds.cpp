@@ -1,4 +1,4 @@
-#include "collectives/executors/message_rounds.h"
+#include "collectives/executors/message_program.h"
 
 #include <algorithm>
 #include <deque>

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/executors/direct_lowering.h"
-#include "collectives/plan/count.h"
+#include "collectives/executors/direct_executor.h"
+#include "collectives/plan/cost.h"
 
 namespace lockstep::executors {
 namespace {

@@ -1,5 +1,5 @@
 // Registration of buffers, tested over a fake of NCCL's calls.
-#include "collectives/libraries/nccl_buffers.h"
+#include "collectives/libraries/nccl_member.h"
 
 #include <gtest/gtest.h>
 

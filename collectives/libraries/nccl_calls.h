@@ -3,9 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "collectives/collective.h"
+#include "collectives/libraries/nccl_member.h"
+#include "core/device.h"
+#include "core/open_library.h"
 
 struct ncclComm;
 struct CUstream_st;
@@ -34,5 +38,17 @@ NcclCall nccl_call(collectives::Kind kind);
 
 int nccl_version_code();     // version of the library that is loaded: 22809; 0 if unknown
 std::string nccl_version();  // "2.28.9"
+
+// Opens NCCL at run time, at first use: a program that was built with it also runs on machines without it, and says so
+// in one line.
+
+// Throws Error(nccl) with the reasons if NCCL cannot be opened or is older than 2.28; every call does.
+const core::OpenedLibrary& nccl_opened();
+
+// One operation of one rank by NCCL: the result of NcclGroup::prepare().
+
+std::unique_ptr<collectives::Collective> make_nccl_collective(NcclMemberPtr member,
+                                                              const collectives::Operation& operation,
+                                                              core::Stream& stream);
 
 }  // namespace lockstep::libraries

@@ -1,4 +1,4 @@
-#include "collectives/libraries/nccl_choice.h"
+#include "collectives/libraries/nccl_rules.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Runs exchanges on arrays: all ranks' rounds in lockstep, with every send matched to the receive that NCCL would
 // match.
-#include "collectives/libraries/nccl_exchange.h"
+#include "collectives/libraries/nccl_rules.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 #include <deque>
 #include <map>
 
-#include "collectives/libraries/nccl_rules.h"
 #include "core/error.h"
 
 namespace lockstep::libraries {

@@ -1,5 +1,4 @@
-// NCCL's own collectives and messages behind the Collective interface: ranks are threads of one process or run under
-// MPI.
+// A group of NCCL sends and receives.
 #pragma once
 
 #include <chrono>
@@ -11,13 +10,28 @@
 
 #include "collectives/collective.h"
 #include "collectives/libraries/nccl_api.h"
-#include "collectives/libraries/nccl_choice.h"
-#include "collectives/libraries/nccl_messages.h"
 #include "collectives/libraries/nccl_rules.h"
-#include "collectives/transports/world.h"
+#include "collectives/transports/transport.h"
 #include "core/device.h"
 
+struct ncclComm;
+struct CUstream_st;
+
 namespace lockstep::libraries {
+
+// Bytes to or from a peer, which may be the rank itself.
+struct PeerBytes {
+  int peer;
+  std::byte* memory;
+  std::size_t size_bytes;
+};
+
+// Enqueues all of them at once. Returns ncclResult_t: the first failure, if any.
+int nccl_exchange(ncclComm* communicator, CUstream_st* stream, std::span<const PeerBytes> sends,
+                  std::span<const PeerBytes> receives);
+
+// NCCL's own collectives and messages behind the Collective interface: ranks are threads of one process or run under
+// MPI.
 
 // Returns why NCCL cannot run in this process: not built in, no CUDA device, too old. Returns nothing if it can;
 // nccl_refusal() then says whether it supports an operation.

@@ -6,13 +6,14 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "collectives/libraries/nccl_api.h"
 #include "collectives/libraries/nccl_rules.h"
-#include "collectives/transports/world.h"
+#include "collectives/transports/transport.h"
 #include "core/error.h"
 #include "core/wait.h"
 
@@ -31,7 +32,7 @@ struct NcclPlace {
   std::function<void()> check_peers = [] {};
 };
 
-// A communicator. Shared with calls that may outlive their caller (core/deadline_call.h).
+// A communicator. Shared with calls that may outlive their caller (core/wait.h).
 struct NcclMember {
   const NcclApi& api;
   NcclPlace place;
@@ -95,6 +96,43 @@ class NcclMembers {
 
  private:
   std::vector<NcclMemberPtr> members_;  // parents before their children
+};
+
+// Memory that NCCL allocates and registers with every communicator of a rank, later ones included. No NCCL header: it
+// uses the interface of nccl_api.h.
+
+// Must be destroyed before the communicators. Collective: all ranks do the same with theirs.
+class NcclBuffers {
+ public:
+  NcclBuffers(const NcclApi& api, NcclPlace place, NcclRegistration how);
+  ~NcclBuffers();
+  NcclBuffers(const NcclBuffers&) = delete;
+  NcclBuffers& operator=(const NcclBuffers&) = delete;
+
+  // NCCL maps whole pages of this size: an allocation is rounded up to it.
+  static constexpr std::size_t kPageBytes = std::size_t{2} << 20;
+
+  void add(const NcclMemberPtr& member);   // a communicator; all buffers are registered with it
+  void* allocate(std::size_t size_bytes);  // registered with all communicators
+  void release(void* memory);              // no work may use it any more
+
+ private:
+  struct Enrolment {
+    NcclMemberPtr member;
+    void* handle;
+  };
+  struct Buffer {
+    std::size_t size_bytes;
+    std::vector<Enrolment> enrolments;
+  };
+  void enroll(const NcclMemberPtr& member, void* memory, Buffer& buffer);
+  void strike_off(Buffer& buffer);
+
+  const NcclApi& api_;
+  const NcclPlace place_;
+  const NcclRegistration how_;
+  std::vector<NcclMemberPtr> members_;
+  std::map<void*, Buffer> buffers_;
 };
 
 }  // namespace lockstep::libraries

@@ -6,7 +6,7 @@
 #include <future>
 
 #include "collectives/libraries/fake_nccl_for_tests.h"
-#include "collectives/transports/loopback.h"
+#include "collectives/transports/transport.h"
 
 namespace lockstep::libraries {
 namespace {

@@ -1,4 +1,4 @@
-#include "collectives/libraries/nccl_opened.h"
+#include "collectives/libraries/nccl_calls.h"
 
 #include <nccl.h>
 

@@ -1,14 +1,118 @@
 #include "collectives/libraries/nccl_rules.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
+#include <span>
+
+#include <fmt/format.h>
 
 #include "core/error.h"
 
 namespace lockstep::libraries {
+namespace {
+
+using collectives::Kind;
+
+// Kernels that NCCL has: algos_of_coll and required_cuda() in its src/device/generate.py, as it is since pat came with
+// 2.23; protocols other than simple exist for ring and tree. The names are ncclAlgoStr's and ncclProtoStr's
+// (src/init.cc), compared without regard to case. NCCL itself decides what a machine, a dtype, an operation (nvls has
+// sums, and minima and maxima of some dtypes) or a number of nodes excludes beyond that (ncclTopoTuneModel in
+// src/graph/tuning.cc).
+struct Algorithm {
+  std::string_view name;
+  bool has_low_latency;  // ll and ll128
+  bool all_reduce;
+  bool gathers_and_scatters;    // all_gather and reduce_scatter
+  bool broadcasts_and_reduces;  // broadcast and reduce
+};
+constexpr std::array kAlgorithms{
+    Algorithm{"ring", true, true, true, true},
+    Algorithm{"tree", true, true, false, false},
+    Algorithm{"nvls", false, true, true, false},
+    Algorithm{"nvlstree", false, true, false, false},
+    Algorithm{"collnetdirect", false, true, true, false},
+    Algorithm{"collnetchain", false, true, false, false},
+    Algorithm{"pat", false, false, true, false},
+};
+constexpr std::array<std::string_view, 3> kProtocols{"ll", "ll128", "simple"};
+
+bool has(const Algorithm& algorithm, Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return algorithm.all_reduce;
+    case Kind::all_gather:
+    case Kind::reduce_scatter:
+      return algorithm.gathers_and_scatters;
+    case Kind::broadcast:
+    case Kind::reduce:
+      return algorithm.broadcasts_and_reduces;
+    default:
+      return false;
+  }
+}
+
+const Algorithm* find(std::string_view name) {
+  const auto* found = std::find_if(kAlgorithms.begin(), kAlgorithms.end(),
+                                   [&](const Algorithm& algorithm) { return algorithm.name == name; });
+  return found == kAlgorithms.end() ? nullptr : found;
+}
+
+std::string names(Kind kind) {
+  std::string all;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    if (has(algorithm, kind)) all += (all.empty() ? "" : ", ") + std::string(algorithm.name);
+  }
+  return all;
+}
+
+void set_option(std::string_view part, std::string_view text, NcclChoice& choice) {
+  const std::size_t equals = part.find('=');
+  const std::string_view key = part.substr(0, equals);
+  const std::string value(equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1));
+  if (key == "algo" && find(value) != nullptr) {
+    choice.algo = value;
+  } else if (key == "proto" && std::find(kProtocols.begin(), kProtocols.end(), value) != kProtocols.end()) {
+    choice.proto = value;
+  } else {
+    throw core::usage_error(
+        fmt::format("--algo {}: '{}' is not an NCCL option; allowed: algo=ring, tree, nvls, nvlstree, collnetdirect, "
+                    "collnetchain or pat, and proto=ll, ll128 or simple",
+                    text, part));
+  }
+}
+
+}  // namespace
+
+NcclChoice parse_nccl_choice(std::string_view text) {
+  NcclChoice choice;
+  std::size_t colon = text.find(':');
+  while (colon != std::string_view::npos) {
+    const std::size_t begin = colon + 1;
+    colon = text.find(':', begin);
+    set_option(text.substr(begin, colon == std::string_view::npos ? colon : colon - begin), text, choice);
+  }
+  return choice;
+}
+
+std::optional<std::string> choice_refusal(const NcclChoice& choice, Kind kind) {
+  if (choice == NcclChoice{}) return std::nullopt;
+  const std::string_view collective = collectives::name_of(kind);
+  if (names(kind).empty()) {
+    return fmt::format("NCCL has one algorithm for {}; allowed: library", collective);
+  }
+  if (choice.algo.empty()) return std::nullopt;
+  const Algorithm& algorithm = *find(choice.algo);
+  if (!has(algorithm, kind)) {
+    return fmt::format("NCCL has no {} by {}; allowed: {}", collective, choice.algo, names(kind));
+  }
+  if (!choice.proto.empty() && choice.proto != "simple" && !algorithm.has_low_latency) {
+    return fmt::format("NCCL's {} has no protocol {}; allowed: simple", choice.algo, choice.proto);
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 using collectives::Kind;
@@ -100,6 +204,60 @@ NcclConfig config_within(const NcclConfig& asked, int most_blocks) {
   NcclConfig config = asked;
   config.max_ctas = asked.max_ctas.value_or(most_blocks);
   return config;
+}
+
+namespace {
+
+using collectives::Kind;
+using collectives::Operation;
+
+// Every block of a buffer, sent to or received from the rank of the same number.
+std::vector<Message> block_each(const std::vector<std::int64_t>& offsets) {
+  std::vector<Message> messages;
+  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
+    messages.push_back({.peer = static_cast<int>(b), .first = offsets[b], .count = offsets[b + 1] - offsets[b]});
+  }
+  return messages;
+}
+
+Round ring_shift(const Operation& operation, int num_ranks, int rank) {
+  const int next = (rank + 1) % num_ranks;
+  const int previous = (rank + num_ranks - 1) % num_ranks;
+  return {.sends = {{.peer = next, .first = 0, .count = operation.count}},
+          .receives = {{.peer = previous, .first = 0, .count = operation.count}}};
+}
+
+// In round k, neighbours across dimension k exchange the 2^k blocks that they hold by then.
+std::vector<Round> hypercube(const Operation& operation, int num_ranks, int rank) {
+  std::vector<Round> rounds;
+  for (int width = 1; width < num_ranks; width *= 2) {
+    const int peer = rank ^ width;
+    const int mine = rank & ~(width - 1);
+    const int theirs = peer & ~(width - 1);
+    rounds.push_back(
+        {.sends = {{.peer = peer, .first = mine * operation.count, .count = width * operation.count}},
+         .receives = {{.peer = peer, .first = theirs * operation.count, .count = width * operation.count}}});
+  }
+  return rounds;
+}
+
+}  // namespace
+
+Exchange exchange_of(const Operation& operation, int num_ranks, int rank) {
+  switch (operation.kind) {
+    case Kind::all_to_all_v:
+      return {.own_block_at = std::nullopt,
+              .rounds = {{.sends = block_each(input_offsets(operation, num_ranks, rank)),
+                          .receives = block_each(output_offsets(operation, num_ranks, rank))}}};
+    case Kind::send_recv:
+      return {.own_block_at = std::nullopt, .rounds = {ring_shift(operation, num_ranks, rank)}};
+    case Kind::hypercube:
+      return {.own_block_at = rank * operation.count, .rounds = hypercube(operation, num_ranks, rank)};
+    default:
+      break;
+  }
+  LOCKSTEP_CHECK(false, "NCCL has a call for this collective");
+  return {};
 }
 
 }  // namespace lockstep::libraries

@@ -1,5 +1,7 @@
-// Rules about operations that NCCL supports, without NCCL: checked before anything is started, and tested without a
-// GPU.
+// The NCCL algorithm and protocol that run a collective: plain text and rules, without NCCL.
+//
+// NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made (ncclTopoTuneModel, src/graph/tuning.cc), not per
+// call: each choice is a communicator of its own, made while they are set (nccl_group.cpp).
 #pragma once
 
 #include <array>
@@ -7,11 +9,34 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "collectives/collective.h"
 #include "collectives/libraries/nccl_api.h"
 
 namespace lockstep::libraries {
+
+// Values of NCCL's variables; empty: unchanged, so the user's value or NCCL's own choice.
+struct NcclChoice {
+  std::string algo;
+  std::string proto;
+  friend bool operator==(const NcclChoice&, const NcclChoice&) = default;
+  friend bool operator<(const NcclChoice& a, const NcclChoice& b) {
+    return std::tie(a.algo, a.proto) < std::tie(b.algo, b.proto);
+  }
+};
+
+// Parses "library:algo=ring:proto=ll128"; every part but the first is optional. Throws a usage Error.
+NcclChoice parse_nccl_choice(std::string_view text);
+
+// Returns in one line why NCCL has no such algorithm or protocol for this collective; nothing if it has one, on
+// machines that support it.
+std::optional<std::string> choice_refusal(const NcclChoice& choice, collectives::Kind kind);
+
+// Rules about operations that NCCL supports, without NCCL: checked before anything is started, and tested without a
+// GPU.
 
 // Returns why NCCL cannot do this operation; nothing if it can. `compute_capability` is the GPUs', 90 for 9.0.
 std::optional<std::string> nccl_refusal(const collectives::Operation& operation, int num_ranks, int compute_capability);
@@ -44,5 +69,32 @@ int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors
 // The configuration that the user asks for, limited to so many thread blocks (0: no limit). Throws a usage Error that
 // names --min-ctas or --max-ctas if it asks for more.
 NcclConfig config_within(const NcclConfig& asked, int most_blocks);
+
+// Collectives as grouped sends and receives, as data: used if NCCL has no call of its own.
+
+// Elements [first, first + count) of this rank's buffer, sent to or received from a peer (which may be the rank
+// itself).
+struct Message {
+  int peer;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+// Messages that run concurrently: one NCCL group. Receives go to the output.
+struct Round {
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+};
+
+// One rank's part. Rounds follow each other.
+struct Exchange {
+  // If set, rounds send from the output, and the rank's own input is first copied there, to this element; else rounds
+  // send from the input.
+  std::optional<std::int64_t> own_block_at;
+  std::vector<Round> rounds;
+};
+
+// For all_to_all_v, send_recv and hypercube that nccl_refusal() accepts; LOCKSTEP_CHECK fails for other kinds.
+Exchange exchange_of(const collectives::Operation& operation, int num_ranks, int rank);
 
 }  // namespace lockstep::libraries

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "collectives/plan/plan.h"
-#include "collectives/plan/step_ids.h"
 
 namespace lockstep::plan {
 

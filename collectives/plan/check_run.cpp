@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "collectives/plan/check_parts.h"
-#include "collectives/plan/lane_run.h"
+#include "collectives/plan/messages.h"
 #include "collectives/plan/symbolic_memory.h"
 #include "core/index.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/plan/interpret_slow.h"
+#include "collectives/plan/plans_for_tests.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/plan/chunk_range.h"
+#include "collectives/plan/plan.h"
 #include "core/index.h"
 
 namespace lockstep::plan {

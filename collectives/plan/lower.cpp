@@ -1,13 +1,11 @@
-#include "collectives/plan/lower.h"
+#include "collectives/plan/program.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
 
-#include "collectives/plan/cell_memory.h"
-#include "collectives/plan/dataflow.h"
-#include "collectives/plan/drafts.h"
+#include "collectives/plan/lower_parts.h"
 #include "core/error.h"
 #include "core/index.h"
 

@@ -1,17 +1,52 @@
-// The memory of all ranks, on symbols: the effect of each step, and the check of the outputs at the end. check_run.cpp
-// decides when steps may run.
+// Symbolic content of chunk-sized cells, for the checker. In a collective that reduces, a cell is an input chunk's
+// index and the set of ranks whose contributions it sums; otherwise it is one rank's input chunk.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/plan/check.h"
-#include "collectives/plan/locations.h"
-#include "collectives/plan/symbols.h"
+#include "collectives/plan/check_parts.h"
 #include "core/index.h"
 
 namespace lockstep::plan {
+
+class Symbols {
+ public:
+  Symbols(int num_cells, int num_ranks, bool reduces);
+
+  void put_input(int cell, int rank, int chunk);
+  bool empty(int cell) const { return chunk_[at(cell)] < 0; }
+  void copy(int to, int from);
+  // to <- to (+) from. Returns false and does nothing if they are different chunks, or a rank's contribution is in
+  // both.
+  bool add(int to, int from);
+
+  // Fields as in Moved.
+  Moved content(int cell) const;
+  // "nothing", "chunk 3 of rank 1's input", "chunk 3 summed over ranks 0-2,5"
+  std::string describe(int cell) const;
+
+ private:
+  std::uint64_t* words_of(int cell) { return words_.data() + at(cell) * num_words_; }
+  const std::uint64_t* words_of(int cell) const { return words_.data() + at(cell) * num_words_; }
+
+  int num_ranks_;
+  bool reduces_;
+  std::size_t num_words_;
+  std::vector<int> chunk_;             // [cell] -1: never written
+  std::vector<int> origin_;            // [cell] if not reduces
+  std::vector<int> num_contributors_;  // [cell] if reduces
+  std::vector<std::uint64_t> words_;   // [cell][num_words_] if reduces: bit r for rank r
+};
+
+// "chunk 3 of rank 1's input" or "chunk 3 summed over all ranks"
+std::string describe(const Moved& moved);
+
+// The memory of all ranks, on symbols: the effect of each step, and the check of the outputs at the end. check_run.cpp
+// decides when steps may run.
 
 class SymbolicMemory {
  public:

@@ -1,11 +1,21 @@
 #include "collectives/plan/text.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-
+#include "collectives/plan/cost.h"
+#include "collectives/plan/messages.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
@@ -57,6 +67,323 @@ std::string to_text(const Plan& plan) {
       for (const Step& step : lanes[lane]) text += "  " + to_text(step) + "\n";
     }
   }
+  return text;
+}
+
+namespace {
+
+constexpr int kMaxRanks = 1 << 20;  // a typing error must not use up memory
+
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+
+// Reads one line, token by token; every error names the line and the column.
+class LineReader {
+ public:
+  LineReader(std::string_view source, int number, std::string_view line)
+      : source_(source), number_(number), line_(line.substr(0, line.find('#'))) {
+    skip_space();
+  }
+
+  bool at_end() const { return at_ == line_.size(); }
+
+  [[noreturn]] void fail(const std::string& allowed) const { fail_at(at_, allowed); }
+  [[noreturn]] void fail_at(std::size_t column, const std::string& allowed) const {
+    const std::size_t end = line_.find_first_of(" \t\r", column);
+    const std::string_view found = line_.substr(column, end == std::string_view::npos ? end : end - column);
+    const std::string there = found.empty() ? "the line ends" : fmt::format("found '{}'", found);
+    throw core::usage_error(fmt::format("{}:{}:{}: {}; allowed: {}", source_, number_, column + 1, there, allowed));
+  }
+
+  // Everything up to the next space.
+  std::string_view word(const std::string& allowed) {
+    std::size_t end = at_;
+    while (end < line_.size() && !is_space(line_[end])) ++end;
+    if (end == at_) fail(allowed);
+    return take(end);
+  }
+
+  bool accept(std::string_view token) {
+    if (line_.substr(at_, token.size()) != token) return false;
+    take(at_ + token.size());
+    return true;
+  }
+
+  void expect(std::string_view token) {
+    if (!accept(token)) fail(fmt::format("'{}'", token));
+  }
+
+  int integer(const std::string& meaning) {
+    int value = 0;
+    const char* begin = line_.data() + at_;
+    const auto [end, error] = std::from_chars(begin, line_.data() + line_.size(), value);
+    if (error != std::errc{}) fail(meaning + " (an integer)");
+    take(at_ + static_cast<std::size_t>(end - begin));
+    return value;
+  }
+
+  void end() {
+    if (!at_end()) fail("nothing more on this line");
+  }
+  std::size_t column() const { return at_; }
+
+ private:
+  std::string_view take(std::size_t end) {
+    const std::string_view token = line_.substr(at_, end - at_);
+    at_ = end;
+    skip_space();
+    return token;
+  }
+  void skip_space() {
+    while (at_ < line_.size() && is_space(line_[at_])) ++at_;
+  }
+
+  std::string_view source_;
+  int number_;
+  std::string_view line_;
+  std::size_t at_ = 0;
+};
+
+constexpr std::array kOps{Op::send, Op::recv, Op::recv_reduce, Op::copy, Op::reduce};
+constexpr std::array kBuffers{Buffer::input, Buffer::output, Buffer::scratch};
+
+std::optional<Op> op_named(std::string_view name) {
+  for (const Op op : kOps) {
+    if (name_of(op) == name) return op;
+  }
+  return {};
+}
+
+Slice parse_slice(LineReader& line) {
+  Slice slice;
+  bool known = false;
+  for (const Buffer buffer : kBuffers) {
+    if (known || !line.accept(name_of(buffer))) continue;
+    slice.buffer = buffer;
+    known = true;
+  }
+  if (!known) line.fail("input[..], output[..] or scratch[..]");
+  line.expect("[");
+  slice.first = line.integer("first chunk");
+  slice.count = 1;
+  if (line.accept("..")) {
+    const std::size_t column = line.column();
+    const auto count = static_cast<std::int64_t>(line.integer("last chunk")) - slice.first + 1;
+    if (count != static_cast<int>(count)) line.fail_at(column, "a chunk nearer to the first");
+    slice.count = static_cast<int>(count);
+  }
+  line.expect("]");
+  return slice;
+}
+
+Step parse_operands(Op op, LineReader& line) {
+  Step step;
+  step.op = op;
+  (op == Op::send ? step.src : step.dst) = parse_slice(line);
+  line.expect(op == Op::send ? "->" : op == Op::reduce ? "+=" : "<-");
+  if (op == Op::send || reads_peer(op)) step.peer = line.integer("peer rank");
+  if (op == Op::recv_reduce) line.expect("+");
+  if (op != Op::send && reads_src(op)) step.src = parse_slice(line);
+  return step;
+}
+
+After parse_after(LineReader& line) {
+  After after;
+  after.lane = line.integer("lane of the step to wait for");
+  line.expect(".");
+  after.step = line.integer("index of the step to wait for");
+  return after;
+}
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string_view source) : text_(text), source_(source) {}
+
+  Plan parse() {
+    int number = 0;
+    for (std::size_t begin = 0; begin < text_.size();) {
+      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
+      LineReader line(source_, ++number, text_.substr(begin, end - begin));
+      if (!line.at_end()) parse_line(line, number);
+      begin = end + 1;
+    }
+    if (!has_header_)
+      throw core::usage_error(fmt::format("{}: holds no plan; its first line must be {}", source_, kHeader));
+    return std::move(plan_);
+  }
+  StepLines& lines() { return lines_; }
+
+ private:
+  static constexpr std::string_view kHeader = "'plan COLLECTIVE NAME ranks=N root=R chunks=K scratch=S'";
+
+  void parse_line(LineReader& line, int number) {
+    const std::size_t column = line.column();
+    const std::string allowed = !has_header_ ? std::string(kHeader)
+                                : lane_      ? "'rank R lane L', send, recv, recv_reduce, copy or reduce"
+                                             : "'rank R lane L'";
+    const std::string_view word = line.word(allowed);
+    if (word == "plan" && !has_header_) return header(line);
+    if (word == "rank" && has_header_) return lane_heading(line);
+    const std::optional<Op> op = op_named(word);
+    if (!op || !lane_) line.fail_at(column, allowed);
+    Step step = parse_operands(*op, line);
+    if (line.accept("after")) step.after = parse_after(line);
+    line.end();
+    lane_->push_back(step);
+    lane_lines_->push_back(number);
+  }
+
+  void header(LineReader& line) {
+    plan_.kind = parse_kind(line);
+    plan_.algorithm = line.word("the algorithm's name, or -");
+    if (plan_.algorithm == "-") plan_.algorithm.clear();
+    const std::size_t ranks_column = line.column();
+    plan_.num_ranks = field(line, "ranks");
+    if (plan_.num_ranks < 1 || plan_.num_ranks > kMaxRanks) {
+      line.fail_at(ranks_column, fmt::format("ranks from 1 to {}", kMaxRanks));
+    }
+    plan_.root = field(line, "root");
+    plan_.chunks_per_block = field(line, "chunks");
+    plan_.scratch_chunks = field(line, "scratch");
+    line.end();
+    plan_.ranks.resize(static_cast<std::size_t>(plan_.num_ranks));
+    lines_.resize(plan_.ranks.size());
+    has_header_ = true;
+  }
+
+  static collectives::Kind parse_kind(LineReader& line) {
+    const std::size_t column = line.column();
+    const std::string_view word = line.word("a collective");
+    std::string allowed;
+    for (const collectives::Kind kind : collectives::all_kinds()) {
+      if (collectives::name_of(kind) == word) return kind;
+      allowed += (allowed.empty() ? "" : ", ") + std::string(collectives::name_of(kind));
+    }
+    line.fail_at(column, allowed);
+  }
+
+  static int field(LineReader& line, const std::string& name) {
+    line.expect(name + "=");
+    return line.integer("value of " + name);
+  }
+
+  void lane_heading(LineReader& line) {
+    const std::size_t column = line.column();
+    const int rank = line.integer("rank");
+    if (rank < 0 || rank >= plan_.num_ranks) line.fail_at(column, fmt::format("0..{}", plan_.num_ranks - 1));
+    line.expect("lane");
+    const std::size_t lane_column = line.column();
+    auto& lanes = plan_.ranks[static_cast<std::size_t>(rank)].lanes;
+    if (line.integer("lane") != static_cast<int>(lanes.size())) {
+      line.fail_at(lane_column, fmt::format("{} (a rank's lanes come in order)", lanes.size()));
+    }
+    line.end();
+    lanes.emplace_back();
+    lane_ = &lanes.back();
+    auto& lines_of_rank = lines_[static_cast<std::size_t>(rank)];
+    lines_of_rank.emplace_back();
+    lane_lines_ = &lines_of_rank.back();
+  }
+
+  std::string_view text_;
+  std::string_view source_;
+  Plan plan_;
+  bool has_header_ = false;
+  Lane* lane_ = nullptr;  // lane that steps are added to
+  StepLines lines_;
+  std::vector<int>* lane_lines_ = nullptr;
+};
+
+}  // namespace
+
+Plan parse_plan(std::string_view text, std::string_view source, StepLines* lines) {
+  Parser parser(text, source);
+  Plan plan = parser.parse();
+  if (lines != nullptr) *lines = std::move(parser.lines());
+  return plan;
+}
+
+namespace {
+
+std::string label_of(const Moved& moved) {
+  return moved.origin < 0 ? fmt::format("{}", moved.chunk) : fmt::format("{}.{}", moved.origin, moved.chunk);
+}
+
+// Runs of consecutive chunks of one origin: "0-3,7".
+std::string chunks_text(const Contents& contents, int step_id, int count) {
+  std::string text;
+  for (int i = 0; i < count;) {
+    int last = i;
+    const auto follows = [&](int next) {
+      const Moved& first = contents.at(step_id, i);
+      const Moved& moved = contents.at(step_id, next);
+      return moved.origin == first.origin && moved.chunk == first.chunk + next - i;
+    };
+    while (last + 1 < count && follows(last + 1)) ++last;
+    text += text.empty() ? "" : ",";
+    text += label_of(contents.at(step_id, i));
+    if (last > i) text += fmt::format("-{}", contents.at(step_id, last).chunk);
+    i = last + 1;
+  }
+  return text;
+}
+
+// One element per chunk is enough: only rounds are needed.
+collectives::Operation smallest_operation(const Plan& plan) {
+  collectives::Operation operation;
+  operation.kind = plan.kind;
+  operation.root = plan.root;
+  operation.count = plan.chunks_per_block;
+  if (plan.kind == collectives::Kind::all_to_all_v) {
+    const auto pairs = at(plan.num_ranks) * at(plan.num_ranks);
+    operation.matrix = std::make_shared<collectives::CountMatrix>(
+        collectives::CountMatrix{plan.num_ranks, std::vector<std::int64_t>(pairs, plan.chunks_per_block)});
+  }
+  return operation;
+}
+
+using Grid = std::vector<std::vector<std::string>>;  // [rank][round]
+
+Grid cells_of(const Plan& plan, const Contents& contents, const Prediction& unit) {
+  const StepIds& ids = contents.ids();
+  const Messages messages = match_messages(plan, ids);
+  const auto rounds = static_cast<std::size_t>(std::lround(unit.time_us));
+  Grid cells(at(plan.num_ranks), std::vector<std::string>(rounds, "."));
+  for (const Message& message : messages.list) {
+    const Step& send = step_at(plan, ids.place(message.send));
+    const bool adds = step_at(plan, ids.place(message.recv)).op == Op::recv_reduce;
+    const auto round = static_cast<std::size_t>(std::lround(unit.spans[at(message.send)].begin_us));
+    cells[at(ids.place(message.send).rank)][round] =
+        fmt::format("{}{}>{}", chunks_text(contents, message.send, send.src.count), adds ? "+" : "", send.peer);
+  }
+  return cells;
+}
+
+}  // namespace
+
+std::string draw(const Plan& plan, const Contents& contents) {
+  const Grid cells = cells_of(plan, contents, predict(plan, contents, smallest_operation(plan), {.alpha_us = 1}));
+  const std::size_t rounds = cells.front().size();
+  std::string heading = "rank";
+  std::vector<std::string> rows;
+  for (int rank = 0; rank < plan.num_ranks; ++rank) rows.push_back(fmt::format("{:>4}", rank));
+  for (std::size_t round = 0; round < rounds; ++round) {
+    std::size_t width = 0;
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      rows[rank] += "  " + cells[rank][round];
+      width = std::max(width, rows[rank].size());
+    }
+    heading += fmt::format("  {}", round + 1);
+    width = std::max(width, heading.size());
+    if (round + 1 == rounds) break;
+    for (std::string& row : rows) row.resize(width, ' ');
+    heading.resize(width, ' ');
+  }
+  std::string text =
+      fmt::format("{} {}, {} ranks, {} chunks per block: {} rounds\n{}\n", collectives::name_of(plan.kind),
+                  plan.algorithm, plan.num_ranks, plan.chunks_per_block, rounds, heading);
+  for (const std::string& row : rows) text += row + "\n";
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/plan/check.h"
 #include "collectives/plan/plan.h"
 
 namespace lockstep::plan {
@@ -20,5 +21,12 @@ using StepLines = std::vector<std::vector<std::vector<int>>>;
 // Parses a plan, right or wrong: check() judges what it does. Throws a usage Error that names `source`, line and
 // column, the text found and the text allowed. Fills `lines`, if given.
 Plan parse_plan(std::string_view text, std::string_view source = "plan", StepLines* lines = nullptr);
+
+// Step diagrams of plans, for people: one row per rank, one column per round.
+
+// Columns are the rounds of count.h. A cell shows what the rank sends in that round: "2>1" chunk 2 to rank 1, which
+// stores it; "2+>1" chunk 2 to rank 1, which adds it; "0-3>1" chunks 0 to 3; "1.0>2", if nothing is reduced, chunk 0 of
+// rank 1's input. `contents` is check()'s result.
+std::string draw(const Plan& plan, const Contents& contents);
 
 }  // namespace lockstep::plan

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "collectives/transports/paced_link.h"
-#include "collectives/transports/world.h"
+#include "collectives/transports/transport.h"
 #include "core/gate.h"
-#include "core/shared_memory.h"
+#include "core/ranks.h"
 
 namespace lockstep::transports {
 

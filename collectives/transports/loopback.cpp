@@ -1,4 +1,4 @@
-#include "collectives/transports/loopback.h"
+#include "collectives/transports/transport.h"
 
 #include <algorithm>
 #include <atomic>

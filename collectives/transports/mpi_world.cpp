@@ -9,7 +9,6 @@
 
 #include "collectives/transports/mpi_calls.h"
 #include "collectives/transports/mpi_transport.h"
-#include "collectives/transports/watchdog.h"
 
 namespace lockstep::transports {
 namespace {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "collectives/transports/loopback.h"
+#include "collectives/transports/transport.h"
 #include "core/error.h"
 
 namespace lockstep::transports {

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "kernels/attention/attention_choice.h"
 #include "kernels/attention/attention_geometry.cuh"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_elements.cuh"

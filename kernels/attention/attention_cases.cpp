@@ -7,7 +7,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_reference.h"
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -1,6 +1,6 @@
 // Replaces attention_choice_cuda.cpp in builds without CUDA.
 #include "core/error.h"
-#include "kernels/attention/attention_choice.h"
+#include "kernels/attention/attention.h"
 #include "kernels/base/context.h"
 
 namespace lockstep::kernels {

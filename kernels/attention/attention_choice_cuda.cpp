@@ -1,7 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/error.h"
-#include "kernels/attention/attention_choice.h"
+#include "kernels/attention/attention.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_context.h"
 

@@ -14,7 +14,7 @@
 #include "kernels/attention/attention_sizes.cuh"
 #include "kernels/attention/emulated_block.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 #include "kernels/cases.h"
 
 namespace lockstep::kernels {

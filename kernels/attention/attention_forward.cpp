@@ -1,6 +1,6 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_pieces.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_forward.cpp"

@@ -18,7 +18,7 @@
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/attention/emulated_hopper.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 #include "kernels/cases.h"
 
 namespace lockstep::kernels {

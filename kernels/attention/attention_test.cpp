@@ -10,8 +10,6 @@
 
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/gradient_check.h"
 #include "kernels/cases.h"
 #include "kernels/registry.h"
 

@@ -5,10 +5,9 @@
 #include <memory>
 #include <optional>
 
-#include "core/capture.h"
-#include "core/gpu_for_tests.h"
+#include "core/device.h"
+#include "core/fixtures_for_tests.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/attention_choice.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_context.h"

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "core/random.h"
 #include "kernels/emulated_cuda/emulated_threads.h"
 

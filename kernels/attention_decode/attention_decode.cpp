@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "kernels/attention_decode/decode_parts.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_decode/attention_decode.cpp"

@@ -5,7 +5,7 @@
 
 #include "kernels/attention_decode/attention_decode.h"
 #include "kernels/attention_decode/attention_decode_reference.h"
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -7,7 +7,6 @@
 
 #include "kernels/attention/attention_reference.h"
 #include "kernels/attention_decode/attention_decode.h"
-#include "kernels/base/counted.h"
 #include "kernels/base/reference_data.h"
 
 namespace lockstep::kernels {

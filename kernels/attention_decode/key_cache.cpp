@@ -1,4 +1,4 @@
-#include "kernels/attention_decode/key_cache.h"
+#include "kernels/attention_decode/attention_decode.h"
 
 #include <cstring>
 #include <string>

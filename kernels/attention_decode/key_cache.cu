@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/attention_decode/key_cache.h"
+#include "kernels/attention_decode/attention_decode.h"
 #include "kernels/base/cuda_rows.cuh"
 
 namespace lockstep::kernels {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_merge/attention_merge.cpp"

@@ -10,7 +10,6 @@
 #include "kernels/attention/attention.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
-#include "kernels/base/each_target.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

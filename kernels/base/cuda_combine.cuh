@@ -6,7 +6,6 @@
 
 #include "core/dtype.h"
 #include "kernels/base/cuda_elements.cuh"
-#include "kernels/base/cuda_fp8.cuh"
 
 namespace lockstep::kernels {
 

@@ -92,4 +92,34 @@ void check(const Args& args) {
   }
 }
 
+// The declared cost of a kernel on any machine: the minimum work of any implementation.
+
+// FLOPs: additions, subtractions, multiplications and divisions of floating point numbers, and one for each exp, log,
+// tanh and square root, as the reference computes them (a fused multiply-add counts as two). Comparisons, conversions
+// and integer operations do not count.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;          // between memory and caches if all caches are cold: each operand read or written once
+  std::string bytes_reason;  // why bytes differ from the operands' sizes; empty if they do not
+};
+
+// Returns reads plus writes of every operand, once each.
+template <class Args>
+double operand_bytes(const Args& args) {
+  double bytes = 0;
+  for (const Operand& operand : operands_of(args)) {
+    const double once = static_cast<double>(size_bytes(operand.dtype, operand.expected_elems));
+    bytes += operand.access == Access::update ? 2 * once : once;
+  }
+  return bytes;
+}
+
+// Checks of floating point numbers among a kernel's arguments; operands.h has those of integers.
+
+// Each throws a usage Error "KERNEL: NAME is VALUE; allowed: ...". NaN is never allowed.
+void check_finite(std::string_view kernel, std::string_view name, float value);
+void check_positive(std::string_view kernel, std::string_view name, float value);      // above 0 and finite
+void check_not_negative(std::string_view kernel, std::string_view name, float value);  // at least 0 and finite
+void check_fraction(std::string_view kernel, std::string_view name, float value);      // at least 0 and below 1
+
 }  // namespace lockstep::kernels

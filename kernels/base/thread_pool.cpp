@@ -1,5 +1,6 @@
 #include "kernels/base/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -9,6 +10,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include "core/cores.h"
 #include "core/error.h"
@@ -139,6 +142,14 @@ std::byte* ThreadPool::scratch(int thread, std::size_t size_bytes) {
 
 std::shared_ptr<void>& ThreadPool::kept_object(std::type_index type) {
   return state_->kept[type];
+}
+
+Caches::Caches(int num_threads) {
+  constexpr long kLeastBytes = 1 << 20;  // if the system does not report it
+  const long level2_bytes = std::max(::sysconf(_SC_LEVEL2_CACHE_SIZE), kLeastBytes);
+  own_bytes_ = static_cast<std::size_t>(level2_bytes) * static_cast<std::size_t>(num_threads);
+  const long level3_bytes = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);
+  all_bytes_ = std::max(own_bytes_, static_cast<std::size_t>(level3_bytes) / 2);
 }
 
 }  // namespace lockstep::kernels

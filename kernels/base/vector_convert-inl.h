@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "kernels/base/vector_io-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,7 +22,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ---- f32 from and to narrow floats by integer arithmetic. Results are those of core/narrow_float.h: rounded to
+// ---- f32 from and to narrow floats by integer arithmetic. Results are those of core/dtype.h: rounded to
 // nearest, ties to even; overflow becomes infinity, or NaN if the format has none. Codes have equal bits, and f32 too,
 // except for the bits of NaN. cast_test.cpp compares all codes on each instruction set.
 

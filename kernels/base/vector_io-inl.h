@@ -22,7 +22,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

@@ -1,5 +1,5 @@
 // Pairs of vectors: checks that loads, stores and tails move every element and no other, and round as
-// core/narrow_float.h does, on every instruction set that this machine supports.
+// core/dtype.h does, on every instruction set that this machine supports.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,10 +13,9 @@
 
 #include "core/dtype.h"
 #include "core/random.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
-#include "kernels/base/shapes.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/base/vector_io_test.cpp"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "core/random.h"
-#include "kernels/base/each_target.h"
+#include "kernels/base/case_checks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/base/vector_results_test.cpp"

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "kernels/base/caches.h"
-#include "kernels/base/element_types.h"
-#include "kernels/base/number_checks.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
 #include "kernels/bucket/bucket_move.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
+#include "kernels/base/reference_data.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
 
@@ -87,5 +87,25 @@ void run_cpu(const PackBucket& args, ThreadPool& pool);
 void run_cpu(const UnpackBucket& args, ThreadPool& pool);
 void run_cuda(const PackBucket& args, CudaContext& cuda);
 void run_cuda(const UnpackBucket& args, CudaContext& cuda);
+
+// Reference: plain loops, for tests.
+
+template <class S>
+void reference(const PackBucket& args, ReferenceData<S>& data) {
+  const auto bucket = data["bucket"];
+  std::size_t next = 0;
+  for (std::size_t k = 0; k < args.counts.size(); ++k) {
+    for (const S& x : data["piece" + std::to_string(k)]) bucket[next++] = x * S(args.scale);
+  }
+}
+
+template <class S>
+void reference(const UnpackBucket& args, ReferenceData<S>& data) {
+  const auto bucket = data["bucket"];
+  std::size_t next = 0;
+  for (std::size_t k = 0; k < args.counts.size(); ++k) {
+    for (S& y : data["piece" + std::to_string(k)]) y = bucket[next++] * S(args.scale);
+  }
+}
 
 }  // namespace lockstep::kernels

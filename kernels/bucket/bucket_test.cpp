@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -1,8 +1,8 @@
 #include "kernels/cast/cast.h"
 
-#include "kernels/base/caches.h"
-#include "kernels/base/element_types.h"
-#include "kernels/base/number_checks.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cast/cast.cpp"

@@ -1,5 +1,5 @@
 // Conversions between floating dtypes. x * scale is computed in f32 and then rounded to the dtype of y, to nearest,
-// ties to even; with a scale that is a power of two there is only one rounding. Overflow follows core/narrow_float.h:
+// ties to even; with a scale that is a power of two there is only one rounding. Overflow follows core/dtype.h:
 // infinity, or NaN in e4m3, which has no infinity. NaN stays NaN; infinity stays infinity, and becomes NaN in e4m3.
 // Deterministic.
 #pragma once
@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"

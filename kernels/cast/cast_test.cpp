@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
 #include "kernels/registry.h"

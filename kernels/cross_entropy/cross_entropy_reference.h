@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/counted.h"
 #include "kernels/base/reference_data.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 

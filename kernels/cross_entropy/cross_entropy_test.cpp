@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
 #include "kernels/registry.h"
 

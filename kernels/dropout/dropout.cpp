@@ -2,9 +2,8 @@
 
 #include <array>
 
-#include "kernels/base/element_types.h"
-#include "kernels/base/number_checks.h"
-#include "kernels/dropout/philox.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dropout/dropout.cpp"

@@ -1,6 +1,5 @@
 #include "kernels/base/cuda_elementwise.cuh"
 #include "kernels/dropout/dropout.h"
-#include "kernels/dropout/philox.h"
 
 namespace lockstep::kernels {
 namespace {

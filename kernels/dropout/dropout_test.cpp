@@ -8,8 +8,6 @@
 
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/dropout/philox.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 #include "kernels/embedding/embedding_share.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -4,9 +4,8 @@
 
 #include <array>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/embedding/embedding_reference.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -8,9 +8,6 @@
 #include <vector>
 
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/gradient_check.h"
-#include "kernels/embedding/embedding_reference.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

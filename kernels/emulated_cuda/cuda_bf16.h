@@ -1,7 +1,7 @@
 // Replaces CUDA's header of this name; see cuda_runtime.h.
 #pragma once
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "kernels/emulated_cuda/cuda_runtime.h"
 
 struct __nv_bfloat16 {

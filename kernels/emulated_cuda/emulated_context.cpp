@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
-#include "kernels/gemm/gemm_cublaslt.h"
+#include "kernels/gemm/gemm_cuda.h"
 
 namespace lockstep::core {
 

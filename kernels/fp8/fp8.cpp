@@ -11,7 +11,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/fp8/fp8.cpp"

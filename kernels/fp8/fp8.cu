@@ -1,7 +1,6 @@
 // A thread block processes a tile of x, 128 x 128, that consists of whole scale blocks or lies inside of one: a warp
 // has every eighth row of it, a thread four columns.
 #include "kernels/base/cuda_elements.cuh"
-#include "kernels/base/cuda_fp8.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_reductions.cuh"
 #include "kernels/fp8/fp8.h"

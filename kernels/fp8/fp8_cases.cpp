@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/fp8/fp8_reference.h"
 #include "kernels/registry.h"
 

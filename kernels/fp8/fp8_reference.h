@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 
-#include "kernels/base/counted.h"
 #include "kernels/base/reference_data.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/fp8/gemm_fp8.h"

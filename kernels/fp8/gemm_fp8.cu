@@ -6,8 +6,7 @@
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/fp8/gemm_fp8.h"
 #include "kernels/fp8/gemm_fp8_product.h"
-#include "kernels/gemm/gemm_cublaslt.h"
-#include "kernels/gemm/gemm_own.h"
+#include "kernels/gemm/gemm_cuda.h"
 
 namespace lockstep::kernels {
 namespace {

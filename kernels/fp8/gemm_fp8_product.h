@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/fp8/gemm_fp8.h"
-#include "kernels/gemm/gemm_arguments.h"
 #include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {

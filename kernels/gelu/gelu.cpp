@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "kernels/base/caches.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gelu/gelu.cpp"

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/gelu/gelu.h"
-#include "kernels/gelu/gelu_reference.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

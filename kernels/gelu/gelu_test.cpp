@@ -12,10 +12,7 @@
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/gradient_check.h"
-#include "kernels/base/shapes.h"
-#include "kernels/gelu/gelu_reference.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

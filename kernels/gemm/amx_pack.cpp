@@ -1,10 +1,8 @@
-#include "kernels/gemm/amx_pack.h"
+#include "kernels/gemm/amx_tiles.h"
 
 #include <immintrin.h>
 
 #include <algorithm>
-
-#include "kernels/gemm/amx_target.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "kernels/gemm/amx_pack.h"
-#include "kernels/gemm/amx_target.h"
-#include "kernels/gemm/gemm_implementation.h"
+#include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
 namespace {

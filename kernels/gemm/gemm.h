@@ -17,7 +17,6 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"

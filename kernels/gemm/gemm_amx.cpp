@@ -8,9 +8,8 @@
 // computes. Subnormal numbers count as zero, as in TDPBF16PS, so f32 below 2^-109 loses bits.
 #include <algorithm>
 
-#include "kernels/gemm/amx_pack.h"
 #include "kernels/gemm/amx_tiles.h"
-#include "kernels/gemm/gemm_implementation.h"
+#include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/registry.h"

@@ -1,4 +1,4 @@
-#include "kernels/gemm/gemm_cublaslt.h"
+#include "kernels/gemm/gemm_cuda.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -14,7 +14,6 @@
 
 #include "core/cuda_call.h"
 #include "core/error.h"
-#include "kernels/gemm/gemm_columns.h"
 
 namespace lockstep::kernels {
 namespace {

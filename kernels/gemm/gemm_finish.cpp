@@ -1,6 +1,6 @@
 // Finishes a block of f32 sums as it is stored, and computes sums over rows. Used by all implementations.
-#include "kernels/base/element_types.h"
-#include "kernels/gemm/gemm_implementation.h"
+#include "kernels/base/view.h"
+#include "kernels/gemm/gemm_product.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_finish.cpp"

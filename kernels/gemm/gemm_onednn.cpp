@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/gemm/gemm_implementation.h"
+#include "kernels/gemm/gemm_product.h"
 #include "kernels/gemm/onednn_matmul.h"
 
 extern "C" void omp_set_num_threads(int threads);  // OpenMP 5.0, section 3.2.1; affects the calling thread

@@ -1,5 +1,5 @@
 // Replaces gemm_onednn.cpp in builds without oneDNN (CMake reports why): products run on our own kernels.
-#include "kernels/gemm/gemm_implementation.h"
+#include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
 

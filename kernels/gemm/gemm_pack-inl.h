@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

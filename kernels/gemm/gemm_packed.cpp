@@ -1,8 +1,8 @@
 // Our own product in f32, for any dtypes and orders of its factors: blocks of both are packed in the order in which the
 // innermost loop reads them (Van Zee, van de Geijn 2015, BLIS, ACM Trans. Math. Softw. 41, section 4), and widened to
 // f32. The sums of an element of c are added in the same order whatever part of c a thread computes.
-#include "kernels/base/element_types.h"
-#include "kernels/gemm/gemm_implementation.h"
+#include "kernels/base/view.h"
+#include "kernels/gemm/gemm_product.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_packed.cpp"

@@ -5,9 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <tuple>
 
 #include "core/dtype.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/gemm/gemm.h"
 
 namespace lockstep::kernels {
 
@@ -112,5 +117,37 @@ struct Product {
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType, core::DType, core::DType,
                          Finish, bool, bool, bool, bool>;
 };
+
+// The product that each kernel's arguments describe, the same on every device.
+
+Product product_of(const GemmForward& args);
+Product product_of(const GemmInputGradient& args);
+Product product_of(const GemmWeightGradient& args);  // the weights'; the bias's gradient is the sum of dy's rows
+Product product_of(const GemmBatched& args);
+
+// An array with dense rows.
+Factor rows_of(const In& x, std::int64_t columns);
+
+// The interface between products and the implementations that compute them. An implementation belongs to one pool.
+
+class GemmImplementation {
+ public:
+  virtual ~GemmImplementation() = default;
+  virtual std::string_view name() const = 0;
+  virtual bool can(core::DType dtype) const = 0;  // whether it multiplies factors of this dtype
+  // Computes a product that is not batched, only on the calling thread, which is thread number `thread` of the pool.
+  virtual void run(const Product& product, ThreadPool& pool, int thread) = 0;
+};
+
+// Each returns null if it is not built in, or not supported by this CPU.
+std::unique_ptr<GemmImplementation> make_onednn_gemm(int num_threads);
+std::unique_ptr<GemmImplementation> make_amx_gemm();     // ours: bf16, and f32 as sums of bf16, on AMX tiles
+std::unique_ptr<GemmImplementation> make_packed_gemm();  // ours: any dtype, in f32, any CPU
+
+// Finishes sums into rows x columns elements of `c`, which points to the block. Sums are [rows][stride] f32.
+void finish_sums(const Sums& c, const float* sums, std::int64_t stride, std::int64_t rows, std::int64_t columns);
+
+// out[column] += sum over rows of x[row, column].
+void add_column_sums(const Factor& x, std::int64_t rows, std::int64_t columns, float* out, ThreadPool& pool);
 
 }  // namespace lockstep::kernels

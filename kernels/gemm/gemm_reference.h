@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "kernels/base/reference_data.h"
-#include "kernels/gelu/gelu_reference.h"
+#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 
 namespace lockstep::kernels {

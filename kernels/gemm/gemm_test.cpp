@@ -9,9 +9,7 @@
 
 #include "core/device_cpu.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/gradient_check.h"
 #include "kernels/gemm/gemm_choice.h"
-#include "kernels/gemm/gemm_probe.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/registry.h"
 

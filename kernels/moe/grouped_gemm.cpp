@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/gemm/gemm_arguments.h"
 #include "kernels/gemm/gemm_choice.h"
+#include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/random.h"
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/moe/moe_reference.h"
 #include "kernels/registry.h"
 

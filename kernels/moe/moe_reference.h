@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/counted.h"
 #include "kernels/base/reference_data.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/moe/grouped_gemm.h"

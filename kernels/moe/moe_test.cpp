@@ -6,8 +6,6 @@
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/gradient_check.h"
 #include "kernels/moe/moe_reference.h"
 #include "kernels/registry.h"
 

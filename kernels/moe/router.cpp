@@ -8,8 +8,8 @@
 #include <numeric>
 #include <span>
 
-#include "kernels/base/element_types.h"
-#include "kernels/base/number_checks.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/moe/router.cpp"

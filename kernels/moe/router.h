@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"

@@ -3,8 +3,8 @@
 // number of threads.
 #include <algorithm>
 
-#include "kernels/base/caches.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
 #include "kernels/norm/norm.h"
 
 #undef HWY_TARGET_INCLUDE

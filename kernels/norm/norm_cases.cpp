@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/registry.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/caches.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
 #include "kernels/norm/norm.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -11,9 +11,7 @@
 
 #include "core/device_cpu.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/gradient_check.h"
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/registry.h"
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 #include "kernels/optimizer/optimizer.h"
 
 #undef HWY_TARGET_INCLUDE

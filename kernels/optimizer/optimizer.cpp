@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/base/number_checks.h"
+#include "kernels/base/operands.h"
 
 namespace lockstep::kernels {
 

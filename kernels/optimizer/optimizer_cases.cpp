@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/optimizer_reference.h"
 #include "kernels/registry.h"

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 
-#include "kernels/base/element_types.h"
 #include "kernels/base/vector_convert-inl.h"
 #include "kernels/base/view.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "kernels/base/caches.h"
-#include "kernels/base/element_types.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/quantize/quantize.cpp"

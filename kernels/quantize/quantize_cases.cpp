@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/quantize/quantize.h"
-#include "kernels/quantize/quantize_reference.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/narrow_float.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cpp"

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "core/reduce_scalar.h"
+#include "core/dtype.h"
 #include "kernels/reduce/reduce.h"
 
 namespace lockstep::kernels {

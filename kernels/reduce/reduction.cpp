@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "kernels/base/caches.h"
+#include "kernels/base/thread_pool.h"
 #include "kernels/reduce/reduce.h"
 
 namespace lockstep::kernels {

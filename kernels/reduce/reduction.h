@@ -13,7 +13,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"

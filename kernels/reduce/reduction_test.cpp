@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
+#include "kernels/base/reference_data.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
 
@@ -35,5 +35,15 @@ Cost cost_of(const ResidualAdd& args);
 
 void run_cpu(const ResidualAdd& args, ThreadPool& pool);
 void run_cuda(const ResidualAdd& args, CudaContext& cuda);
+
+// Reference: a plain loop, for tests.
+
+template <class S>
+void reference(const ResidualAdd& /*args*/, ReferenceData<S>& data) {
+  const auto a = data["a"];
+  const auto b = data["b"];
+  const auto y = data["y"];
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = a[i] + b[i];
+}
 
 }  // namespace lockstep::kernels

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
 #include "kernels/residual/residual.h"
-#include "kernels/residual/residual_reference.h"
 
 namespace lockstep::kernels {
 

@@ -8,10 +8,8 @@
 
 #include "core/device_cpu.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
-#include "kernels/residual/residual_reference.h"
 
 namespace lockstep::kernels {
 namespace {

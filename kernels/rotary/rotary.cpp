@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/element_types.h"
+#include "kernels/base/view.h"
 #include "kernels/rotary/rotary_memory.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -4,10 +4,9 @@
 
 #include <array>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
 #include "kernels/rotary/rotary.h"
-#include "kernels/rotary/rotary_reference.h"
 
 namespace lockstep::kernels {
 namespace {

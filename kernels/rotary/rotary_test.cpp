@@ -10,9 +10,7 @@
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
 #include "kernels/registry.h"
-#include "kernels/rotary/rotary_reference.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "kernels/base/caches.h"
+#include "kernels/base/thread_pool.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/sign/sign.cpp"

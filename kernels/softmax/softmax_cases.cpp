@@ -4,9 +4,8 @@
 
 #include <array>
 
-#include "kernels/base/shapes.h"
+#include "kernels/base/kernel_case.h"
 #include "kernels/softmax/softmax.h"
-#include "kernels/softmax/softmax_reference.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
+#include "kernels/base/reference_data.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
 
@@ -66,5 +68,40 @@ void run_cpu(const SwigluForward& args, ThreadPool& pool);
 void run_cpu(const SwigluBackward& args, ThreadPool& pool);
 void run_cuda(const SwigluForward& args, CudaContext& cuda);
 void run_cuda(const SwigluBackward& args, CudaContext& cuda);
+
+// Reference: plain loops, for tests.
+
+// Calls visit(gate, up, position in a [rows, columns] array) with positions in x.
+template <class Args, class Visit>
+void for_each_gate(const Args& args, Visit&& visit) {
+  const auto columns = static_cast<std::size_t>(args.columns);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(args.rows); ++r) {
+    for (std::size_t c = 0; c < columns; ++c) visit(2 * r * columns + c, (2 * r + 1) * columns + c, r * columns + c);
+  }
+}
+
+template <class S>
+void reference(const SwigluForward& args, ReferenceData<S>& data) {
+  using std::exp;
+  const auto x = data["x"];
+  const auto y = data["y"];
+  for_each_gate(args, [&](std::size_t gate, std::size_t up, std::size_t at) {
+    y[at] = x[gate] / (S(1) + exp(-x[gate])) * x[up];
+  });
+}
+
+template <class S>
+void reference(const SwigluBackward& args, ReferenceData<S>& data) {
+  using std::exp;
+  const auto x = data["x"];
+  const auto dy = data["dy"];
+  const auto dx = data["dx"];
+  for_each_gate(args, [&](std::size_t gate, std::size_t up, std::size_t at) {
+    const S g = x[gate];
+    const S s = S(1) / (S(1) + exp(-g));
+    dx[gate] = dy[at] * x[up] * (s * (S(1) + g * (S(1) - s)));
+    dx[up] = dy[at] * (g * s);
+  });
+}
 
 }  // namespace lockstep::kernels

@@ -9,10 +9,7 @@
 
 #include "core/device_cpu.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/base/each_target.h"
-#include "kernels/base/gradient_check.h"
 #include "kernels/registry.h"
-#include "kernels/swiglu/swiglu_reference.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
-#include "kernels/base/each_target.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

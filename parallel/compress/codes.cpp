@@ -1,13 +1,178 @@
+#include "parallel/compress/reductions.h"
+
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "core/error.h"
 #include "kernels/copy/copy.h"
-#include "parallel/compress/code_exchange.h"
-#include "parallel/compress/reductions.h"
+#include "kernels/fp8/fp8.h"
+#include "kernels/quantize/quantize.h"
+#include "kernels/reduce/reduction.h"
+#include "kernels/sign/sign.h"
 
 namespace lockstep::parallel {
+namespace {
+
+using core::DType;
+using kernels::Context;
+using kernels::In;
+using kernels::Out;
+using workload::CompressionWay;
+
+// `Args`: arguments of a kernel, beginning with count and block, with codes of type `kCodes` and scales.
+template <class Args, CompressionWay kWay, DType kCodes>
+Args arguments(std::int64_t count, const std::byte* codes, const std::byte* scales) {
+  const workload::CodeShape shape = workload::code_shape(kWay);
+  Args args{count, shape.block};
+  args.codes = {const_cast<std::byte*>(codes), kCodes, shape.code_bytes(count)};
+  args.scales = {const_cast<std::byte*>(scales), DType::f32, shape.blocks(count)};
+  return args;
+}
+
+template <class Args, CompressionWay kWay, DType kCodes>
+void encode(const In& x, std::byte* codes, std::byte* scales, const Context& where) {
+  auto args = arguments<Args, kWay, kCodes>(x.elems, codes, scales);
+  args.x = x;
+  kernels::run(args, where);
+}
+
+template <class Args, CompressionWay kWay, DType kCodes>
+void decode(const std::byte* codes, const std::byte* scales, const Out& y, const Context& where) {
+  auto args = arguments<Args, kWay, kCodes>(y.elems, codes, scales);
+  args.y = y;
+  kernels::run(args, where);
+}
+
+template <class Encode, class Decode, CompressionWay kWay, DType kCodes>
+constexpr CodeFormat format(std::string_view name, double most_error) {
+  return {name, most_error, encode<Encode, kWay, kCodes>, decode<Decode, kWay, kCodes>};
+}
+
+// Treats the elements as one row whose tiles are the blocks.
+void encode_fp8(const In& x, std::byte* codes, std::byte* scales, const Context& where) {
+  const std::int64_t blocks = workload::code_shape(CompressionWay::fp8).blocks(x.elems);
+  std::vector<float> largest(static_cast<std::size_t>(blocks));
+  kernels::Fp8Encode args{.rows = 1, .columns = x.elems, .per = kernels::ScalePer::tile, .x = x};
+  args.largest = {largest.data(), DType::f32, blocks};
+  args.scales = {scales, DType::f32, blocks};
+  args.codes = {codes, args.to, x.elems};
+  kernels::run(args, where);
+}
+
+void decode_fp8(const std::byte* codes, const std::byte* scales, const Out& y, const Context& where) {
+  kernels::Fp8Decode args{.rows = 1, .columns = y.elems, .per = kernels::ScalePer::tile, .y = y};
+  args.codes = {codes, args.from, y.elems};
+  args.scales = {scales, DType::f32, args.blocks()};
+  kernels::run(args, where);
+}
+
+// The error is half a step of the codes; for signs, the entire element. E4M3's relative error is at most 1/16, and its
+// scales, powers of two, put the largest element into the upper half of its range.
+constexpr auto kInt8 =
+    format<kernels::Quantize, kernels::Dequantize, CompressionWay::int8, DType::i8>("int8", 0.5 / 127);
+constexpr auto kInt4 =
+    format<kernels::QuantizeInt4, kernels::DequantizeInt4, CompressionWay::int4, DType::u8>("int4", 0.5 / 7);
+constexpr CodeFormat kFp8{"fp8", 1.0 / 16, encode_fp8, decode_fp8};
+constexpr auto kSign = format<kernels::EncodeSigns, kernels::DecodeSigns, CompressionWay::sign, DType::u8>("sign", 1);
+
+}  // namespace
+
+const CodeFormat& format_of(CompressionWay way) {
+  switch (way) {
+    case CompressionWay::int8:
+      return kInt8;
+    case CompressionWay::int4:
+      return kInt4;
+    case CompressionWay::fp8:
+      return kFp8;
+    default:
+      LOCKSTEP_CHECK(way == CompressionWay::sign, "a compression that sends codes");
+      return kSign;
+  }
+}
+
+namespace {
+
+using core::DType;
+using workload::Shares;
+
+constexpr std::int64_t kPieceElems = 8192;  // over all ranks, fits a core's cache; whole blocks
+
+}  // namespace
+
+CodeMessages::CodeMessages(CompressionWay way, const Shares& shares, int ranks, Memory& memory,
+                           const kernels::Context& where)
+    : format_(format_of(way)),
+      shares_(shares),
+      where_(where),
+      messages_(memory.make_zeroed(MemoryKind::buffers, DType::i8, shares_.message_bytes() * ranks)),
+      piece_(memory.make(MemoryKind::buffers, DType::f32, std::min(shares_.share, kPieceElems))) {}
+
+void* CodeMessages::message(int rank) const {
+  return messages_.as<std::byte>() + shares_.message_bytes() * rank;
+}
+
+void CodeMessages::encode(int rank, const kernels::In& x) const {
+  if (x.elems == 0) return;
+  auto* const codes = static_cast<std::byte*>(message(rank));
+  format_.encode(x, codes, codes + shares_.shape.scales_at(shares_.share), where_);
+}
+
+void CodeMessages::decode(int rank, std::int64_t begin, const kernels::Out& y) const {
+  if (y.elems == 0) return;
+  const auto* const codes = static_cast<const std::byte*>(message(rank));
+  const std::byte* const scales = codes + shares_.shape.scales_at(shares_.share) +
+                                  sizeof(float) * static_cast<std::size_t>(shares_.shape.blocks(begin));
+  format_.decode(codes + shares_.shape.code_bytes(begin), scales, y, where_);
+}
+
+void CodeMessages::take_off(int rank, std::int64_t begin, std::int64_t elems, ErrorFeedback& owed) const {
+  for (std::int64_t at = 0; at < elems; at += kPieceElems) {
+    const std::int64_t count = std::min(kPieceElems, elems - at);
+    decode(rank, at, piece_.out(0, count));
+    owed.take_off(begin + at, piece_.in(0, count));
+  }
+}
+
+CodeExchange::CodeExchange(const GradientReduction& reduction, const Shares& shares,
+                           std::unique_ptr<collectives::Collective> exchange, Memory& memory,
+                           const kernels::Context& where)
+    : num_ranks_(reduction.num_ranks),
+      average_over_(reduction.op == core::ReduceOp::avg ? reduction.num_ranks : 0),
+      exchange_(std::move(exchange)),
+      where_(where),
+      shares_(shares),
+      sent_(reduction.compression.way, shares, num_ranks_, memory, where),
+      received_(reduction.compression.way, shares, num_ranks_, memory, where),
+      pieces_(memory.make(MemoryKind::buffers, DType::f32, kPieceElems * num_ranks_)) {
+  if (reduction.compression.feedback) owed_.emplace(shares_.elems, *reduction.state, memory, where);
+}
+
+void CodeExchange::run(const kernels::In& input, const kernels::Out& sum) {
+  if (owed_) owed_->add(input);
+  const kernels::In x = owed_ ? owed_->owed().in() : input;
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    const std::int64_t begin = shares_.begin(rank);
+    sent_.encode(rank, {x.as<float>() + begin, DType::f32, shares_.used(rank)});
+    if (owed_) sent_.take_off(rank, begin, shares_.used(rank), *owed_);
+  }
+  exchange_->run(sent_.data(), received_.data());
+  for (std::int64_t begin = 0; begin < sum.elems; begin += kPieceElems) {
+    const std::int64_t count = std::min(kPieceElems, sum.elems - begin);
+    kernels::Reduction add{count, num_ranks_, DType::f32, core::ReduceOp::sum, average_over_};
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      received_.decode(rank, begin, pieces_.out(kPieceElems * rank, count));
+      add.sources.push_back(pieces_.in(kPieceElems * rank, count));
+    }
+    add.destination = {sum.as<float>() + begin, DType::f32, count};
+    kernels::run(add, where_);
+  }
+}
+
 namespace {
 
 using core::DType;

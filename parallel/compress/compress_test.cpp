@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/backends/mesh.h"
-#include "collectives/plan/count.h"
+#include "collectives/plan/cost.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/gemm/gemm.h"

@@ -8,7 +8,6 @@
 #include "core/random.h"
 #include "kernels/copy/copy.h"
 #include "kernels/gemm/gemm.h"
-#include "parallel/compress/error_feedback.h"
 #include "parallel/compress/reductions.h"
 
 namespace lockstep::parallel {

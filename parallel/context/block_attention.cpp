@@ -1,4 +1,4 @@
-#include "parallel/context/block_attention.h"
+#include "parallel/context/attention_forms.h"
 
 #include <utility>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention_merge/attention_merge.h"
 #include "kernels/residual/residual.h"
-#include "parallel/context/copies.h"
+#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 

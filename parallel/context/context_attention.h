@@ -20,7 +20,7 @@
 #include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/view.h"
-#include "parallel/layers/workspace.h"
+#include "parallel/layers/linear.h"
 #include "workload/context_layer.h"
 #include "workload/context_list.h"
 #include "workload/operations.h"

@@ -1,7 +1,7 @@
-#include "parallel/context/head_attention.h"
+#include "parallel/context/attention_forms.h"
 
 #include "core/error.h"
-#include "parallel/context/copies.h"
+#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 

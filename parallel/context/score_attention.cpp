@@ -1,4 +1,4 @@
-#include "parallel/context/score_attention.h"
+#include "parallel/context/attention_forms.h"
 
 #include <cmath>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/residual/residual.h"
 #include "kernels/softmax/softmax.h"
-#include "parallel/context/copies.h"
+#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 

@@ -14,13 +14,10 @@
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
-#include "parallel/layers/attention.h"
+#include "parallel/layers/layers.h"
 #include "parallel/layers/linear.h"
-#include "parallel/layers/mlp.h"
-#include "parallel/layers/norm.h"
-#include "parallel/layers/vocabulary.h"
 #include "parallel/memory/memory.h"
-#include "workload/parameter.h"
+#include "workload/parameters.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -1,18 +1,54 @@
+// Resources of a layer: the rank's memory and the context of its kernels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/base/context.h"
+#include "kernels/base/view.h"
+#include "kernels/fp8/gemm_fp8.h"
+#include "kernels/gemm/gemm.h"
+#include "parallel/memory/memory.h"
+
+namespace lockstep::parallel {
+
+struct Workspace {
+  Memory& memory;
+  const kernels::Context& where;
+};
+
+// The three products of a linear layer in 8-bit floats: factors are encoded when a product needs them, and codes are
+// freed after it.
+
+// Numbers per linear layer for delayed scaling: the largest elements of x, of w and of dy.
+inline constexpr std::int64_t kFp8Tensors = 3;
+
+struct Fp8Scaling {
+  std::optional<kernels::Fp8Recipe> recipe = {};
+  // With delayed scaling: kFp8Tensors numbers per linear layer of a block, f32.
+  kernels::In previous = {};
+  kernels::InOut raised = {};
+
+  Fp8Scaling of_linear(std::int64_t index) const;
+};
+
+struct Fp8Products {
+  kernels::Fp8Linear linear;
+  Fp8Scaling scaling;  // scaling of this layer only
+
+  // y = x w^T + bias
+  void forward(const Workspace& workspace, kernels::In weight, kernels::In bias, kernels::In x, kernels::Out y) const;
+  void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const;
+  // Adds to the gradients.
+  void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In dy, kernels::InOut dw,
+                       kernels::InOut dbias) const;
+};
+
 // A linear layer, or one tensor-parallel rank's part of it: the local product is the same for both splits of Shoeybi et
 // al. 2019 (arXiv:1909.08053, section 3).
 //   column-parallel   a share of the outputs and of the bias; takes whole inputs of all rows
 //   row-parallel      a share of the inputs; its outputs are terms of a sum over the ranks, and one rank adds the bias
 // Ranks communicate between layers, not within them; the callers of these functions do so.
-#pragma once
-
-#include <cstdint>
-
-#include "kernels/base/view.h"
-#include "kernels/gemm/gemm.h"
-#include "parallel/layers/fp8.h"
-#include "parallel/layers/workspace.h"
-
-namespace lockstep::parallel {
 
 struct LinearWeights {
   kernels::In weight;     // [outputs, inputs]

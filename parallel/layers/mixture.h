@@ -19,9 +19,8 @@
 #include "kernels/base/view.h"
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/moe/router.h"
+#include "parallel/layers/layers.h"
 #include "parallel/layers/linear.h"
-#include "parallel/layers/mlp.h"
-#include "parallel/layers/workspace.h"
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {

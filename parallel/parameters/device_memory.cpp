@@ -1,12 +1,17 @@
 #include "parallel/parameters/device_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "core/async_file.h"
+#include "core/device_memory.h"
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/narrow_float.h"
+#include "workload/memory_kinds.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -93,6 +98,122 @@ Tensor make_scalar(Memory& memory, const kernels::Context& where, float value) {
   finish(where);  // queued work may still use the memory
   copy_in(memory.device(), scalar.data(), &value, sizeof value);
   return scalar;
+}
+
+namespace {
+
+static_assert(workload::OffloadStaging::kAlign % core::AsyncFile::kAlign == 0);
+
+// Synchronous copies, which cannot overlap with kernels of the same thread.
+class HostRoom final : public StateRoom {
+ public:
+  HostRoom(core::Device& device, std::int64_t bytes)
+      : device_(device), memory_(static_cast<std::byte*>(device.allocate_pinned(static_cast<std::size_t>(bytes)))) {}
+  ~HostRoom() override { device_.release_pinned(memory_); }
+  HostRoom(const HostRoom&) = delete;
+  HostRoom& operator=(const HostRoom&) = delete;
+
+  bool in_blocks() const override { return false; }
+  Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override {
+    device_.copy_to_device(to, memory_ + offset, static_cast<std::size_t>(bytes));
+    return 0;
+  }
+  Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) override {
+    device_.copy_to_host(memory_ + offset, from, static_cast<std::size_t>(bytes));
+    return 0;
+  }
+  void wait(Ticket /*ticket*/) override {}
+  std::byte* host_memory() override { return memory_; }
+
+ private:
+  core::Device& device_;
+  std::byte* memory_;
+};
+
+// For a device with queued work: copies have a stream of their own and overlap with kernels. wait() makes the kernels'
+// stream wait for a copy, and a copy off the device waits for the kernels before it; the host does not wait.
+class QueuedRoom final : public StateRoom {
+ public:
+  QueuedRoom(core::Device& device, core::Stream& kernels, std::int64_t bytes)
+      : device_(device),
+        kernels_(kernels),
+        copies_(device.make_stream()),
+        kernels_so_far_(device.make_event()),
+        memory_(device, static_cast<std::size_t>(bytes)) {
+    for (auto& event : ends_) event = device.make_event();
+  }
+  ~QueuedRoom() override {
+    try {
+      copies_->synchronize();
+    } catch (const core::Error&) {
+      // The device has failed before and has reported it.
+    }
+  }
+  QueuedRoom(const QueuedRoom&) = delete;
+  QueuedRoom& operator=(const QueuedRoom&) = delete;
+
+  bool in_blocks() const override { return false; }
+  // Stream order lets a staging buffer be refilled after its last copy off the device; before the first one, kernels
+  // may still use it.
+  Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override {
+    if (tickets_ == 0) wait_for_kernels();
+    device_.copy_on(*copies_, to, memory_.as<std::byte>() + offset, static_cast<std::size_t>(bytes));
+    return end_of_copy();
+  }
+  Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) override {
+    wait_for_kernels();
+    device_.copy_on(*copies_, memory_.as<std::byte>() + offset, from, static_cast<std::size_t>(bytes));
+    return end_of_copy();
+  }
+  void wait(Ticket ticket) override { kernels_.wait(*ends_[ticket % ends_.size()]); }
+
+ private:
+  void wait_for_kernels() {
+    kernels_so_far_->record(kernels_);
+    copies_->wait(*kernels_so_far_);
+  }
+  Ticket end_of_copy() {
+    ends_[tickets_ % ends_.size()]->record(*copies_);
+    return tickets_++;
+  }
+
+  core::Device& device_;
+  core::Stream& kernels_;
+  std::unique_ptr<core::Stream> copies_;
+  std::unique_ptr<core::Event> kernels_so_far_;
+  std::array<std::unique_ptr<core::Event>, 16> ends_;  // ends of the latest copies; an update waits for fewer
+  Ticket tickets_ = 0;
+  core::PinnedMemory memory_;
+};
+
+class FileRoom final : public StateRoom {
+ public:
+  explicit FileRoom(const core::AsyncFile::Options& options) : file_(options) {}
+
+  bool in_blocks() const override { return true; }
+  Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override { return file_.read(offset, to, bytes); }
+  Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) override {
+    return file_.write(offset, from, bytes);
+  }
+  void wait(Ticket ticket) override { file_.wait(ticket); }
+
+ private:
+  core::AsyncFile file_;
+};
+
+}  // namespace
+
+MakeStateRoom rooms_of_host(core::Device& device, core::Stream* kernels) {
+  return [&device, kernels](std::int64_t bytes) -> std::unique_ptr<StateRoom> {
+    if (kernels != nullptr) return std::make_unique<QueuedRoom>(device, *kernels, bytes);
+    return std::make_unique<HostRoom>(device, bytes);
+  };
+}
+
+MakeStateRoom rooms_in_files(const std::string& folder, std::chrono::milliseconds timeout) {
+  return [folder, timeout](std::int64_t bytes) {
+    return std::make_unique<FileRoom>(core::AsyncFile::Options{.folder = folder, .bytes = bytes, .timeout = timeout});
+  };
 }
 
 }  // namespace lockstep::parallel

@@ -1,13 +1,20 @@
 // Access to device memory from the host, in order with the kernels of a context.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "core/device.h"
 #include "kernels/base/context.h"
 #include "kernels/base/view.h"
 #include "parallel/memory/memory.h"
+#include "workload/memory_kinds.h"
 
 namespace lockstep::parallel {
 
@@ -27,11 +34,74 @@ Tensor make_zeroed(Memory& memory, const kernels::Context& where, MemoryKind kin
 void write_rounded(core::Device& device, const kernels::Out& to, std::span<const float> values);
 
 // Copies in order with the context's kernels. If those are queued, the copies are queued as well, and `host` must be
-// page-locked memory (core/pinned_memory.h) that is not touched until they are done.
+// page-locked memory (core/device_memory.h) that is not touched until they are done.
 void queue_to_device(core::Device& device, const kernels::Context& where, const kernels::Out& to, const void* host);
 void queue_to_host(core::Device& device, const kernels::Context& where, void* host, const kernels::In& from);
 
 // A number in device memory.
 Tensor make_scalar(Memory& memory, const kernels::Context& where, float value);
+
+// Storage for states of a store that are not on its device: host memory or a file.
+
+// For one thread at a time. Offsets, sizes and addresses must be multiples of workload::OffloadStaging::kAlign bytes if
+// in_blocks() returns true.
+class StateRoom {
+ public:
+  virtual ~StateRoom() = default;
+  virtual bool in_blocks() const = 0;
+  using Ticket = std::uint64_t;
+  // Begin a copy; the memory belongs to the room until wait(), which throws an Error if the copy failed. If work is
+  // queued, wait() is in order with the kernels.
+  virtual Ticket read(std::int64_t offset, void* to, std::int64_t bytes) = 0;
+  virtual Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) = 0;
+  virtual void wait(Ticket ticket) = 0;
+  // Memory on which host kernels may work in place; nullptr: none.
+  virtual std::byte* host_memory() { return nullptr; }
+};
+
+// Makes a room of this many bytes. Empty: no room is available.
+using MakeStateRoom = std::function<std::unique_ptr<StateRoom>(std::int64_t bytes)>;
+
+// Page-locked host memory of the device, which must outlive the rooms. `kernels`: the stream whose kernels use the
+// copied data, if work is queued; nullptr: copies are synchronous.
+MakeStateRoom rooms_of_host(core::Device& device, core::Stream* kernels = nullptr);
+// A file without a name in the folder, read and written asynchronously (core/async_file.h).
+MakeStateRoom rooms_in_files(const std::string& folder, std::chrono::milliseconds timeout);
+
+// A tensor that a StateRoom copies from and to: whole blocks from an aligned address on.
+
+struct StagedTensor {
+  Tensor memory = {};
+  void* data = nullptr;  // within the tensor
+  std::int64_t elems = 0;
+
+  bool given() const { return memory.given(); }
+  void reset() {
+    memory.reset();
+    *this = {};
+  }
+  kernels::In in() const { return {data, memory.dtype(), elems}; }
+  kernels::Out out() const { return {data, memory.dtype(), elems}; }
+  kernels::InOut inout() const { return {data, memory.dtype(), elems}; }
+};
+
+// A tensor that is never copied that way.
+inline StagedTensor unaligned(Tensor tensor) {
+  StagedTensor made{.memory = std::move(tensor)};
+  made.data = made.memory.data();
+  made.elems = made.memory.elems();
+  return made;
+}
+
+inline StagedTensor make_staged(Memory& memory, MemoryKind kind, core::DType dtype, std::int64_t elems) {
+  constexpr auto kAlign = static_cast<std::uintptr_t>(workload::OffloadStaging::kAlign);
+  const auto elem_bytes = static_cast<std::int64_t>(core::size_of(dtype));
+  StagedTensor made{
+      .memory = memory.make(kind, dtype, workload::OffloadStaging::staged_bytes(elem_bytes * elems) / elem_bytes),
+      .elems = elems};
+  const auto address = reinterpret_cast<std::uintptr_t>(made.memory.data());
+  made.data = static_cast<std::byte*>(made.memory.data()) + ((address + kAlign - 1) / kAlign * kAlign - address);
+  return made;
+}
 
 }  // namespace lockstep::parallel

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "workload/parameter.h"
+#include "workload/parameters.h"
 
 namespace lockstep::parallel {
 

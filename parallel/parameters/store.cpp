@@ -1,9 +1,14 @@
 #include "parallel/parameters/store.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "kernels/bucket/bucket.h"
 #include "kernels/cast/cast.h"
 #include "kernels/copy/copy.h"
 #include "parallel/parameters/device_memory.h"
@@ -242,6 +247,173 @@ void ParameterStore::masters_changed() {
   for (Bucket& bucket : data_->buckets) data_->others_changed(bucket);
   for (auto& [version, copy] : data_->versions.copies)
     data_->copy_newest(copy);  // between steps no weights are in flight
+}
+
+// The parts of a store that a checkpoint reads and writes.
+namespace {
+
+const kernels::InOut& state_in(const ShardViews& views, ParameterStore::State which) {
+  switch (which) {
+    case ParameterStore::State::master:
+      return views.master;
+    case ParameterStore::State::first_moment:
+      return views.first_moment;
+    default:
+      return views.second_moment;
+  }
+}
+
+}  // namespace
+
+std::vector<ParameterStore::Data::Piece> ParameterStore::Data::pieces_of(const Bucket& of, FlatRange wanted,
+                                                                         std::int64_t most_elems) const {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < of.members.size(); ++i) {
+    const std::int64_t place_begin = of.flat.places[i].begin;
+    if (common_of(of.flat.places[i], wanted).empty()) continue;
+    const auto add = [&](std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count) {
+      const std::int64_t run_begin = place_begin + share_begin;
+      FlatRange left = common_of({run_begin, run_begin + count}, wanted);
+      while (!left.empty()) {
+        const FlatRange piece{left.begin, left.begin + std::min(most_elems, left.count())};
+        pieces.push_back({of.members[i], whole_begin + (piece.begin - run_begin), piece});
+        left.begin = piece.end;
+      }
+    };
+    workload::for_each_run(parameters[of.members[i]], place, add);
+  }
+  return pieces;
+}
+
+FlatTensor& ParameterStore::Data::state(Bucket& of, State which) {
+  switch (which) {
+    case State::master:
+      return narrow_weights() ? of.master : of.weights;
+    case State::first_moment:
+      return of.first_moment;
+    case State::second_moment:
+      return of.second_moment;
+  }
+  LOCKSTEP_CHECK(false, "a state of the optimizer");
+  return of.weights;
+}
+
+// The own shard in memory that the host can read and write.
+float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
+  Bucket& of = buckets[bucket];
+  std::vector<std::vector<float>>& copies = host_copies.at(static_cast<std::size_t>(which));
+  const auto make_copy = [&] {
+    copies.resize(buckets.size());
+    copies[bucket].resize(static_cast<std::size_t>(of.own.count()));
+  };
+  if (is_offloaded(kind_of(which))) {
+    make_copy();
+    const auto uses = uses_of(which, OffloadedShards::Use::reads);
+    offloaded->visit_buckets(bucket, 1, uses, [&](const auto& piece, const auto& views) {
+      const kernels::InOut& values = state_in(views, which);
+      finish(where);
+      memory.device().copy_to_host(copies[bucket].data() + (piece.range.begin - of.own.begin), values.data,
+                                   kernels::size_bytes(values.dtype, values.elems));
+    });
+    return copies[bucket].data();
+  }
+  const kernels::InOut own = state(of, which).inout(of.own);
+  if (memory.device().is_host_memory()) return own.as<float>();
+  make_copy();
+  memory.device().copy_to_host(copies[bucket].data(), own.data, kernels::size_bytes(own.dtype, own.elems));
+  return copies[bucket].data();
+}
+
+std::vector<ParameterStore::Run> ParameterStore::runs(State which) {
+  finish(data_->where);
+  std::vector<Run> runs;
+  for (std::size_t b = 0; b < data_->buckets.size(); ++b) {
+    const Bucket& bucket = data_->buckets[b];
+    float* const own = data_->on_host(b, which);
+    for (const Data::Piece& piece : data_->pieces_of(bucket, bucket.own, std::numeric_limits<std::int64_t>::max())) {
+      runs.push_back(
+          {piece.parameter, piece.whole_begin, piece.range.count(), own + (piece.range.begin - bucket.own.begin)});
+    }
+  }
+  return runs;
+}
+
+void ParameterStore::Data::write_back(std::size_t bucket, State which, const std::vector<float>& values) {
+  Bucket& of = buckets[bucket];
+  if (!is_offloaded(kind_of(which))) return write_rounded(memory.device(), state(of, which).out(of.own), values);
+  const auto uses = uses_of(which, OffloadedShards::Use::changes);
+  offloaded->visit_buckets(bucket, 1, uses, [&](const auto& piece, const auto& views) {
+    finish(where);
+    const auto part = std::span(values).subspan(static_cast<std::size_t>(piece.range.begin - of.own.begin),
+                                                static_cast<std::size_t>(piece.range.count()));
+    write_rounded(memory.device(), state_in(views, which).out(), part);
+  });
+}
+
+void ParameterStore::store_back(State which) {
+  const std::vector<std::vector<float>>& copies = data_->host_copies.at(static_cast<std::size_t>(which));
+  for (std::size_t b = 0; b < copies.size(); ++b) data_->write_back(b, which, copies[b]);
+}
+
+// Old weights that microbatches continue to read while updates make newer ones.
+
+bool ParameterStore::Data::is_held(std::int64_t version) const {
+  return std::any_of(versions.held.begin(), versions.held.end(),
+                     [version](const auto& one) { return one.second == version; });
+}
+
+void ParameterStore::Data::copy_newest(WeightVersions::Copy& to) {
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const std::int64_t elems = buckets[b].flat.elems;
+    if (b == to.size()) to.push_back(memory.make(MemoryKind::weights, options.compute, elems));
+    kernels::PackBucket copy;
+    copy.counts = {elems};
+    copy.pieces = {buckets[b].weights.tensor.in()};
+    copy.bucket = to[b].out();
+    kernels::run(copy, where);
+  }
+}
+
+void ParameterStore::Data::copy_held() {
+  if (is_held(versions.newest) && versions.copies.count(versions.newest) == 0) {
+    copy_newest(versions.copies[versions.newest]);
+  }
+}
+
+void ParameterStore::hold(std::int32_t reader) {
+  LOCKSTEP_CHECK(data_->stage == 0, "versions of whole weights");
+  if (holds(reader)) release(reader);
+  data_->versions.held[reader] = data_->versions.newest;
+}
+
+bool ParameterStore::holds(std::int32_t reader) const {
+  return data_->versions.held.count(reader) > 0;
+}
+
+void ParameterStore::release(std::int32_t reader) {
+  const auto held = data_->versions.held.find(reader);
+  LOCKSTEP_CHECK(held != data_->versions.held.end(), "weights are released that were not held");
+  const std::int64_t version = held->second;
+  data_->versions.held.erase(held);
+  data_->versions.read = nullptr;
+  if (!data_->is_held(version)) data_->versions.copies.erase(version);
+}
+
+void ParameterStore::copy_held() {
+  data_->copy_held();
+}
+
+void ParameterStore::read_as(std::int32_t reader) {
+  const auto held = data_->versions.held.find(reader);
+  LOCKSTEP_CHECK(held != data_->versions.held.end(), "weights are read that were not held");
+  const auto copy = data_->versions.copies.find(held->second);
+  LOCKSTEP_CHECK(copy != data_->versions.copies.end() || held->second == data_->versions.newest,
+                 "old weights were copied before they changed");
+  data_->versions.read = copy == data_->versions.copies.end() ? nullptr : &copy->second;
+}
+
+void ParameterStore::read_newest() {
+  data_->versions.read = nullptr;
 }
 
 }  // namespace lockstep::parallel

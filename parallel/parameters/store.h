@@ -56,10 +56,9 @@
 #include "core/error.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
-#include "parallel/parameters/staged_tensor.h"
-#include "parallel/parameters/state_room.h"
-#include "workload/offload.h"
-#include "workload/parameter.h"
+#include "parallel/parameters/device_memory.h"
+#include "workload/memory_kinds.h"
+#include "workload/parameters.h"
 
 namespace lockstep::parallel {
 

@@ -14,9 +14,9 @@
 
 #include "core/error.h"
 #include "kernels/optimizer/optimizer.h"
-#include "parallel/parameters/offloaded_shards.h"
+#include "parallel/parameters/offload.h"
 #include "parallel/parameters/store.h"
-#include "workload/flat_bucket.h"
+#include "workload/buckets.h"
 
 namespace lockstep::parallel {
 

@@ -9,7 +9,7 @@
 
 #include "core/dtype.h"
 #include "parallel/memory/memory.h"
-#include "workload/offload.h"
+#include "workload/memory_kinds.h"
 
 namespace lockstep::parallel {
 
@@ -53,10 +53,10 @@ struct ZeroPasses {
 ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic);
 
 // Bytes per step that are copied to the device and off it for a rank's shard of `elems` elements (one bucket) if a kind
-// is offloaded (workload/offload.h), in whole blocks. An update copies the optimizer's states (12 bytes per element if
-// weights are 16 bits) and weights in and out, and gradients in; each reduction copies gradients out, the second and
-// later ones of a step after copying the earlier sum in; each gather copies weights in. For m microbatches and g
-// gathers: 2, 2 m and g + 2 times the shard of the optimizer's states, gradients and weights.
+// is offloaded (workload/memory_kinds.h), in whole blocks. An update copies the optimizer's states (12 bytes per
+// element if weights are 16 bits) and weights in and out, and gradients in; each reduction copies gradients out, the
+// second and later ones of a step after copying the earlier sum in; each gather copies weights in. For m microbatches
+// and g gathers: 2, 2 m and g + 2 times the shard of the optimizer's states, gradients and weights.
 using OffloadedBytes = std::array<std::int64_t, workload::kNumOffloadKinds>;
 OffloadedBytes offloaded_bytes(const ZeroPasses& passes, std::int64_t elems, const workload::OffloadStaging& staging);
 

@@ -1,10 +1,96 @@
-"""The main findings: what the page opens with and what the terminal prints."""
-from dataclasses import dataclass
-from typing import Iterable, Sequence
+"""Which algorithm is fastest at which size on how many ranks: panels that differ in their ranks alone, side by side."""
 
-from reports.analysis.panels import Setting
-from reports.analysis.results import headline, PanelResult
-from reports.analysis.winners import maps_of
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Iterable, Optional, Sequence
+
+from reports.analysis.panels import Panel, Setting
+from reports.analysis.results import basis_text, headline, PanelResult
+from reports.analysis.crossover import fastest_text
+from reports.units import bytes_text, collective_name, counted, times_text
+
+
+FEWEST = 3  # numbers of ranks, below which the panels themselves say it
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Winner at one size and number of ranks."""
+
+    ranks: int
+    bytes: int
+    label: str
+    second: Optional[str]  # the next fastest; None where nothing else was run
+    margin: float  # its time over the fastest's; 1 without one
+
+
+@dataclass(frozen=True)
+class WinnerMap:
+    results: tuple[PanelResult, ...]  # fewest ranks first
+    number: int  # position of the map in the report
+
+    @property
+    def setting(self) -> Setting:
+        return self.results[0].panel.setting
+
+    @property
+    def anchor(self) -> str:
+        return f"map-{self.number}"
+
+    @property
+    def name(self) -> str:
+        op = "" if self.setting.op in ("none", "") else f" {self.setting.op}"
+        return f"{collective_name(self.setting.collective)}, {self.setting.dtype}{op}, {basis_text(self.setting)}"
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(_cell(result.panel, size) for result in self.results for size in result.panel.sizes)
+
+    @property
+    def labels(self) -> list[str]:
+        """Algorithms that are fastest somewhere, the most frequent first."""
+        counts: dict[str, int] = defaultdict(int)
+        for cell in self.cells:
+            counts[cell.label] += 1
+        return sorted(counts, key=lambda label: (-counts[label], label))
+
+    @property
+    def headline(self) -> str:
+        """Sentence on what is fastest on the fewest and on the most ranks."""
+        ends = [f"on {counted(result.panel.setting.ranks, 'rank')} {fastest_text(result.fastest)}"
+                for result in (self.results[0], self.results[-1])]
+        text = "; ".join(ends)
+        return text[0].upper() + text[1:] + "."
+
+    @property
+    def finding(self) -> str:
+        """The headline and the widest margin."""
+        widest = max(self.cells, key=lambda cell: cell.margin)
+        if not widest.second:
+            return self.headline
+        return (f"{self.headline} The widest margin is {times_text(widest.margin)}: {widest.label} over {widest.second}, "
+                f"{counted(widest.ranks, 'rank')}, {bytes_text(widest.bytes)}.")
+
+
+def maps_of(results: Sequence[PanelResult]) -> tuple[WinnerMap, ...]:
+    groups: dict[Setting, list[PanelResult]] = defaultdict(list)
+    for result in results:
+        if len(result.panel.series) > 1:
+            groups[replace(result.panel.setting, ranks=0)].append(result)
+    kept = [group for group in groups.values() if len(group) >= FEWEST]
+    return tuple(WinnerMap(tuple(sorted(group, key=lambda result: result.panel.setting.ranks)), number)
+                 for number, group in enumerate(kept, start=1))
+
+
+def _cell(panel: Panel, size: int) -> Cell:
+    times = sorted((point.time_us, one.label) for one in panel.series if (point := one.at(size)))
+    (best, label), rest = times[0], times[1:]
+    second = rest[0] if rest else None
+    return Cell(panel.setting.ranks, size, label, second[1] if second else None, second[0] / best if second else 1.0)
+
+
+# The main findings: what the page opens with and what the terminal prints.
 
 MOST = 10
 

@@ -1,16 +1,158 @@
-"""Records to everything that the page says: one PanelResult a panel, with its sentences."""
-from dataclasses import dataclass
+"""Ring or tree: which series belong to either family, and the best of a family as one series."""
+
+from dataclasses import dataclass, replace
 from typing import Optional, Sequence, Union
 
-from reports.analysis.crossover import Comparison, Span, best_time, compare, fastest_spans
-from reports.analysis.families import Family, family, family_of
-from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Predictions, predictions_of
-from reports.analysis.panels import Panel, Setting, Variant, panels_of
-from reports.analysis.why import why_text
-from reports.analysis.words import comparison_text, fastest_text, margin_text, sentence
+from reports.analysis.crossover import (
+    best_time, compare, Comparison, comparison_text, fastest_spans, fastest_text, margin_text, sentence, Span,
+    Verdict)
+from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Prediction, Predictions, predictions_of
+from reports.analysis.panels import Panel, panels_of, Point, Series, Setting, Variant
 from reports.records import Link, Records, Run
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
 
+
+# By the words of an algorithm's name. A chain is the ring of a rooted collective: every rank hands on to the next. PAT
+# is a binomial tree for each block, messages shared.
+_WORDS = {
+    "ring": {"ring", "chain"},
+    "tree": {"tree", "binomial", "pat"},
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    name: str  # "ring", "tree"
+    members: tuple[Series, ...]
+    best: Series  # at each size the fastest member
+
+    @property
+    def called(self) -> str:
+        """The name in a sentence: a member's, if it is the fastest of its family, or level with it, at every size."""
+        spans = fastest_spans(self.members)
+        return str(spans[0].answer) if len(spans) == 1 else f"the best {self._noun}{self._over}"
+
+    @property
+    def _over(self) -> str:
+        """The transport, where the members' labels say it: a panel with several."""
+        endings = {member.label[len(member.algorithm):] for member in self.members}
+        return endings.pop() if len(endings) == 1 else ""
+
+    @property
+    def _noun(self) -> str:
+        """Name of all members, if they are one algorithm with several options; else the family."""
+        bases = {member.algorithm.split(":")[0] for member in self.members}
+        return bases.pop() if len(bases) == 1 else self.name
+
+    @property
+    def representative(self) -> Series:
+        """The member that is the fastest of its family, or level with it, over the most sizes."""
+        spans = fastest_spans(self.members)
+        sizes = {m.label: sum(m.label == span.answer and span.first <= size <= span.last
+                              for span in spans for size in self.best.sizes) for m in self.members}
+        return max(self.members, key=lambda member: sizes[member.label])
+
+    @property
+    def explained(self) -> str:
+        if len(self.members) == 1:
+            return ""
+        names = [member.label for member in self.members]
+        listed = joined(names) if len(names) <= 4 else str(len(names))
+        return f"{self.name.capitalize()}s run: {listed}"
+
+
+def family_of(algorithm: str) -> Optional[str]:
+    words = set(algorithm.split(":")[0].replace("-", "_").split("_"))
+    return next((family for family, names in _WORDS.items() if words & names), None)
+
+
+def family(name: str, series: Sequence[Series], variant: Variant) -> Optional[Family]:
+    members = tuple(one for one in series if one.variant == variant and family_of(one.algorithm) == name)
+    return Family(name, members, envelope(members)) if members else None
+
+
+def envelope(members: Sequence[Series]) -> Series:
+    sizes = sorted({size for one in members for size in one.sizes})
+    fastest = (min((p for one in members if (p := one.at(size))), key=lambda p: p.time_us) for size in sizes)
+    first = members[0]
+    return Series(first.label, first.algorithm, first.variant, tuple(fastest))
+
+
+# Why one family is faster here and the other there: steps and bytes from the plans, alpha and beta from the fit.
+
+def why_text(first: Family, second: Family, measured: Comparison, predictions: Predictions) -> str:
+    """Sentences, or nothing where the plans do not tell."""
+    if not measured.sizes or not _planned(first) or not _planned(second):
+        return ""
+    return " ".join(text for text in (_counts_text(first, second, measured),
+                                      _model_text(first, second, measured, predictions)) if text)
+
+
+def _planned(family: Family) -> bool:
+    return all(point.plan for point in family.best.points)
+
+
+def _counts_text(first: Family, second: Family, measured: Comparison) -> str:
+    small, large = measured.sizes[0], measured.sizes[-1]
+    a, b = first.best.at(small), second.best.at(small)
+    x, y = first.best.at(large), second.best.at(large)
+    return (f"{first.called} needs {counted(a.plan.steps, 'message')} one after another, {second.called} "
+            f"{b.plan.steps} (at {bytes_text(small)}); the busiest rank of {first.called} sends {_per_byte(x)} bytes "
+            f"for each byte of the message, of {second.called} {_per_byte(y)} (at {bytes_text(large)}).")
+
+
+def _per_byte(point: Point) -> str:
+    return short(point.plan.wire_bytes_max / point.bytes)
+
+
+def _model_text(first: Family, second: Family, measured: Comparison, predictions: Predictions) -> str:
+    known = [predictions.by_label.get(member.label) for member in (*first.members, *second.members)]
+    if not all(known) or len({p.played_out for p in known}) > 1:
+        return ""
+    model = compare(_predicted(first, predictions), _predicted(second, predictions))
+    same = model.spans == measured.spans
+    said = " just these ranges" if same else ": " + comparison_text(first.called, second.called, model)
+    return (f"{_source_text(known[0])}{said}{_crossings_text(measured, model)}."
+            f"{_disagreement(first, second, measured, model)}")
+
+
+def _source_text(prediction: Prediction) -> str:
+    if prediction.played_out:
+        return "Played out message by message, with the alpha and beta that the program measured, the plans predict"
+    fit = prediction.fit
+    return f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
+
+
+def _predicted(family: Family, predictions: Predictions) -> Series:
+    """The family's best series with the predicted times of the members that it is made of."""
+    points = []
+    for size in family.best.sizes:
+        member = min((m for m in family.members if m.at(size)), key=lambda m: m.at(size).time_us)
+        points.append(predictions.by_label[member.label].model.at(size))
+    return replace(family.best, points=tuple(points))
+
+
+def _crossings_text(measured: Comparison, model: Comparison) -> str:
+    if not measured.crossing_bytes or not model.crossing_bytes:
+        return ""
+    return f" (crossing near {about(model.crossing_bytes)}; measured near {about(measured.crossing_bytes)})"
+
+
+def _disagreement(first: Family, second: Family, measured: Comparison, model: Comparison) -> str:
+    """Says where the model is wrong about the winner: then steps and bytes are not the reason."""
+    opposite = {Verdict.FIRST: Verdict.SECOND, Verdict.SECOND: Verdict.FIRST}
+    wrong = [i for i, verdict in enumerate(measured.verdicts) if model.verdicts[i] is opposite.get(verdict)]
+    if not wrong:
+        return ""
+    i = wrong[-1]
+    name = first.called if measured.verdicts[i] is Verdict.FIRST else second.called
+    size = bytes_text(measured.sizes[i])
+    sizes = f"at {size}" if len(wrong) == 1 else f"at {len(wrong)} sizes, {size} among them"
+    return (f" The measurement says the opposite {sizes}, where {name} is faster: what the model leaves out "
+            "(reduction, memory traffic, caches, ranks that share cores) decides there.")
+
+
+# Records to everything that the page says: one PanelResult a panel, with its sentences.
 
 @dataclass(frozen=True)
 class Duel:

@@ -1,9 +1,8 @@
 """Warnings that a reader needs before the numbers: mixed, missing, wrong or doubtful records are named, not hidden."""
 from reports.analysis.report import Report
-from reports.check.collectives import notes_on_collectives
+from reports.check.collectives import notes_on_collectives, notes_on_schedules, notes_on_simulations
 from reports.check.kernels import notes_on_kernels
 from reports.check.runs import Note
-from reports.check.steps import notes_on_schedules, notes_on_simulations
 
 
 def notes_on(report: Report) -> list[Note]:

@@ -2,10 +2,8 @@
 from collections import Counter
 from typing import Iterable
 
-from reports.analysis.roofline.ceilings import odd_ones
-from reports.analysis.roofline.findings import ABOVE
-from reports.analysis.roofline.results import RooflineResult
-from reports.analysis.roofline.rooflines import Case, Roofline, case_of, way_text
+from reports.analysis.roofline.rooflines import Case, case_of, odd_ones, Roofline, way_text
+from reports.analysis.roofline.findings import ABOVE, RooflineResult
 from reports.check.runs import FEW_SAMPLES, Note, are, have, notes_on_runs, worst_first
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, short

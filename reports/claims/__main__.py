@@ -5,7 +5,7 @@ import sys
 
 from reports.claims.data import BASES, load_claims, load_suite
 from reports.claims.verdict import range_text, settle
-from reports.errors import ReportError
+from reports.schema import ReportError
 from reports.load import load
 
 

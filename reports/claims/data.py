@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Union
 
 from jsonschema import Draft202012Validator
 
-from reports.errors import ReportError
+from reports.schema import ReportError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLAIMS, SUITE = ROOT / "bench" / "suite" / "claims.json", ROOT / "bench" / "suite" / "claims.suite"

@@ -13,7 +13,7 @@ from reports.html.training_view import GroupPage, GroupView
 from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
-from reports.plots.gate_forest import forest_figure, rows_of
+from reports.plots.gate_figures import forest_figure, rows_of
 from reports.plots.gate_history import history_figure, shown_series
 from reports.units import counted, joined, unbroken
 

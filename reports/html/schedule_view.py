@@ -1,21 +1,124 @@
-"""View for the template of the schedules' page, all text made."""
-from dataclasses import dataclass
-from typing import Sequence
+"""The tables of the pages on steps: schedules against each other, layouts, buckets."""
 
-from reports.analysis.findings import MOST, Finding
-from reports.analysis.steps.overlap import OverlapResult, link_finding
-from reports.analysis.steps.schedules import WorkloadResult, basis_badge, contest_text
+from dataclasses import dataclass
+from typing import Optional, Sequence
+
+from reports.analysis.findings import Finding, MOST
+from reports.analysis.steps.overlap import exposed_ms, link_finding, link_text, OverlapResult, way_text
+from reports.analysis.steps.schedules import basis_badge, bubble, contest_text, percent_off, WorkloadResult
 from reports.check.runs import Note
-from reports.check.steps import notes_on_schedules
-from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
-from reports.html.step_tables import overlap_table, schedules_table
-from reports.html.tables import Table
-from reports.html.traces import TraceLink
+from reports.check.collectives import notes_on_schedules
+from reports.html.tables import Cell, Column, energy_cells, energy_columns, Line, number, Table, word
+from reports.html.run_view import BadLine, Fact, machine_views, MachineView, run_facts, run_views, RunView, TraceLink
 from reports.plots.figures import FigureFile
-from reports.plots.step_titles import workload_text
-from reports.records import Records
+from reports.plots.step_figures import workload_text
+from reports.records import Records, ScheduleLine
 from reports.units import counted, joined
 
+
+_PERCENT = "idle time of the busiest rank over "
+_SCHEDULES = (
+    Column("schedule", "", False), Column("basis", "simulated, emulated or measured", False),
+    Column("stages per rank", "in each pipe"), Column("step ms", "makespan; of several runs the median"),
+    Column("own span ms", "the longest time from a rank's own start to its own end"),
+    Column("bound ms", "no schedule of one stage per rank in this one's memory has a shorter own span"),
+    Column("bubble of makespan %", _PERCENT + "the makespan"), Column("of ideal %", _PERCENT + "its work"),
+    Column("of own span %", "the same of the longest own span: no wait at the optimizer"),
+    Column("own of ideal %", "own span less work, over work"),
+    Column("peak until W", "activations held at most by a rank: whole until B or I, then W's share (microbatches)"),
+    Column("peak until B", "the same, freed at B or I"), Column("weights", "versions that a rank keeps at most"),
+    Column("sends", "of the rank that sends most"), Column("exposed ms", "waits for data in flight, the worst rank's"),
+    Column("formula", "the known closed form, where its assumptions hold", False),
+    Column("vs simulated", "makespan over that in virtual time"),
+    Column("late µs", "emulated: the latest start of a task"), Column("runs", "makespans that were taken"),
+    Column("on which channels it hangs", "blocking: a send waits for its receive; batched: what stands between two "
+           "computations begins together; buffered: so many messages a pair", False),
+)
+
+
+def schedules_table(result: WorkloadResult) -> Table:
+    lines = [(case.name, line) for case in result.cases for line in case.lines]
+    lines.sort(key=lambda one: (bubble(one[1]), one[0]))
+    counted = [line for _, line in lines]
+    return Table("Every schedule, the smallest bubble first", (*_SCHEDULES, *energy_columns(counted)),
+                 tuple(Line((*_schedule_cells(name, line, result), *energy_cells(counted, line)))
+                       for name, line in lines))
+
+
+def _schedule_cells(name: str, line: ScheduleLine, result: WorkloadResult) -> tuple[Cell, ...]:
+    b = line.bubbles
+    percents = [number(100 * value if abs(value) > 5e-6 else 0.0, 3)
+                for value in (b.of_makespan, b.of_ideal, b.of_own_span, b.own_of_ideal)]
+    return (
+        word(name), word(line.basis), number(line.chunks), number(line.makespan_ms), number(line.own_span_ms),
+        number(line.bound_ms),
+        *percents, number(line.peak), number(max(line.peak_activations.until_b, default=None)),
+        number(max(line.weight_versions, default=None) if line.weight_versions else None),
+        number(max(line.sends, default=None)), number(max(line.exposed_ms, default=None), 3), word(_form_text(line)),
+        _against_simulated(line, result), number(line.late_us, 3), number(len(line.samples_ms)), word(hangs_text(line)),
+    )
+
+
+def _form_text(line: ScheduleLine) -> str:
+    """Whether the makespan, or own span, is what the formula says; messages take time that formulas do not know."""
+    if line.closed_form_ms is None:
+        return "–"
+    cost = line.makespan_ms if line.closed_form_ms.of == "makespan" else line.own_span_ms
+    return "met" if abs(cost / line.closed_form_ms.cost - 1) < 1e-6 else percent_off(cost / line.closed_form_ms.cost)
+
+
+def _against_simulated(line: ScheduleLine, result: WorkloadResult) -> Cell:
+    if line.basis == "simulated":
+        return Cell("–", None)
+    simulated: Optional[float] = next((case.of_basis["simulated"].makespan_ms for case in result.cases
+                                       if line in case.lines and "simulated" in case.of_basis), line.simulated_ms)
+    if not simulated:
+        return Cell("–", None)
+    return Cell(percent_off(line.makespan_ms / simulated), line.makespan_ms / simulated)
+
+
+_OVERLAP = (
+    Column("link", "bandwidth each way, latency", False), Column("case", "", False), Column("collectives", "of a rank"),
+    Column("computing ms", "kernels alone"), Column("collectives ms", "alone, one after another"),
+    Column("step ms", "both side by side"), Column("exposed ms", "step less computing"),
+    Column("hidden %", "part of the collectives that computing hides"),
+    Column("vs simulated", "step over that in virtual time"), Column("runs", "steps that were taken"),
+)
+
+
+def overlap_table(result: OverlapResult) -> Table:
+    return Table("Every case: fastest links first, for each the shortest step first", _OVERLAP,
+                 tuple(_overlap_line(line) for line in result.lines))
+
+
+def _overlap_line(line: ScheduleLine) -> Line:
+    one = line.overlap
+    ratio = line.makespan_ms / line.simulated_ms if line.simulated_ms and line.basis != "simulated" else None
+    return Line((word(link_text(line.run.link)), word(way_text(line)), number(one.collectives),
+                 number(one.compute_alone_ms), number(one.communication_alone_ms), number(line.makespan_ms),
+                 number(exposed_ms(line)), number(100 * one.efficiency, 3),
+                 Cell("–", None) if ratio is None else Cell(percent_off(ratio), ratio), number(len(line.samples_ms))))
+
+
+def hangs_text(line: ScheduleLine) -> str:
+    """Words: "none of 4", or "blocking: rank 0 at ..."."""
+    hanging = [f"{_channel(name)} ({_cut(text)})" for name, text in line.hangs.items() if text]
+    if not line.hangs:
+        return "not asked"
+    if not hanging:
+        return f"none of {len(line.hangs)}: {', '.join(_channel(name) for name in line.hangs)}"
+    return "; ".join(hanging)
+
+
+def _channel(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _cut(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else text[:most - 1] + "…"
+
+
+# View for the template of the schedules' page, all text made.
 
 @dataclass(frozen=True)
 class WorkloadView:

@@ -3,9 +3,8 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from reports.analysis.report import Report
-from reports.analysis.training.runs import run_name
+from reports.analysis.training.runs import parts_text, run_name, titled
 from reports.analysis.training.scaling import chart_stem, line_text, telling
-from reports.analysis.training.words import parts_text, titled
 from reports.plots.figures import FigureFile
 from reports.records import Scaling, Training
 from reports.units import joined

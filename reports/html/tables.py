@@ -1,13 +1,15 @@
 """The tables of the page as data: columns with their meaning, cells with the text shown and the value sorted by."""
-from dataclasses import dataclass
-from typing import Optional, Union
 
-from reports.analysis.panels import Panel, labels_of, variant_of
+from dataclasses import dataclass
+from typing import Optional, Protocol, Sequence, Union
+
 from reports.analysis.fit import Predictions
+from reports.analysis.panels import labels_of, Panel, variant_of
 from reports.analysis.results import PanelResult
-from reports.analysis.winners import WinnerMap
-from reports.records import Row
+from reports.analysis.findings import WinnerMap
+from reports.records import Energy, Row
 from reports.units import about, bytes_text, short
+
 
 Value = Union[str, float, int, None]
 
@@ -144,3 +146,28 @@ def plan_table(predictions: Predictions) -> Table:
                            word("message by message" if p.played_out else "alpha, beta"), number(p.ratios[0], 3),
                            number(p.ratios[-1], 3), number(worst, 3))))
     return Table("Plans and their prediction", _PLANS, tuple(lines))
+
+
+# Columns for the energy of a step, in tables where something counted it in one line at least.
+
+_COLUMNS = (Column("tokens/J", "of whole devices, in the steps that are timed"), Column("J per step", "likewise"),
+            Column("W", "mean, likewise"), Column("of", "", False))
+
+
+class Counted(Protocol):
+    """A line of the records that may have an energy."""
+
+    energy: Energy | None
+
+
+def energy_columns(lines: Sequence[Counted]) -> tuple[Column, ...]:
+    return _COLUMNS if any(one.energy for one in lines) else ()
+
+
+def energy_cells(lines: Sequence[Counted], one: Counted) -> tuple[Cell, ...]:
+    """Cells of `one` of the lines, in these columns."""
+    if not energy_columns(lines):
+        return ()
+    energy = one.energy
+    return (number(energy and energy.tokens_per_joule), number(energy and energy.joules_a_step),
+            number(energy and energy.watts, 3), word(energy.of if energy else "–"))

@@ -3,18 +3,15 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from reports.analysis.findings import MOST, Finding
-from reports.analysis.training.replicas import (SMOOTH, behind_ms, budget, compared, equal_bytes_text, loss_at,
-                                                missed_text, straggler_text, way_name)
-from reports.analysis.training.runs import (TrainingResult, energy_text, joined_sentences, loss_text, memory_text, mfu,
-                                            predicted_runs, predicted_text, run_name, speed_text, step_ms, tokens_per_s)
+from reports.analysis.training.runs import (
+    behind_ms, budget, compared, computing_ms, energy_text, equal_bytes_text, joined_sentences, loss_at,
+    loss_text, memory_text, mfu, missed_text, parts_text, predicted_runs, predicted_text, run_name, SMOOTH,
+    speed_text, step_ms, straggler_text, titled, tokens_per_s, TrainingResult, way_name)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name,
                                                off, why_text)
-from reports.analysis.training.words import computing_ms, parts_text, titled
 from reports.check.runs import Note, notes_on_runs
-from reports.html.energy_columns import energy_cells, energy_columns
-from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
-from reports.html.tables import Cell, Column, Line, Table, number, size, word
-from reports.html.traces import TraceLink
+from reports.html.tables import Cell, Column, energy_cells, energy_columns, Line, number, size, Table, word
+from reports.html.run_view import BadLine, Fact, machine_views, MachineView, run_facts, run_views, RunView, TraceLink
 from reports.plots.figures import FigureFile
 from reports.records import Records, Scaling, Training
 from reports.units import counted, joined

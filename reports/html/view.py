@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Optional, Sequence
 
-from reports.analysis.findings import badge_of, Finding, main_findings
+from reports.analysis.findings import badge_of, Finding, main_findings, maps_of, WinnerMap
 from reports.analysis.results import Analysis, PanelResult, basis_text, headline
-from reports.analysis.winners import maps_of, WinnerMap
 from reports.check.collectives import notes_on_collectives
 from reports.check.runs import Note
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views

@@ -1,32 +1,34 @@
 """Writes the report's folder: built beside its place, then renamed into it, so that a failure leaves the old one."""
+
+import base64
 import gzip
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Callable, Optional, Sequence, Union
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from reports.analysis.gate.results import analyse_gates
 from reports.analysis.report import Report
 from reports.analysis.steps.schedules import growths_of
-from reports.analysis.winners import maps_of
-from reports.errors import ReportError
+from reports.analysis.findings import maps_of
 from reports.claims.data import load_suite
-from reports.html.buckets_view import buckets_page_of, render_buckets
-from reports.html.claims_view import ClaimsPage, claims_page_of
+from reports.schema import ReportError
+from reports.html.data_parallel_view import buckets_page_of, render_buckets, render_sharding, sharding_page_of
+from reports.html.claims_view import claims_page_of, ClaimsPage
 from reports.html.context_view import context_page_of, render_context
-from reports.html.gate_view import gate_page_of, render_gates
-from reports.html.kernel_view import KernelPage, kernel_page_of
-from reports.html.layout_view import simulation_page_of
 from reports.html.experts_view import experts_page_of, render_experts
+from reports.html.gate_view import gate_page_of, render_gates
+from reports.html.kernel_view import kernel_page_of, KernelPage
 from reports.html.layers_view import layers_page_of, render_layers
-from reports.html.overview import SUBJECTS, Overview, overview_of
-from reports.html.schedule_view import SchedulePage, schedule_page_of
-from reports.html.sharding_view import render_sharding, sharding_page_of
+from reports.html.layout_view import simulation_page_of, studies_page_of
+from reports.html.overview import Overview, overview_of, SUBJECTS
+from reports.html.schedule_view import schedule_page_of, SchedulePage
 from reports.html.step_story import Story, story_of
-from reports.html.studies_view import studies_page_of
-from reports.html.traces import copy_traces
+from reports.html.run_view import copy_traces
 from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
 from reports.html.view import Page, page_of
 from reports.plots.claim_figures import render_claims
@@ -36,7 +38,9 @@ from reports.plots.step_figures import render_growths, render_layouts, render_ov
 from reports.plots.study_figures import render_studies
 from reports.plots.training_render import render_scaling, render_training
 from reports.plots.winner_map import render_maps
+from reports.records import Records
 from reports.units import unbroken
+
 
 HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
@@ -256,3 +260,17 @@ def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optio
     about = SUBJECTS.get(subject)
     template = environment.get_template(about.template if about else f"{subject}.html")
     return template.render(page=page, subject=subject, about=about, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])
+
+
+# A page in one file, to be an artifact of CI: its figures are in it, and it links to nothing beside it.
+
+def gate_file(records: Records) -> str:
+    """The gate's page of these records, as text of HTML."""
+    results = analyse_gates(records)
+    with TemporaryDirectory() as name:
+        page = gate_page_of(records, results, render_gates(results, Path(name)), files=[])
+        return html_of(page, "gate", [PageLink("gate", "")], figure_source=lambda file: _as_data(Path(name) / file))
+
+
+def _as_data(file: Path) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(file.read_bytes()).decode("ascii")

@@ -6,8 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
 
-from reports.claims.points import Point
-from reports.claims.verdict import Answer, Settled, axis_text, test_text, value_text
+from reports.claims.verdict import Answer, axis_text, Point, Settled, test_text, value_text
 from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import End, Heading, bytes_axis, draw_line, label_ends, line_axes, value_axis

@@ -1,15 +1,98 @@
-"""The frame that all figures share: a title, a line below it on what was run, axes in bytes, labels."""
+"""A figure as one small SVG file: text stays text, light and dark are one file, numbers have the digits that are seen."""
+
+import re
 import textwrap
 from dataclasses import dataclass
-from typing import Callable, Optional, Sequence
+from functools import lru_cache
+from html import unescape
+from io import StringIO
+from itertools import product
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, Style
+from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.units import bytes_text, counted
+
+
+HALO = "halo"  # the gid of a text with a rim of the paper's colour, to be read where it lies on lines
+FAMILY = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"  # of nearly the same widths
+
+_TAG = re.compile(r"<[^<>]*>")
+_TEXT = re.compile(r"<text ([^>]*)font: (700 |)([\d.]+)px 'DejaVu Sans'([^>]*)>([^<]*)<")
+_NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
+_NAME = re.compile(r'(?<=<g) id="[^"]*"')  # nothing refers to a group
+_ALIKE = re.compile(r'<path d="[^"]*"( [^>]*)/>(?:<path d="[^"]*"\1/>)+')
+_BOX = re.compile(r"M(\S+) (\S+)L(\S+) \2L\3 (\S+)L\1 \4(?=z)")
+_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+_DRAWN = re.compile(r' d="([^"]*)"')
+
+
+def svg_of(figure: Figure, dark: Mapping[str, str]) -> str:
+    """`dark`: the colours that a dark page has in place of others."""
+    made = StringIO()
+    figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return compact(made.getvalue(), dark)
+
+
+def compact(svg: str, dark: Mapping[str, str]) -> str:
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg"):], flags=re.DOTALL)
+    svg = svg.replace(f'<g id="{HALO}"', f'<g class="{HALO}"')
+    svg = _TEXT.sub(_text, _NAME.sub("", _NO_TURN.sub("", svg)))
+    svg = re.sub(r">\s+<", "><", _TAG.sub(lambda tag: _tag(tag.group()), svg))
+    svg = _ALIKE.sub(lambda paths: f'<path d="{"".join(_DRAWN.findall(paths.group()))}"{paths.group(1)}/>', svg)
+    rules = f"text{{font-family:{FAMILY};white-space:pre}}{_halo_rule(svg, PAPER)}{_dark_rules(svg, dark)}"
+    return svg.replace("</style>", f"{rules}</style>", 1).strip() + "\n"
+
+
+def _tag(tag: str) -> str:
+    return _DRAWN.sub(_path, _NUMBER.sub(lambda number: f"{float(number.group()):.2f}".rstrip("0").rstrip("."), tag))
+
+
+def _path(match: re.Match) -> str:
+    drawn = re.sub(r" *([A-Za-z]) *", r"\1", " ".join(match.group(1).split()))
+    drawn = _BOX.sub(r"M\1 \2H\3V\4H\1", drawn)
+    return f' d="{drawn}"'
+
+
+def _text(match: re.Match) -> str:
+    """As wide as matplotlib has made room for, whatever font the reader has."""
+    before, weight, size, after, text = match.groups()
+    font = f"font-size: {size}px" + ("; font-weight: 700" if weight else "")
+    width = float(size) * _width_in_em(unescape(text), "bold" if weight else "normal")
+    length = f' textLength="{width:.1f}" lengthAdjust="spacingAndGlyphs"' if len(text) > 1 else ""
+    return f"<text {before}{font}{after}{length}>{text}<"
+
+
+@lru_cache(maxsize=None)
+def _width_in_em(text: str, weight: str) -> float:
+    """In the font that matplotlib has, at a size that makes hinting small."""
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties("DejaVu Sans", weight=weight, size=100),
+                                                             ismath=False)
+    return width / 100
+
+
+def _halo_rule(svg: str, paper: str) -> str:
+    if f'class="{HALO}"' not in svg:
+        return ""
+    return f".{HALO} text{{paint-order:stroke;stroke:{paper};stroke-width:2.2px;stroke-linejoin:round}}"
+
+
+def _dark_rules(svg: str, dark: Mapping[str, str]) -> str:
+    """Viewers that know no such rules show the light colours."""
+    rules = [f'[style*="{what}: {light}"]{{{what}:{instead}!important}}' for light, instead in dark.items()
+             for what in ("fill", "stroke") if f"{what}: {light}" in svg]
+    rules.append(_halo_rule(svg, dark.get(PAPER, PAPER)))
+    return f"@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}"
+
+
+# The frame that all figures share: a title, a line below it on what was run, axes in bytes, labels.
 
 WIDTH, HEIGHT = 7.4, 4.5  # inches
 _LINE = 0.2  # inches a line of the title takes
@@ -158,3 +241,87 @@ def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], style: Optiona
         return
     axes.plot(x, y, color=style.colour, linestyle=style.dash, marker=style.marker, markersize=4.4, linewidth=1.7,
               markeredgewidth=0, zorder=3)
+
+
+# Names beside points, only where they lie on no other name or point; what finds no place is left out.
+
+SIZE = 7.6
+_REACHES = (8, 14, 22, 32, 44, 58)  # points away from the point
+_SIDES = ((1, 0.35), (1, -0.35), (-1, 0.35), (-1, -0.35), (0.3, 1), (0.3, -1), (-0.3, 1), (-0.3, -1))
+_CROSSING = 20  # a name on a line costs as much as being so many points farther away
+
+
+class Box(NamedTuple):
+    """Pixels; thousands are compared, for which matplotlib's are slow."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    def on(self, other: "Box") -> bool:
+        return self.x0 < other.x1 and other.x0 < self.x1 and self.y0 < other.y1 and other.y0 < self.y1
+
+    def within(self, other: "Box") -> bool:
+        return other.x0 <= self.x0 and self.x1 <= other.x1 and other.y0 <= self.y0 and self.y1 <= other.y1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    text: str
+    x: float  # x of the point, in data coordinates
+    y: float
+
+
+@dataclass(frozen=True)
+class _Place:
+    offset: tuple[float, float]  # points
+    box: Box
+    reach: float
+
+
+def place_labels(axes: Axes, wanted: Iterable[Wanted], taken: Iterable[Box], lines: Iterable[Box]) -> list[str]:
+    """Draws what fits, the first wanted first; the texts that were drawn.
+
+    `taken` and `lines` are boxes in pixels; a name may lie on a line if it would be far away otherwise.
+    """
+    canvas = FigureCanvasAgg(axes.figure)
+    occupied, lines = list(taken), list(lines)
+    inside = Box(*axes.get_window_extent(canvas.get_renderer()).extents)
+    drawn = []
+    for one in wanted:
+        free = [place for place in _places(axes, one, canvas)
+                if place.box.within(inside) and not any(place.box.on(other) for other in occupied)]
+        if free:
+            best = min(free, key=lambda place: place.reach + _CROSSING * any(place.box.on(line) for line in lines))
+            _draw(axes, one, best.offset)
+            occupied.append(best.box)
+            drawn.append(one.text)
+    return drawn
+
+
+def point_box(axes: Axes, x: float, y: float, radius: float = 4.5) -> Box:
+    """The pixels of a marker; the radius is in points."""
+    px, py = axes.transData.transform((x, y))
+    reach = radius * axes.figure.dpi / 72
+    return Box(px - reach, py - reach, px + reach, py + reach)
+
+
+def _places(axes: Axes, one: Wanted, canvas: FigureCanvasAgg) -> Iterable[_Place]:
+    probe = axes.text(0, 0, one.text, size=SIZE)
+    size = probe.get_window_extent(canvas.get_renderer())
+    probe.remove()
+    px, py = axes.transData.transform((one.x, one.y))
+    scale = axes.figure.dpi / 72
+    for reach, (dx, dy) in product(_REACHES, _SIDES):
+        x, y = px + dx * reach * scale, py + dy * reach * scale
+        left = x if dx > 0 else x - size.width
+        box = Box(left, y - size.height / 2, left + size.width, y + size.height / 2)
+        yield _Place((dx * reach, dy * reach), box, reach)
+
+
+def _draw(axes: Axes, one: Wanted, offset: tuple[float, float]) -> None:
+    axes.annotate(
+        one.text, (one.x, one.y), xytext=offset, textcoords="offset points", size=SIZE, color=INK, zorder=6,
+        ha="left" if offset[0] > 0 else "right", va="center", gid=HALO,
+        arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3})

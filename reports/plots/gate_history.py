@@ -8,7 +8,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from reports.analysis.gate.words import change_text, interval_text
 from reports.records import GateChange, GateSeries
 from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.gate_style import VERDICTS, without_middle
+from reports.plots.gate_figures import VERDICTS, without_middle
 from reports.plots.style import ALARM, INK, MUTED, PAPER
 from reports.units import counted, short
 

@@ -5,9 +5,7 @@ from typing import Callable, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.roofline.findings import comparisons_of, NEAR, sides
-from reports.analysis.roofline.pairs import Comparison
-from reports.analysis.roofline.results import RooflineResult
+from reports.analysis.roofline.findings import Comparison, comparisons_of, NEAR, RooflineResult, sides
 from reports.analysis.roofline.rooflines import Roofline, way_text
 from reports.plots import style
 from reports.plots.dumbbells import case_count, dumbbells_figure, MOST

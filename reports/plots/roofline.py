@@ -7,14 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from reports.analysis.roofline.ceilings import Ceilings, Roof, range_text
-from reports.analysis.roofline.pairs import group_of
-from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
-from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.kernel_style import GROUPS, legend, marks
-from reports.plots.place_labels import SIZE, Box, Wanted, place_labels, point_box
+from reports.analysis.roofline.rooflines import Case, Ceilings, range_text, Roof, Roofline, Way, way_text
+from reports.analysis.roofline.findings import group_of
+from reports.plots.frame import Box, HALO, Heading, new_figure, place_labels, point_box, SIZE, tidy, Wanted
+from reports.plots.dumbbells import GROUPS, legend, marks
 from reports.plots.style import INK, MUTED
-from reports.plots.svg import HALO
 from reports.records import Kernel
 from reports.units import flops_text, rate_text, share_text, short
 

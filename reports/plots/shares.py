@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 from reports.analysis.roofline.findings import NEAR
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.kernel_style import BOUND_NAMES, BOUNDS, legend, marks, row_lines
+from reports.plots.dumbbells import BOUND_NAMES, BOUNDS, legend, marks, row_lines
 from reports.plots.style import GRID, INK, MUTED
 from reports.records import Kernel
 from reports.units import share_text

@@ -11,10 +11,10 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from reports.analysis.studies import StudyResult, beside, by_series, moved
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
-from reports.plots.frame import End, Heading, draw_line, label_ends, line_axes, new_figure, tidy, value_axis
-from reports.plots.part_bars import part_colours
-from reports.plots.place_labels import Wanted, place_labels, point_box
-from reports.plots.stacked_bars import BarRow, Scale, stacked_figure
+from reports.plots.frame import (
+    draw_line, End, Heading, label_ends, line_axes, new_figure, place_labels, point_box, tidy, value_axis,
+    Wanted)
+from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
 from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered, styles_for
 from reports.records import StudyPoint
 from reports.units import short, time_text

@@ -4,18 +4,16 @@ from typing import Callable, NamedTuple, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.training.replicas import by_bytes, slowed
-from reports.analysis.training.runs import TrainingResult, predicted_runs, run_name
+from reports.analysis.training.runs import (
+    by_bytes, parts_text, predicted_runs, run_name, slowed, titled, TrainingResult)
 from reports.analysis.training.scaling import KINDS, ScalingResult, charted, line_name, why_text
-from reports.analysis.training.words import parts_text, titled
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
 from reports.plots.gantt import Chart, gantt_figure
-from reports.plots.replica_figures import bytes_figure, straggler_figure
-from reports.plots.scaling_figures import efficiency_figure, gap_figure, three_times_figure
-from reports.plots.part_bars import memory_figure, parts_figure, predicted_figure
-from reports.plots.training_lines import loss_figure, speed_figure
+from reports.plots.training_figures import (
+    bytes_figure, efficiency_figure, gap_figure, loss_figure, speed_figure, straggler_figure, three_times_figure)
+from reports.plots.stacked_bars import memory_figure, parts_figure, predicted_figure
 from reports.records import Scaling, Training
 from reports.units import share_text, time_text, unbroken
 

@@ -7,12 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from reports.analysis.crossover import TOLERANCE
-from reports.analysis.winners import Cell, WinnerMap
+from reports.analysis.findings import Cell, WinnerMap
 from reports.plots import style
-from reports.plots.figures import FigureFile, in_parallel, save
+from reports.plots.figures import badge, FigureFile, in_parallel, save
 from reports.plots.frame import Heading, new_figure
 from reports.plots.style import MUTED, numbered, TEXT
-from reports.plots.titles import badge
 from reports.units import bytes_text
 
 def render_maps(maps: Sequence[WinnerMap], folder: Path) -> list[FigureFile]:

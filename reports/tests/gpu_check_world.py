@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Iterable
 
 from reports.tests.kernel_world import KernelWorld, Record, Work, gpu_world
-from reports.tests.training_world import TrainingWorld, layout
-from reports.tests.world import World, stats_of, write
+from reports.tests.world import layout, stats_of, TrainingWorld, World, write
 
 GPU = "MADE-UP H200"
 COPY_GBPS, LAUNCH_US = 4000.0, 2.1

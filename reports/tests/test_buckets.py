@@ -2,11 +2,11 @@
 import pytest
 
 from reports.analysis.report import report_of
-from reports.analysis.training.buckets import best_text, bucket_bytes, bytes_sentence, curve_text
+from reports.analysis.training.data_parallel import best_text, bucket_bytes, bytes_sentence, curve_text
 from reports.cli import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.bucket_figure import bucket_figure
+from reports.plots.layer_figures import bucket_figure
 from reports.plots.frame import Heading
 from reports.tests.step_world import StepWorld
 from reports.tests.world import write

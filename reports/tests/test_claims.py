@@ -6,7 +6,7 @@ import pytest
 from reports.claims.data import EXACT, Relation, exact_lines, load_claims, load_suite
 from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNKNOWN, UNTESTED, exact_verdicts, settle
 from reports.cli import main
-from reports.errors import ReportError
+from reports.schema import ReportError
 from reports.load import load
 from reports.tests.world import KIB, World, write
 

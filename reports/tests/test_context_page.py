@@ -9,9 +9,8 @@ from reports.load import load
 from reports.plots import style
 from reports.plots.context_figures import exposed_figure, hidden_figure, load_figure, memory_figure, time_figure
 from reports.plots.frame import Heading
-from reports.tests.context_world import ContextWorld
+from reports.tests.world import ContextWorld, write
 from reports.tests.test_html import Structure
-from reports.tests.world import write
 
 HEADING = Heading("A title", "below it", "")
 

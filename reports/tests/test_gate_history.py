@@ -7,10 +7,9 @@ from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
 from reports.plots.gate_history import MOST, history_figure, shown_series
-from reports.tests.gate_world import GateWorld
+from reports.tests.world import GateWorld, write
 from reports.tests.test_gate_page import overlaps
 from reports.tests.test_html import Structure
-from reports.tests.world import write
 
 STEP = [10.0] * 9 + [11.0] * 5
 

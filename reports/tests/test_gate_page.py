@@ -8,16 +8,14 @@ import pytest
 from reports.analysis.gate.results import analyse_gates
 from reports.analysis.gate.words import Told, change_text, headline, interval_text, value_text, worst_first
 from reports.cli import main
-from reports.errors import ReportError
-from reports.html.single_file import gate_file
+from reports.schema import ReportError
+from reports.html.write import gate_file
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
-from reports.plots.gate_style import limits_of, row_names, tick_text, VERDICTS
-from reports.plots.gate_forest import MOST, forest_figure, rows_of
-from reports.tests.gate_world import GateWorld
+from reports.plots.gate_figures import forest_figure, limits_of, MOST, row_names, rows_of, tick_text, VERDICTS
+from reports.tests.world import GateWorld, World, write
 from reports.tests.test_html import Structure
-from reports.tests.world import World, write
 
 HEADING = Heading("title", "subtitle", "")
 HOSTILE = "line: <script>alert(1)</script> | a\"b"

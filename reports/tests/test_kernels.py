@@ -4,10 +4,8 @@ from dataclasses import replace
 import pytest
 
 from reports.analysis.report import report_of
-from reports.analysis.roofline.ceilings import binding_name, ceilings_text, odd_ones
-from reports.analysis.roofline.findings import comparison_text, comparisons_of, reach_text
-from reports.analysis.roofline.pairs import group_of, ORDER, OTHER
-from reports.analysis.roofline.rooflines import Way
+from reports.analysis.roofline.rooflines import binding_name, ceilings_text, odd_ones, Way
+from reports.analysis.roofline.findings import comparison_text, comparisons_of, group_of, ORDER, OTHER, reach_text
 from reports.check import notes_on
 from reports.load import load
 from reports.tests.kernel_world import (TINY, WORKS, KernelWorld, Work, gpu_world, kernel_failed, kernel_wrong,

@@ -4,14 +4,13 @@ import pytest
 from reports.analysis.report import report_of
 from reports.analysis.training.layers import bytes_sentence, gain_text, split_text, units_text
 from reports.cli import main
-from reports.errors import ReportError
+from reports.schema import ReportError
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
 from reports.plots.layer_figures import bytes_figure, gain_figure, split_figure
-from reports.tests.layer_world import UNIT, LayerWorld
+from reports.tests.world import LayerWorld, UNIT, write
 from reports.tests.test_html import Structure
-from reports.tests.world import write
 
 HEADING = Heading("title", "subtitle", "")
 

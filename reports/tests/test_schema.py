@@ -8,12 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reports.schema import KINDS, SCHEMA, SCHEMA_PATH, kind_schema, problem_in
-from reports.tests.gate_world import GateWorld
+from reports.tests.world import failed, GateWorld, LayerWorld, TrainingWorld, World, wrong
 from reports.tests.kernel_world import WORKS, KernelWorld, kernel_failed, kernel_wrong
-from reports.tests.layer_world import LayerWorld
 from reports.tests.step_world import LayoutWorld, StepWorld
-from reports.tests.training_world import TrainingWorld
-from reports.tests.world import World, failed, wrong
 
 sys.path.insert(0, str(SCHEMA_PATH.parent.parent / "core"))
 import record_format  # noqa: E402

@@ -8,24 +8,20 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
 from reports.analysis.report import report_of
-from reports.analysis.steps.cases import cases_of
-from reports.analysis.steps.schedules import growths_of
+from reports.analysis.steps.schedules import cases_of, growths_of
 from reports.cli import main
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
-from reports.plots.gantt import MOST_ROWS, charts_of, gantt_figure
+from reports.plots.gantt import charts_of, gantt_figure, MOST_ROWS, total_of
 from reports.plots.style import COMPUTE
-from reports.plots.step_figures import growth_figure
+from reports.plots.step_figures import case_title, growth_figure, memory_title, tradeoff_figure
 from reports.plots.layout_bars import memory_figure, parts_figure
-from reports.plots.memory_lines import total_of
-from reports.plots.overlap_bars import overlap_figure
-from reports.plots.step_titles import case_title, memory_title
-from reports.plots.tradeoff import tradeoff_figure
+from reports.plots.stacked_bars import overlap_figure
 from reports.tests.browser import CATCH, CHROMIUM, chromium
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.test_html import Structure
-from reports.tests.test_kernel_plots import texts_of
+from reports.tests.test_kernel_page import texts_of
 from reports.tests.world import write
 
 HEADING = Heading("title", "subtitle", "SIMULATED")

@@ -1,7 +1,7 @@
 """The map of the fastest algorithm by size and ranks."""
 import pytest
 
-from reports.analysis.winners import maps_of
+from reports.analysis.findings import maps_of
 from reports.plots.winner_map import render_maps
 from reports.tests.world import World
 

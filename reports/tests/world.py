@@ -1,4 +1,5 @@
 """Records of a made-up world in which time = alpha * steps + beta * bytes holds exactly, or with stated noise."""
+
 import json
 import random
 from dataclasses import dataclass, field
@@ -6,6 +7,7 @@ from math import ceil, log2
 from typing import Any, Callable, Iterable, Optional
 
 import numpy as np
+
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8 << k for k in range(0, 24)]  # 8 B to 64 MiB
@@ -122,3 +124,201 @@ def known_crossover(world: World, first: str, second: str) -> Optional[float]:
     """The size at which the model's times of the two are equal."""
     (steps_a, wire_a), (steps_b, wire_b) = ALGORITHMS[first](world.ranks), ALGORITHMS[second](world.ranks)
     return None if wire_a == wire_b else world.alpha * (steps_b - steps_a) / (world.beta * (wire_a - wire_b))
+
+
+# Records of tensor-parallel layers in a made-up world: kernels of 4 ms, communication that is half hidden in 2 tiles.
+
+LAYER_SIZES = {"batch": 4.0, "length": 128.0, "hidden": 256.0, "heads": 8.0, "vocabulary": 8191.0}
+UNIT = 4 * 128 * 256 * 4  # E in f32, bytes
+
+
+def _time(direction: str, way: str, samples: list[float], kernels: list[float], communication: float) -> dict[str, Any]:
+    has_both = way in ("serial", "async")
+    exposed = [a - b for a, b in zip(samples, kernels)] if has_both else []
+    whole = sorted(samples)[(len(samples) - 1) // 2]
+    products = 0.0 if way == "communication" else (whole - communication) * 0.75
+    return {"direction": direction, "way": way, "samples_us": samples, "stats": stats_of(samples),
+            "parts_us": {"products": products, "other_kernels": products / 3, "communication": communication},
+            "exposed_us": exposed, "exposed_stats": stats_of(exposed) if exposed else None}
+
+
+@dataclass
+class LayerWorld:
+    run_name: str = "layers-1"
+    basis: str = "measured"
+    run_fields: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Any]:
+        fields = {"program": "tp_linear_bench", "command": ["tp_linear_bench"], "libraries": {}, "basis": self.basis}
+        return World(ranks=2, run_name=self.run_name, run_fields={**fields, **self.run_fields}).run()
+
+    def layer(self, name: str = "mlp", sequence_parallel: bool = False, tiles: int = 1, serial: float = 1000.0,
+              beside: float = 1000.0, units: float = 4.0, **fields: Any) -> dict[str, Any]:
+        """Kernels take 2000 us each way; communication adds `serial` or `beside` to them."""
+        kernels = [1990.0, 2000.0, 2010.0]
+        times = []
+        for direction in ("forward", "backward"):
+            for way, more in (("kernels", 0.0), ("communication", None), ("serial", serial), ("async", beside)):
+                samples = [900.0, 1000.0, 1100.0] if more is None else [us + more for us in kernels]
+                times.append(_time(direction, way, samples, kernels, 1000.0 if more is None else more))
+        record = {
+            "record": "layer", "run": self.run_name, "program": "tp_linear_bench", "basis": self.basis, "layer": name,
+            "ranks": 2, "grid": None, "threads": 1, "sequence_parallel": sequence_parallel, "tiles": tiles, "dtype": "f32",
+            "sizes": LAYER_SIZES, "algorithm": "ring", "times": times, "sent_bytes": units * UNIT / 2,
+            "formula_bytes": units * UNIT / 2, "forward_sent_bytes": units * UNIT / 4, "memory_bytes": 8.0 * UNIT, "checked_passes": 8, "wrong": 0, "unlike": 0, "status": "ok",
+            "error": None,
+        }
+        return {**record, **fields}
+
+
+# Records of attention whose sequence ranks share, in a made-up world: times grow with the square of the length.
+
+@dataclass
+class ContextWorld:
+    run_name: str = "context-1"
+    basis: str = "measured"
+    run_fields: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Any]:
+        fields = {"program": "seqpar_bench", "command": ["seqpar_bench"], "libraries": {}, "basis": self.basis}
+        return World(ranks=4, run_name=self.run_name, run_fields={**fields, **self.run_fields}).run()
+
+    def context(self, way: str = "ring", length: int = 1024, exposed: float = 500.0, load: float = 1.0,
+                **fields: Any) -> dict[str, Any]:
+        """Kernels take 2 ms each way at 1,024 tokens; communication takes 1 ms alone and adds `exposed` us."""
+        scale = (length / 1024) ** 2
+        kernels = [1990.0 * scale, 2000.0 * scale, 2010.0 * scale]
+        times = []
+        for direction in ("forward", "backward"):
+            for form, more in (("kernels", 0.0), ("communication", None), ("serial", 1000.0), ("async", exposed)):
+                samples = [900.0, 1000.0, 1100.0] if more is None else [us + more for us in kernels]
+                times.append(_time(direction, form, samples, kernels, 1000.0 if more is None else more))
+        others = (4 - load) / 3
+        record = {
+            "record": "context", "run": self.run_name, "program": "seqpar_bench", "basis": self.basis, "way": way,
+            "ranks": 4, "threads": 1, "causal": True, "dtype": "f32",
+            "sizes": {"batch": 1.0, "length": float(length), "heads": 8.0, "head_columns": 64.0}, "times": times,
+            "pairs": [0.125 * others] * 3 + [0.125 * load], "kernels_us": [4000.0 * others] * 3 + [4000.0 * load],
+            "sent_bytes": {"forward": 1000.0 * length, "backward": 2000.0 * length},
+            "listed_bytes": {"forward": 1000.0 * length, "backward": 2000.0 * length}, "peak_bytes": 4096 * length,
+            "checked_passes": 8, "difference": 1e-6, "allowed_difference": 1e-5, "status": "ok", "error": None,
+        }
+        return {**record, **fields}
+
+
+# Records of training runs and of scaling in a made-up world: two ranks, pieces of round milliseconds.
+
+MODEL = {"name": "nano", "parameters": 842496,
+         "numbers": {"layers": 4, "hidden": 128, "heads": 4, "vocabulary": 256, "length": 128}}
+
+
+def layout(dp: int = 1, tp: int = 1, pp: int = 1) -> dict[str, Any]:
+    numbers = {"dp": dp, "tp": tp, "pp": pp}
+    text = ",".join(f"{name}={value}" for name, value in numbers.items() if value > 1) or "dp=1"
+    return {"text": text, "numbers": {**numbers, "zero": 0, "microbatches": 1}}
+
+
+def timeline(ranks: int, forward: float, backward: float, reduce: float) -> dict[str, Any]:
+    one = [["compute", "F", 0, 0, 0, 0.0, forward], ["compute", "B", 0, 0, 0, forward, forward + backward],
+           ["reduce", "REDUCE_GRAD", 0, -1, 0, forward + backward, forward + backward + reduce]]
+    return {"unit": "ms", "ranks": [one] * ranks}
+
+
+@dataclass
+class TrainingWorld:
+    run_name: str = "training-1"
+    basis: str = "measured"
+    run_fields: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Any]:
+        fields = {"program": "mini_train", "command": ["mini_train"], "libraries": {}, "basis": self.basis}
+        return World(ranks=2, run_name=self.run_name, run_fields={**fields, **self.run_fields}).run()
+
+    def training(self, steps: int = 10, **fields: Any) -> dict[str, Any]:
+        curve = [{"step": n, "loss": 1.5 + 4 / n, "norm": 1.0, "rate": 1e-3, "skipped": False,
+                  "ms": 1000.0 if n <= 3 else 50.0, "tokens_per_s": 2.048e3 if n <= 3 else 40960.0,
+                  "mfu": 0.02 if n <= 3 else 0.4} for n in range(1, steps + 1)]
+        record = {
+            "record": "training", "run": self.run_name, "program": "mini_train", "basis": self.basis, "model": MODEL,
+            "layout": layout(dp=2), "schedule": "1f1b", "dtype": "f32", "ranks": 2, "threads": 1, "data": "GPL-3",
+            "tokens_a_step": 2048, "flop_convention": "6 N + 12 L H Q T", "peak_flops": 5e11, "steps": curve,
+            "validation": {"loss": 1.9, "unigram": 3.5, "bigram": 2.78, "curve": [[5, 2.4], [steps, 1.9]]},
+            "timed_step": steps, "timeline": timeline(2, 15.0, 30.0, 5.0),
+            "parts_ms": {"forward": 15.0, "backward": 30.0, "exposed_reduce": 5.0, "bubble": 0.0},
+            "memory_bytes": {"weights": 3 << 20, "gradients": 3 << 20, "optimizer": 6 << 20, "activations": 35 << 20,
+                             "buffers": 0, "total": 47 << 20},
+        }
+        return {**record, **fields}
+
+    def scaling(self, dp: int, mode: str = "weak", alone: float = 50.0, contended: float = 54.0,
+                measured: float = 60.0, **fields: Any) -> dict[str, Any]:
+        """All that contention adds is backward; all that it leaves is the reduction."""
+        def step(kind: str, forward: float, backward: float, reduce: float) -> dict[str, Any]:
+            whole = forward + backward + reduce
+            return {"kind": kind, "step_ms": whole, "samples_ms": [whole], "stats": stats_of([whole]),
+                    "parts_ms": {"forward": forward, "backward": backward, "exposed_reduce": reduce},
+                    "timeline": timeline(dp, forward, backward, reduce)}
+        steps = [step("isolated", 15.0, alone - 20, 5.0), step("contended", 15.0, contended - 20, 5.0),
+                 step("measured", 15.0, contended - 20, 5.0 + measured - contended)]
+        sequences = 8 * (dp if mode == "weak" else 1)
+        record = {
+            "record": "scaling", "run": self.run_name, "program": "scaling", "basis": self.basis, "mode": mode,
+            "model": MODEL, "layout": layout(dp=dp), "dtype": "f32", "ranks": dp, "threads": 1,
+            "oversubscribed": dp > 16, "sequences_a_step": sequences, "tokens_a_step": 128 * sequences,
+            "steps": steps, "tokens_per_s": 128e3 * sequences / measured, "efficiency": 50.0 / measured,
+            "slowdowns": [{"of": "B", "beside": "kernels of other ranks", "ranks": dp, "factor": 1.13, "samples": 40}]
+            if dp > 1 else [],
+        }
+        return {**record, **fields}
+
+
+# Records of the gate in a made-up world: pairs whose centre and interval are as they were asked for.
+
+BASE, HEAD = "0123456789abcdef" * 2 + "01234567", "fedcba9876543210" * 2 + "fedcba98"
+
+
+@dataclass
+class GateWorld:
+    run_name: str = "gate-1"
+    threshold: float = 0.02
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, **fields: Any) -> dict[str, Any]:
+        gate = {"mode": "ab", "base": {"name": "main", "revision": BASE, "source": "0123456789ab"},
+                "head": {"name": "my-branch", "revision": HEAD, "source": "fedcba987654"}, "threshold": self.threshold,
+                "confidence": 0.9, "seconds": 31.5, "notes": self.notes}
+        own = {"program": "gate.py", "command": ["ci/gate.py", "ab", "--base", "main"], "libraries": {"python": "3.11.2"},
+               "build": {"compiler": None, "flags": None, "type": None}, "git": {"revision": HEAD, "dirty": None},
+               "rank_kind": "processes", "seed": None, "gate": gate}
+        return World(ranks=1, run_name=self.run_name, run_fields={**own, **fields}).run()
+
+    def case(self, name: str, verdict: str = "same", ratio: Optional[float] = 1.0, half: float = 0.01,
+             **fields: Any) -> dict[str, Any]:
+        """A case of 12.5 us before, with pairs at the bounds and the centre of the ratio."""
+        known = ratio is not None
+        low, high = (ratio - half * ratio, ratio + half * ratio) if known else (None, None)
+        record = {"record": "verdict", "run": self.run_name, "case": name, "channel": "time", "verdict": verdict, "unit": "us",
+                  "base": 12.5 if known or verdict == "gone" else None, "head": 12.5 * ratio if known else None, "ratio": ratio,
+                  "low": low, "high": high, "why": "12 pairs" if known else "", "pairs": 12 if known else 0,
+                  "ratios": [low, ratio, high] if known else [], "seconds": 0.8 if known else 0.0}
+        return {**record, **fields}
+
+    def count(self, name: str, before: float, after: float, unit: str = "bytes") -> dict[str, Any]:
+        ratio = after / before if before else None
+        verdict = "slower" if after > before else "faster" if after < before else "same"
+        return self.case(name, verdict, ratio, channel="exact", unit=unit, base=before, head=after, low=None, high=None,
+                         ratios=[], pairs=0, why="", seconds=0.0)
+
+    def history(self, name: str, values: list[float], ats: list[int], recent: bool = True, **fields: Any) -> dict[str, Any]:
+        """Times with changes before the points `ats`, each of the levels beside it."""
+        points = [{"time": f"2026-03-{1 + i % 28:02d}T10:00:00Z", "revision": f"{i:040x}", "source": f"r{i}.jsonl", "value": value}
+                  for i, value in enumerate(values)]
+        changes = []
+        for at in ats:
+            ratio = values[at] / values[at - 1]
+            changes.append({"at": at, "blame": f"{at - 1:012x}..{at:012x}", "before": values[at - 1], "after": values[at],
+                            "worse": ratio > 1, "ratio": ratio, "low": 0.98 * ratio, "high": 1.02 * ratio, "p": 0.001,
+                            "recent": recent and at == ats[-1]})
+        record = {"record": "history", "run": self.run_name, "case": name, "channel": "stored", "unit": "us", "better": "lower",
+                  "why": "", "points": points, "changes": changes}
+        return {**record, **fields}

@@ -1,19 +1,26 @@
 // Schedules cost what their closed forms say wherever these claim to be exact.
 #include "schedules/generators/catalogue.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
-#include "schedules/count.h"
-#include "schedules/generators/closed_forms.h"
-#include "schedules/generators/every_schedule.h"
-#include "schedules/generators/reorder.h"
+#include "schedules/check.h"
+#include "schedules/generators/zero_bubble.h"
+#include "schedules/messages.h"
+#include "schedules/passes/steps_for_tests.h"
+#include "schedules/play.h"
+#include "schedules/step/check_step.h"
+#include "schedules/step/lower.h"
+#include "schedules/step/memory.h"
+#include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -174,6 +181,179 @@ TEST(Catalogue, HanayoWavesShortenTheBubble) {
       before = makespan(waves);
     }
   }
+}
+
+}  // namespace
+}  // namespace lockstep::schedules
+
+// BPipe's lists, their text, and what EVICT and FETCH do in a step.
+namespace lockstep::schedules {
+namespace {
+
+// Kim et al. 2023, section 3: ceil((p + 2) / 2) microbatches on the fullest rank, where 1F1B holds p; counted from the
+// lists.
+TEST(BPipe, NoRankHoldsMoreThanHalfOfWhat1F1BDoes) {
+  for (std::int32_t p = 1; p <= 16; ++p) {
+    const std::int32_t most = (p + 3) / 2;
+    for (const std::int32_t m : {1, 2, p - 1, p, p + 1, 2 * p, 4 * p + 1}) {
+      if (m < 1) continue;
+      const Schedule made = make_schedule("bpipe", {p, m, 1});
+      EXPECT_NO_THROW(check_or_throw(made));
+      double fullest = 0;
+      for (const RankCounts& rank : count_ranks(made)) {
+        fullest = std::max(fullest, rank.peak.until_weight_gradient);
+      }
+      EXPECT_LE(fullest, most) << p << " " << m;
+      if (m < p || p < 3) continue;
+      EXPECT_EQ(fullest, most) << p << " " << m;
+    }
+  }
+}
+
+TEST(BPipe, ComputationsAreThoseOf1F1B) {
+  const Schedule made = make_schedule("bpipe", {8, 16, 1});
+  const Schedule plain = make_schedule("1f1b", {8, 16, 1});
+  for (std::size_t r = 0; r < made.of_rank.size(); ++r) {
+    std::vector<Action> list = made.of_rank[r];
+    std::erase_if(list, [](const Action& action) { return !is_compute(action.op); });
+    EXPECT_EQ(list, plain.of_rank[r]) << "rank " << r;
+  }
+  const auto counts = count_ranks(made);
+  EXPECT_EQ(counts[0].evictions, 6);
+  EXPECT_EQ(counts[2].evictions, 3);
+  EXPECT_EQ(counts[4].evictions, 0);
+}
+
+// Messages take no time here; bench/pipeline/pipeline_test.cpp has evictions that take time.
+TEST(BPipe, MovesRunBesideComputationsAndKeepToTheBound) {
+  constexpr std::int64_t kPs = 1000;
+  for (const std::int32_t p : {4, 5, 8, 12}) {
+    const std::int32_t m = 3 * p;
+    const std::vector<StageCosts> costs(static_cast<std::size_t>(p), {kPs, kPs, kPs, 0, kPs});
+    const Step step = lower(make_schedule("bpipe", {p, m, 1}), costs);
+    EXPECT_TRUE(check_step(step).empty()) << p;
+    const Step plain = lower(make_schedule("1f1b", {p, m, 1}), costs);
+    const StepTimeline timeline = play_simply(step);
+    EXPECT_EQ(end_of(timeline), end_of(play_simply(plain))) << p;
+    const std::vector<std::vector<ActivationBytes>> activations(static_cast<std::size_t>(p), {{0, 1}});
+    for (const RankMemory& rank : memory_over_time(step, timeline, activations)) {
+      EXPECT_LE(peak_of(rank).bytes, (p + 3) / 2) << p;
+    }
+  }
+}
+
+std::string problem_of(std::string_view csv) {
+  const auto problems = check(parse_csv(csv, "s.csv"));
+  return problems.empty() ? "" : problems.front().what;
+}
+
+TEST(BPipe, TextComesBackAndMistakesAreNamed) {
+  const std::string two = "\n1F0,1B0,1F1,1B1\n";
+  const std::string text = "0F0,0F1,0EVICT1,0B0,0FETCH1,0B1" + two;
+  EXPECT_EQ(to_csv(parse_csv(text, "s.csv")), text);
+  EXPECT_EQ(problem_of(text), "");
+  EXPECT_EQ(problem_of("0F0,0F1,0EVICT1,0B0,0B1" + two), "0EVICT1 has no FETCH");
+  EXPECT_EQ(problem_of("0F0,0F1,0B0,0FETCH1,0B1" + two), "0FETCH1 has no EVICT");
+  EXPECT_EQ(problem_of("0F0,0EVICT1,0F1,0B0,0FETCH1,0B1" + two),
+            "0EVICT1 and its FETCH are not between the forward and the backward");
+  EXPECT_EQ(problem_of("0F0,0F1,0EVICT1,0B0,0B1,0FETCH1" + two),
+            "0EVICT1 and its FETCH are not between the forward and the backward");
+  EXPECT_EQ(problem_of("0F0,0EVICT0,0FETCH0,0B0\n"), "0EVICT0: the middle rank has no partner to evict to");
+  EXPECT_EQ(problem_of("0F0,0EVICT0,0FETCH0,0B0\n1F0,1EVICT0,1FETCH0,1B0\n"),
+            "1EVICT0: its partner evicts, too; allowed: one rank of each pair");
+}
+
+}  // namespace
+}  // namespace lockstep::schedules
+
+// Compares makespans, spans, peaks, messages, their order, and hangs with a table that was made independently of this
+// code (testdata/pipeline_truth.json; its "definitions" explain the fields).
+namespace lockstep::schedules {
+namespace {
+
+using nlohmann::json;
+
+const json& truth() {
+  static const json table = json::parse(std::ifstream(LOCKSTEP_PIPELINE_TRUTH));
+  return table;
+}
+
+// The table's names contain the chunks ("interleaved_v4"), and its V schedules also exist as blocks before reordered()
+// ("v_min_block").
+struct Named {
+  std::string name;
+  std::int32_t chunks = 1;
+};
+Named named(std::string name) {
+  Named found{name};
+  const std::size_t at = name.rfind("_v");
+  if (at != std::string::npos && at + 2 < name.size() && name[at + 2] != 'm') {
+    found = {name.substr(0, at), std::stoi(name.substr(at + 2))};
+  }
+  if (found.name == "looped_bfs") found.name = "breadth_first";
+  if (found.name == "dualpipev") found.name = "dualpipe_v";
+  return found;
+}
+
+Schedule schedule_of(const json& row) {
+  const Named found = named(row.at("schedule"));
+  const PipelineShape shape{row.at("p"), row.at("m"), 1};
+  if (found.name == "v_half_block") return v_half_block(shape);
+  if (found.name == "v_min_block") return v_min_block(shape);
+  return make_schedule(found.name, {row.at("p"), row.at("m"), found.chunks});
+}
+
+std::string label(const json& row) {
+  return row.at("schedule").get<std::string>() + " p=" + row.at("p").dump() + " m=" + row.at("m").dump();
+}
+
+TEST(Truth, Times) {
+  for (const json& row : truth().at("cases")) {
+    const Schedule schedule = schedule_of(row);
+    const Times times{1, 1, 1, row.at("tcomm")};
+    const Timeline timeline = play(schedule, times);
+    const Spans spans = spans_of(schedule, times, timeline);
+    const Bubbles bubbles = bubbles_of(spans);
+    EXPECT_NEAR(spans.makespan, row.at("makespan"), 1e-8) << label(row);
+    EXPECT_NEAR(spans.own, row.at("max_span"), 1e-8) << label(row);
+    EXPECT_NEAR(spans.work, row.at("work"), 1e-8) << label(row);
+    EXPECT_NEAR(bubbles.of_makespan, row.at("bubble_makespan"), 1e-8) << label(row);
+    EXPECT_NEAR(bubbles.of_own_span, row.at("bubble_span"), 1e-8) << label(row);
+    for (std::size_t r = 0; r < timeline.size(); ++r) {
+      EXPECT_NEAR(timeline[r].front().start, row.at("start").at(r), 1e-8) << label(row);
+      EXPECT_NEAR(timeline[r].back().end, row.at("end").at(r), 1e-8) << label(row);
+    }
+  }
+  EXPECT_GE(truth().at("cases").size(), 220U);
+}
+
+TEST(Truth, CountsAndHangs) {
+  for (const json& row : truth().at("static")) {
+    const Schedule schedule = schedule_of(row);
+    std::vector<double> until_w;
+    std::vector<double> until_i;
+    std::vector<std::int64_t> sends;
+    for (const RankCounts& rank : count_ranks(schedule)) {
+      until_w.push_back(rank.peak.until_weight_gradient);
+      until_i.push_back(rank.peak.until_input_gradient);
+      sends.push_back(rank.sends);
+    }
+    EXPECT_EQ(json(until_w), row.at("peak_act")) << label(row);
+    EXPECT_EQ(json(until_i), row.at("peak_act_B")) << label(row);
+    EXPECT_EQ(json(sends), row.at("sends")) << label(row);
+    const Ordering ordering = count_ordering(schedule);
+    EXPECT_EQ(ordering.pairs, row.at("pairs")) << label(row);
+    EXPECT_EQ(ordering.pairs_out_of_order, row.at("pairs_out_of_order")) << label(row);
+    EXPECT_EQ(ordering.set_aside, row.at("extra_buffers")) << label(row);
+    const Schedule lowered = with_messages(schedule);
+    EXPECT_EQ(!hang_of(lowered, {Waiting::blocking}).empty(), row.at("hangs_blocking")) << label(row);
+    EXPECT_EQ(!hang_of(lowered, {Waiting::batched}).empty(), row.at("hangs_batched")) << label(row);
+  }
+  EXPECT_GE(truth().at("static").size(), 110U);
+}
+
+TEST(Truth, IllegalShapesAreRefused) {
+  for (const json& row : truth().at("illegal")) EXPECT_ANY_THROW(schedule_of(row)) << label(row);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "schedules/schedule.h"
-#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -1,9 +1,17 @@
 // Hand-made schedules of Qi et al. 2023 (Zero Bubble Pipeline Parallelism, arXiv:2401.10241).
+#include "schedules/generators/zero_bubble.h"
+
 #include <algorithm>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <vector>
 
 #include "schedules/generators/rank_list.h"
+#include "schedules/messages.h"
+#include "schedules/play.h"
 #include "schedules/schedule.h"
-#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -103,6 +111,203 @@ Schedule zb_v(const PipelineShape& shape) {
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(ZbV(shape, rank).list());
   drop_what_is_not_there(made);
   return made;
+}
+
+namespace {
+
+constexpr std::int32_t kNotYet = std::numeric_limits<std::int32_t>::max();
+
+// Actions per rank to look ahead, times the number of ranks: longer than a block's round trip through the pipe.
+constexpr std::size_t kWindow = 8;
+
+// Change of the held activations by an action.
+std::int32_t change_of(Op op) {
+  if (op == Op::forward) return 1;
+  return op == Op::backward || op == Op::weight_gradient ? -1 : 0;
+}
+
+std::int32_t most_held(const Schedule& schedule) {
+  std::int32_t most = 0;
+  for (const auto& list : schedule.of_rank) {
+    std::int32_t held = 0;
+    for (const Action& action : list) most = std::max(most, held += change_of(action.op));
+  }
+  return most;
+}
+
+class Reordering {
+ public:
+  explicit Reordering(const Schedule& schedule)
+      : s_(schedule),
+        most_(most_held(schedule)),
+
+        held_(schedule.of_rank.size()),
+        ready_(num_products(schedule), kNotYet) {
+    for (const auto& list : schedule.of_rank) left_.emplace_back(list.begin(), list.end());
+    made_ = schedule;
+    for (auto& list : made_.of_rank) list.clear();
+  }
+
+  Schedule run() {
+    std::size_t left = 0;
+    for (const auto& list : left_) left += list.size();
+    for (std::int32_t slot = 0; left > 0; ++slot) {
+      for (std::size_t r = 0; r < left_.size(); ++r) {
+        if (const auto chosen = choose(r, slot)) {
+          take(r, *chosen, slot);
+          --left;
+        }
+      }
+    }
+    return std::move(made_);
+  }
+
+ private:
+  bool is_ready(const Action& action, std::int32_t slot) const {
+    for (const Need& need : needs_of(s_, action)) {
+      if (ready_[product_index(s_, need)] > slot) return false;
+    }
+    return true;
+  }
+
+  // The first action that can run and leaves memory for those before it. Once a rank has no forwards left, actions that
+  // other ranks wait for go before weight gradients.
+  std::optional<std::size_t> choose(std::size_t r, std::int32_t slot) const {
+    const auto& list = left_[r];
+    const bool in_turn = any_forward(list);
+    std::optional<std::size_t> weights;
+    std::int32_t held = held_[r];
+    std::int32_t highest = held;
+    const std::size_t end = std::min(list.size(), kWindow * left_.size());
+    for (std::size_t k = 0; k < end; ++k) {
+      const bool fits = change_of(list[k].op) <= 0 || highest < most_;
+      if (fits && is_ready(list[k], slot)) {
+        if (in_turn || list[k].op != Op::weight_gradient) return k;
+        if (!weights) weights = k;
+      }
+      held += change_of(list[k].op);
+      highest = std::max(highest, held);
+    }
+    return weights;
+  }
+
+  static bool any_forward(const std::deque<Action>& list) {
+    return std::any_of(list.begin(), list.end(), [](const Action& action) { return action.op == Op::forward; });
+  }
+
+  void take(std::size_t r, std::size_t k, std::int32_t slot) {
+    auto& list = left_[r];
+    const Action action = list[k];
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(k));
+    held_[r] += change_of(action.op);
+    made_.of_rank[r].push_back(action);
+    for (const Product product : {Product::activations, Product::gradient}) {
+      if (gives(action, product)) ready_[product_index(s_, {product, action.stage, action.microbatch})] = slot + 1;
+    }
+  }
+
+  const Schedule& s_;
+  std::int32_t most_;
+  std::vector<std::deque<Action>> left_;  // per rank, in the old order
+  std::vector<std::int32_t> held_;
+  std::vector<std::int32_t> ready_;  // per product: the first slot in which it is available
+  Schedule made_;
+};
+
+}  // namespace
+
+Schedule reordered(const Schedule& schedule) {
+  const Times slots{1, 1, 1};
+  Schedule made = Reordering(schedule).run();
+  const Spans before = spans_of(schedule, slots, play(schedule, slots));
+  const Spans after = spans_of(made, slots, play(made, slots));
+  const bool better = after.own < before.own || (after.own == before.own && after.makespan < before.makespan);
+  return better ? made : schedule;
+}
+
+// V-Half and V-Min: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory, arXiv:2405.15362), section 4: a
+// building block on a V of two chunks, repeated every six slots, then reordered at both ends. Every action takes one
+// slot.
+namespace {
+
+constexpr std::int32_t kPeriod = 6;  // two forwards, two input gradients, two weight gradients
+
+// The slots of the first microbatch on a rank.
+struct Block {
+  std::int32_t forward0;
+  std::int32_t forward1;
+  std::int32_t gradient1;
+  std::int32_t gradient0;
+};
+using BlockOf = std::function<Block(std::int32_t p, std::int32_t rank)>;
+
+// Weight gradients fill the free slots, oldest first.
+void place_weight_gradients(std::vector<Placed>& placed) {
+  std::deque<Action> pending;
+  std::vector<Placed> weights;
+  std::int32_t slot = 0;
+  const auto fill_until = [&](std::int32_t end) {
+    for (; slot < end; ++slot) {
+      if (pending.empty()) continue;
+      weights.push_back({slot, pending.front()});
+      pending.pop_front();
+    }
+  };
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.slot < b.slot; });
+  for (const Placed& one : placed) {
+    fill_until(one.slot);
+    slot = one.slot + 1;
+    if (one.action.op != Op::input_gradient) continue;
+    pending.push_back({Op::weight_gradient, one.action.stage, one.action.microbatch});
+  }
+  fill_until(slot + static_cast<std::int32_t>(pending.size()));
+  placed.insert(placed.end(), weights.begin(), weights.end());
+}
+
+Schedule v_schedule(const char* name, const PipelineShape& shape, const BlockOf& block_of) {
+  const std::int32_t p = shape.ranks;
+  Schedule made{.name = name,
+                .num_microbatches = shape.microbatches,
+                .stages_per_pipe = 2 * p,
+                .rank_of_stage = folded_placement(p, 2)};
+  for (std::int32_t r = 0; r < p; ++r) {
+    const Block block = block_of(p, r);
+    const std::int32_t back = 2 * p - 1 - r;
+    std::vector<Placed> placed;
+    for (std::int32_t j = 0; j < shape.microbatches; ++j) {
+      placed.push_back({block.forward0 + kPeriod * j, {Op::forward, r, j}});
+      placed.push_back({block.forward1 + kPeriod * j, {Op::forward, back, j}});
+      placed.push_back({block.gradient1 + kPeriod * j, {Op::input_gradient, back, j}});
+      placed.push_back({block.gradient0 + kPeriod * j, {Op::input_gradient, r, j}});
+    }
+    place_weight_gradients(placed);
+    made.of_rank.push_back(in_order_of_slots(std::move(placed)));
+  }
+  return made;
+}
+
+}  // namespace
+
+Schedule v_min_block(const PipelineShape& shape) {
+  return v_schedule("v_min", shape, [](std::int32_t p, std::int32_t i) {
+    const std::int32_t gap = p % 3 == 0 ? 2 : 0;
+    return Block{i, 2 * p - 1 - i, 2 * p + gap + i, 4 * p + gap - 1 - i};
+  });
+}
+
+Schedule v_half_block(const PipelineShape& shape) {
+  return v_schedule("v_half", shape, [](std::int32_t p, std::int32_t i) {
+    const std::int32_t gap = p % 2 == 0 ? 3 : 0;
+    return Block{2 * i, 3 * p - 2 - i, 3 * p - 1 + gap + 2 * i, 6 * p + gap - 2 - i};
+  });
+}
+
+Schedule v_min(const PipelineShape& shape) {
+  return reordered(v_min_block(shape));
+}
+
+Schedule v_half(const PipelineShape& shape) {
+  return reordered(v_half_block(shape));
 }
 
 }  // namespace lockstep::schedules

@@ -6,11 +6,19 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/futex.h"
 #include "core/wait.h"
-#include "schedules/interpreter/task_text.h"
+#include "schedules/text.h"
 
 namespace lockstep::schedules {
+
+std::string text_of(const Task& task) {
+  std::string text = token_of({task.op, task.stage, task.microbatch});
+  if (is_recv(task.op)) text += " from rank " + std::to_string(task.peer);
+  if (is_send(task.op)) text += " to rank " + std::to_string(task.peer);
+  if (task.comm != Comm::none) text += " with group " + std::to_string(task.peer);
+  return text;
+}
+
 namespace {
 
 enum class State : std::uint8_t { waiting, begun, ended };

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
-#include "schedules/token.h"
+#include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -12,10 +12,9 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/optimizer.h"
-#include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/steps_for_tests.h"
 #include "schedules/step/check_step.h"
-#include "schedules/step/simple_play.h"
 
 namespace lockstep::schedules {
 namespace {

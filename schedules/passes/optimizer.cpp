@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/step/groups.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

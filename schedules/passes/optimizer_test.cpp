@@ -7,9 +7,8 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
-#include "schedules/step/simple_play.h"
+#include "schedules/passes/steps_for_tests.h"
 
 namespace lockstep::schedules {
 namespace {

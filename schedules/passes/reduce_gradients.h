@@ -1,13 +1,49 @@
-// Adds reductions of gradients over data-parallel ranks to a step: REDUCE_GRAD tasks in lane reduce.
+// Gradient buckets: the gradients that are reduced together. Many small reductions cost latency, and a single one
+// cannot start before the backward ends; buckets are between the two.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
-#include "schedules/passes/buckets.h"
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+struct Parameter {
+  std::int64_t elements = 0;
+  std::int32_t grad_bytes = 4;        // per element of its gradient
+  std::int32_t part = -1;             // part of the stage, numbered in forward order; -1: unknown
+  GroupKind group = GroupKind::data;  // group over which its gradient is reduced
+};
+
+// A bucket takes parameters until it holds at least its limit. A parameter is never split, so buckets overshoot.
+struct BucketRules {
+  std::vector<std::int64_t> limits =
+      {};  // bytes of the first bucket, the second, ...; the last limit repeats; empty: no limit
+};
+
+inline constexpr std::int64_t kDdpFirstBucketBytes = std::int64_t{1} << 20;
+inline constexpr std::int64_t kDdpBucketBytes = std::int64_t{25} << 20;
+// PyTorch's DistributedDataParallel from its second iteration on (reducer.cpp, compute_bucket_assignment_by_size and
+// rebuild_buckets): the first bucket is small so that the first reduction starts early.
+BucketRules ddp_rules(std::int64_t cap_bytes = kDdpBucketBytes);
+BucketRules one_bucket();
+
+struct GradientBucket {
+  std::int64_t bytes = 0;
+  std::int32_t part = -1;  // the bucket's part whose backward comes last; -1: unknown, the whole stage
+  GroupKind group = GroupKind::data;
+  std::vector<std::size_t> parameters = {};  // indices, in the order in which gradients are made
+};
+
+// Buckets of `parameters`, which are in forward order. Gradients are made in reverse order, and so are the buckets: the
+// first one is full first. Parameters whose gradients differ in element size or group go into different buckets; the
+// limits apply to each such kind on its own.
+std::vector<GradientBucket> gradient_buckets(std::span<const Parameter> parameters, const BucketRules& rules);
+
+// Adds reductions of gradients over data-parallel ranks to a step: REDUCE_GRAD tasks in lane reduce.
 
 struct ReduceOptions {
   Comm comm = Comm::all_reduce;   // or reduce_scatter: each rank keeps its shard

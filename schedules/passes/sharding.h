@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "schedules/passes/buckets.h"
+#include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
@@ -65,5 +65,21 @@ void shard_parameters(Step& step, std::span<const std::vector<Unit>> units, cons
 // A unit whose bucket has its own STEP (add_bucket_updates() with buckets_of()) is gathered after that STEP. (To
 // overlap the gathers with the next step's forward instead: shard_parameters() with Keep::always.)
 void gather_after_step(Step& step, std::span<const std::vector<Unit>> units);
+
+// The uses of sharded parameters by a rank's tasks.
+
+struct UnitUse {
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+  std::int32_t first_unit = 0;
+  std::int32_t num_units = 1;  // several if the action has no parts
+  bool backward = false;
+  std::uint32_t first = 0;  // first and last task of the rank that use the units
+  std::uint32_t last = 0;
+};
+
+// Uses in the order of the compute lane; they do not overlap.
+std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units,
+                             const ShardingOptions& options);
 
 }  // namespace lockstep::schedules

@@ -6,12 +6,10 @@
 #include <map>
 
 #include "core/error.h"
-#include "schedules/generators/every_schedule.h"
-#include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/steps_for_tests.h"
+#include "schedules/step/breakdown.h"
 #include "schedules/step/check_step.h"
-#include "schedules/step/count.h"
-#include "schedules/step/simple_play.h"
 
 namespace lockstep::schedules {
 namespace {

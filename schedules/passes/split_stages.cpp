@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "schedules/step/groups.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "schedules/generators/every_schedule.h"
+#include "schedules/passes/steps_for_tests.h"
 #include "schedules/step/lower.h"
-#include "schedules/step/simple_play.h"
 
 namespace lockstep::schedules {
 namespace {

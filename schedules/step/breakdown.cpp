@@ -1,9 +1,97 @@
 #include "schedules/step/breakdown.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace lockstep::schedules {
+
+double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks) {
+  if (comm == Comm::none || ranks < 2) return 0;
+  if (comm == Comm::shift) return static_cast<double>(payload);
+  // For a broadcast or a reduction this is the mean over ranks, as one rank does not send.
+  const double share = static_cast<double>(payload) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  return comm == Comm::all_reduce ? 2 * share : share;
+}
+
+double beyond_bytes(Comm comm, std::int64_t payload, std::int64_t ranks, std::int64_t together) {
+  if (comm == Comm::none || together >= ranks) return 0;
+  const auto n = static_cast<double>(ranks);
+  const auto k = static_cast<double>(together);
+  const double bytes = static_cast<double>(payload);
+  if (comm == Comm::all_to_all) return bytes * (n - k) / n;
+  if (comm == Comm::shift) return bytes / k;  // in a ring, one member's message leaves the node
+  const double pass = bytes * (n - k) / n / k;
+  return comm == Comm::all_reduce ? 2 * pass : pass;
+}
+
+std::vector<SentBytes> count_sent(const Step& step) {
+  std::vector<SentBytes> counts;
+  for (const RankStep& rank : step.of_rank) {
+    SentBytes sent;
+    for (const Task& task : rank.tasks) {
+      if (is_send(task.op)) sent.messages += static_cast<double>(task.amount);
+      if (task.comm == Comm::none) continue;
+      const Group& group = step.groups[static_cast<std::size_t>(task.peer)];
+      sent.of_groups[static_cast<std::size_t>(group.kind)] += wire_bytes(task.comm, task.amount, group.size());
+    }
+    counts.push_back(sent);
+  }
+  return counts;
+}
+
+namespace {
+
+using Meeting = std::tuple<std::int32_t, Lane, std::int32_t>;          // group, lane, index of the collective
+using Message = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // from, to, tag
+
+// Calls visit(meeting, rank, task) for each collective of each rank.
+template <class Visit>
+void for_collectives(const Step& step, const Visit& visit) {
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    std::map<std::pair<std::int32_t, Lane>, std::int32_t> met;
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const Task& task = step.of_rank[r].tasks[i];
+      if (task.comm != Comm::none) visit(Meeting{task.peer, task.lane, met[{task.peer, task.lane}]++}, r, i);
+    }
+  }
+}
+
+void begin_no_earlier(TaskSpan& span, std::int64_t start_ps) {
+  span.start_ps = std::min(std::max(span.start_ps, start_ps), span.end_ps);
+}
+
+}  // namespace
+
+StepTimeline when_bytes_move(const Step& step, StepTimeline timeline) {
+  std::map<Meeting, std::int64_t> last;
+  for_collectives(step, [&](const Meeting& meeting, std::size_t r, std::size_t i) {
+    std::int64_t& start = last.try_emplace(meeting, timeline[r][i].start_ps).first->second;
+    start = std::max(start, timeline[r][i].start_ps);
+  });
+  for_collectives(step, [&](const Meeting& meeting, std::size_t r, std::size_t i) {
+    begin_no_earlier(timeline[r][i], last.at(meeting));
+  });
+  std::map<Message, std::int64_t> sent;
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const Task& task = step.of_rank[r].tasks[i];
+      if (is_send(task.op)) sent[{static_cast<std::int32_t>(r), task.peer, task.tag}] = timeline[r][i].start_ps;
+    }
+  }
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const Task& task = step.of_rank[r].tasks[i];
+      if (!is_recv(task.op)) continue;
+      const auto send = sent.find({task.peer, static_cast<std::int32_t>(r), task.tag});
+      if (send != sent.end()) begin_no_earlier(timeline[r][i], send->second);
+    }
+  }
+  return timeline;
+}
+
 namespace {
 
 constexpr std::size_t index_of(Lane lane) {

@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "schedules/messages.h"
-#include "schedules/needs.h"
 #include "schedules/step/rewrite.h"
 
 namespace lockstep::schedules {

@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "schedules/count.h"
-#include "schedules/generators/every_schedule.h"
 #include "schedules/passes/offload.h"
-#include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/passes/sharding.h"
-#include "schedules/step/simple_play.h"
+#include "schedules/passes/steps_for_tests.h"
+#include "schedules/play.h"
 
 namespace lockstep::schedules {
 namespace {

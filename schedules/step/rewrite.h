@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <utility>
@@ -95,5 +96,22 @@ class RankRewriter {
   std::vector<std::uint32_t> edges_;
   RankWriter writer_;
 };
+
+// Removes tasks from a step, to see the time of the remaining ones alone.
+
+// A task that waited for a removed one, by an edge or by its lane's order, waits for everything that the removed task
+// waited for. Both ends of a message, and all ranks of a collective, have to be removed together; groups stay.
+void leave_out(Step& step, const std::function<bool(const Task&)>& is_left_out);
+
+// Expands the step of one pipeline to many equal pipelines. Passes work on one rank per pipeline stage, whose groups
+// have one listed member and the number of real ones; unfold() then writes out all ranks.
+
+// Returns all members, ascending, of the real group that `folded`, a group of the pipeline's step, represents for
+// `rank` of the whole step.
+using MembersOf = std::function<std::vector<std::int32_t>(const Group& folded, std::int32_t rank)>;
+
+// `copies` pipelines, whose ranks are `stride` apart: rank k of the whole step does the work of rank k / stride % ranks
+// of the pipeline's step. Messages stay within a pipeline.
+Step unfold(const Step& pipeline, std::int32_t copies, std::int32_t stride, const MembersOf& members_of);
 
 }  // namespace lockstep::schedules

@@ -127,4 +127,30 @@ struct Step {
   std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }
 };
 
+// When each task of a step ran: the result of the simulator and the emulated device, and the input of plots.
+
+struct TaskSpan {
+  std::int64_t start_ps = 0;
+  std::int64_t end_ps = 0;
+};
+
+// [rank][task], from the start of the step.
+using StepTimeline = std::vector<std::vector<TaskSpan>>;
+
+// Looks up a rank's group of each kind.
+
+class GroupTable {
+ public:
+  explicit GroupTable(const Step& step);
+
+  // Index in Step::groups; -1 if the rank has no group of that kind.
+  std::int32_t find(std::int32_t rank, GroupKind kind) const;
+  // Like find(), but throws a usage Error that names rank and kind if there is none. `who` needs the group: "recipe of
+  // stage 3".
+  std::int32_t of(std::int32_t rank, GroupKind kind, const std::string& who) const;
+
+ private:
+  std::vector<std::array<std::int32_t, kNumGroupKinds>> of_rank_;
+};
+
 }  // namespace lockstep::schedules

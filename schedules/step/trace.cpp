@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "schedules/token.h"
+#include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 
 namespace lockstep::schedules {
 

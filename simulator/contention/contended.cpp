@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "simulator/engine/one_switch.h"
+#include "simulator/engine/links.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -8,7 +8,6 @@
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 
 namespace lockstep::simulator {
 

@@ -14,8 +14,8 @@
 #include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/one_switch.h"
-#include "simulator/network/comm_kind.h"
+#include "simulator/engine/links.h"
+#include "simulator/network/expand.h"
 
 namespace lockstep::simulator {
 namespace {

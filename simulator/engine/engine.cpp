@@ -4,8 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "simulator/engine/event_queue.h"
-#include "simulator/engine/hang.h"
 #include "simulator/engine/program.h"
 
 namespace lockstep::simulator {

@@ -9,7 +9,6 @@
 #include <functional>
 
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 #include "simulator/engine/links.h"
 
 namespace lockstep::simulator {

@@ -6,14 +6,13 @@
 #include <set>
 
 #include "core/error.h"
-#include "schedules/count.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/generators/every_schedule.h"
+#include "schedules/passes/steps_for_tests.h"
 #include "schedules/play.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
-#include "simulator/engine/event_queue.h"
-#include "simulator/engine/one_switch.h"
+#include "simulator/engine/links.h"
+#include "simulator/engine/program.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -9,7 +9,7 @@ foreach(file IN LISTS files)
   string(APPEND rows "    {\"${name}\", R\"machine(${text})machine\"},\n")
 endforeach()
 file(WRITE ${OUTPUT} "// Written by simulator/machine/embed_machines.cmake at build time.
-#include \"simulator/machine/embedded.h\"
+#include \"simulator/machine/machine.h\"
 
 namespace lockstep::simulator {
 

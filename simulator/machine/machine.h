@@ -71,7 +71,7 @@ struct NetworkLevel {
 enum class NodeLink : std::uint8_t { nvlink, pcie };
 enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
 
-// How NCCL runs collectives on a machine whose innermost level is a node (simulator/network/nccl_time.h).
+// How NCCL runs collectives on a machine whose innermost level is a node (simulator/network/nccl.h).
 struct Nccl {
   GpuGeneration generation = GpuGeneration::ampere;
   NodeLink inside = NodeLink::nvlink;
@@ -147,5 +147,27 @@ std::vector<std::string> machine_names();
 // The JSON text of a description, which parse_machine() reads; `where` names the text in errors.
 std::string to_json(const Machine& machine);
 Machine parse_machine(std::string_view json, const std::string& where);
+
+// The machine descriptions of machines/, embedded at build time.
+
+struct EmbeddedMachine {
+  std::string_view name;
+  std::string_view json;
+};
+std::vector<EmbeddedMachine> embedded_machines();  // ordered by name
+
+// Changes one number of a machine's description, named by its path in the JSON: "device.memory_gbps", "levels.0.gbps".
+// A curve ("device.product") counts as one number, its largest share; its other shares keep their ratio to it.
+
+struct MachineNumber {
+  std::string path;
+  double value = 0;
+  bool whole = false;  // an integer: sizes, ranks
+};
+// All numbers in the order of the description, except measurements (Machine::measured).
+std::vector<MachineNumber> numbers_of(const Machine& machine);
+
+// The new machine's name includes the change. Throws a usage Error with the path and what is allowed.
+Machine with_number(const Machine& machine, std::string_view path, double value);
 
 }  // namespace lockstep::simulator

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "core/folder_for_tests.h"
+#include "core/fixtures_for_tests.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "simulator/machine/vary.h"
+#include "simulator/machine/machine.h"
 
 #include <gtest/gtest.h>
 

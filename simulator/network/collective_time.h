@@ -1,3 +1,66 @@
+// The algorithm and protocol of a collective, and its predicted time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "schedules/step/step.h"
+#include "simulator/machine/machine.h"
+
+namespace lockstep::simulator {
+
+enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, nvls, nvls_tree, pat, measured };
+std::string_view name_of(CollectiveAlgorithm algorithm);
+
+// NCCL's protocols: LL sends 4 bytes of data with each 4 bytes of flags, LL128 120 bytes with 8 of flags, Simple whole
+// buffer slots with a fence after each. `none` if NCCL does not run the collective.
+enum class Protocol : std::uint8_t { ll, ll128, simple, none };
+std::string_view name_of(Protocol protocol);
+
+struct CollectivePrediction {
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
+  Protocol protocol = Protocol::none;
+  double latency_us = 0;
+  double transfer_us = 0;
+  double time_us() const { return latency_us + transfer_us; }
+};
+// "ring", "ring ll128"
+std::string way_of(const CollectivePrediction& made);
+
+// The placement of a collective's members on the levels of a machine, and the bandwidth of their ports.
+
+// For each level of a machine, the number of members that one switch joins (workload/groups.h); the last is all of
+// them.
+using MembersOfLevels = std::span<const std::int64_t>;
+
+// One level of the machine as a group crosses it.
+struct Crossing {
+  double parts = 1;           // switches of the level below that the members of one switch come from
+  double members_a_part = 1;  // members in each of those
+};
+Crossing crossing_of(MembersOfLevels members, std::size_t level);
+
+// The members of a group on a torus, in the order of their numbers: whole rows, or part of one row.
+struct TorusPart {
+  double columns = 1;
+  double rows = 1;
+};
+TorusPart torus_part(const Torus& torus, std::int64_t members);
+// Load of the busiest link in an all-to-all, in units of the bytes that each member exchanges with all others:
+// everything that goes one way along a row, or a column, passes a link of it.
+double torus_load(const Torus& torus, std::int64_t members);
+
+// Bytes per microsecond that one member's port carries for a collective among these members. If devices are joined by
+// links instead of a switch, small groups have few links between their members (Nccl::of_members).
+double port_rate(const Machine& machine, MembersOfLevels members, std::size_t level);
+
+// Bytes per microsecond that each member of a ring over all members sends: the slowest part of the ring, from a given
+// level on. Infinite if the ring does not cross that level.
+double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t first_level = 0);
+
 // The time of a collective on a machine, by formula. docs/metrics.md has the formulas with their sources.
 //
 // On a machine that has NCCL (Machine::nccl) NCCL's tuner chooses (nccl_choice.h), and nccl_time.h gives the time. On
@@ -14,14 +77,6 @@
 // ports outside; each of its n-1 steps has the latency of what it crosses. On a torus of X x Y rings go along rows and
 // then along columns (Mikami et al. 2018, arXiv:1811.05233, section 2.2): X-1 + Y-1 steps, over one link at a time; of
 // an all-to-all the busiest link decides.
-#pragma once
-
-#include "schedules/step/step.h"
-#include "simulator/machine/machine.h"
-#include "simulator/network/collective_prediction.h"
-#include "simulator/network/rates.h"
-
-namespace lockstep::simulator {
 
 // The time by the formulas of this library's plans.
 CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,

@@ -9,8 +9,7 @@
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/one_switch.h"
-#include "simulator/network/comm_kind.h"
+#include "simulator/engine/links.h"
 #include "simulator/network/expand.h"
 
 namespace lockstep::simulator {

@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/plan/sizes.h"
+#include "collectives/plan/cost.h"
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
-#include "simulator/network/comm_kind.h"
 
 namespace lockstep::simulator {
 namespace {

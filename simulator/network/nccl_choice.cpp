@@ -1,4 +1,4 @@
-#include "simulator/network/nccl_choice.h"
+#include "simulator/network/nccl.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "simulator/network/nccl_fit.h"
+#include "simulator/network/nccl.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,8 +5,7 @@
 
 #include "core/error.h"
 #include "simulator/network/collective_time.h"
-#include "simulator/network/nccl_fit.h"
-#include "simulator/network/nccl_time.h"
+#include "simulator/network/nccl.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -1,13 +1,5 @@
-// The time of a plan on a machine's network, message by message in virtual time: any algorithm of the catalogue or a
-// user's own plan, on any number of devices that the description has.
-//
-//   send         takes the ports and uplinks of its path for bytes over their bandwidth, one after the other or at once
-//                as the machine says, holds its lane until the bytes have left, and arrives one latency later
-//   recv         ends when its message has arrived
-//   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds
-//   copy, reduce pass over the device's memory
-// and the call begins with one kernel launch. The formulas of collective_time.h predict NCCL with its protocols and
-// channels; this predicts Lockstep's executors, which run the plan.
+// Rotational symmetry of plans: if rotating all ranks by a period changes neither the plan nor the network, the first
+// `period` ranks represent all. For example, a ring over 4,096 devices in nodes of 8 is played exactly with 8 ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +11,24 @@
 #include "simulator/machine/machine.h"
 
 namespace lockstep::simulator {
+
+// The smallest period that divides the number of ranks, consists of whole switches of every level that does not join
+// all ranks (on a fully used torus that does, whole rows), and by which each rank's steps equal those of the rank one
+// period further: the same operations on equally many chunks, with peers at the same distance, after the same steps.
+// Returns the number of ranks if there is no such period, or if messages of several ranks share a link of a torus, as
+// their order would depend on the ranks' numbers. Assumes chunks of equal size.
+int rotation_period(const plan::Plan& plan, const Machine& machine);
+
+// The time of a plan on a machine's network, message by message in virtual time: any algorithm of the catalogue or a
+// user's own plan, on any number of devices that the description has.
+//
+//   send         takes the ports and uplinks of its path for bytes over their bandwidth, one after the other or at once
+//                as the machine says, holds its lane until the bytes have left, and arrives one latency later
+//   recv         ends when its message has arrived
+//   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds
+//   copy, reduce pass over the device's memory
+// and the call begins with one kernel launch. The formulas of collective_time.h predict NCCL with its protocols and
+// channels; this predicts Lockstep's executors, which run the plan.
 
 class PlanTime {
  public:

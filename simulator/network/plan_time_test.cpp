@@ -7,8 +7,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/every_choice.h"
 #include "core/error.h"
-#include "simulator/network/rates.h"
-#include "simulator/network/rotation.h"
+#include "simulator/network/collective_time.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 
 namespace lockstep::simulator {
 

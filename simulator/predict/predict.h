@@ -6,15 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "schedules/count.h"
+#include "schedules/play.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/count.h"
 #include "schedules/step/memory.h"
 #include "schedules/step/step.h"
-#include "schedules/step/timeline.h"
 #include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"
-#include "simulator/network/collective_prediction.h"
+#include "simulator/network/collective_time.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"
 #include "workload/memory.h"
@@ -92,7 +90,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
                              const schedules::Schedule& schedule, const Machine& machine, Detail detail,
                              std::int32_t copies = 1);
 
-// The layout with its unspecified stages and slices balanced by the machine's kernel prices (workload/balance.h).
+// The layout with its unspecified stages and slices balanced by the machine's kernel prices (workload/recipe.h).
 workload::Layout balanced_on(const Machine& machine, const workload::Model& model, const workload::Layout& layout);
 
 // Bytes of one device's memory that a layout needs: those of the fullest rank, or of all ranks together if they share

@@ -1,17 +1,223 @@
 #include "simulator/predict/search.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "schedules/generators/catalogue.h"
-#include "simulator/predict/for_all.h"
-#include "simulator/predict/step_bound.h"
+#include "simulator/predict/predict.h"
 #include "simulator/prices/kernel_price.h"
 #include "workload/memory.h"
 
 namespace lockstep::simulator {
+namespace {
+
+using schedules::Action;
+using schedules::Op;
+using schedules::Schedule;
+
+std::int64_t sum_of(const std::vector<schedules::Piece>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0},
+                         [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.amount; });
+}
+
+std::int64_t issue_of(const std::vector<schedules::Piece>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0},
+                         [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.issue_ps; });
+}
+
+struct StageTimes {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+  std::int64_t input_gradient = 0;
+  std::int64_t weight_gradient = 0;
+  std::int64_t of(Op op) const {
+    switch (op) {
+      case Op::forward:
+        return forward;
+      case Op::backward:
+        return backward;
+      case Op::input_gradient:
+        return input_gradient;
+      default:
+        return weight_gradient;
+    }
+  }
+};
+
+template <class Sum>
+StageTimes times_of(const schedules::StageRecipe& recipe, const Sum& sum) {
+  return {sum(recipe.forward), sum(recipe.backward), sum(recipe.input_gradient), sum(recipe.weight_gradient)};
+}
+
+class Bound {
+ public:
+  Bound(const Schedule& schedule, const std::vector<workload::StageWork>& works) : slices_(schedule.slices()) {
+    for (const workload::StageWork& work : works) {
+      times_.push_back(times_of(work.recipe, sum_of));
+      issues_.push_back(times_of(work.recipe, issue_of));
+    }
+    const auto slices = static_cast<std::size_t>(slices_);
+    for (std::size_t i = 0; i < times_.size(); ++i) {
+      const bool first = schedule.is_first(static_cast<std::int32_t>(i / slices));
+      before_.push_back(first ? 0 : before_[i - slices] + times_[i - slices].forward);
+      // A full backward counts only with the part that every kind of backward contains.
+      const std::int64_t least = first ? 0 : std::min(times_[i - slices].backward, times_[i - slices].input_gradient);
+      after_.push_back(first ? 0 : after_[i - slices] + least);
+    }
+  }
+
+  std::int64_t of_rank(const std::vector<Action>& list) const {
+    if (list.empty()) return 0;
+    std::int64_t now = before_[index_of(list.front())];
+    std::int64_t bound = 0;
+    std::int64_t issue = 0;  // host time, over all actions
+    for (const Action& action : list) {
+      if (!is_compute(action.op)) continue;
+      const std::size_t i = index_of(action);
+      now += times_[i].of(action.op);
+      issue += issues_[i].of(action.op);
+      if (action.op == Op::backward || action.op == Op::input_gradient) bound = std::max(bound, now + after_[i]);
+    }
+    return std::max({bound, now, issue});
+  }
+
+ private:
+  std::size_t index_of(const Action& action) const {
+    return schedules::work_index(action.stage, action.microbatch, slices_);
+  }
+
+  std::int32_t slices_;
+  std::vector<StageTimes> times_;     // per stage and slice
+  std::vector<StageTimes> issues_;    // host times, per stage and slice
+  std::vector<std::int64_t> before_;  // forwards of earlier stages
+  std::vector<std::int64_t> after_;   // backwards of earlier stages
+};
+
+}  // namespace
+
+double step_bound_s(const Schedule& schedule, const std::vector<workload::StageWork>& works) {
+  const Bound bound(schedule, works);
+  std::int64_t longest = 0;
+  for (const auto& list : schedule.of_rank) longest = std::max(longest, bound.of_rank(list));
+  std::vector<std::int64_t> optimizer(schedule.of_rank.size());
+  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    const auto rank = static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+    optimizer[rank] += works[schedules::work_index(stage, 0, schedule.slices())].optimizer_ps;
+  }
+  longest += *std::max_element(optimizer.begin(), optimizer.end());
+  return static_cast<double>(longest) / 1e12;
+}
+
+namespace {
+
+std::vector<std::int32_t> divisors_up_to(std::int64_t number, std::int64_t most) {
+  std::vector<std::int32_t> found;
+  for (std::int64_t d = 1; d <= std::min(number, most); ++d) {
+    if (number % d == 0) found.push_back(static_cast<std::int32_t>(d));
+  }
+  return found;
+}
+
+using Visit = std::function<void(const workload::Layout&)>;
+
+// Ways to distribute devices over the kinds of parallelism. Tensor-parallel ranks stay within the innermost network
+// level.
+void for_sizes(const workload::Model& model, const Machine& machine, const SearchSpace& space, const Visit& visit) {
+  workload::Layout layout = space.base;
+  if (space.gpus % layout.cp != 0) return;
+  const std::int64_t gpus = space.gpus / layout.cp;
+  for (const std::int32_t tp : divisors_up_to(gpus, machine.levels.front().ranks)) {
+    for (const std::int32_t pp : divisors_up_to(gpus / tp, model.layers)) {
+      layout.tp = tp;
+      layout.pp = pp;
+      layout.dp = static_cast<std::int32_t>(gpus / tp / pp);
+      const std::int64_t experts = model.experts == 0 ? 1 : model.experts;
+      for (const std::int32_t ep : divisors_up_to(experts, std::int64_t{layout.dp} * layout.cp)) {
+        layout.ep = ep;
+        visit(layout);
+      }
+    }
+  }
+}
+
+// Token slices as the user set them, for schedules that take slices.
+void take_slices(workload::Layout& layout, const SearchSpace& space, bool takes) {
+  const workload::Layout usual;
+  const workload::Layout& from = takes ? space.base : usual;
+  layout.slices = from.slices;
+  layout.slice_tokens = from.slice_tokens;
+  layout.balanced_slices = from.balanced_slices;
+}
+
+void for_schedules(const SearchSpace& space, const workload::Layout& sizes, const Visit& visit) {
+  workload::Layout layout = sizes;
+  if (sizes.pp == 1) {
+    layout.schedule = "1f1b";
+    layout.chunks = 1;
+    take_slices(layout, space, false);
+    return visit(layout);
+  }
+  for (const std::string& name : space.schedules) {
+    layout.schedule = name;
+    layout.chunks = 1;
+    take_slices(layout, space, schedules::entry_named(name).takes_slices);
+    if (!schedules::entry_named(name).takes_chunks) {
+      visit(layout);
+      continue;
+    }
+    for (const std::int32_t chunks : space.chunks) {
+      layout.chunks = chunks;
+      visit(layout);
+    }
+  }
+}
+
+void for_memory_choices(const SearchSpace& space, const workload::Layout& shape, const Visit& visit) {
+  workload::Layout layout = shape;
+  for (const std::int64_t microbatch : space.microbatches) {
+    const std::int64_t each = layout.dp * microbatch;
+    if (space.global_batch % each != 0) continue;
+    layout.microbatch_size = microbatch;
+    layout.microbatches = static_cast<std::int32_t>(space.global_batch / each);
+    for (const workload::Recompute recompute :
+         {workload::Recompute::none, workload::Recompute::selective, workload::Recompute::full}) {
+      if (recompute == workload::Recompute::selective && layout.flash) continue;  // scores are not kept in any case
+      layout.recompute = recompute;
+      for (const std::int32_t zero : {0, 1, 2, 3}) {
+        if (zero > 0 && layout.dp * layout.cp == 1) continue;
+        layout.zero = zero;
+        for (const bool sequence_parallel : {false, true}) {
+          if (sequence_parallel && layout.tp == 1) continue;
+          layout.sequence_parallel = sequence_parallel;
+          visit(layout);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<workload::Layout> legal_layouts(const workload::Model& model, const Machine& machine,
+                                            const SearchSpace& space) {
+  std::vector<workload::Layout> found;
+  for_sizes(model, machine, space, [&](const workload::Layout& sizes) {
+    for_schedules(space, sizes, [&](const workload::Layout& shape) {
+      for_memory_choices(space, shape, [&](const workload::Layout& layout) {
+        // A stage with more layers would make the others wait.
+        const bool even =
+            layout.balanced_layers || !layout.layers_of.empty() || model.layers % stages_per_pipe(layout) == 0;
+        if (even && why_invalid(model, layout).empty()) found.push_back(balanced_on(machine, model, layout));
+      });
+    });
+  });
+  return found;
+}
+
 namespace {
 
 // Cache of schedules, which many layouts share.

@@ -1,4 +1,4 @@
-#include "simulator/predict/ways.h"
+#include "simulator/predict/search.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "simulator/predict/step_bound.h"
 #include "workload/memory.h"
 
 namespace lockstep::simulator {

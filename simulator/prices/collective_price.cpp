@@ -4,8 +4,15 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
+#include <vector>
 
+#include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 #include "simulator/network/collective_time.h"
+#include "simulator/prices/kernel_price.h"
+#include "workload/groups.h"
+#include "workload/operations.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -100,6 +107,224 @@ schedules::StageCosts totals_of(const workload::StageWork& work, const Collectiv
       std::max<std::int64_t>(0, total_of(work.recipe.backward, price, taken) - costs.input_gradient_ps);
   costs.message_bytes = work.message_bytes;
   return costs;
+}
+
+namespace {
+
+using schedules::Comm;
+using schedules::Piece;
+
+// True if both are of one part and one tile, as the weights of a tile are gathered separately.
+bool is_alike(const Piece& a, const Piece& b) {
+  return a.op == b.op && a.part == b.part &&
+         tile_of(workload::piece_named(a.what)) == tile_of(workload::piece_named(b.what));
+}
+
+class Folding {
+ public:
+  Folding(const CollectivePrice& price, double taken) : price_(price), taken_(taken) {}
+
+  std::vector<Piece> fold(const std::vector<Piece>& pieces) {
+    made_.clear();
+    first_ps_ = 0;
+    first_issue_ps_ = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.comm == Comm::none) {
+        kernel(piece);
+      } else {
+        collective(piece);
+      }
+    }
+    settle();
+    if (!made_.empty()) {
+      made_.front().amount += first_ps_;
+      made_.front().issue_ps += first_issue_ps_;
+    }
+    return merged();
+  }
+
+ private:
+  void kernel(Piece piece) {
+    piece.amount = together_ps(piece.amount, beside_ps_, taken_);
+    beside_ps_ = 0;
+    made_.push_back(piece);
+  }
+
+  void collective(const Piece& piece) {
+    settle();  // a lane runs one collective at a time
+    beside_ps_ = price_(piece.comm, piece.group, piece.amount);
+    (made_.empty() ? first_issue_ps_ : made_.back().issue_ps) += piece.issue_ps;
+    if (!piece.beside_next) settle();
+  }
+
+  // Waits for the collective in flight.
+  void settle() {
+    (made_.empty() ? first_ps_ : made_.back().amount) += beside_ps_;
+    beside_ps_ = 0;
+  }
+
+  std::vector<Piece> merged() const {
+    std::vector<Piece> fewer;
+    for (const Piece& piece : made_) {
+      if (!fewer.empty() && is_alike(fewer.back(), piece)) {
+        fewer.back().amount += piece.amount;
+        fewer.back().issue_ps += piece.issue_ps;
+      } else {
+        fewer.push_back(piece);
+      }
+    }
+    return fewer;
+  }
+
+  const CollectivePrice& price_;
+  double taken_ = 0;
+  std::vector<Piece> made_;
+  std::int64_t beside_ps_ = 0;
+  std::int64_t first_ps_ = 0;  // time of collectives before the first kernel
+  std::int64_t first_issue_ps_ = 0;
+};
+
+std::vector<Piece> merged(const std::vector<Piece>& pieces) {
+  std::vector<Piece> fewer;
+  bool mergeable = false;
+  for (const Piece& piece : pieces) {
+    if (piece.comm != Comm::none) {
+      mergeable = false;
+      fewer.push_back(piece);
+      continue;
+    }
+    if (piece.amount == 0) continue;
+    if (mergeable && is_alike(fewer.back(), piece)) {
+      fewer.back().amount += piece.amount;
+      fewer.back().issue_ps += piece.issue_ps;
+      continue;
+    }
+    // A kernel after one that a collective overlaps waits for that collective: it stays a piece of its own.
+    mergeable = fewer.empty() || !fewer.back().beside_next;
+    fewer.push_back(piece);
+  }
+  return fewer;
+}
+
+}  // namespace
+
+schedules::StageRecipe merge_kernels(const schedules::StageRecipe& recipe) {
+  return {merged(recipe.forward), merged(recipe.backward), merged(recipe.input_gradient),
+          merged(recipe.weight_gradient)};
+}
+
+schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price, double taken) {
+  Folding folding(price, taken);
+  return {folding.fold(recipe.forward), folding.fold(recipe.backward), folding.fold(recipe.input_gradient),
+          folding.fold(recipe.weight_gradient)};
+}
+
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+using schedules::Task;
+
+// Replaces a collective by kernels, exchanges in sequence, and kernels.
+struct Replacement {
+  std::vector<workload::CompressedExchange> exchanges;
+  double kernel_bytes = 0;
+  std::vector<std::int32_t> groups = {};  // group of each exchange, if not the task's
+};
+
+class Compressing {
+ public:
+  Compressing(schedules::Step& step, const workload::Layout& layout, const Machine& machine)
+      : step_(step), layout_(layout), machine_(machine), groups_(step) {}
+
+  void run() {
+    for (std::int32_t r = 0; r < step_.num_ranks(); ++r) {
+      schedules::RankStep& rank = step_.of_rank[static_cast<std::size_t>(r)];
+      const schedules::RankStep old = rank;
+      schedules::RankRewriter out(old);
+      for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
+        const Replacement replacement = replacement_of(r, old.tasks[i]);
+        if (replacement.exchanges.empty()) {
+          out.keep(i);
+        } else {
+          put(out, i, old.tasks[i], replacement);
+        }
+      }
+      rank = out.take();
+    }
+  }
+
+ private:
+  Replacement replacement_of(std::int32_t rank, const Task& task) const {
+    if (task.comm == Comm::none) return {};
+    const schedules::Group& group = step_.groups[static_cast<std::size_t>(task.peer)];
+    const std::int64_t ranks = group.size();
+    const bool in_data = group.kind == GroupKind::data;
+    if (ranks == 1) return {};
+    if (task.op == schedules::Op::unshard && task.comm == Comm::all_gather && in_data) return of_weights(task, ranks);
+    const workload::Compression& compression = layout_.compression;
+    if (task.op != schedules::Op::reduce_grad || !compression.given()) return {};
+    const std::int64_t elems = task.amount / static_cast<std::int64_t>(sizeof(float));
+    const double kernels = workload::kernel_bytes(compression, elems, ranks);
+    if (task.comm == Comm::all_reduce && (in_data || group.kind == GroupKind::replicas)) {
+      return {workload::exchanges_of(compression, elems, ranks), kernels};
+    }
+    // Without the part after the sum, about half of an all-reduce's kernels.
+    const bool scatters = task.comm == Comm::reduce_scatter && in_data && replicas_of(layout_) == 1;
+    if (!scatters) return {};
+    if (layout_.near_ranks > 0) return in_two_hops(rank, elems, ranks);
+    return {{workload::scatter_of(compression, elems, ranks)}, kernels / 2};
+  }
+
+  // Two exchanges, each with its kernels; shares are grouped by destination before the first.
+  Replacement in_two_hops(std::int32_t rank, std::int64_t elems, std::int64_t ranks) const {
+    const std::int64_t near = layout_.near_ranks;
+    const workload::TwoHops hops = workload::two_hops_of(layout_.compression, elems, ranks, near);
+    const double kernels = workload::kernel_bytes(layout_.compression, elems, near) / 2 +
+                           workload::kernel_bytes(layout_.compression, elems / near, ranks / near) / 2;
+    const auto group_of = [&](GroupKind kind) { return groups_.of(rank, kind, "a reduce-scatter in two hops"); };
+    return {{hops.near, hops.far},
+            kernels + 2.0 * sizeof(float) * static_cast<double>(elems),
+            {group_of(GroupKind::near), group_of(GroupKind::far)}};
+  }
+
+  Replacement of_weights(const Task& task, std::int64_t ranks) const {
+    const workload::CompressionWay way = layout_.weight_compression;
+    if (way == workload::CompressionWay::none) return {};
+    const std::int64_t elems = task.amount / static_cast<std::int64_t>(core::size_of(layout_.compute));
+    const workload::CompressedExchange gather = workload::weight_gather_of(way, elems, ranks);
+    return {{gather}, static_cast<double>(gather.bytes + task.amount)};
+  }
+
+  // Half of the kernels' traffic is before the first exchange, half after the last.
+  void put(schedules::RankRewriter& out, std::uint32_t i, const Task& task, const Replacement& replacement) const {
+    Task kernels = task;
+    kernels.comm = Comm::none;
+    kernels.peer = -1;
+    const workload::OtherKernel half{.dtype = core::DType::f32, .bytes = replacement.kernel_bytes / 2};
+    kernels.amount = kernel_ps(machine_.device, {half});
+    std::uint32_t last = out.put(kernels, out.edges_of(i));
+    for (std::size_t e = 0; e < replacement.exchanges.size(); ++e) {
+      Task one = task;
+      one.comm = replacement.exchanges[e].comm;
+      one.amount = replacement.exchanges[e].bytes;
+      if (!replacement.groups.empty()) one.peer = replacement.groups[e];
+      last = out.put(one, std::span(&last, 1));
+    }
+    out.replace(i, out.put(kernels, std::span(&last, 1)));
+  }
+
+  schedules::Step& step_;
+  const workload::Layout& layout_;
+  const Machine& machine_;
+  const schedules::GroupTable groups_;
+};
+
+}  // namespace
+
+void compress_collectives(schedules::Step& step, const workload::Layout& layout, const Machine& machine) {
+  if (!layout.compression.given() && layout.weight_compression == workload::CompressionWay::none) return;
+  Compressing(step, layout, machine).run();
 }
 
 }  // namespace lockstep::simulator

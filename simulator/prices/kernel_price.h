@@ -1,13 +1,34 @@
-// The time of a kernel on a device: the roofline, with the shares of the peaks that work of its size reaches, and waves
-// of tiles for matrix products (product_time.h) if the device's number of multiprocessors is known.
+// The time of a matrix product on the multiprocessors of a GPU, by its shape (NVIDIA, "Matrix Multiplication Background
+// User's Guide", DU-09799-001, 2023, sections 2.1, 2.3 and 3).
+//
+// The result is cut into tiles, of which each multiprocessor works on one at a time: a tile at the edge costs as much
+// as a whole one, and a last wave with few tiles as much as a full one. Smaller tiles fill more multiprocessors, but
+// load more values for each multiply-add. Where tiles are few and k is long, several multiprocessors share a tile
+// (split-k). cuBLAS chooses among tiles and splits; here the fastest by these formulas is taken:
+//
+//   waves x (kTileUs + (tm tn + kLoad (tm + tn)) k / split / multiply-adds a microsecond) + kSplitUs if split > 1
+//
+// docs/validation.md (Products) holds them to published times on A100 and H100.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "schedules/step/step.h"
 #include "simulator/machine/machine.h"
+#include "workload/buckets.h"
 #include "workload/kernel_call.h"
+#include "workload/layout.h"
+#include "workload/recipe.h"
 
 namespace lockstep::simulator {
+
+// Microseconds, without the kernel's launch; `tflops`: what full waves of the largest tile reach. The device's number
+// of multiprocessors is known. Loads from memory may take longer.
+double product_us(const DeviceSpec& device, const workload::Product& product, double tflops);
+
+// The time of a kernel on a device: the roofline, with the shares of the peaks that work of its size reaches, and waves
+// of tiles for matrix products (product_time.h) if the device's number of multiprocessors is known.
 
 // Time of one of the call's `count` kernels: max(FLOPs / (peak x share), bytes / (bandwidth x share)) + launch, in
 // picoseconds. Products and attention in f32 run at the device's f32 peak.
@@ -19,5 +40,29 @@ std::int64_t kernel_ps(const Machine& machine, const workload::KernelCall& call,
 // The least of these over all numbers of copies: by noise, several copies may have been faster than one.
 std::int64_t least_kernel_ps(const Machine& machine, const workload::KernelCall& call);
 bool is_measured(const Machine& machine, const workload::KernelCall& call);
+
+// Host time of a step: an eager framework calls one operator after another, and the device waits if its kernels are
+// shorter than that (docs/simulator.md, section The host). The simulator's engine plays it.
+
+// Counted in Megatron-LM's layer (megatron/model/transformer.py, 2023): about 30 calls of operators with a module's or
+// an autograd function's Python around them for 13 kernels of the forward, and about 50 for 26 of the backward.
+inline constexpr double kOperatorsOfKernel = 2;
+// Operators per collective or message: the call, its output's allocation, two events and the wait of streams.
+inline constexpr double kOperatorsOfExchange = 4;
+
+// Operators per tensor of a list that a collective takes or makes: the view and the copy (ProcessGroupNCCL::allgather).
+inline constexpr double kOperatorsOfListed = 2;
+
+workload::IssueTimes issue_times_of(const Host& host, const workload::Layout& layout);
+
+// Adds to a step the host times that its recipes do not have: to issue messages, the collectives of parameters and
+// gradients, and the optimizer (one kernel's operators per parameter: the gradient's copy in 32 bits, and that of the
+// new weight). Also marks where the host waits for the device: at messages between stages that are not overlapped, as
+// in Megatron-LM, which synchronizes the device after each.
+void add_host(schedules::Step& step, const workload::Layout& layout, const std::vector<workload::StagePlan>& plans,
+              const Host& host);
+
+// Added time of a collective of parameters or gradients with gather_lists: a copy for each of its members.
+std::int64_t list_ps(const Host& host, const workload::Layout& layout, const schedules::Group& group);
 
 }  // namespace lockstep::simulator

@@ -1,5 +1,4 @@
-// Validation of predictions against published runs: the cases (cases.json), the simulator's result for each, and the
-// page with both (docs/validation.md).
+// Validation of predicted times of collectives against published ones (collective_cases.json), and its tables.
 #pragma once
 
 #include <span>
@@ -8,10 +7,82 @@
 #include <vector>
 
 #include "simulator/machine/machine.h"
-#include "simulator/validation/collectives.h"
-#include "simulator/validation/products.h"
+#include "simulator/network/nccl.h"
+#include "workload/kernel_call.h"
 
 namespace lockstep::simulator {
+
+// One published sweep of collectives, with equally many GPUs in each node.
+struct CollectiveSweep {
+  std::string table;  // table of the page
+  std::string source;
+  std::string machine;  // argument of load_machine()
+  std::vector<CollectivePoint> points;
+  std::vector<NcclNumber> fitted;    // numbers of the machine that were fitted to points of this sweep
+  std::vector<double> fitted_bytes;  // sizes of these points; not in the score
+};
+// Throws a usage Error that names `where` and the field.
+std::vector<CollectiveSweep> parse_sweeps(std::string_view json, const std::string& where);
+
+struct ValidatedCollective {
+  std::string table;
+  std::string machine;
+  CollectivePoint of;
+  std::string way;  // algorithm and protocol chosen by NCCL's tuner
+  double us = 0;
+  bool fitted = false;
+  double error() const { return us / of.us - 1; }
+};
+std::vector<ValidatedCollective> validate(std::span<const CollectiveSweep> sweeps);
+
+// The sweep's machine with its fitted numbers fitted anew.
+Machine refitted(const CollectiveSweep& sweep);
+
+struct Score;
+Score score_of(std::span<const ValidatedCollective> all);
+
+// One of the sweeps' tables, "collective_score", or "ring_tree" (8 H100). Empty if there is no table of that name.
+std::string collective_table(std::string_view name, std::span<const ValidatedCollective> all);
+
+// Validation of predicted times of matrix products against published ones (product_cases.json), and its table. It tests
+// the dependence on the shape: two numbers of each sweep are fitted to a quarter of its products.
+
+struct PublishedProduct {
+  workload::Product shape;
+  double tflops = 0;
+  double us() const { return shape.flops() / tflops / 1e6; }
+};
+
+struct ProductSweep {
+  std::string table;  // row of the page's table "products"
+  std::string source;
+  std::string machine;  // argument of load_machine()
+  double share = 1;     // share of the peak that full waves reach on an otherwise idle GPU; replaces the machine's
+  double other_us = 0;  // launch and overhead of the timing; replaces the machine's launch_us
+  std::vector<PublishedProduct> products;
+};
+// Throws a usage Error that names `where` and the field.
+std::vector<ProductSweep> parse_product_sweeps(std::string_view json, const std::string& where);
+
+struct ValidatedProduct {
+  std::string table;
+  PublishedProduct of;
+  double us = 0;
+  bool fitted = false;  // share and other_us were fitted to it
+  double error() const { return us / of.us() - 1; }
+};
+std::vector<ValidatedProduct> validate(std::span<const ProductSweep> sweeps);
+
+// The sweep with `share` and `other_us` fitted anew.
+ProductSweep refitted(ProductSweep sweep);
+
+struct Score;
+Score score_of(std::span<const ValidatedProduct> all);
+// The table, with a row per sweep.
+std::string product_table(std::span<const ProductSweep> sweeps);
+
+// Validation of predictions against published runs: the cases (cases.json), the simulator's result for each, and the
+// page with both (docs/validation.md).
 
 struct ValidationCase {
   std::string table;         // table of the page: "sc21", "layer", ...
@@ -76,5 +147,14 @@ std::vector<Choice> choices_of(std::span<const Validated> all);
 // a usage Error if a block has no end or no table.
 std::string with_tables(const std::string& page, std::span<const Validated> all,
                         std::span<const ValidatedCollective> collectives, std::span<const ProductSweep> products);
+
+// Fits the one efficiency of a machine description that depends on published runs.
+
+// The machine with its shares of products (attention included) multiplied by a factor.
+Machine scaled(Machine machine, double product_factor);
+
+// The factor with the least sum of squared relative errors over the runs marked as fitted (Gauss-Newton); all cases
+// must be on that machine. It is 1 for a description that is already fitted.
+double fit_product_share(std::span<const ValidationCase> cases, const Machine& machine);
 
 }  // namespace lockstep::simulator

@@ -6,9 +6,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
-#include "simulator/validation/fit.h"
+#include "core/output_file.h"
 #include "simulator/validation/validation.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "simulator/validation/fit.h"
+#include "simulator/validation/validation.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "simulator/validation/validation.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -1,19 +1,48 @@
-// Reads a checkpoint (save_checkpoint.h) of any layout into any layout: every rank asks for the pieces that it has and
-// reads them from the files that contain them.
+// Writes a checkpoint: a safetensors file for each rank that has pieces, then the manifest, then the folder's name.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "collectives/transports/transport.h"
+#include "parallel/parameters/store.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/pieces.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace lockstep::trainer {
+
+// Communication among the ranks that write one checkpoint.
+struct CheckpointRanks {
+  std::int32_t rank = 0;
+  // All ranks call it with one text each and get all texts, in rank order. No rank returns before all have called. Over
+  // a World: gather_text.
+  std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& mine) {
+    return std::vector<std::string>{mine};
+  };
+};
+
+// All ranks call it, with the same folder (on a shared file system), manifest and `keep`. Each passes all pieces that
+// it has. Pieces that several ranks have (replicas of data-parallel and tensor-parallel ranks, tied weights) are
+// written by the first of them; together they have every element of every tensor that any rank lists. A tensor may be
+// listed twice. A folder has one writer at a time.
+//
+// Returns on all ranks once the checkpoint is on disk under its name, or throws on all ranks and leaves the earlier
+// state unchanged. A kill at any moment leaves the last complete checkpoint and `latest` naming it.
+void save_checkpoint(const std::string& folder, const Manifest& manifest, std::span<const WholeTensor> tensors,
+                     std::span<const Piece> pieces, const CheckpointRanks& ranks, std::int32_t keep);
+
+// ---- Texts of all ranks over a World, as save_checkpoint needs them.
+
+// Returns [rank] -> that rank's text. All ranks call it.
+std::vector<std::string> gather_text(transports::World& world, const std::string& mine);
+
+// Reads a checkpoint (save_checkpoint.h) of any layout into any layout: every rank asks for the pieces that it has and
+// reads them from the files that contain them.
 
 // For use by one thread. Every failure is an Error of one line with the file and the reason.
 class Checkpoint {
@@ -50,5 +79,25 @@ class Checkpoint {
 
 // Throws a usage Error that names the first difference; `what` describes the origin of `found`.
 void require_same(const std::string& what, const Integers& found, const Integers& wanted);
+
+// The part of a checkpoint that comes from a parameter store: master weights and both moments of AdamW, as tensors
+// "master.NAME", "first_moment.NAME" and "second_moment.NAME".
+
+// Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_hugging_face. Valid as
+// long as the stores' runs are.
+struct Held {
+  std::vector<WholeTensor> tensors;
+  std::vector<Piece> pieces;
+};
+
+// Adds the state of a store. If a rank has several stages, all of its stores go into one Held.
+void add_state(parallel::ParameterStore& store, Held& to);
+// Adds only the master weights, under the parameter's own name.
+void add_masters(parallel::ParameterStore& store, Held& to);
+
+// Call it after the pieces were read into: updates the device's copies and the weights that kernels read. (With ZeRO 1
+// and 2 a gather has to follow.)
+void state_was_read(parallel::ParameterStore& store);
+void masters_were_read(parallel::ParameterStore& store);
 
 }  // namespace lockstep::trainer

@@ -1,21 +1,48 @@
-// For tests: writers as threads that meet, tensors whose every element is known, and random ways to share them out.
+// For tests: a folder that is gone with its owner, files in it, and what an action throws.
 #pragma once
 
 #include <algorithm>
 #include <barrier>
 #include <cstdint>
+#include <fstream>
 #include <functional>
+#include <ios>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/error.h"
+#include "core/fixtures_for_tests.h"
 #include "core/random.h"
-#include "trainer/checkpoint/files_for_tests.h"
-#include "trainer/checkpoint/pieces.h"
-#include "trainer/checkpoint/save_checkpoint.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace lockstep::trainer {
+
+using core::TemporaryFolder;
+
+inline std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// Empty if nothing is thrown. Other exceptions than ours pass.
+inline std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// For tests: writers as threads that meet, tensors whose every element is known, and random ways to share them out.
 
 // Runs body on so many ranks; returns what each threw, empty where it threw nothing.
 inline std::vector<std::string> run_writers(std::int32_t count,

@@ -1,14 +1,309 @@
 #include "trainer/checkpoint/safetensors.h"
 
+#include <sys/stat.h>
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <set>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <nlohmann/json.hpp>
+
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/narrow_float.h"
 
 namespace lockstep::trainer {
+
+void Crc32::add(std::span<const std::byte> bytes) {
+  const auto* const data = reinterpret_cast<const unsigned char*>(bytes.data());
+  value_ = static_cast<std::uint32_t>(crc32_z(value_, data, bytes.size()));
+}
+
+std::uint32_t crc32_of(std::string_view text) {
+  Crc32 crc;
+  crc.add(std::as_bytes(std::span(text)));
+  return crc.value();
+}
+
+std::string crc32_text(std::uint32_t value) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text(8, '0');
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, value >>= 4) *digit = kDigits[value & 15];
+  return text;
+}
+
+std::optional<std::uint32_t> parse_crc32(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (result.ec != std::errc() || crc32_text(value) != text) return std::nullopt;  // only one spelling is valid
+  return value;
+}
+
+namespace {
+
+core::Error cannot_read(const std::string& path, const std::string& why) {
+  return core::usage_error("cannot read " + path + ": " + why);
+}
+
+std::string reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+std::int64_t bytes_of(const std::string& path, int descriptor) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) throw cannot_read(path, reason(errno));
+  if (!S_ISREG(status.st_mode)) throw cannot_read(path, "it is not a regular file");
+  return status.st_size;
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw cannot_read(path, reason(errno));
+  try {
+    bytes_ = bytes_of(path, descriptor_);
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
+
+void InputFile::read(std::int64_t begin, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    const ssize_t got = pread(descriptor_, into.data(), into.size(), begin);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw cannot_read(path_, reason(errno));
+    if (got == 0) {
+      throw core::Error(core::Failure::wrong_data, path_ + " is truncated: it ends at byte " + std::to_string(begin));
+    }
+    begin += got;
+    into = into.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+std::string read_text(const std::string& path) {
+  const InputFile file(path);
+  std::string text(static_cast<std::size_t>(file.bytes()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::uint32_t crc32_of(const InputFile& file) {
+  constexpr std::int64_t kBlockBytes = 1 << 20;
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min(kBlockBytes, file.bytes())));
+  Crc32 crc;
+  for (std::int64_t begin = 0; begin < file.bytes(); begin += kBlockBytes) {
+    const std::span part =
+        std::span(block).first(static_cast<std::size_t>(std::min(kBlockBytes, file.bytes() - begin)));
+    file.read(begin, part);
+    crc.add(part);
+  }
+  return crc.value();
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kMetadata = "__metadata__";
+
+struct DTypeBits {
+  std::string_view name;
+  std::int64_t bits;
+};
+// The dtypes of safetensors 0.8.
+constexpr std::array<DTypeBits, 22> kDTypes = {{
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"U8", 8},      {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E8M0", 8}, {"I16", 16},
+    {"U16", 16},    {"F16", 16},    {"BF16", 16},       {"I32", 32},        {"U32", 32},    {"F32", 32},
+    {"C64", 64},    {"F64", 64},    {"I64", 64},        {"U64", 64},
+}};
+
+std::int64_t bits_of(std::string_view dtype) {
+  const auto* const found = std::find_if(kDTypes.begin(), kDTypes.end(), [&](auto& d) { return d.name == dtype; });
+  return found == kDTypes.end() ? 0 : found->bits;
+}
+
+std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+
+// Returns nothing if there are too many bits to count.
+std::optional<std::int64_t> bits_of(const TensorInfo& tensor) {
+  std::optional<std::int64_t> bits = bits_of(tensor.dtype);
+  for (const std::int64_t n : tensor.shape) {
+    if (bits) bits = product(*bits, n);
+  }
+  return bits;
+}
+
+// Reads one header. Error messages begin with the file.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const std::string& file) : file_(file) {}
+
+  SafetensorsHeader read(std::string_view text, std::int64_t data_bytes) {
+    if (text.empty() || text.front() != '{') refuse("its header does not begin with {");
+    if (text.find('\0') != std::string_view::npos)
+      refuse("its header has a byte 0");  // the parser takes it for the end
+    const Json json = parse(text);
+    SafetensorsHeader header;
+    for (const auto& [name, value] : json.items()) {
+      if (name == kMetadata) {
+        header.metadata = metadata(value);
+      } else {
+        header.tensors.push_back(tensor(name, value));
+      }
+    }
+    check_places(header.tensors, data_bytes);
+    return header;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw core::Error(core::Failure::wrong_data, file_ + " is not a complete safetensors file: " + why);
+  }
+
+  // The format allows each name once, but JSON parsers commonly take the last one.
+  Json parse(std::string_view text) {
+    std::vector<std::set<std::string>> names;  // names in the objects that are open
+    const auto check = [&](int, Json::parse_event_t event, Json& parsed) {
+      if (event == Json::parse_event_t::object_start) names.emplace_back();
+      if (event == Json::parse_event_t::object_end) names.pop_back();
+      if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
+        refuse("its header has \"" + parsed.get<std::string>() + "\" twice");
+      }
+      return true;
+    };
+    try {
+      return Json::parse(text, check);
+    } catch (const Json::parse_error& error) {  // its own text would show bytes that may not be text
+      refuse("its header is not JSON from byte " + std::to_string(error.byte) + " on");
+    } catch (const Json::exception& error) {
+      refuse(std::string("its header is not JSON: ") + error.what());
+    }
+  }
+
+  std::map<std::string, std::string> metadata(const Json& json) const {
+    std::map<std::string, std::string> texts;
+    if (json.is_null()) return texts;
+    if (!json.is_object()) refuse("its metadata is not an object");
+    for (const auto& [name, value] : json.items()) {
+      if (!value.is_string()) refuse("its metadata have \"" + name + "\", which is not text");
+      texts[name] = value.get<std::string>();
+    }
+    return texts;
+  }
+
+  std::vector<std::int64_t> numbers(const std::string& tensor, const Json& json, const char* field) const {
+    const auto found = json.find(field);
+    const bool is_list = found != json.end() && found->is_array();
+    if (!is_list) refuse("tensor \"" + tensor + "\" has no list \"" + field + "\"");
+    std::vector<std::int64_t> all;
+    for (const Json& value : *found) {
+      const bool fits = value.is_number_unsigned() &&
+                        value.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+      if (!fits) refuse("tensor \"" + tensor + "\" has " + value.dump() + " in \"" + field + "\"; allowed: 0, 1, ...");
+      all.push_back(value.get<std::int64_t>());
+    }
+    return all;
+  }
+
+  TensorInfo tensor(const std::string& name, const Json& json) const {
+    if (!json.is_object()) refuse("tensor \"" + name + "\" is not an object");
+    const auto dtype = json.find("dtype");
+    if (dtype == json.end() || !dtype->is_string()) refuse("tensor \"" + name + "\" has no dtype");
+    TensorInfo tensor{.name = name, .dtype = dtype->get<std::string>(), .shape = numbers(name, json, "shape")};
+    if (bits_of(std::string_view(tensor.dtype)) == 0) {
+      refuse("tensor \"" + name + "\" is of unknown dtype \"" + tensor.dtype + "\"");
+    }
+    const std::vector<std::int64_t> offsets = numbers(name, json, "data_offsets");
+    if (offsets.size() != 2) refuse("tensor \"" + name + "\" has " + std::to_string(offsets.size()) + " data_offsets");
+    tensor.begin = offsets[0];
+    tensor.end = offsets[1];
+    check_size(tensor);
+    return tensor;
+  }
+
+  void check_size(const TensorInfo& tensor) const {
+    const std::optional<std::int64_t> bits = bits_of(tensor);
+    const bool fits = bits && *bits % 8 == 0 && tensor.begin <= tensor.end && tensor.end - tensor.begin == *bits / 8;
+    if (!fits) refuse("the data_offsets of tensor \"" + tensor.name + "\" do not fit its shape and dtype");
+  }
+
+  void check_places(std::vector<TensorInfo>& tensors, std::int64_t data_bytes) const {
+    std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    std::int64_t end = 0;
+    for (const TensorInfo& tensor : tensors) {
+      if (tensor.begin != end) {
+        refuse("tensor \"" + tensor.name + "\" begins at byte " + std::to_string(tensor.begin) +
+               " of the data, the one before it ends at " + std::to_string(end));
+      }
+      end = tensor.end;
+    }
+    if (end == data_bytes) return;
+    refuse("it has " + std::to_string(data_bytes) + " bytes of data, its header says " + std::to_string(end));
+  }
+
+  const std::string& file_;
+};
+
+}  // namespace
+
+std::int64_t TensorInfo::elems() const {
+  std::int64_t all = 1;
+  for (const std::int64_t n : shape) all *= n;
+  return all;
+}
+
+void place_tensors(std::vector<TensorInfo>& tensors) {
+  std::int64_t end = 0;
+  for (TensorInfo& tensor : tensors) {
+    const std::int64_t bits = bits_of(tensor).value_or(0);
+    LOCKSTEP_CHECK(bits_of(std::string_view(tensor.dtype)) != 0 && bits % 8 == 0, "a dtype of safetensors");
+    tensor.begin = end;
+    tensor.end = end + bits / 8;
+    end = tensor.end;
+  }
+}
+
+std::string header_text(const SafetensorsHeader& header) {
+  Json json = Json::object();
+  if (!header.metadata.empty()) json[kMetadata] = header.metadata;
+  for (const TensorInfo& t : header.tensors) {
+    LOCKSTEP_CHECK(t.name != kMetadata && !json.contains(t.name), "a tensor's name is there once");
+    json[t.name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {t.begin, t.end}}};
+  }
+  std::string text = json.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length;
+  for (std::uint64_t n = text.size(), k = 0; k < 8; ++k, n >>= 8) length += static_cast<char>(n & 255);
+  return length + text;
+}
+
+SafetensorsHeader parse_header(std::string_view json, std::int64_t data_bytes, const std::string& file) {
+  return HeaderReader(file).read(json, data_bytes);
+}
+
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");

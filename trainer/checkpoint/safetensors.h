@@ -1,21 +1,96 @@
-// Files of named tensors in the safetensors format (safetensors_header.h): written sequentially, read at any position.
+// CRC-32 (ISO 3309, as in zlib and PNG): detects every changed bit and every burst of up to 32 bits, and misses other
+// damage once in 2^32. It is not a signature: it does not protect against deliberate changes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/atomic_file.h"
-#include "trainer/checkpoint/crc32.h"
-#include "trainer/checkpoint/input_file.h"
-#include "trainer/checkpoint/safetensors_header.h"
+#include "core/output_file.h"
 
 namespace lockstep::trainer {
+
+class Crc32 {
+ public:
+  void add(std::span<const std::byte> bytes);
+  std::uint32_t value() const { return value_; }
+
+ private:
+  std::uint32_t value_ = 0;
+};
+
+std::uint32_t crc32_of(std::string_view text);
+
+// Eight lower-case hexadecimal digits.
+std::string crc32_text(std::uint32_t value);
+std::optional<std::uint32_t> parse_crc32(std::string_view text);
+
+// A file that is read at any place. Errors name the file and the system's reason.
+
+// Reading from several threads is fine.
+class InputFile {
+ public:
+  // Throws a usage Error if there is no such regular file or it cannot be read.
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::int64_t bytes() const { return bytes_; }  // when it was opened
+  // Throws Error(wrong_data) if the file ends before.
+  void read(std::int64_t begin, std::span<std::byte> into) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::int64_t bytes_ = 0;
+};
+
+std::string read_text(const std::string& path);
+std::uint32_t crc32_of(const InputFile& file);
+
+// The header of a safetensors file (https://github.com/huggingface/safetensors, "Format"):
+//   8 bytes      N, unsigned, little-endian
+//   N bytes      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
+//                "__metadata__": {"any": "text"}}; begins with {, may end in spaces
+//   the rest     tensors, row-major, little-endian; offsets count from here, and leave no holes
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype;  // as the format spells it: "F32", "F16", "BF16", "I64", ...
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0;  // first byte in the data
+  std::int64_t end = 0;    // one past the last byte
+
+  std::int64_t elems() const;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorInfo> tensors;  // in the order of the data, which has no gaps
+  std::map<std::string, std::string> metadata;
+};
+
+// Sets the position of each tensor: one after the other in the order of the list.
+void place_tensors(std::vector<TensorInfo>& tensors);
+
+// N and the JSON, padded with spaces so that the data begin at a multiple of 8.
+std::string header_text(const SafetensorsHeader& header);
+
+inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+
+// Parses only the JSON. Every rule of the format is checked; throws an Error(wrong_data) that begins with `file`.
+SafetensorsHeader parse_header(std::string_view json, std::int64_t data_bytes, const std::string& file);
+
+// Files of named tensors in the safetensors format (safetensors_header.h): written sequentially, read at any position.
 
 struct FileSum {
   std::int64_t bytes = 0;

@@ -8,9 +8,9 @@
 #include <limits>
 #include <vector>
 
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "core/random.h"
-#include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/checkpoint/ranks_for_tests.h"
 
 namespace lockstep::trainer {
 namespace {

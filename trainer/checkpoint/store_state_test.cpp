@@ -1,5 +1,5 @@
 // Stores of one layout write, stores of another read: every element of the optimizer's state has the same bits.
-#include "trainer/checkpoint/store_state.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "core/device_cpu.h"
-#include "core/narrow_float.h"
+#include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
 
 namespace lockstep::trainer {

@@ -1,21 +1,26 @@
 #include "trainer/data/corpus.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
+#include <functional>
 #include <optional>
+#include <string_view>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "core/error.h"
-#include "trainer/data/synthetic.h"
-#include "trainer/data/token_file.h"
+#include "core/random.h"
+#include "trainer/data/token_text.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -134,6 +139,113 @@ Corpus Corpus::of_files(std::span<const std::string> files, std::int64_t length,
 Corpus Corpus::synthetic(std::uint64_t seed, std::int64_t bytes, std::int64_t length) {
   const auto made = std::make_shared<const std::vector<std::uint8_t>>(synthetic_text(seed, bytes));
   return {"synthetic", {.owners = {made}, .tokens = TokenText(*made)}, length};
+}
+
+namespace {
+
+constexpr std::string_view kLetters = "etaoinshrdlu ,.\n";
+constexpr std::uint64_t kNumLetters = kLetters.size();
+
+// Numbers of three different letters: a frequent one and two less frequent ones.
+std::array<std::uint64_t, 3> followers(std::uint64_t seed, std::uint64_t a, std::uint64_t b) {
+  core::Random random(core::hash64(seed, a, b));
+  const std::uint64_t first = random.below(kNumLetters);
+  const std::uint64_t second = 1 + random.below(kNumLetters - 1);  // distance from the first
+  const std::uint64_t among_the_rest = 1 + random.below(kNumLetters - 2);
+  const std::uint64_t third = among_the_rest + (among_the_rest >= second ? 1 : 0);
+  return {first, (first + second) % kNumLetters, (first + third) % kNumLetters};
+}
+
+using Table = std::array<std::array<std::array<std::uint64_t, 3>, kNumLetters>, kNumLetters>;
+
+Table table_of(std::uint64_t seed) {
+  Table table{};
+  for (std::uint64_t a = 0; a < kNumLetters; ++a) {
+    for (std::uint64_t b = 0; b < kNumLetters; ++b) table.at(a).at(b) = followers(seed, a, b);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> synthetic_text(std::uint64_t seed, std::int64_t bytes) {
+  constexpr std::array<std::size_t, 4> kWhich = {0, 0, 1, 2};
+  const Table table = table_of(seed);
+  core::Random random(core::hash64(seed, kNumLetters));
+  std::vector<std::uint8_t> text(static_cast<std::size_t>(bytes));
+  std::uint64_t before = 0;
+  std::uint64_t last = 0;
+  for (std::uint8_t& letter : text) {
+    const std::uint64_t next = table.at(before).at(last).at(kWhich.at(random.below(kWhich.size())));
+    letter = static_cast<std::uint8_t>(kLetters[next]);
+    before = last;
+    last = next;
+  }
+  return text;
+}
+
+namespace {
+
+using ByWord = std::vector<double>;
+
+std::size_t index_of(std::int32_t token) {
+  return static_cast<std::size_t>(token);
+}
+
+ByWord unigram(Tokens text, std::int64_t words) {
+  ByWord all(static_cast<std::size_t>(words), 1.0);
+  for (const std::int32_t token : text) all.at(index_of(token)) += 1;
+  for (double& p : all) p /= static_cast<double>(text.size()) + static_cast<double>(words);
+  return all;
+}
+
+double mean_nats(Tokens text, const std::function<double(std::int32_t before, std::int32_t token)>& probability) {
+  LOCKSTEP_CHECK(text.size() > 1, "a text of two tokens at least");
+  double sum = 0;
+  for (std::size_t k = 1; k < text.size(); ++k) sum -= std::log(probability(text[k - 1], text[k]));
+  return sum / static_cast<double>(text.size() - 1);
+}
+
+class PairCounts {
+ public:
+  PairCounts(Tokens text, std::int64_t words) : before_(static_cast<std::size_t>(words)) {
+    for (std::size_t k = 1; k < text.size(); ++k) {
+      pairs_[key_of(text[k - 1], text[k])] += 1;
+      before_.at(index_of(text[k - 1])) += 1;
+    }
+  }
+
+  double of(std::int32_t a, std::int32_t b) const {
+    const auto found = pairs_.find(key_of(a, b));
+    return found == pairs_.end() ? 0 : found->second;
+  }
+  double before(std::int32_t a) const { return before_.at(index_of(a)); }  // how often a token is followed by another
+
+ private:
+  static std::uint64_t key_of(std::int32_t a, std::int32_t b) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32U | static_cast<std::uint32_t>(b);
+  }
+  std::unordered_map<std::uint64_t, double> pairs_;
+  ByWord before_;
+};
+
+}  // namespace
+
+double unigram_entropy_nats(Tokens training, Tokens validation, std::int64_t words) {
+  const ByWord all = unigram(training, words);
+  return mean_nats(validation, [&](std::int32_t, std::int32_t token) { return all.at(index_of(token)); });
+}
+
+double bigram_entropy_nats(Tokens training, Tokens validation, std::int64_t words) {
+  const PairCounts counts(training, words);
+  const auto even_odds = static_cast<double>(words);
+  const auto entropy = [&](double weight, const ByWord& prior) {
+    return mean_nats(validation, [&](std::int32_t a, std::int32_t b) {
+      return (counts.of(a, b) + weight * prior.at(index_of(b))) / (counts.before(a) + weight);
+    });
+  };
+  return std::min(entropy(8, unigram(training, words)),
+                  entropy(even_odds, ByWord(static_cast<std::size_t>(words), 1 / even_odds)));
 }
 
 }  // namespace lockstep::trainer

@@ -51,4 +51,28 @@ class Corpus {
   bool is_bytes_;
 };
 
+// A synthetic text to learn from if no file is given: 16 letters, each drawn depending on the two before it (a Markov
+// chain of order 2).
+//
+// A pair of letters is followed by one letter half of the time, and by a second and a third a quarter of the time each;
+// which three is a function of (seed, pair). The best loss that any model can reach is therefore known, ln(2) * 1.5 =
+// 1.04 nats per letter, and a model that sees only one letter (bigram.h) stays far above it: the model must learn to
+// use context.
+
+inline constexpr double kSyntheticEntropyNats = 1.0397207708399179;  // 1.5 ln 2, per letter
+
+std::vector<std::uint8_t> synthetic_text(std::uint64_t seed, std::int64_t bytes);
+
+// Baselines: prediction of one text from counts of another. A trained model that does not beat the bigram baseline has
+// not learned to use context.
+
+// Cross entropy in nats per token over the tokens of `validation` after the first. With V words:
+//   unigram  Q(b)     = (count(b) + 1) / (all + V)
+//   bigram   P(b | a) = (count(a b) + s R(b)) / (count(a) + s): a Dirichlet prior of weight s around R (MacKay and Peto
+//            1995, "A hierarchical Dirichlet language model"). The lower of two: s = 8 around the unigram, which is
+//            best on text like the counted one, and s = V around a uniform prior, which is add-one and best elsewhere.
+using Tokens = std::span<const std::int32_t>;
+double unigram_entropy_nats(Tokens training, Tokens validation, std::int64_t words);
+double bigram_entropy_nats(Tokens training, Tokens validation, std::int64_t words);
+
 }  // namespace lockstep::trainer

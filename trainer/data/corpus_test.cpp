@@ -1,17 +1,24 @@
 #include "trainer/data/corpus.h"
 
-#include <gtest/gtest.h>
-
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "core/error.h"
-#include "core/folder_for_tests.h"
-#include "trainer/data/token_file.h"
+#include "core/fixtures_for_tests.h"
+#include "core/random.h"
+#include "trainer/data/token_text.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -183,6 +190,95 @@ TEST_F(TokenFileTest, WhatDoesNotFitItsHeaderIsRefused) {
   TokenFileWriter many(folder_ / "many", 1000);
   const std::int32_t one = 1;
   EXPECT_THROW(many.write(std::span(&one, std::size_t{1} << 31)), core::Error) << "refused before they are read";
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
+
+namespace lockstep::trainer {
+namespace {
+
+TEST(Synthetic, IsAFunctionOfItsSeed) {
+  EXPECT_EQ(synthetic_text(7, 1000), synthetic_text(7, 1000));
+  EXPECT_NE(synthetic_text(7, 1000), synthetic_text(8, 1000));
+  const auto text = synthetic_text(7, 1000);
+  const auto longer = synthetic_text(7, 2000);
+  EXPECT_TRUE(std::equal(text.begin(), text.end(), longer.begin()));
+}
+
+TEST(Synthetic, EveryPairHasThreeFollowers) {
+  for (const std::uint64_t seed : {0u, 1u, 2u, 3u}) {
+    const auto text = synthetic_text(seed, 200'000);
+    std::map<std::pair<int, int>, std::set<int>> followers;
+    for (std::size_t k = 4; k < text.size(); ++k) followers[{text[k - 2], text[k - 1]}].insert(text[k]);
+    for (const auto& [pair, letters] : followers) EXPECT_LE(letters.size(), 3u);
+    EXPECT_GT(followers.size(), 150u);  // most of 256 pairs come up
+  }
+}
+
+// The entropy that is stated, measured by counting three letters.
+TEST(Synthetic, HasTheEntropyThatIsStatedAndBigramsDoNotReachIt) {
+  const auto text = synthetic_text(1, 400'000);
+  std::map<std::pair<int, int>, double> pairs;
+  std::map<std::pair<std::pair<int, int>, int>, double> triples;
+  for (std::size_t k = 2; k < text.size(); ++k) {
+    pairs[{text[k - 2], text[k - 1]}] += 1;
+    triples[{{text[k - 2], text[k - 1]}, text[k]}] += 1;
+  }
+  double nats = 0;
+  for (const auto& [triple, count] : triples) nats -= count * std::log(count / pairs.at(triple.first));
+  EXPECT_NEAR(nats / static_cast<double>(text.size() - 2), kSyntheticEntropyNats, 0.01);
+  const std::vector<std::int32_t> all(text.begin(), text.end());
+  const Tokens tokens = all;
+  EXPECT_GT(bigram_entropy_nats(tokens.first(360'000), tokens.subspan(360'000), 256), kSyntheticEntropyNats + 1);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
+
+namespace lockstep::trainer {
+namespace {
+
+constexpr std::int64_t kBytes = 256;
+
+std::vector<std::int32_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+TEST(Bigram, UnigramByHand) {
+  // a 3 times, b once: P(a) = 4 / 260, P(b) = 2 / 260; of the validation text the first token is given.
+  EXPECT_NEAR(unigram_entropy_nats(bytes("aaba"), bytes("bab"), kBytes),
+              -(std::log(4.0 / 260) + std::log(2.0 / 260)) / 2, 1e-12);
+}
+
+TEST(Bigram, BigramByHandIsTheLowerOfTwoSmoothings) {
+  // Pairs of "abab": ab twice, ba once; a stands before another token twice.
+  const double around_unigram = (2 + 8 * (3.0 / 260)) / (2 + 8);
+  EXPECT_NEAR(bigram_entropy_nats(bytes("abab"), bytes("ab"), kBytes), -std::log(around_unigram), 1e-12);
+  // A token that was never counted, behind one that was: add-one gives it 1 / 258, the other 8 / 260 / 10.
+  EXPECT_NEAR(bigram_entropy_nats(bytes("abab"), bytes("az"), kBytes), -std::log(1.0 / 258), 1e-12);
+}
+
+TEST(Bigram, NoiseCannotBePredictedAndOrderCan) {
+  core::Random random(5);
+  std::vector<std::int32_t> noise(300'000);
+  for (auto& b : noise) b = static_cast<std::int32_t>(random.below(4));
+  const Tokens all = noise;
+  EXPECT_NEAR(bigram_entropy_nats(all.first(200'000), all.subspan(200'000), kBytes), std::log(4.0), 0.001);
+  EXPECT_NEAR(unigram_entropy_nats(all.first(200'000), all.subspan(200'000), kBytes), std::log(4.0), 0.002);
+  std::vector<std::int32_t> cycle(20'000);
+  for (std::size_t k = 0; k < cycle.size(); ++k) cycle[k] = static_cast<std::int32_t>(k % 4);
+  EXPECT_LT(bigram_entropy_nats(cycle, cycle, kBytes), 0.01);
+  EXPECT_NEAR(unigram_entropy_nats(cycle, cycle, kBytes), std::log(4.0), 0.02);
+}
+
+TEST(Bigram, UnigramProbabilitiesSumToOne) {
+  double sum = 0;
+  for (int b = 0; b < 256; ++b) {
+    const std::array<std::int32_t, 2> text = {'q', b};
+    sum += std::exp(-unigram_entropy_nats(bytes("xy"), text, kBytes));
+  }
+  EXPECT_NEAR(sum, 1, 1e-9);
 }
 
 }  // namespace

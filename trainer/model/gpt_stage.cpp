@@ -6,8 +6,8 @@
 #include <numeric>
 #include <string>
 
+#include "core/device_memory.h"
 #include "core/error.h"
-#include "core/pinned_memory.h"
 #include "kernels/cast/cast.h"
 #include "kernels/moe/router.h"
 #include "parallel/parameters/device_memory.h"

@@ -20,7 +20,7 @@
 #include "schedules/step/step.h"
 #include "workload/layout.h"
 #include "workload/model.h"
-#include "workload/parameter.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 

@@ -8,14 +8,10 @@
 #include "kernels/copy/copy.h"
 #include "kernels/residual/residual.h"
 #include "parallel/context/context_attention.h"
-#include "parallel/layers/attention.h"
+#include "parallel/layers/layers.h"
 #include "parallel/layers/linear.h"
-#include "parallel/layers/mlp.h"
-#include "parallel/layers/norm.h"
 #include "trainer/model/mixture_run.h"
-#include "trainer/model/norm_gradients.h"
 #include "trainer/model/part_run.h"
-#include "trainer/model/shared_rows.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {

@@ -11,14 +11,14 @@
 
 #include "kernels/base/view.h"
 #include "parallel/context/context_attention.h"
-#include "parallel/layers/norm.h"
-#include "parallel/layers/workspace.h"
+#include "parallel/layers/layers.h"
+#include "parallel/layers/linear.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
+#include "schedules/schedule.h"
 #include "schedules/step/step.h"
-#include "trainer/model/fp8_history.h"
 #include "trainer/model/gpt_stage.h"
-#include "trainer/model/router_bias.h"
+#include "trainer/model/stage_state.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
 
@@ -88,5 +88,54 @@ std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t 
 // `words`: index of the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);
+
+// Gradients of a norm's gamma and beta, which the kernel of the input gradient computes. If weight gradients are pieces
+// of their own, only these may touch the store (a reduction may be in flight while input gradients are computed), so
+// the gradients are held until then.
+
+class HeldNormGradients {
+ public:
+  // Destination of the kernel: the store, or, for op input_gradient, zeroed tensors to be held.
+  parallel::NormGradients where(const StageContext& stage, PartGradients& into, schedules::Op op,
+                                workload::WeightPlace norm);
+  // Adds the held gradients to the store, if there are any.
+  void release(const StageContext& stage, PartGradients& into, workload::WeightPlace norm);
+
+ private:
+  parallel::Tensor held_;  // gamma's, then beta's if there is one
+};
+
+// Exchanges of rows between blocks by tensor-parallel ranks: they sum their terms and, with sequence parallelism,
+// gather rows of which each has a share.
+
+// Sum over ranks: takes this rank's term of all rows and gives the sum of its own rows. With one rank the term is the
+// sum.
+class RowSum {
+ public:
+  parallel::Tensor sum = {};
+
+  kernels::Out begin(const StageContext& stage);         // returns the destination of the term
+  kernels::InOut term() const { return term_.inout(); }  // between begin() and end()
+  void end(const StageContext& stage);                   // call it after the term is written
+
+  GptStage::Exchange exchange(const StageContext& stage);
+  void exchanged(const StageContext& stage);
+
+ private:
+  parallel::Tensor term_;
+};
+
+// All rows of a tensor of which each rank has a share; if ranks have everything, no gather is needed.
+class RowGather {
+ public:
+  const parallel::Tensor& of(const parallel::Tensor& own) const { return all_.given() ? all_ : own; }
+  bool given() const { return all_.given(); }
+  void reset() { all_.reset(); }
+
+  GptStage::Exchange exchange(const StageContext& stage, const parallel::Tensor& own);
+
+ private:
+  parallel::Tensor all_;
+};
 
 }  // namespace lockstep::trainer

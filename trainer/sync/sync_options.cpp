@@ -1,16 +1,95 @@
 #include "trainer/sync/sync_options.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/random.h"
 
 namespace lockstep::trainer {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct Replica {
+  std::int64_t done = 0;
+  std::int64_t pulled_at = 0;  // number of updates before its pull
+  double ends = kNever;        // end of its current step; kNever: it is waiting
+  double done_at = 0;          // end of its last step
+};
+
+class Clock {
+ public:
+  explicit Clock(const ArrivalRules& rules) : rules_(rules), replicas_(at(rules.replicas)) {}
+
+  std::vector<Exchange> run() {
+    for (std::int32_t r = 0; r < rules_.replicas; ++r) begin(r, 0);
+    while (updates_ < rules_.pushes) {
+      const std::int32_t first = first_to_end();
+      push(first);
+      release(replicas_[at(first)].done_at);
+    }
+    return without_idle_pulls();
+  }
+
+ private:
+  void begin(std::int32_t r, double now) {
+    replicas_[at(r)].ends = now + rules_.step_time(r, replicas_[at(r)].done + 1);
+  }
+  std::int32_t first_to_end() const {
+    const auto first = std::min_element(replicas_.begin(), replicas_.end(),
+                                        [](const Replica& a, const Replica& b) { return a.ends < b.ends; });
+    LOCKSTEP_CHECK(first->ends < kNever, "the slowest replica never waits");
+    return static_cast<std::int32_t>(first - replicas_.begin());
+  }
+  void push(std::int32_t r) {
+    Replica& replica = replicas_[at(r)];
+    replica.done_at = std::exchange(replica.ends, kNever);
+    ++replica.done;
+    order_.push_back({Exchange::Way::push, r, replica.done, updates_ - replica.pulled_at, replica.done_at});
+    ++updates_;
+  }
+  // Lets the replicas that wait and may continue pull, in their order.
+  void release(double now) {
+    std::int64_t least = replicas_.front().done;
+    for (const Replica& replica : replicas_) least = std::min(least, replica.done);
+    for (std::int32_t r = 0; r < rules_.replicas; ++r) {
+      Replica& replica = replicas_[at(r)];
+      if (replica.ends < kNever || replica.done - least > rules_.staleness) continue;
+      replica.pulled_at = updates_;
+      order_.push_back({Exchange::Way::pull, r, replica.done + 1, 0, now});
+      begin(r, now);
+    }
+  }
+  std::vector<Exchange> without_idle_pulls() const {
+    std::vector<Exchange> kept;
+    for (const Exchange& one : order_) {
+      if (one.way == Exchange::Way::push || one.step <= replicas_[at(one.replica)].done) kept.push_back(one);
+    }
+    return kept;
+  }
+
+  const ArrivalRules& rules_;
+  std::vector<Replica> replicas_;
+  std::vector<Exchange> order_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace
+
+std::vector<Exchange> arrival_order(const ArrivalRules& rules) {
+  LOCKSTEP_CHECK(rules.replicas > 0 && rules.pushes > 0, "replicas that push");
+  return Clock(rules).run();
+}
+
 namespace {
 
 constexpr double kMost = 1e9;
@@ -161,6 +240,59 @@ std::string text_of(const Straggler& straggler) {
   text += fmt::format(",factor={:g}", straggler.factor);
   if (straggler.step_ms > 0) text += fmt::format(",step_ms={:g}", straggler.step_ms);
   return text;
+}
+
+namespace {
+
+double own_ms(const ReplicaRun& run, std::int32_t replica, std::int64_t step) {
+  return run.straggler.step_ms * run.straggler.factor_of(replica, run.replicas, run.seed, step);
+}
+
+// Time of the whole run in ms, in rounds at whose ends all replicas meet.
+double in_rounds_ms(const ReplicaRun& run) {
+  double whole = 0;
+  std::vector<double> of_round(at(run.replicas));
+  for (std::int64_t step = 1; step <= run.steps; ++step) {
+    for (std::int32_t r = 0; r < run.replicas; ++r) of_round[at(r)] += own_ms(run, r, step);
+    if (!run.sync.agrees_after(step, run.steps)) continue;
+    whole += *std::max_element(of_round.begin(), of_round.end());
+    std::fill(of_round.begin(), of_round.end(), 0.0);
+  }
+  return whole;
+}
+
+// Time of the whole run in ms, with a server that serves replicas in the drawn order.
+double in_order_ms(const ReplicaRun& run) {
+  std::vector<double> ready;  // time of each replica's gradient
+  for (std::int32_t r = 0; r < run.replicas; ++r) ready.push_back(own_ms(run, r, 1));
+  double now = 0;
+  for (const Exchange& exchange : order_of(run)) {
+    double& own = ready[at(exchange.replica)];
+    if (exchange.way == Exchange::Way::push) {
+      now = std::max(now, own);
+    } else {
+      own = now + own_ms(run, exchange.replica, exchange.step);
+    }
+  }
+  return now;
+}
+
+}  // namespace
+
+std::vector<Exchange> order_of(const ReplicaRun& run) {
+  const auto step_time = [&](std::int32_t replica, std::int64_t step) {
+    core::Random random(core::hash64(run.seed, static_cast<std::uint64_t>(replica), static_cast<std::uint64_t>(step)));
+    return run.straggler.factor_of(replica, run.replicas, run.seed, step) * (1 + run.sync.jitter * random.uniform());
+  };
+  return arrival_order({.replicas = run.replicas,
+                        .pushes = run.steps * run.replicas,
+                        .staleness = run.sync.staleness,
+                        .step_time = step_time});
+}
+
+double predicted_step_ms(const ReplicaRun& run) {
+  const double whole = run.sync.has_server_rank() ? in_order_ms(run) : in_rounds_ms(run);
+  return whole / static_cast<double>(run.steps);
 }
 
 }  // namespace lockstep::trainer

@@ -1,8 +1,43 @@
+// The order in which an asynchronous server serves its replicas, drawn before the run from a seed and from stated step
+// times of the replicas, so that a run repeats bit for bit regardless of threads and links.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::trainer {
+
+// A replica pulls weights, or its gradient arrives and is applied.
+struct Exchange {
+  enum class Way : std::uint8_t { pull, push };
+  Way way = Way::pull;
+  std::int32_t replica = 0;
+  std::int64_t step = 0;    // the replica's own step, from 1, for which the weights are or which made the gradient
+  std::int64_t missed = 0;  // push: updates by others since the replica's pull
+  double time = 0;          // in units of the stated step times
+};
+
+struct ArrivalRules {
+  std::int32_t replicas = 1;
+  std::int64_t pushes = 1;     // by all replicas
+  std::int64_t staleness = 0;  // steps that a replica may be ahead of the slowest when it begins one
+  std::function<double(std::int32_t replica, std::int64_t step)> step_time;  // positive
+};
+
+// Stale synchronous parallel (Ho et al. 2013, NIPS, section 3): a replica that has done c steps begins the next when c
+// - (steps of the slowest) <= staleness; with 0 all wait for all. Messages take no time in this clock. If two end at
+// once, the lower number goes first. The first steps begin with the initial weights, without a pull; steps that would
+// not end within the pushes are not begun.
+std::vector<Exchange> arrival_order(const ArrivalRules& rules);
+
 // How data-parallel ranks (replicas) agree on weights in place of an all-reduce of every step's gradients.
 //
 //   server:servers=S    Each step's gradients are pushed to S servers, each of which sums a part, and pulled from
 //   there;
-//                       every replica updates its own weights (collectives/algorithms/server.cpp; BytePS's summation
+//                       every replica updates its own weights (collectives/algorithms/direct.cpp; BytePS's summation
 //                       service, Jiang et al. 2020, OSDI, section 4). Servers are colocated with replicas.
 //   root                Gradients are summed on replica 0, which updates and sends the weights to all others:
 //                       torch.nn.DataParallel.
@@ -13,13 +48,6 @@
 //   async:staleness=K   A server of its own rank applies gradients as they come; no replica is more than K steps ahead
 //                       of the slowest (stale synchronous parallel: Ho et al. 2013, NIPS). Arrivals are in an order
 //                       that is drawn from the seed (arrival_order.h), so that a run repeats bit for bit.
-#pragma once
-
-#include <cstdint>
-#include <string>
-#include <string_view>
-
-namespace lockstep::trainer {
 
 enum class SyncWay : std::uint8_t { every_step, server, root, average, diloco, async };
 
@@ -64,5 +92,24 @@ struct Straggler {
 // Reads "replica=1,factor=3", "replica=any,factor=3,step_ms=40". Throws a usage Error.
 Straggler parse_straggler(std::string_view text);
 std::string text_of(const Straggler& straggler);
+
+// Predicts the step time of a run from the times that its straggler states.
+
+struct ReplicaRun {
+  SyncOptions sync;
+  Straggler straggler;
+  std::int32_t replicas = 1;
+  std::int64_t steps = 1;
+  std::uint64_t seed = 1;
+};
+
+// Order of --sync async: for each step as many pushes as there are replicas, so that the run trains on as many tokens
+// as in any other mode. A step takes time 1, times the straggler's factor, plus a random part up to the jitter.
+std::vector<Exchange> order_of(const ReplicaRun& run);
+
+// Mean step time in ms if each replica's own steps take straggler.step_ms times its factor, and messages and updates
+// take no time. Replicas that sum gradients wait for the slowest in every step, those that average wait at the end of
+// every round, and asynchronous ones where the order and the staleness bound require it.
+double predicted_step_ms(const ReplicaRun& run);
 
 }  // namespace lockstep::trainer

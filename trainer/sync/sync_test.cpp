@@ -8,10 +8,8 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "trainer/sync/arrival_order.h"
-#include "trainer/sync/outer_step.h"
-#include "trainer/sync/predicted_time.h"
 #include "trainer/sync/sync_options.h"
+#include "trainer/sync/synchronizer.h"
 
 namespace lockstep::trainer {
 namespace {

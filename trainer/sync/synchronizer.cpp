@@ -1,14 +1,95 @@
 #include "trainer/sync/synchronizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <span>
 #include <utility>
 
-#include "trainer/sync/gradient_update.h"
-#include "trainer/sync/outer_step.h"
+#include "collectives/backends/backend.h"
+#include "core/error.h"
+#include "kernels/optimizer/optimizer.h"
+#include "workload/buckets.h"
 
 namespace lockstep::trainer {
+
+double square_of_gradients(RankModel& model) {
+  double sum = 0;
+  for (RankStage& stage : model.stages()) {
+    const auto counts = [&](std::size_t parameter) {
+      return workload::counts_in_norm(*stage.plan, parameter, model.layout(), model.place());
+    };
+    double square = 0;
+    stage.store->sum_of_squares(counts, {&square, core::DType::f64, 1}, model.where());
+    sum += square;
+  }
+  return sum;
+}
+
+// The clipping factor is that of torch.nn.utils.clip_grad_norm_ (kernels::ClipFactor).
+void update_from_gradients(RankModel& model, const UpdateRules& rules, double norm) {
+  float factor = 1;
+  if (rules.most_norm > 0) factor = static_cast<float>(std::min(1.0, rules.most_norm / (norm + kernels::kClipEpsilon)));
+  const auto schedule = kernels::adamw_schedule(rules.adamw.rate, rules.adamw.beta1, rules.adamw.beta2, rules.step);
+  const parallel::ParameterStore::UpdateOnDevice numbers{
+      .factor = {&factor, core::DType::f32, 1},
+      .schedule = {schedule.data(), core::DType::f32, static_cast<std::int64_t>(schedule.size())}};
+  for (RankStage& stage : model.stages()) stage.store->update(rules.adamw, numbers);
+}
+
+void outer_step(const OuterRules& rules, std::int32_t replicas, std::span<const float> change_sum,
+                std::span<float> start, std::span<float> velocity, std::span<float> weights) {
+  const std::size_t count = weights.size();
+  LOCKSTEP_CHECK(change_sum.size() == count && start.size() == count && velocity.size() == count,
+                 "spans of one bucket");
+  const float share = 1 / static_cast<float>(replicas);
+  for (std::size_t i = 0; i < count; ++i) {
+    const float change = change_sum[i] * share;
+    velocity[i] = rules.momentum * velocity[i] + change;
+    weights[i] = start[i] -= rules.rate * (change + rules.momentum * velocity[i]);
+  }
+}
+
+using collectives::Kind;
+
+Peers::Peers(backends::MeshRank& mesh, std::size_t channel, std::span<const std::int32_t> ranks, std::string algorithm)
+    : mesh_(mesh),
+      channel_(channel),
+      count_(static_cast<int>(ranks.size())),
+      own_(static_cast<int>(std::find(ranks.begin(), ranks.end(), mesh.messages.rank()) - ranks.begin())),
+      algorithm_(std::move(algorithm)) {}
+
+void Peers::all_reduce(const kernels::InOut& data) {
+  run(Kind::all_reduce, 0, data, algorithm_);
+}
+
+// Directly to the root and from there, like a server.
+void Peers::reduce(int root, const kernels::InOut& data) {
+  run(Kind::reduce, root, data, "direct");
+}
+
+void Peers::broadcast(int root, const kernels::InOut& data) {
+  run(Kind::broadcast, root, data, "direct");
+}
+
+void Peers::run(Kind kind, int root, const kernels::InOut& data, std::string_view algorithm) {
+  const auto [place, is_new] = kept_.try_emplace({kind, root, data.elems, data.dtype});
+  Kept& kept = place->second;
+  if (is_new) {
+    const collectives::Operation operation{.kind = kind,
+                                           .count = data.elems,
+                                           .dtype = data.dtype,
+                                           .op = core::ReduceOp::sum,
+                                           .root = root,
+                                           .in_place = true};
+    kept.prepared = mesh_.prepare(channel_, operation, algorithm);
+    kept.sent_bytes = backends::sent_bytes(kept.prepared, operation, own_);
+  }
+  kept.prepared.collective->run(data.data, data.data);
+  sent_bytes_ += kept.sent_bytes;
+}
+
 namespace {
 
 using parallel::MemoryKind;

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "trainer/tokens/tokenizer.h"
-#include "trainer/tokens/unicode.h"
+#include "trainer/tokens/words.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -2,14 +2,128 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
+#include <string>
 #include <utility>
 
-#include "trainer/train/async_messages.h"
-#include "trainer/train/async_server.h"
-#include "trainer/train/rank_setup.h"
+#include "core/error.h"
+#include "core/wait.h"
+#include "trainer/sync/synchronizer.h"
+#include "trainer/train/rank_steps.h"
 
 namespace lockstep::trainer {
+namespace {
+
+constexpr int kWeights = static_cast<int>(MailChannel::weights);
+
+template <class Visit>
+void for_each_bucket(RankModel& model, Packed what, const Visit& visit) {
+  for (RankStage& stage : model.stages()) {
+    for (std::int32_t b = 0; b < stage.store->num_buckets(); ++b) {
+      const kernels::InOut view = what == Packed::masters ? stage.store->own_masters(b) : stage.store->own_gradient(b);
+      visit(std::span<std::byte>(static_cast<std::byte*>(view.data), kernels::size_bytes(view.dtype, view.elems)));
+    }
+  }
+}
+
+}  // namespace
+
+void Mail::send(int peer, std::span<const std::byte> bytes) {
+  sent_bytes_ += static_cast<std::int64_t>(bytes.size());
+  wait_for(messages_.send(peer, kWeights, bytes), peer);
+}
+
+void Mail::receive(int peer, std::span<std::byte> bytes) {
+  wait_for(messages_.recv(peer, kWeights, bytes), peer);
+}
+
+void Mail::post(int peer, MailChannel channel, Bytes bytes) {
+  sent_bytes_ += static_cast<std::int64_t>(bytes.size());
+  Posted& posted = posted_.emplace_back(Posted{peer, std::move(bytes), {}});
+  posted.request = messages_.send(peer, static_cast<int>(channel), posted.bytes);
+}
+
+void Mail::wait_for_posted() {
+  for (const Posted& posted : std::exchange(posted_, {})) wait_for(posted.request, posted.peer);
+}
+
+void Mail::wait_for(transports::Request request, int peer) {
+  const core::Deadline deadline = core::Deadline::after(timeout_);
+  while (!messages_.done(request)) {
+    std::erase_if(posted_, [&](const Posted& posted) { return messages_.done(posted.request); });
+    messages_.idle();
+    if (!deadline.passed()) continue;
+    throw core::Error(core::Failure::timeout,
+                      "rank " + std::to_string(messages_.rank()) + " waits for a message with rank " +
+                          std::to_string(peer) +
+                          " (next in the asynchronous server's order) for longer than --timeout");
+  }
+}
+
+Bytes packed(RankModel& model, Packed what) {
+  Bytes all;
+  for_each_bucket(model, what, [&](std::span<std::byte> bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); });
+  return all;
+}
+
+void unpack(RankModel& model, Packed what, std::span<const std::byte> all) {
+  for_each_bucket(model, what, [&](std::span<std::byte> bytes) {
+    std::copy_n(all.begin(), bytes.size(), bytes.begin());
+    all = all.subspan(bytes.size());
+  });
+}
+
+AsyncServer::AsyncServer(const TrainOptions& options, RankModel& model)
+    : options_(options),
+      model_(model),
+      mail_(model.mesh().messages, options.timeout),
+      gradient_(packed(model, Packed::gradients)) {}
+
+void AsyncServer::run(const std::vector<Exchange>& order) {
+  reported_ = core::Clock::now();
+  for (const Exchange& exchange : order) {
+    if (exchange.way == Exchange::Way::pull) {
+      mail_.post(exchange.replica, MailChannel::weights, packed(model_, Packed::masters));
+    } else {
+      push(exchange);
+    }
+  }
+  for (int replica = 0; replica < options_.layout.dp; ++replica) {
+    mail_.post(replica, MailChannel::weights, packed(model_, Packed::masters));
+  }
+  mail_.wait_for_posted();
+}
+
+void AsyncServer::push(const Exchange& exchange) {
+  PushReport told;
+  mail_.receive(exchange.replica, writable_bytes_of(told));
+  mail_.receive(exchange.replica, gradient_);
+  unpack(model_, Packed::gradients, gradient_);
+  update();
+  report_.loss += told.loss / options_.layout.dp;
+  report_.wait_seconds += told.wait_seconds / options_.layout.dp;
+  most_sent_ = std::max({most_sent_, told.sent_bytes, mail_.sent_bytes()});
+  if (updates_ % options_.layout.dp != 0) return;
+  report_.sent_bytes = most_sent_;
+  report_.seconds = core::us_between(std::exchange(reported_, core::Clock::now()), core::Clock::now()) * 1e-6;
+  const ServerReport whole = std::exchange(report_, {});
+  mail_.post(0, MailChannel::reports, {bytes_of(whole).begin(), bytes_of(whole).end()});
+}
+
+// The learning rate is that of the step number that the pushes so far make up, one per replica and step.
+void AsyncServer::update() {
+  const std::int64_t step = updates_++ / options_.layout.dp + 1;
+  UpdateRules rules{.adamw = options_.adamw, .step = updates_, .most_norm = options_.most_norm};
+  rules.adamw.rate = report_.rate = static_cast<float>(learning_rate(options_.rate, step));
+  report_.norm = std::sqrt(square_of_gradients(model_));
+  if (std::isfinite(report_.norm)) {
+    update_from_gradients(model_, rules, report_.norm);
+  } else {
+    ++report_.skipped;
+  }
+}
+
 namespace {
 
 // Replica r's side of the protocol; it runs on rank r.

@@ -1,6 +1,6 @@
 // Without CUDA in the build no device has streams for kernels.
 #include "core/error.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/train/rank_steps.h"
 
 namespace lockstep::trainer {
 

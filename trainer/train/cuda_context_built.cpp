@@ -1,5 +1,5 @@
 #include "kernels/base/cuda_context.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/train/rank_steps.h"
 
 namespace lockstep::trainer {
 

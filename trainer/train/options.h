@@ -11,8 +11,7 @@
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/paced_link.h"
 #include "parallel/parameters/store.h"
-#include "trainer/optimization/learning_rate.h"
-#include "trainer/optimization/loss_scale.h"
+#include "trainer/optimization/step_rules.h"
 #include "trainer/sync/sync_options.h"
 #include "trainer/tokens/tokenizer.h"
 #include "workload/layout.h"
@@ -70,7 +69,7 @@ struct TrainOptions {
   // occurs, so that the last bits differ between runs.
   std::string gemm;
   static constexpr const char* kPerShape = "per-shape";
-  // On CUDA: the kernels that compute attention (kernels/attention/attention_choice.h); empty: the default.
+  // On CUDA: the kernels that compute attention (kernels/attention/attention.h); empty: the default.
   std::string attention;
   // Record the training step once as a CUDA graph and launch that in every step. CUDA only, without pipeline stages.
   bool graph = false;

@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/mesh_kinds.h"
-#include "collectives/backends/mesh_queues.h"
+#include "collectives/backends/backend_kinds.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention_merge/attention_merge.h"
 #include "kernels/base/cuda_context.h"

@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedules/interpreter/stage_worker.h"
-#include "schedules/interpreter/task_text.h"
+#include "schedules/interpreter/interpreter.h"
 #include "trainer/train/queued_device_for_tests.h"
 #include "trainer/train/rank_trainer.h"
 #include "trainer/train/run_for_tests.h"

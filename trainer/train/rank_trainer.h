@@ -1,22 +1,56 @@
-// One rank of a training run: its part of the model, run one step or one validation at a time.
+// Draws the next token from a model's logits.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/backends/mesh.h"
+#include "core/device.h"
+#include "schedules/step/step.h"
 #include "trainer/data/corpus.h"
 #include "trainer/sync/synchronizer.h"
 #include "trainer/train/options.h"
 #include "trainer/train/rank_steps.h"
-#include "trainer/train/step_graph.h"
+#include "trainer/worker/rank_model.h"
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::trainer {
+
+// Returns an index drawn from softmax(logits / temperature) with a number in [0, 1); temperature 0: the first maximum.
+std::int64_t drawn_word(std::span<const float> logits, double temperature, double uniform);
+
+// A training step as a CUDA graph: its tasks are queued once while the stream of kernels is captured, and every step
+// launches the result. Values that change between steps (tokens, learning rate, whether the step counts) are read from
+// device memory.
+
+class StepGraph {
+ public:
+  // The arguments must outlive this. Work must be queued (RankModel::lanes()), and no stage may send messages.
+  StepGraph(TrainWorker& worker, RankModel& model);
+
+  // Runs a step as recorded, after TrainWorker::give(); returns when it is done. The step is recorded first if it has
+  // not been, or if the gradient scale has changed: `interpret` walks the worker's tasks. A graph keeps the memory that
+  // it captured; `rehearse_rest` then allocates memory for the other passes, without collectives. All ranks call it
+  // together.
+  void run(float gradient_scale, const std::function<void()>& interpret, const std::function<void()>& rehearse_rest);
+
+ private:
+  void record(const std::function<void()>& interpret);
+
+  TrainWorker& worker_;
+  RankModel& model_;
+  core::Stream& stream_;
+  float gradient_scale_ = 0;  // the graph's
+  std::unique_ptr<core::Graph> graph_;
+  StepCollectives::SentBytes sent_bytes_ = {};  // per step
+};
+
+// One rank of a training run: its part of the model, run one step or one validation at a time.
 
 // Report of one step, the same on all ranks.
 struct StepReport {
@@ -35,7 +69,7 @@ struct StepReport {
   // with the last of them; 0: a later report covers this step.
   std::int64_t told_at_once = 1;
   // Memory of the rank with the highest peak over all kinds together, at that peak, in the order in which the step's
-  // tasks are issued. It does not depend on timing and equals the prediction (trainer/step/memory_need.h).
+  // tasks are issued. It does not depend on timing and equals the prediction (trainer/step/train_step.h).
   parallel::BytesByKind peak_bytes = {};
   // Observed peak of a rank so far, which includes work that overlapped with its kernels.
   std::int64_t most_bytes = 0;

@@ -2,7 +2,7 @@
 // for the thread sanitizer; train_test.cpp and pairs_test.cpp have all layouts.
 #include <gtest/gtest.h>
 
-#include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {

@@ -8,10 +8,7 @@
 #include <fmt/format.h>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/hugging_face_config.h"
-#include "trainer/checkpoint/hugging_face_file.h"
-#include "trainer/checkpoint/save_checkpoint.h"
-#include "trainer/checkpoint/store_state.h"
+#include "trainer/checkpoint/hugging_face.h"
 
 namespace lockstep::trainer {
 namespace {

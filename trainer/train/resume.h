@@ -9,7 +9,7 @@
 
 namespace lockstep::trainer {
 
-// All ranks call these together (trainer/checkpoint/save_checkpoint.h and checkpoint.h have the rules).
+// All ranks call these together (trainer/checkpoint/checkpoint.h and checkpoint.h have the rules).
 void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step);
 // Reads a checkpoint of any layout and returns the number of steps done. Throws a usage Error if the model differs.
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
@@ -22,7 +22,7 @@ std::string note_on_resume(const TrainOptions& options, const std::string& path)
 // continues with the same bits. Empty if it is not recorded.
 std::string gemm_of_checkpoint(const std::string& path, core::DType compute);
 
-// Reads weights from a file with Hugging Face's names (trainer/checkpoint/hugging_face_file.h); moments and the step
+// Reads weights from a file with Hugging Face's names (trainer/checkpoint/hugging_face.h); moments and the step
 // start at 0.
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file);
 // Writes such a file through a checkpoint, which is removed again if the run keeps none.

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <string>
 
-#include "trainer/step/memory_need.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/rank_steps.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::trainer {

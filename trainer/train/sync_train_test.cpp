@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedules/interpreter/stage_worker.h"
+#include "schedules/interpreter/interpreter.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/run_for_tests.h"
 

@@ -8,18 +8,18 @@
 
 #include <fmt/format.h>
 
+#include "collectives/backends/backend.h"
 #include "collectives/backends/places.h"
-#include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
 #include "core/device_cpu.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
-#include "kernels/attention/attention_choice.h"
-#include "trainer/step/memory_need.h"
+#include "kernels/attention/attention.h"
+#include "trainer/step/train_step.h"
 #include "trainer/train/async_run.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/train/rank_steps.h"
 #include "trainer/train/resume.h"
-#include "workload/balance.h"
+#include "workload/recipe.h"
 
 namespace lockstep::trainer {
 namespace {

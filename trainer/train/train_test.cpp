@@ -1,9 +1,8 @@
-// The same losses whatever the layout: a run on one rank is what all others are compared with.
 #include "trainer/train/train.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -11,16 +10,63 @@
 #include <tuple>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "core/error.h"
-#include "kernels/gemm/gemm_probe.h"
-#include "schedules/step/count.h"
+#include "kernels/gemm/gemm_choice.h"
+#include "schedules/step/breakdown.h"
 #include "schedules/text.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/checkpoint/ranks_for_tests.h"
+#include "trainer/train/rank_trainer.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/run_for_tests.h"
 #include "workload/memory.h"
 
+namespace lockstep::trainer {
+namespace {
+
+TEST(Sampling, DrawsByTheSoftmax) {
+  const std::array<float, 3> logits{std::log(1.0F), std::log(2.0F), std::log(5.0F)};
+  std::array<int, 3> drawn = {};
+  for (int i = 0; i < 800; ++i) ++drawn[static_cast<std::size_t>(drawn_word(logits, 1, (i + 0.5) / 800))];
+  EXPECT_NEAR(drawn[0], 100, 1);
+  EXPECT_NEAR(drawn[1], 200, 1);
+  EXPECT_NEAR(drawn[2], 500, 1);
+}
+
+TEST(Sampling, WithoutTemperatureTheLargestAndWithMuchAlmostEven) {
+  const std::array<float, 4> logits{0, 3, 3, 1};
+  EXPECT_EQ(drawn_word(logits, 0, 0.99), 1);
+  std::array<int, 4> drawn = {};
+  for (int i = 0; i < 400; ++i) ++drawn[static_cast<std::size_t>(drawn_word(logits, 1e6, (i + 0.5) / 400))];
+  for (const int times : drawn) EXPECT_NEAR(times, 100, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
+
+// Ranks numbered in another order do the same work: another rank has each place, and every loss has the same bits.
+namespace lockstep::trainer {
+namespace {
+
+using workload::Axis;
+
+TEST(Order, OfRanksChangesNoLoss) {
+  workload::Layout layout = all_of_them();
+  const TrainResult usual = run(layout);
+  for (const workload::AxisOrder order :
+       {workload::AxisOrder{Axis::pp, Axis::dp, Axis::cp, Axis::tp}, {Axis::dp, Axis::tp, Axis::pp, Axis::cp}}) {
+    layout.order = order;
+    EXPECT_EQ(difference(usual, run(layout), 0), "") << text_of(layout);
+    EXPECT_EQ(memory_difference(options_of(layout)), "") << text_of(layout);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
+
+// The same losses whatever the layout: a run on one rank is what all others are compared with.
 namespace lockstep::trainer {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/gemm/gemm.h"
-#include "schedules/step/count.h"
+#include "schedules/step/breakdown.h"
 
 namespace lockstep::trainer {
 namespace {

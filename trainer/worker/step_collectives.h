@@ -18,7 +18,7 @@
 #include "parallel/compress/compress.h"
 #include "parallel/memory/memory.h"
 #include "schedules/step/step.h"
-#include "trainer/worker/channels.h"
+#include "trainer/worker/lanes.h"
 
 namespace lockstep::trainer {
 

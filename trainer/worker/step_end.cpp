@@ -9,7 +9,7 @@
 #include "kernels/residual/residual.h"
 #include "parallel/parameters/device_memory.h"
 #include "workload/buckets.h"
-#include "workload/step_memory.h"
+#include "workload/memory.h"
 
 namespace lockstep::trainer {
 namespace {

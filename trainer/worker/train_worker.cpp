@@ -9,11 +9,11 @@
 #include <tuple>
 
 #include "collectives/transports/paced_link.h"
+#include "core/device_cuda.h"
 #include "core/error.h"
-#include "core/trace.h"
 #include "kernels/bucket/bucket.h"
-#include "schedules/interpreter/task_text.h"
-#include "workload/step_memory.h"
+#include "schedules/interpreter/interpreter.h"
+#include "workload/memory.h"
 
 namespace lockstep::trainer {
 namespace {

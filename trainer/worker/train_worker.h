@@ -12,13 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "schedules/interpreter/stage_worker.h"
+#include "schedules/interpreter/interpreter.h"
 #include "schedules/step/step.h"
-#include "trainer/worker/activation_copies.h"
+#include "trainer/worker/lanes.h"
 #include "trainer/worker/rank_model.h"
-#include "trainer/worker/stage_messages.h"
+#include "trainer/worker/stage_transfers.h"
 #include "trainer/worker/step_end.h"
-#include "trainer/worker/task_order.h"
 
 namespace lockstep::trainer {
 

@@ -5,13 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from gate.ab import Budget, measure
-from gate.builds import Build, differences, left_out, resolve
-from gate.errors import UsageError
-from gate.model import Report
+from gate.builds import Build, differences, left_out, resolve, say
+from gate.model import Report, UsageError
 from gate.pairs import Pairing
-from gate.progress import say
 from gate.rule import Rule
-from gate.suite import Line, load_suite
+from gate.worker import Line, load_suite
 
 ROOT = Path(__file__).resolve().parents[3]
 SUITE = ROOT / "ci" / "gate_suite.txt"

@@ -4,11 +4,11 @@ import argparse
 from pathlib import Path
 
 from gate.builds import resolve
-from gate.calibration import RUN_LINE_PROGRAM, calibrate
-from gate.errors import UsageError
-from gate.inputs.made_lines import text_of
+from gate.drift import RUN_LINE_PROGRAM, calibrate
+from gate.model import UsageError
+from gate.inputs.files_for_tests import text_of
 from gate.inputs.records import CALIBRATION_PROGRAM
-from gate.outputs.files import check_writable, write_whole
+from gate.outputs.records import check_writable, write_whole
 from gate.commands.ab import ROOT
 
 

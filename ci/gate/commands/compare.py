@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gate import store
-from gate.errors import UsageError
+from gate.model import Channel, Report, Result, Side, UsageError, Verdict
 from gate.inputs.files import files_of, read
 from gate.inputs.observation import UNKNOWN, Observation
-from gate.model import Channel, Report, Result, Side, Verdict
 from gate.stored import StoredRule, compare
 from gate.commands.ab import threshold_of
 

@@ -4,13 +4,11 @@ import argparse
 import time
 from pathlib import Path
 
-from gate.builds import left_out, resolve
+from gate.builds import left_out, resolve, say
 from gate.deterministic import (
     collect, compare_facts, ExactLine, Facts, load_exact_suite, read_facts, why_it_cannot_count, write_facts)
-from gate.errors import CouldNotRun, UsageError
-from gate.model import Report, Side
-from gate.outputs.files import check_writable
-from gate.progress import say
+from gate.model import CouldNotRun, Report, Side, UsageError
+from gate.outputs.records import check_writable
 from gate.commands.ab import ROOT, threshold_of
 
 SUITE = ROOT / "ci" / "gate_exact.txt"

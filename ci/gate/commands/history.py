@@ -4,10 +4,9 @@ import argparse
 import time
 from pathlib import Path
 
-from gate.errors import UsageError
+from gate.model import HistoryReport, UsageError
 from gate.history import HistoryRule, history
 from gate.inputs.files import read
-from gate.model import HistoryReport
 from gate.commands.ab import threshold_of
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from gate.cli import main
 from gate.inputs.files import read_file
-from gate.inputs.files_for_tests import google, run_line, write_kernels
-from gate.inputs.made_lines import all_reduce_line, kernel_line, text_of
+from gate.inputs.files_for_tests import all_reduce_line, google, kernel_line, run_line, text_of, write_kernels
 
 RUNS = 8
 TRUST = ("--uncalibrated", "trust")

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gate.errors import UsageError
+from gate.model import UsageError
 
 _NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
 

@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gate.errors import UsageError
-from gate.inputs.google_benchmark import read_google_benchmark
-from gate.inputs.nccl import read_nccl_json, read_nccl_text
+from gate.model import UsageError
+from gate.inputs.foreign import read_google_benchmark, read_nccl_json, read_nccl_text
 from gate.inputs.observation import Observation
 from gate.inputs.records import read_records
 

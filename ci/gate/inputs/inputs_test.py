@@ -1,17 +1,24 @@
 """Tests that files of each format are read, and that broken files are refused with a reason."""
+
+import dataclasses
 import json
 
 import pytest
 
-from gate.errors import UsageError
-from gate.model import Channel
-from gate.inputs.facts import FACTS
+from gate.model import Channel, UsageError
+from gate.inputs.names import FACTS
 from gate.inputs.fields import utc
-from gate.inputs.files import files_of, read
-from gate.inputs.files_for_tests import NCCL_COLUMNS, NCCL_HEAD, google, run_line, write_kernels
-from gate.inputs.made_lines import all_reduce_line, kernel_line, text_of
+from gate.inputs.files import files_of, read, read_file
+from gate.inputs.files_for_tests import (
+    all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
 from gate.inputs.observation import by_quantity
 from gate.inputs.records import KINDS
+from reports.records import (
+    Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
+from reports.tests import experts_world
+from reports.tests.world import ContextWorld, LayerWorld, TrainingWorld, World
+from reports.tests.kernel_world import KernelWorld, WORKS
+from reports.tests.step_world import LayoutWorld, StepWorld
 
 
 def times(path) -> dict[str, list[tuple[float, ...]]]:
@@ -172,3 +179,45 @@ def test_files_folders_and_globs(tmp_path):
 def test_a_file_that_is_meant_twice_is_read_once(tmp_path):
     path = write_kernels(tmp_path / "r.jsonl", "r1", {"k": [1.0]})
     assert len(read([str(path), str(tmp_path)], "BASE")) == len(read([str(path)], "BASE"))
+
+
+# Every kind of our lines, as the report's tests make them up, becomes cases with a name, times and facts.
+
+CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
+           "sharding": Sharding, "layer": Layer, "context": Context, "experts": ExpertsLine, "ceiling": Ceiling}
+
+
+def schedules():
+    world = StepWorld()
+    return [world.run(), world.schedule("1f1b"), world.overlap(25)]
+
+
+MADE = {  # lines, which channels they have, and a fact that must be among theirs
+    "row": (lambda: [World().run(), World().row("ring", 1024)], {Channel.STORED, Channel.EXACT}, "plan.steps"),
+    "kernel": (lambda: [KernelWorld().run(), KernelWorld().kernel(WORKS[0])], {Channel.STORED, Channel.EXACT}, "flops"),
+    "ceiling": (lambda: [KernelWorld().run(), *KernelWorld().ceilings()], {Channel.STORED}, None),
+    "schedule": (schedules, {Channel.EXACT}, "makespan_ms"),
+    "simulation": (lambda: [LayoutWorld().run(), LayoutWorld().simulation(8, 4, 4)], {Channel.EXACT}, "memory_bytes.total"),
+    "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
+    "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
+    "experts": (lambda: [experts_world.world(), experts_world.line()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
+    "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
+    "context": (lambda: [ContextWorld().run(), ContextWorld().context()], {Channel.STORED, Channel.EXACT}, "sent_bytes.forward"),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_each_kind_is_read(tmp_path, kind):
+    lines, channels, fact = MADE[kind]
+    (tmp_path / "r.jsonl").write_text(text_of(lines()))
+    found = read_file(tmp_path / "r.jsonl")
+    assert {one.quantity.channel for one in found} == channels
+    assert len({one.quantity for one in found}) == len(found)  # lines that differ have names that differ
+    assert all(one.values and "//" not in one.quantity.case for one in found)
+    assert fact is None or any(one.quantity.case.endswith(f": {fact}") for one in found)
+
+
+@pytest.mark.parametrize("kind", FACTS)
+def test_facts_are_of_fields_that_there_are(kind):
+    fields = {field.name for field in dataclasses.fields(CLASSES[kind])}
+    assert {fact.path.split(".")[0] for fact in FACTS[kind]} <= fields

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.errors import ReportError
+from reports.schema import ReportError
 from reports.load import load
 from reports.records import Ceiling, Kernel, Row, Run, ScheduleLine, Training, plural
 
-from gate.errors import UsageError
-from gate.model import Channel
+from gate.model import Channel, UsageError
 from gate.inputs import names
-from gate.inputs.facts import facts_of
+from gate.inputs.names import facts_of
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity
 
 CALIBRATION_PROGRAM = "gate_planted"  # its runs say how fast the machine was (gate.py calibrate)

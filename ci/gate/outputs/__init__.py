@@ -10,15 +10,11 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # for reports/, whose words and pages these outputs share
 
-from gate.errors import GateError, UsageError  # noqa: E402
-from gate.model import HistoryReport, Report
-from gate.progress import wipe
-from gate.outputs.files import check_writable, write_whole
-from gate.outputs.history import as_report
-from gate.outputs.junit import junit
-from gate.outputs.markdown import markdown
-from gate.outputs.page import check_packages, page
-from gate.outputs.records import history_lines, lines_of, text_of
+from gate.model import GateError, HistoryReport, Report, UsageError
+from gate.builds import wipe
+from gate.outputs.records import check_writable, history_lines, lines_of, text_of, write_whole
+from gate.outputs.page import as_report, check_packages, page
+from gate.outputs.markdown import junit, markdown
 from gate.outputs.terminal import table, wants_colour
 
 FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test per case"),

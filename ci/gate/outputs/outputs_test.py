@@ -12,13 +12,10 @@ from xml.etree import ElementTree
 import pytest
 
 from gate.outputs import add_arguments, prepare_outputs
-from gate.errors import CouldNotRun, UsageError
-from gate.model import Channel, Report, Result, Side, Verdict
-from gate.outputs.files import write_whole
-from gate.outputs.history import as_report
-from gate.outputs.junit import junit
-from gate.outputs.markdown import LONGEST, markdown
-from gate.outputs.records import fingerprint, history_lines, lines_of, text_of, this_machine
+from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
+from gate.outputs.records import fingerprint, history_lines, lines_of, text_of, this_machine, write_whole
+from gate.outputs.page import as_report
+from gate.outputs.markdown import junit, LONGEST, markdown
 from gate.outputs.reports_for_tests import HEAD, HOSTILE, counted, history, mixed, report_of, timed
 from gate.outputs.terminal import COLUMNS, table, wants_colour
 from reports.load import load

@@ -1,4 +1,4 @@
-"""A report as records (docs/record_format.md): a run line that says what was compared, a verdict line a case."""
+"""Files that appear whole or not at all, and that are known to be writable before anything is measured."""
 
 import json
 import math
@@ -6,11 +6,44 @@ import os
 import platform
 import re
 import secrets
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from gate.model import Change, HistoryReport, Report, Result, Series
+from gate.model import Change, CouldNotRun, HistoryReport, Report, Result, Series
+
+
+ALLOWED = "allowed: a file in a folder that is there and can be written"
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """Raises CouldNotRun where `write_whole` would."""
+    if path.exists() and not path.is_file():
+        raise CouldNotRun(f"{flag} {path}: it is there and no regular file; {ALLOWED}")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.partial-"):
+            pass
+    except OSError as error:
+        raise CouldNotRun(f"{flag} {path}: {error.strerror}; {ALLOWED}") from error
+
+
+def write_whole(path: Path, content: str | bytes, flag: str) -> None:
+    """To a hidden file beside it, then renamed."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise CouldNotRun(f"{flag} {path}: {error.strerror}; no file was left") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# A report as records (docs/record_format.md): a run line that says what was compared, a verdict line a case.
 
 # ---- This machine as records tell it, and the fingerprint that our programs give it (core/provenance.cpp)
 

@@ -12,7 +12,7 @@
 
 #include "collectives/executors/cuda/cuda_ranks.h"
 #include "collectives/executors/direct_cases.h"
-#include "core/device_block.h"
+#include "core/device_memory.h"
 
 namespace lockstep::executors {
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "collectives/executors/cuda/cuda_cases.h"
-#include "core/capture.h"
-#include "core/gpu_for_tests.h"
+#include "core/device.h"
+#include "core/fixtures_for_tests.h"
 
 namespace lockstep::executors {
 namespace {

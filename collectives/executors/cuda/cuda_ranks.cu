@@ -9,10 +9,9 @@
 
 #include "collectives/executors/cuda/device_program.h"
 #include "collectives/executors/cuda/interpret.cuh"
-#include "collectives/executors/cuda/packets.cuh"
 #include "collectives/executors/cuda/passes.cuh"
-#include "collectives/executors/direct_lowering.h"
-#include "core/device_block.h"
+#include "collectives/executors/direct_executor.h"
+#include "core/device_memory.h"
 #include "core/error.h"
 #include "kernels/base/cuda_launch.cuh"
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "collectives/collective.h"
-#include "collectives/executors/cuda/board.h"
+#include "collectives/executors/cuda/device_program.h"
 #include "collectives/plan/plan.h"
-#include "collectives/transports/world.h"
+#include "collectives/transports/transport.h"
 #include "core/device.h"
 
 namespace lockstep::executors {

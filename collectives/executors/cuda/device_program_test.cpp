@@ -8,7 +8,7 @@
 #include <set>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/executors/direct_lowering.h"
+#include "collectives/executors/direct_executor.h"
 
 namespace lockstep::executors::cuda {
 namespace {

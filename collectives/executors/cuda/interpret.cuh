@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "collectives/executors/cuda/board.h"
 #include "collectives/executors/cuda/device_program.h"
 #include "kernels/base/cuda_sync.cuh"
 

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "collectives/executors/message_program.h"
-#include "collectives/executors/message_rounds.h"
-#include "core/device_block.h"
+#include "core/device_memory.h"
 #include "core/error.h"
 
 namespace lockstep::executors {

@@ -54,4 +54,20 @@ std::unique_ptr<collectives::Collective> make_grouped_collective(const plan::Pla
                                                                  core::Device& device, GroupStream& stream,
                                                                  const GroupOptions& options = {});
 
+// Runs a GroupStream's combinations by our kernels, on a CUDA stream.
+
+// Used by the rank's thread only; the device and the stream outlive it.
+class CudaCombiner {
+ public:
+  CudaCombiner(core::Device& device, core::Stream& stream, int rank);
+  ~CudaCombiner();
+  CudaCombiner(const CudaCombiner&) = delete;
+  CudaCombiner& operator=(const CudaCombiner&) = delete;
+  void combine(const Combination& combination);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace lockstep::executors

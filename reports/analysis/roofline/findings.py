@@ -1,14 +1,100 @@
-"""Findings of the kernels' page: how many reach their limit, and which is the farthest from it."""
+"""Two ways of timing the same case side by side: warm and cold caches, one thread and several."""
+
 from collections import Counter
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Iterable, Sequence
+from typing import Callable, Iterable, Optional, Sequence
 
 from reports.analysis.findings import Finding
-from reports.analysis.roofline.ceilings import binding_name
-from reports.analysis.roofline.pairs import Comparison, few_and_many_threads, group_of, ORDER, warm_and_cold
-from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
-from reports.records import Kernel
+from reports.analysis.roofline.rooflines import binding_name, Case, device_text, Roofline, rooflines_of, Way, way_text
+from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, times_text
+
+
+@dataclass(frozen=True)
+class Pair:
+    case: Case
+    slow: Kernel  # the way that is expected to be slower: cold, or fewer threads
+    fast: Kernel
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast."""
+        return self.slow.median_us / self.fast.median_us
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All cases that were timed in both of two ways."""
+
+    slow: Way
+    fast: Way
+    name: str  # the common part: "2 threads"
+    pairs: tuple[Pair, ...]  # largest ratio first
+
+    @property
+    def median(self) -> float:
+        return median(pair.ratio for pair in self.pairs)
+
+
+def warm_and_cold(roofline: Roofline) -> list[Comparison]:
+    """One for each number of threads and kind of timing."""
+    return _comparisons(roofline, lambda way: replace(way, cache="warm") if way.cache == "cold" else None,
+                        lambda way: way_text(way, roofline.place.device).replace(", cold", "").replace("cold, ", ""))
+
+
+def few_and_many_threads(roofline: Roofline) -> list[Comparison]:
+    """The fewest threads against the most, one for each state of the caches."""
+    threads = {way.threads for way in roofline.ways}
+    few, many = (min(threads), max(threads)) if threads else (0, 0)
+
+    def partner(way: Way) -> Optional[Way]:
+        return replace(way, threads=many) if way.threads == few and few < many else None
+    return _comparisons(roofline, partner, lambda way: f"{way.cache} caches")
+
+
+def _comparisons(roofline: Roofline, partner: Callable[[Way], Optional[Way]],
+                 name: Callable[[Way], str]) -> list[Comparison]:
+    found = []
+    for slow in roofline.ways:
+        fast = partner(slow)
+        pairs = _pairs(roofline.timed[slow], roofline.timed.get(fast, {})) if fast else ()
+        if pairs:
+            found.append(Comparison(slow, fast, name(slow), pairs))
+    return found
+
+
+def _pairs(slow: dict[Case, Kernel], fast: dict[Case, Kernel]) -> tuple[Pair, ...]:
+    pairs = [Pair(case, slow[case], fast[case]) for case in slow if case in fast]
+    return tuple(sorted(pairs, key=lambda pair: -pair.ratio))
+
+
+# ---- Families of kernels, few enough to be told apart in a plot
+
+GEMM, ATTENTION, NORM, SOFTMAX = "GEMM", "attention", "normalisation", "softmax, cross-entropy"
+ELEMENTS, OPTIMIZER, EXCHANGE = "GELU, residual, dropout, embedding", "optimizer", "sum, cast, quantise, pack"
+OTHER = "other"
+
+# By how a kernel's name begins; the longest beginning counts.
+_BEGINNINGS = {
+    "gemm": GEMM, "attention": ATTENTION, "cache_append": ATTENTION,
+    "layernorm": NORM, "rmsnorm": NORM, "residual_layernorm": NORM, "residual_rmsnorm": NORM,
+    "softmax": SOFTMAX, "cross_entropy": SOFTMAX,
+    "gelu": ELEMENTS, "residual_add": ELEMENTS, "dropout": ELEMENTS, "embedding": ELEMENTS,
+    "adamw": OPTIMIZER, "sgd": OPTIMIZER, "sum_of_squares": OPTIMIZER, "clip": OPTIMIZER, "finite_check": OPTIMIZER,
+    "cast": EXCHANGE, "quantize": EXCHANGE, "dequantize": EXCHANGE, "fp8": EXCHANGE, "pack": EXCHANGE, "unpack": EXCHANGE,
+    "copy": EXCHANGE, "encode_signs": EXCHANGE, "decode_signs": EXCHANGE, "top_k": EXCHANGE, "scatter_add": EXCHANGE,
+    "reduc": EXCHANGE, "sum": EXCHANGE,
+}
+ORDER = [*dict.fromkeys(_BEGINNINGS.values()), OTHER]
+
+
+def group_of(kernel: str) -> str:
+    fitting = [beginning for beginning in _BEGINNINGS if kernel.startswith(beginning)]
+    return _BEGINNINGS[max(fitting, key=len)] if fitting else OTHER
+
+
+# Findings of the kernels' page: how many reach their limit, and which is the farthest from it.
 
 NEAR = 0.85  # share of the binding ceiling that counts as reaching it
 ABOVE = 1.05  # a share that says more about the ceiling than about the kernel
@@ -116,3 +202,29 @@ def _finding(name: str, anchor: str, roofline: Roofline, way: Way) -> Finding:
 
 def badge_of(roofline: Roofline) -> str:
     return "" if roofline.place.basis == "measured" else roofline.place.basis
+
+
+# Records of kernels to everything that their page says.
+
+@dataclass(frozen=True)
+class RooflineResult:
+    name: str  # "CPU (Xeon ...), measured": tells the rooflines of a page apart
+    anchor: str
+    roofline: Roofline
+    findings: tuple[Finding, ...]
+
+
+def analyse_kernels(records: Records) -> tuple[RooflineResult, ...]:
+    rooflines = rooflines_of(records)
+    machines = list(dict.fromkeys(run.machine.fingerprint for run in records.runs))
+    builds = list(dict.fromkeys(run.build for run in records.runs))
+    results = []
+    for number, one in enumerate(rooflines, start=1):
+        parts = [device_text(one), one.place.basis]
+        if len(machines) > 1:
+            parts.append(f"machine {machines.index(one.place.fingerprint) + 1}")
+        if len(builds) > 1:
+            parts.append(f"build {builds.index(one.place.build) + 1} ({one.place.build.short_revision})")
+        name, anchor = ", ".join(parts), f"roofline-{number}"
+        results.append(RooflineResult(name, anchor, one, tuple(kernel_findings(name, anchor, one))))
+    return tuple(results)

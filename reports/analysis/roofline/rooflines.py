@@ -1,12 +1,161 @@
-"""Groups kernels into rooflines: what may share a plot. One device of one machine, one build, one basis."""
+"""The measured ceilings of a device for one number of threads, as roofs: ranges of what one place allows."""
+
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Iterable, Optional, Sequence
+from typing import Callable, Iterable, Optional, Sequence
 
-from reports.analysis.roofline.ceilings import Ceilings, ceilings_of, drift_of
 from reports.records import Build, Ceiling, Kernel, Machine, Records
-from reports.units import counted
+from reports.units import counted, flops_text, joined, rate_text, short, time_text
 
+
+LEVELS = {"l1": "L1", "l2": "L2", "l3": "L3", "memory": "memory"}
+UNITS = {"gbps": "GB/s", "gflops": "GFLOP/s", "us": "µs"}
+ODD = 0.9  # share of another ceiling that should be the lower one
+EXACT = 0.005  # a kernel's ceiling is recognised among the run's ceilings within this
+
+
+@dataclass(frozen=True)
+class Roof:
+    """From the least to the most that the ways of access (copy, read, triad) or of computing (fma, gemm) reach."""
+
+    name: str  # "L2", "memory"; "f32", "bf16"
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    threads: int
+    all: tuple[Ceiling, ...]
+
+    @property
+    def memory(self) -> list[Roof]:
+        """Nearest level first; values in GB/s."""
+        roofs = _roofs((LEVELS.get(c.level or "", c.level or "?"), c.value) for c in self.all if c.unit == "gbps")
+        order = list(LEVELS.values())
+        return sorted(roofs, key=lambda roof: order.index(roof.name) if roof.name in order else len(order))
+
+    @property
+    def compute(self) -> list[Roof]:
+        """Highest first; values in GFLOP/s."""
+        roofs = _roofs((c.dtype or "?", c.value) for c in self.all if c.unit == "gflops")
+        return sorted(roofs, key=lambda roof: -roof.high)
+
+    @property
+    def launch_us(self) -> Optional[float]:
+        return next((c.value for c in self.all if c.name == "launch"), None)
+
+    def value(self, name: str, where: str) -> Optional[float]:
+        """Value of a ceiling: of "copy" in "memory", of "fma" in "bf16"."""
+        return next((c.value for c in self.all if c.name == name and where in (c.level, c.dtype)), None)
+
+
+def _roofs(values: Iterable[tuple[str, float]]) -> list[Roof]:
+    by_name: dict[str, list[float]] = {}
+    for name, value in values:
+        if value > 0:
+            by_name.setdefault(name, []).append(value)
+    return [Roof(name, min(found), max(found)) for name, found in by_name.items()]
+
+
+def ceilings_of(found: Iterable[Ceiling]) -> dict[int, Ceilings]:
+    """By threads. Of equal ceilings of several runs the one of the latest run."""
+    latest: dict[tuple, Ceiling] = {}
+    for one in sorted(found, key=lambda c: c.run.started):
+        latest[(one.threads, one.name, one.level, one.dtype)] = one
+    threads = sorted({one.threads for one in latest.values()})
+    return {n: Ceilings(n, tuple(one for one in latest.values() if one.threads == n)) for n in threads}
+
+
+def drift_of(found: Iterable[Ceiling]) -> Optional[tuple[float, str]]:
+    """The largest ratio between equal ceilings of several runs, and the ceiling's name."""
+    values: dict[tuple, list[float]] = {}
+    for one in found:
+        if one.value > 0:
+            values.setdefault((one.name, one.level, one.dtype, one.threads), []).append(one.value)
+    ratios = [(max(same) / min(same), key) for key, same in values.items() if len(same) > 1]
+    if not ratios:
+        return None
+    ratio, (name, level, dtype, threads) = max(ratios, key=lambda one: one[0])
+    where = LEVELS.get(level or "", dtype or "")
+    return ratio, f"{where} {name}".strip() + f", {counted(threads, 'thread')}"
+
+
+def odd_ones(found: dict[int, Ceilings]) -> list[str]:
+    """Ceilings that cannot be the machine's: below those of fewer threads, or of a level that is farther away."""
+    near = [text for each in found.values() for text in _slower_near(each)]
+    return [*_slower_with_threads(list(found.values())), *near]
+
+
+def _slower_with_threads(found: list[Ceilings]) -> Iterable[str]:
+    for few, many in zip(found, found[1:]):
+        for one in many.all:
+            where = one.level or one.dtype
+            before = few.value(one.name, where) if where else None
+            if before and one.value < ODD * before:
+                yield (f"{_name(one)} of {many.threads} threads ({short(one.value)}) below that of {few.threads} "
+                       f"({short(before)} {UNITS[one.unit]})")
+
+
+def _slower_near(each: Ceilings) -> Iterable[str]:
+    levels = list(LEVELS)
+    for one in each.all:
+        farther = levels[levels.index(one.level) + 1:] if one.level in levels else []
+        for level in farther[:1]:
+            beyond = each.value(one.name, level)
+            if beyond and one.value < ODD * beyond:
+                yield (f"{_name(one)} ({short(one.value)}) below {LEVELS[level]} {one.name} ({short(beyond)} "
+                       f"{UNITS[one.unit]}) of {counted(each.threads, 'thread')}")
+
+
+def _name(one: Ceiling) -> str:
+    return f"{LEVELS.get(one.level or '', one.dtype or '')} {one.name}".strip()
+
+
+def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
+    """Which ceiling binds a kernel: "L2 copy", "bf16 gemm"; "memory" alone if its value is none of its run's."""
+    if not kernel.bound or not kernel.ceiling_us:
+        return kernel.bound or "–"
+    work = {"memory": kernel.bytes, "compute": kernel.flops}.get(kernel.bound)
+    if work is None:
+        return kernel.bound
+    unit = {"memory": "gbps", "compute": "gflops"}[kernel.bound]
+    allowed = work / kernel.ceiling_us / 1e3
+    for one in found:
+        same = (one.run.run, one.device, one.threads, one.unit) == (kernel.run.run, kernel.device, kernel.threads, unit)
+        if same and abs(one.value / allowed - 1) <= EXACT:
+            where = LEVELS.get(one.level or "", one.level or "") if unit == "gbps" else one.dtype
+            return f"{where} {one.name}"
+    return kernel.bound
+
+
+def ceilings_text(ceilings: Ceilings) -> str:
+    """bandwidth 210 to 330 GB/s in L1 and 11 to 13 GB/s from memory; arithmetic ...; launch 1.6 µs."""
+    parts = []
+    if ceilings.memory:
+        told = [f"{range_text(roof, rate_text)} {_place(roof.name)}" for roof in ceilings.memory]
+        parts.append("bandwidth " + joined(told))
+    if ceilings.compute:
+        told = [f"{range_text(roof, flops_text)} in {roof.name}" for roof in ceilings.compute]
+        parts.append("arithmetic " + joined(told))
+    if ceilings.launch_us is not None:
+        parts.append(f"launch {time_text(ceilings.launch_us)}")
+    return "; ".join(parts)
+
+
+def _place(level: str) -> str:
+    return "from memory" if level == "memory" else f"in {level}"
+
+
+def range_text(roof: Roof, text: Callable[[float], str]) -> str:
+    """11.2 to 13.1 GB/s; one number where the two are alike."""
+    (low, unit), (high, high_unit) = text(roof.low).split(" "), text(roof.high).split(" ")
+    if short(roof.low, 2) == short(roof.high, 2):
+        return f"{high} {high_unit}"
+    return f"{low} to {high} {unit}" if unit == high_unit else f"{low} {unit} to {high} {high_unit}"
+
+
+# Groups kernels into rooflines: what may share a plot. One device of one machine, one build, one basis.
 
 @dataclass(frozen=True)
 class Place:

@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Callable
 
 from reports.analysis.findings import Finding
-from reports.analysis.training.words import link_text
+from reports.analysis.training.runs import link_text
 from reports.records import DIRECTIONS, Context, Records
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 

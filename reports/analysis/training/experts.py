@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from reports.analysis.findings import Finding
-from reports.analysis.training.words import link_text
+from reports.analysis.training.runs import link_text
 from reports.records import ExpertsLine, Records
 from reports.units import counted, joined, share_text, short, time_text
 

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Optional
 
 from reports.analysis.findings import Finding
-from reports.analysis.training.words import link_text
+from reports.analysis.training.runs import link_text
 from reports.records import DIRECTIONS, Layer, Records
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 

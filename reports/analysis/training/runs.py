@@ -1,12 +1,48 @@
-"""Training runs of one model on one text: how the loss falls, how fast, where the time goes, what fills the memory."""
+"""Words that the pages of training and scaling share."""
+
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
+from typing import Any, Sequence
 
 from reports.analysis.findings import Finding
-from reports.analysis.training.replicas import equal_bytes_text, straggler_text, way_name
-from reports.analysis.training.words import link_text, model_text, parts_text
-from reports.records import Records, Training
+from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
+from reports.records import Link, Records, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
+
+
+NAMES = {**PARTS, "around": "around the tasks"}
+
+
+def titled(model: Any) -> str:
+    """GPT nano; a model that is no GPT has its name alone."""
+    is_gpt = "llama" not in model.name and "learned_positions=no" not in model.name
+    return f"GPT {model.name}" if is_gpt else model.name
+
+
+def model_text(model: Any) -> str:
+    """GPT nano (0.842 million parameters)."""
+    return f"{titled(model)} ({short(model.parameters / 1e6)} million parameters)"
+
+
+def parts_text(parts_ms: dict[str, float]) -> str:
+    """forward 28 %, backward 63 % and bubble 3 %: what is more than slight, the largest first."""
+    whole = sum(parts_ms.values())
+    told = sorted(((value, name) for name, value in parts_ms.items() if value > SLIGHT * whole), reverse=True)
+    return joined([f"{NAMES.get(name, name)} {share_text(value / whole)}" for value, name in told])
+
+
+def computing_ms(parts_ms: dict[str, float]) -> float:
+    return sum(parts_ms.get(name, 0) for name in COMPUTING)
+
+
+def link_text(link: Link | None) -> str:
+    if link is None:
+        return ""
+    told = [f"{short(link.gbps)} GB/s"] * bool(link.gbps) + [time_text(link.latency_us)] * bool(link.latency_us)
+    return f"emulated links of {', '.join(told) or 'no limit'}"
+
+
+# Training runs of one model on one text: how the loss falls, how fast, where the time goes, what fills the memory.
 
 WARM_UP = 3  # steps that are left out of speeds: they choose kernels and touch memory
 
@@ -130,3 +166,110 @@ def predicted_text(runs: tuple[Training, ...]) -> str:
 def memory_text(one: Training) -> str:
     kinds = sorted(((value, kind) for kind, value in one.memory_bytes.items() if kind != "total"), reverse=True)
     return joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:3]])
+
+
+# Training runs by how data-parallel ranks agree: the loss at equal bytes, and what a slow replica costs.
+
+SMOOTH = 10  # steps of which a loss is the mean
+NONE_SLOW = "no replica is slow"
+WITHIN = "allreduce"  # gradients are reduced within the step
+
+
+def way(one: Training) -> str:
+    """diloco:every=8; of gradients that are compressed, as int4"""
+    if one.compression:
+        return f"as {one.compression}"
+    return one.sync.way if one.sync else WITHIN
+
+
+def straggler_name(text: str) -> str:
+    """replica=3,factor=3,step_ms=50: replica 3 takes 3 times as long"""
+    fields = dict(item.split("=") for item in text.split(","))
+    if fields.get("factor", "1") == "1":
+        return NONE_SLOW
+    who = "another replica in each step" if fields.get("replica", "any") == "any" else f"replica {fields['replica']}"
+    return f"{who} takes {fields['factor']} times as long"
+
+
+def way_name(one: Training) -> str:
+    """diloco:every=8; replica 3 takes 3 times as long"""
+    return way(one) + (f"; {straggler_name(one.sync.straggler)}" if one.sync and one.sync.straggler else "")
+
+
+def compared(runs: Sequence[Training]) -> tuple[Training, ...]:
+    """Runs whose replicas sent anything, where one of them agrees in another way than by plain gradients within the step."""
+    told = tuple(one for one in runs if one.sent_bytes)
+    return told if any(one.sync or one.compression for one in told) else ()
+
+
+def slowed(runs: Sequence[Training]) -> tuple[Training, ...]:
+    """By which replica is slow, none first."""
+    told = (one for one in runs if one.sync and one.sync.straggler)
+    return tuple(sorted(told, key=lambda one: (straggler_name(one.sync.straggler) != NONE_SLOW, one.sync.straggler)))
+
+
+def by_bytes(runs: Sequence[Training]) -> tuple[Training, ...]:
+    """Those whose losses are compared: none has a replica that is slowed."""
+    return compared(tuple(one for one in runs if not (one.sync and one.sync.straggler)))
+
+
+def budget(runs: Sequence[Training]) -> int:
+    """Bytes that every one of them has sent."""
+    return min(one.sent_bytes for one in runs)
+
+
+def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
+    """Mean of the last steps until which no more was sent."""
+    known = [step.loss for step in one.steps if step.loss is not None and (step.sent_bytes or 0) <= most_bytes]
+    return mean(known[-SMOOTH:]) if known else None
+
+
+def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
+    """A point for each number of bytes sent so far: the mean loss of the steps since."""
+    losses: dict[int, list[float]] = {}
+    for step in one.steps:
+        if step.loss is not None and step.sent_bytes:
+            losses.setdefault(step.sent_bytes, []).append(step.loss)
+    return [(sent, mean(some)) for sent, some in losses.items()]
+
+
+def behind_ms(one: Training) -> float:
+    """Part of a step that comes behind the replicas' own: mean, without the first."""
+    return mean(step.sync_ms or 0.0 for step in one.steps[1:] or one.steps)
+
+
+def equal_bytes_text(runs: Sequence[Training]) -> str:
+    """At equal bytes, 3.5 MiB from the rank that sends most, the loss is 2.6 nats per token with diloco:every=32, ..."""
+    told = by_bytes(runs)
+    if len(told) < 2:
+        return ""
+    most = budget(told)
+    losses = sorted((loss, way(one)) for one in told if (loss := loss_at(one, most)) is not None)
+    if not losses:
+        return ""
+    at_end = sorted((loss_at(one), way(one)) for one in told)
+    return (f"At equal bytes, {bytes_text(most, 3)} from the rank that sends most, the loss is "
+            f"{_best_and_worst(losses, ' nats per token')}; at equal tokens {_best_and_worst(at_end)}.")
+
+
+def _best_and_worst(losses: Sequence[tuple[float, str]], unit: str = "") -> str:
+    """2.6 nats per token with int4, 5.1 with allreduce"""
+    (best, best_way), (worst, worst_way) = losses[0], losses[-1]
+    return f"{short(best)}{unit} with {best_way.removeprefix('as ')}, {short(worst)} with {worst_way.removeprefix('as ')}"
+
+
+def straggler_text(runs: Sequence[Training]) -> str:
+    """A step takes, where replica 3 takes 3 times as long, from 62.6 ms (async:staleness=100) to 158 ms (server:..."""
+    told = slowed(runs)
+    sentences = []
+    for straggler in dict.fromkeys(one.sync.straggler for one in told):
+        steps = sorted((one.mean_ms, way(one)) for one in told if one.sync.straggler == straggler)
+        sentences.append(f"where {straggler_name(straggler)}, from {time_text(1e3 * steps[0][0])} ({steps[0][1]}) to "
+                         f"{time_text(1e3 * steps[-1][0])} ({steps[-1][1]})")
+    return f"A step takes, {'; '.join(sentences)}." if sentences else ""
+
+
+def missed_text(one: Training) -> str:
+    if one.sync is None or one.sync.missed_mean is None:
+        return ""
+    return f"{short(one.sync.missed_mean)}, {counted(one.sync.missed_most, 'update')} at most"

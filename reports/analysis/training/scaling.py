@@ -4,7 +4,7 @@ from statistics import median
 from typing import Optional
 
 from reports.analysis.findings import Finding
-from reports.analysis.training.words import NAMES, link_text, model_text
+from reports.analysis.training.runs import NAMES, link_text, model_text
 from reports.records import Records, Scaling, StepTime
 from reports.units import counted, joined, share_text, short, time_text
 

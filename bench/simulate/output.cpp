@@ -1,0 +1,374 @@
+#include "bench/simulate/output.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "bench/pipeline/output.h"
+#include "bench/simulate/program.h"
+#include "bench/simulate/study.h"
+#include "core/cores.h"
+#include "core/error.h"
+#include "schedules/generators/catalogue.h"
+#include "simulator/predict/search.h"
+
+namespace lockstep::simulate {
+namespace {
+
+using schedules::Breakdown;
+using schedules::Lane;
+using simulator::Machine;
+using simulator::Prediction;
+using workload::Layout;
+using workload::MemoryBytes;
+using workload::Model;
+
+constexpr double kGiga = 1e9;
+
+std::int64_t exposed(const Breakdown& parts, Lane lane) {
+  return parts.exposed_ps[static_cast<std::size_t>(lane)];
+}
+
+double percent(std::int64_t part_ps, const Prediction& made) {
+  return 100 * static_cast<double>(part_ps) / (made.step_s * 1e12);
+}
+
+std::string memory_line(const char* kind, double bytes, const workload::MemoryBytes& all) {
+  return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
+}
+
+// The collectives that take longest, with their algorithms.
+std::string collectives_text(const Prediction& made) {
+  constexpr std::size_t kMostRows = 8;
+  if (made.collectives.empty()) return "";
+  std::string text = fmt::format(
+      "# Collectives of pipeline rank {}: count, bytes and time of each, algorithm and protocol\n", made.busiest);
+  for (std::size_t i = 0; i < std::min(kMostRows, made.collectives.size()); ++i) {
+    const simulator::TakenCollectives& taken = made.collectives[i];
+    text += fmt::format("#   {:<12} {:<14} {:>6} x {:>10.3f} MB {:>10.1f} us  {}\n", schedules::name_of(taken.group),
+                        schedules::name_of(taken.comm), taken.count, static_cast<double>(taken.bytes) / 1e6,
+                        taken.each.time_us(), way_of(taken.each));
+  }
+  if (made.collectives.size() > kMostRows) {
+    text += fmt::format("#   and {} others with less time\n", made.collectives.size() - kMostRows);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent) {
+  std::vector<std::pair<std::string, double>> named{{"messages", sent.messages}};
+  for (std::size_t kind = 0; kind < schedules::kNumGroupKinds; ++kind) {
+    if (sent.of_groups[kind] == 0) continue;
+    named.emplace_back(schedules::name_of(static_cast<schedules::GroupKind>(kind)), sent.of_groups[kind]);
+  }
+  return named;
+}
+
+std::vector<std::pair<std::string, double>> named_levels(const std::vector<double>& of_levels, const Machine& machine) {
+  std::vector<std::pair<std::string, double>> named;
+  for (std::size_t level = 0; level < of_levels.size(); ++level) {
+    named.emplace_back(machine.levels[level].name, of_levels[level]);
+  }
+  return named;
+}
+
+std::string heading_text(const Model& model, const Machine& machine) {
+  const double met = static_cast<double>(active_parameters_of(model)) / kGiga;
+  const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 a token", met) : "";
+  return fmt::format(
+      "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs per token: "
+      "{}; "
+      "hfu includes recomputation\n",
+      model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name,
+      machine.device.name, machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
+      workload::kFlopConvention);
+}
+
+std::string columns_text() {
+  return fmt::format(
+      "#{:>9} {:>6} {:>6} {:>9} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}  layout\n#{:>9} {:>6} {:>6} {:>9} "
+      "{:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}\n",
+      "step", "mfu", "hfu", "TFLOP/s", "tokens", "compute", "tensor", "stages", "data", "bubble", "memory", "(ms)",
+      "(%)", "(%)", "(per GPU)", "(/s)", "(%)", "(%)", "(%)", "(%)", "(%)", "(GB)");
+}
+
+std::string row_text(const Layout& layout, const Prediction& made) {
+  const Breakdown& parts = made.parts[made.busiest];
+  const double tflops = made.hardware_flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
+  return fmt::format(
+      " {:>9.2f} {:>6.2f} {:>6.2f} {:>9.1f} {:>11.0f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} "
+      "{:>7.2f}{}  {}\n",
+      made.step_s * 1e3, 100 * made.mfu, 100 * made.hfu, tflops, made.tokens_per_s, percent(parts.compute_ps(), made),
+      percent(exposed(parts, Lane::tensor), made),
+      percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), made),
+      percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), made), percent(parts.bubble_ps, made),
+      made.memory[made.fullest].total() / kGiga, made.fits ? " " : "!", text_of(layout));
+}
+
+std::string details_text(const Layout& layout, const Machine& machine, const Prediction& made, double wall_s) {
+  std::string text =
+      fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", made.busiest, made.parts.size());
+  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
+    text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
+                        percent(ps, made));
+  }
+  const workload::MemoryBytes& memory = made.memory[made.fullest];
+  text += fmt::format("# Memory of pipeline rank {}, which needs most\n", made.fullest);
+  text += memory_line("weights", memory.weights, memory) + memory_line("gradients", memory.gradients, memory) +
+          memory_line("optimizer", memory.optimizer, memory) + memory_line("activations", memory.activations, memory) +
+          memory_line("buffers", memory.buffers, memory);
+  if (machine.measured.cores > 0) text += memory_line("total", memory.total(), memory);
+  text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", machine.measured.cores > 0 ? "all ranks" : "total",
+                      made.needed_bytes / kGiga, static_cast<double>(machine.device.memory_bytes) / kGiga,
+                      made.fits ? "fits" : "does not fit");
+  text += fmt::format("# Sent by pipeline rank {} per step:", made.busiest);
+  for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
+    text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);
+  }
+  for (const auto& [level, bytes] : named_levels(made.sent_beyond[made.busiest], machine)) {
+    text += fmt::format("; beyond its {} {:.3f} GB", level, bytes / kGiga);
+  }
+  text += "\n" + collectives_text(made);
+  const schedules::Bubbles& b = made.bubbles;
+  text += fmt::format(
+      "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own "
+      "{:.2f} % of ideal\n",
+      100 * b.of_ideal, 100 * b.of_makespan, 100 * b.of_own_span, 100 * b.own_of_ideal);
+  text += fmt::format("# {} ranks, {} simulated; {:.3f} s, of which {} events {:.3f} s ({:.1f} million/s)\n",
+                      layout.ranks(), made.parts.size(), wall_s, made.events, made.engine_s,
+                      static_cast<double>(made.events) / made.engine_s / 1e6);
+  return text;
+}
+
+std::string list_text() {
+  std::string text = "models:";
+  for (const std::string& name : workload::model_names()) text += " " + name;
+  text += "\nfields of a model:\n";
+  for (const std::string& field : workload::model_fields()) text += "  " + field + "\n";
+  text += "machines:";
+  for (const std::string& name : simulator::machine_names()) text += " " + name;
+  text += "\nfields of a layout:\n";
+  for (const std::string& field : workload::layout_fields()) text += "  " + field + "\n";
+  text += "schedules:";
+  for (const auto& entry : schedules::catalogue()) text += " " + std::string(entry.name);
+  return text + "\n";
+}
+
+namespace {
+
+// Below ZeRO 2 gradients are reduced in place, and below ZeRO 3 weights are gathered in place: in memory that is
+// already counted.
+bool is_counted(schedules::Held kind, const workload::Layout& layout) {
+  if (kind == schedules::Held::gradients) return layout.zero >= 2;
+  return kind != schedules::Held::parameters || layout.zero == 3;
+}
+
+std::string kind_text(schedules::Held kind) {
+  return kind == schedules::Held::gradients ? "gradients in reduction" : std::string(name_of(kind));
+}
+
+// The bytes that are held all the time, and those that are held temporarily.
+core::MemoryRecord memory_record(const simulator::Prediction& made, const workload::Layout& layout) {
+  core::MemoryRecord record{"bytes", {}};
+  const std::size_t ranks_a_place = made.memory_over_time.size() / made.memory.size();
+  for (std::size_t r = 0; r < made.memory_over_time.size(); ++r) {
+    const workload::MemoryBytes& place = made.memory[r / ranks_a_place];
+    auto& kinds = record.of_rank.emplace_back();
+    kinds["weights"] = {{0, place.weights}};
+    kinds["gradients"] = {{0, place.gradients}};
+    kinds["optimizer"] = {{0, place.optimizer}};
+    for (std::size_t k = 0; k < schedules::kNumHeld; ++k) {
+      const schedules::MemoryCurve& curve = made.memory_over_time[r][k];
+      const auto kind = static_cast<schedules::Held>(k);
+      if (curve.empty() || !is_counted(kind, layout)) continue;
+      auto& points = kinds[kind_text(kind)];
+      for (const schedules::MemoryPoint& point : curve) {
+        points.push_back({static_cast<double>(point.time_ps) / 1e9, static_cast<double>(point.bytes)});
+      }
+    }
+  }
+  return record;
+}
+
+}  // namespace
+
+core::RunRecord run_record(const program::Invocation& flags) {
+  core::RunRecord run = core::new_run(flags.program, flags.command);
+  run.basis = "simulated";
+  return run;
+}
+
+core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,
+                                         const workload::Layout& layout, const simulator::Machine& machine,
+                                         const simulator::Prediction& made, double wall_s) {
+  core::SimulationRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.model.name = model.name;
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  record.model.numbers = {{"layers", number(model.layers)},         {"hidden", number(model.hidden)},
+                          {"heads", number(model.heads)},           {"kv_heads", number(model.kv_heads)},
+                          {"ffn_hidden", number(model.ffn_hidden)}, {"vocabulary", number(model.vocabulary)},
+                          {"sequence", number(model.sequence)},     {"experts", number(model.experts)}};
+  record.model.parameters = parameters_of(model);
+  record.layout.text = text_of(layout);
+  record.layout.numbers = {
+      {"tp", layout.tp},    {"cp", layout.cp},     {"ep", layout.ep},         {"dp", layout.dp},
+      {"pp", layout.pp},    {"zero", layout.zero}, {"chunks", layout.chunks}, {"microbatch", layout.microbatch_size},
+      {"skew", layout.skew}};
+  record.schedule = layout.schedule;
+  record.machine = machine.name;
+  record.link_gbps = machine.levels.back().gbps;
+  record.compression = text_of(layout.compression);
+  record.weight_compression = text_of(workload::Compression(layout.weight_compression));
+  record.ranks = layout.ranks();
+  record.global_batch = layout.global_batch();
+  record.step_ms = made.step_s * 1e3;
+  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
+    record.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
+  }
+  const schedules::Bubbles& b = made.bubbles;
+  record.bubbles = {b.of_ideal, b.of_makespan, b.of_own_span, b.own_of_ideal};
+  record.mfu = made.mfu;
+  record.hfu = made.hfu;
+  record.flop_convention = workload::kFlopConvention;
+  const double device_tera_seconds = made.step_s * number(layout.ranks()) * 1e12;
+  record.model_tflops_a_gpu = made.model_flops / device_tera_seconds;
+  record.hardware_tflops_a_gpu = made.hardware_flops / device_tera_seconds;
+  record.tokens_per_s = made.tokens_per_s;
+  const workload::MemoryBytes& memory = made.memory[made.fullest];
+  record.memory_bytes = {{"weights", memory.weights},     {"gradients", memory.gradients},
+                         {"optimizer", memory.optimizer}, {"activations", memory.activations},
+                         {"buffers", memory.buffers},     {"total", memory.total()}};
+  record.capacity_bytes = number(machine.device.memory_bytes);
+  record.fits = made.fits;
+  record.sent_bytes = named_bytes(made.sent[made.busiest]);
+  if (machine.levels.size() > 1) record.sent_beyond_bytes = named_levels(made.sent_beyond[made.busiest], machine);
+  record.events = made.events;
+  record.engine_s = made.engine_s;
+  record.wall_s = wall_s;
+  if (!made.timeline.empty()) {
+    record.timeline = pipeline::timeline_record(made.step, made.timeline);
+    record.memory = memory_record(made, layout);
+  }
+  return record;
+}
+
+namespace {
+
+using simulator::FoundLayout;
+using simulator::SearchResult;
+using simulator::SearchSpace;
+
+SearchSpace space_of(const SimulateFlags& flags) {
+  SearchSpace space;
+  space.gpus = flags.gpus;
+  space.global_batch = flags.batch;
+  if (!flags.layout.empty()) space.base = workload::parse_layout(flags.layout);
+  const program::FlagValue names{"--schedules", flags.schedules};
+  for (const program::FlagValue& name : names.list()) {
+    space.schedules.emplace_back(schedules::entry_named(name.text).name);
+  }
+  return space;
+}
+
+struct Difference {
+  std::string name;
+  double ms = 0;
+};
+
+// The parts of the step in which two layouts differ most, the largest first.
+std::vector<Difference> differences(const FoundLayout& from, const FoundLayout& to) {
+  const auto a = pipeline::named_parts(from.prediction.parts[from.prediction.busiest]);
+  const auto b = pipeline::named_parts(to.prediction.parts[to.prediction.busiest]);
+  std::vector<Difference> all;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    all.push_back({a[i].first, static_cast<double>(b[i].second - a[i].second) / 1e9});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Difference& x, const Difference& y) { return std::abs(x.ms) > std::abs(y.ms); });
+  return all;
+}
+
+std::string change_text(const Difference& difference) {
+  return fmt::format("{} {:+.1f} ms", difference.name, difference.ms);
+}
+
+// Why a layout is slower than the first: the two parts of the step that differ most.
+std::string why_text(const SearchResult& result, std::size_t i) {
+  const FoundLayout& first = result.best.front();
+  if (i == 0) {
+    const auto& made = first.prediction;
+    return fmt::format("computes {:.1f} % of its step",
+                       100 * static_cast<double>(made.parts[made.busiest].compute_ps()) / (made.step_s * 1e12));
+  }
+  const FoundLayout& one = result.best[i];
+  const auto changes = differences(first, one);
+  const double behind = 100 * (one.prediction.step_s / first.prediction.step_s - 1);
+  return fmt::format("{:+.1f} %: {}, {}", behind, change_text(changes[0]), change_text(changes[1]));
+}
+
+std::string result_text(const SearchResult& result, const SimulateFlags& flags, double wall_s) {
+  std::string text = fmt::format(
+      "# {} layouts of {} devices, {} sequences per step: {} need too much memory, {} simulated, {} cannot be among "
+      "the "
+      "best "
+      "{} by their bounds; {:.2f} s\n",
+      result.legal, flags.gpus, flags.batch, result.too_large, result.simulated, result.beaten, flags.top, wall_s);
+  text += columns_text();
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    text += row_text(result.best[i].layout, result.best[i].prediction);
+    text += fmt::format("#          {}\n", why_text(result, i));
+  }
+  return text;
+}
+
+void check_found(const SearchResult& result, const SimulateFlags& flags, const simulator::Machine& machine) {
+  if (result.legal == 0) {
+    throw core::usage_error(
+        fmt::format("plan: no layout of {} devices and {} sequences per step is valid for the model; allowed: "
+                    "numbers of devices whose factors divide heads, layers and batch",
+                    flags.gpus, flags.batch));
+  }
+  if (result.best.empty()) {
+    const bool shares = machine.measured.cores > 0;
+    throw core::usage_error(
+        fmt::format("plan: the smallest of {} layouts needs {:.1f} GB {}, {} has {:.1f}; allowed: {}", result.legal,
+                    result.least_memory_bytes / 1e9, shares ? "for all ranks together" : "per device", machine.name,
+                    static_cast<double>(machine.device.memory_bytes) / 1e9,
+                    shares ? "a smaller model, or fewer ranks" : "more devices"));
+  }
+}
+
+}  // namespace
+
+int run_plan(const SimulateFlags& flags, const program::Print& print) {
+  const workload::Model model = workload::parse_model(flags.model);
+  const simulator::Machine machine = simulator::load_machine(flags.machine);
+  const SearchSpace space = space_of(flags);
+  core::RecordWriter writer(flags.json_file);
+  print(heading_text(model, machine));
+  const auto begin = std::chrono::steady_clock::now();
+  SearchResult result =
+      search_layouts(model, machine, space, static_cast<std::size_t>(flags.top), core::usable_cores());
+  predict_in_pieces(model, machine, result.best, core::usable_cores());
+  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  check_found(result, flags, machine);
+  print(result_text(result, flags, wall_s));
+  if (!writer.is_open()) return 0;
+  const core::RunRecord run = run_record(flags);
+  writer.write(run);
+  for (const FoundLayout& found : result.best) {
+    writer.write(simulation_record(run, model, found.layout, machine, found.prediction,
+                                   wall_s / static_cast<double>(result.legal)));
+  }
+  writer.commit();
+  return 0;
+}
+
+}  // namespace lockstep::simulate

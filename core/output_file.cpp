@@ -1,0 +1,194 @@
+#include "core/output_file.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string path_of(int descriptor) {
+  return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+// Opens a file without a name: it disappears with its process, however that ends. Returns -1 if the system has no such
+// files, or no way to name them later.
+int open_unnamed(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor < 0 || access(path_of(descriptor).c_str(), F_OK) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+}  // namespace
+
+std::string system_reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+void refuse_special_target(const std::string& target) {
+  struct stat status {};
+  if (stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw usage_error("cannot write " + target + ": it exists and is not a regular file; allowed: a new file's name");
+}
+
+AtomicFile::AtomicFile(const std::string& target)
+    : target_(target), partial_(target + ".partial-" + std::to_string(getpid())) {
+  refuse_special_target(target_);
+  descriptor_ = open_unnamed(folder_of(target_));
+  if (descriptor_ >= 0) return;
+  is_named_ = true;
+  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    throw usage_error("cannot write " + target_ + ": " + system_reason(errno) +
+                      "; allowed: a file in an existing, writable folder");
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  discard();
+}
+
+void AtomicFile::discard() {
+  if (descriptor_ < 0) return;
+  close(descriptor_);
+  if (is_named_) unlink(partial_.c_str());
+  descriptor_ = -1;
+}
+
+void AtomicFile::fail(int error_number) {
+  discard();
+  throw Error(Failure::internal,
+              "cannot write " + target_ + ": " + system_reason(error_number) + "; the partial file was removed");
+}
+
+void AtomicFile::write(std::string_view text) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(errno);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::write_over_beginning(std::string_view text) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  for (off_t at = 0; !text.empty();) {
+    const ssize_t written = pwrite(descriptor_, text.data(), text.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(errno);
+    text.remove_prefix(static_cast<std::size_t>(written));
+    at += written;
+  }
+}
+
+void AtomicFile::commit() {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  if (fsync(descriptor_) != 0) fail(errno);
+  if (!is_named_) {  // renaming replaces an existing file; linking cannot
+    const std::string unnamed = path_of(descriptor_);
+    if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, partial_.c_str(), AT_SYMLINK_FOLLOW) != 0) fail(errno);
+    is_named_ = true;
+  }
+  if (rename(partial_.c_str(), target_.c_str()) != 0) fail(errno);
+  close(descriptor_);
+  descriptor_ = -1;
+  sync_folder(folder_of(target_));  // the rename itself must survive a crash, too
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
+}
+
+std::string partial_path(const std::string& path) {
+  std::filesystem::path name(path);
+  const std::string extension = name.extension().string();
+  return name.replace_extension(".partial" + extension).string();
+}
+
+RecordFile::RecordFile(std::string path) : path_(std::move(path)), partial_(partial_path(path_)) {
+  refuse_special_target(path_);
+  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    throw usage_error("cannot write " + path_ + ": " + system_reason(errno) +
+                      "; allowed: a file in an existing, writable folder");
+  }
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  close(descriptor_);
+  throw usage_error("cannot write " + path_ + ": another program is writing it; allowed: another name");
+}
+
+RecordFile::~RecordFile() {
+  if (descriptor_ < 0) return;
+  struct stat status {};
+  const bool earlier_stays = num_lines_ == 0 && fstat(descriptor_, &status) == 0 && status.st_size > 0;
+  if (num_lines_ <= 1 && !earlier_stays) unlink(partial_.c_str());
+  close(descriptor_);
+}
+
+void RecordFile::fail(int error_number) {
+  throw Error(Failure::internal, "cannot write " + path_ + ": " + system_reason(error_number));
+}
+
+// Cuts off bytes that an earlier run or a longer line left, before the first line and after each line, so that the file
+// always consists of whole lines.
+void RecordFile::write_at(std::size_t at, const std::string& line) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
+  const std::string text = line + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = pwrite(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(at + done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error_number = errno;
+      if (ftruncate(descriptor_, static_cast<off_t>(at)) != 0) fail(errno);
+      end_ = at;
+      fail(error_number);
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  last_begins_ = at;
+  const std::size_t new_end = at + text.size();
+  if (new_end < end_ && ftruncate(descriptor_, static_cast<off_t>(new_end)) != 0) fail(errno);
+  end_ = new_end;
+}
+
+void RecordFile::write_line(const std::string& line) {
+  write_at(end_, line);
+  ++num_lines_;
+}
+
+void RecordFile::rewrite_line(const std::string& line) {
+  LOCKSTEP_CHECK(num_lines_ > 0, "there is a line to write anew");
+  write_at(last_begins_, line);
+}
+
+void RecordFile::commit() {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
+  if (fsync(descriptor_) != 0) fail(errno);
+  if (rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  close(descriptor_);
+  descriptor_ = -1;
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  sync_folder(folder.empty() ? "." : folder.string());  // the rename itself must survive a crash, too
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,82 @@
+// A file that appears whole or not at all: written without a name (or, if the file system has no such files, beside its
+// target under another name), synced, then given its name.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace lockstep::core {
+
+// For one thread at a time. Unless commit() has returned, the destructor leaves the target as it was and no other file
+// behind. All failures throw an Error that names the target and the system's reason.
+class AtomicFile {
+ public:
+  // Checks at once whether the folder can be written. A target that is not a regular file (a device, a folder) is
+  // refused with a usage Error, because renaming would replace it.
+  explicit AtomicFile(const std::string& target);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view text);
+  // Overwrites the beginning of the file, for a header that describes the data behind it.
+  void write_over_beginning(std::string_view text);
+  void commit();  // once; nothing may be written afterwards
+
+ private:
+  void discard();
+  [[noreturn]] void fail(int error_number);
+
+  std::string target_;
+  std::string partial_;  // temporary name beside the target
+  bool is_named_ = false;
+  int descriptor_ = -1;
+};
+
+// Returns the system's text for an error number.
+std::string system_reason(int error_number);
+
+// Throws a usage Error if the target exists and is not a regular file.
+void refuse_special_target(const std::string& target);
+
+// Syncs a folder: names created or removed in it survive a crash of the machine from here on. Does nothing on file
+// systems that cannot sync folders.
+void sync_folder(const std::string& folder);
+
+// A file of lines that gets its name when it is complete. Until then, and if its program is stopped by any signal, the
+// lines so far are in a file whose name says that it is partial.
+
+// "out/rows.jsonl" is out/rows.partial.jsonl while it grows; the pattern *.jsonl matches both.
+std::string partial_path(const std::string& path);
+
+// For one thread at a time. All failures throw an Error that names the file and the system's reason; lines that were
+// complete before remain.
+class RecordFile {
+ public:
+  // Checks at once that the partial file can be written and that no other program is writing it. An existing target
+  // that is not a regular file is refused with a usage Error. Files that earlier runs left under either name stay until
+  // the first line, or until commit().
+  explicit RecordFile(std::string path);
+  ~RecordFile();  // without commit(): a file with at most one line has no results and is removed
+  RecordFile(const RecordFile&) = delete;
+  RecordFile& operator=(const RecordFile&) = delete;
+
+  void write_line(const std::string& line);  // `line` without newline; one write system call
+  // Replaces the line that was written last, if there is one, for a result that grows.
+  void rewrite_line(const std::string& line);
+  void commit();  // call once; nothing may be written afterwards
+
+ private:
+  void write_at(std::size_t at, const std::string& line);
+  [[noreturn]] void fail(int error_number);
+
+  std::string path_;
+  std::string partial_;
+  int descriptor_ = -1;
+  std::size_t num_lines_ = 0;
+  std::size_t last_begins_ = 0;  // offset of the last line
+  std::size_t end_ = 0;
+};
+
+}  // namespace lockstep::core

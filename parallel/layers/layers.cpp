@@ -1,0 +1,284 @@
+#include "parallel/layers/layers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/dtype.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/swiglu/swiglu.h"
+
+namespace lockstep::parallel {
+namespace {
+
+void make(const Workspace& workspace, const NormLayer& layer, NormSaved& saved) {
+  const auto numbers = [&] { return workspace.memory.make(MemoryKind::activations, core::DType::f32, layer.rows); };
+  if (layer.norm == kernels::Norm::layer) saved.mean = numbers();
+  saved.rstd = numbers();
+}
+
+kernels::NormForward forward_args(const NormLayer& layer, const NormWeights& weights, kernels::In x,
+                                  const NormSaved& saved, kernels::Out y) {
+  return {.norm = layer.norm,
+          .rows = layer.rows,
+          .columns = layer.columns,
+          .x = x,
+          .gamma = weights.gamma,
+          .beta = weights.beta,
+          .y = y,
+          .mean = saved.mean.out(),
+          .rstd = saved.rstd.out()};
+}
+
+kernels::NormBackward backward_args(const NormLayer& layer, kernels::In gamma, kernels::In x, const NormSaved& saved,
+                                    kernels::InOut dy, const NormGradients& into) {
+  return {.norm = layer.norm,
+          .rows = layer.rows,
+          .columns = layer.columns,
+          .dy = {dy.data, dy.dtype, dy.elems},
+          .x = x,
+          .gamma = gamma,
+          .mean = saved.mean.in(),
+          .rstd = saved.rstd.in(),
+          .dx = {dy.data, dy.dtype, dy.elems},
+          .dgamma = into.gamma,
+          .dbeta = into.beta};
+}
+
+}  // namespace
+
+void NormSaved::reset() {
+  mean.reset();
+  rstd.reset();
+}
+
+void NormLayer::forward(const Workspace& workspace, const NormWeights& weights, kernels::In x, NormSaved& saved,
+                        kernels::Out y) const {
+  make(workspace, *this, saved);
+  kernels::run(forward_args(*this, weights, x, saved, y), workspace.where);
+}
+
+void NormLayer::forward_of_sum(const Workspace& workspace, const NormWeights& weights, kernels::In x,
+                               kernels::In residual, NormSaved& saved, kernels::Out sum, kernels::Out y) const {
+  make(workspace, *this, saved);
+  kernels::NormForward args = forward_args(*this, weights, x, saved, y);
+  args.with_residual = true;
+  args.residual = residual;
+  args.sum = sum;
+  kernels::run(args, workspace.where);
+}
+
+void NormLayer::backward(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved,
+                         kernels::InOut dy, const NormGradients& into) const {
+  kernels::run(backward_args(*this, gamma, x, saved, dy, into), workspace.where);
+}
+
+void NormLayer::backward_with_residual(const Workspace& workspace, kernels::In gamma, kernels::In x,
+                                       const NormSaved& saved, kernels::In past_norm, kernels::InOut dy,
+                                       const NormGradients& into) const {
+  kernels::NormBackward args = backward_args(*this, gamma, x, saved, dy, into);
+  args.with_residual = true;
+  args.dsum = past_norm;
+  kernels::run(args, workspace.where);
+}
+
+kernels::AttentionShape AttentionLayer::shape() const {
+  return {.batch = batch,
+          .heads = heads,
+          .queries = length,
+          .keys = length,
+          .head_columns = head_columns,
+          .qkv_stride = qkv_columns(),
+          .kv_heads = kv_heads};
+}
+
+void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x,
+                         AttentionSaved& saved) const {
+  saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * qkv_columns());
+  of_qkv().forward(workspace, weights, x, saved.qkv.out());
+}
+
+void AttentionLayer::rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
+                            const std::vector<std::int64_t>& first_positions) const {
+  const bool at_once = first_positions == std::vector<std::int64_t>{0};
+  how.length = length / static_cast<std::int64_t>(first_positions.size());
+  how.rows = at_once ? rows() : how.length;
+  how.heads = heads + kv_heads;
+  how.head_columns = head_columns;
+  how.stride = qkv_columns();
+  for (std::int64_t row = 0, run = 0; row < rows(); row += how.rows, ++run) {
+    how.first_position = first_positions[static_cast<std::size_t>(run) % first_positions.size()];
+    how.x = qkv.in(row * how.stride, how.extent());
+    how.y = qkv.out(row * how.stride, how.extent());
+    kernels::run(how, workspace.where);
+  }
+}
+
+void AttentionLayer::core(const Workspace& workspace, AttentionSaved& saved) const {
+  saved.o = workspace.memory.make(MemoryKind::activations, saved.qkv.dtype(), rows() * own_columns());
+  saved.lse = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows() * heads);
+  const kernels::AttentionShape attention = shape();
+  const std::int64_t keys = own_columns();
+  const std::int64_t values = keys + key_columns();
+  kernels::run(kernels::AttentionForward{.shape = attention,
+                                         .q = saved.qkv.in(0, attention.extent()),
+                                         .k = saved.qkv.in(keys, attention.key_extent()),
+                                         .v = saved.qkv.in(values, attention.key_extent()),
+                                         .o = saved.o.out(),
+                                         .lse = saved.lse.out()},
+               workspace.where);
+}
+
+Tensor AttentionLayer::core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const {
+  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, d_o.dtype, rows() * qkv_columns());
+  const kernels::AttentionShape attention = shape();
+  const std::int64_t keys = own_columns();
+  const std::int64_t values = keys + key_columns();
+  kernels::run(kernels::AttentionBackward{.shape = attention,
+                                          .q = saved.qkv.in(0, attention.extent()),
+                                          .k = saved.qkv.in(keys, attention.key_extent()),
+                                          .v = saved.qkv.in(values, attention.key_extent()),
+                                          .o = saved.o.in(),
+                                          .lse = saved.lse.in(),
+                                          .d_o = d_o,
+                                          .dq = d_qkv.out(0, attention.extent()),
+                                          .dk = d_qkv.out(keys, attention.key_extent()),
+                                          .dv = d_qkv.out(values, attention.key_extent())},
+               workspace.where);
+  return d_qkv;
+}
+
+Tensor AttentionLayer::projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const {
+  Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
+  of_projection().input_gradient(workspace, weight, dy, d_o.out());
+  return d_o;
+}
+
+void MlpLayer::up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const {
+  saved.pre = make(workspace, x.dtype, pre_columns());
+  if (!in_products()) return of_up().forward(workspace, weights, x, saved.pre.out());
+  saved.act = make(workspace, x.dtype, inner);
+  of_up().forward_gelu(workspace, weights, x, saved.pre.out(), saved.act.out());
+}
+
+void MlpLayer::activate(const Workspace& workspace, MlpSaved& saved) const {
+  saved.act = make(workspace, saved.pre.dtype(), inner);
+  if (activation == Activation::swiglu) {
+    return kernels::run(
+        kernels::SwigluForward{.rows = rows, .columns = inner, .x = saved.pre.in(), .y = saved.act.out()},
+        workspace.where);
+  }
+  kernels::run(kernels::GeluForward{.count = saved.act.elems(), .x = saved.pre.in(), .y = saved.act.out()},
+               workspace.where);
+}
+
+Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved,
+                               kernels::In dy) const {
+  Tensor made = make(workspace, dy.dtype, inner);
+  if (in_products()) {
+    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), made.out());
+  } else {
+    of_down().input_gradient(workspace, weight, dy, made.out());
+  }
+  return made;
+}
+
+Tensor MlpLayer::activation_gradient(const Workspace& workspace, MlpSaved& saved, kernels::In d_act) const {
+  const bool gated = activation == Activation::swiglu;
+  const kernels::In pre = saved.pre.in();
+  Tensor d_pre = gated ? std::move(saved.pre) : make(workspace, d_act.dtype, inner);
+  if (gated) {
+    kernels::run(kernels::SwigluBackward{.rows = rows, .columns = inner, .x = pre, .dy = d_act, .dx = d_pre.out()},
+                 workspace.where);
+  } else {
+    kernels::run(kernels::GeluBackward{.count = d_act.elems, .x = pre, .dy = d_act, .dx = d_pre.out()},
+                 workspace.where);
+  }
+  return d_pre;
+}
+
+Words words_of(std::int64_t vocabulary, std::int64_t rows, std::int64_t index) {
+  const std::int64_t first = rows * index;
+  return {.rows = rows, .valid = std::clamp<std::int64_t>(vocabulary - first, 0, rows), .first = first};
+}
+
+void EmbeddingLayer::forward(const Workspace& workspace, kernels::In ids, kernels::In table, kernels::In positions,
+                             kernels::Out y) const {
+  kernels::run(kernels::EmbeddingForward{.tokens = tokens,
+                                         .length = positions.given() ? length : 0,
+                                         .rows = words.rows,
+                                         .columns = hidden,
+                                         .first_id = words.first,
+                                         .ids = ids,
+                                         .table = table,
+                                         .positions = positions,
+                                         .y = y},
+               workspace.where);
+}
+
+void EmbeddingLayer::backward(const Workspace& workspace, kernels::In ids, kernels::In dy, kernels::InOut d_table,
+                              kernels::InOut d_positions) const {
+  kernels::run(kernels::EmbeddingBackward{.tokens = tokens,
+                                          .length = length,
+                                          .rows = words.rows,
+                                          .columns = hidden,
+                                          .first_id = words.first,
+                                          .ids = ids,
+                                          .dy = dy,
+                                          .dtable = d_table,
+                                          .dpositions = d_positions},
+               workspace.where);
+}
+
+void HeadLayer::logits(const Workspace& workspace, kernels::In table, kernels::In x, kernels::Out y) const {
+  of_table().forward(workspace, {.weight = table}, x, y);
+}
+
+void HeadLayer::stats(const Workspace& workspace, kernels::In targets, kernels::In logits, kernels::Out of_rank) const {
+  kernels::run(kernels::CrossEntropyStats{.rows = rows,
+                                          .columns = words.rows,
+                                          .valid_columns = words.valid,
+                                          .first_id = words.first,
+                                          .targets = targets,
+                                          .logits = logits,
+                                          .stats = of_rank},
+               workspace.where);
+}
+
+void HeadLayer::loss(const Workspace& workspace, kernels::In targets, kernels::In all_stats, float scale,
+                     kernels::InOut logits, kernels::Out losses) const {
+  if (shards == 1) {
+    return kernels::run(kernels::CrossEntropy{.rows = rows,
+                                              .columns = words.rows,
+                                              .valid_columns = words.valid,
+                                              .scale = scale,
+                                              .targets = targets,
+                                              .logits = logits,
+                                              .losses = losses},
+                        workspace.where);
+  }
+  kernels::run(kernels::CrossEntropyFinish{.rows = rows,
+                                           .columns = words.rows,
+                                           .valid_columns = words.valid,
+                                           .first_id = words.first,
+                                           .shards = shards,
+                                           .scale = scale,
+                                           .targets = targets,
+                                           .stats = all_stats,
+                                           .logits = logits,
+                                           .losses = losses},
+               workspace.where);
+}
+
+void HeadLayer::input_gradient(const Workspace& workspace, kernels::In table, kernels::In d_logits,
+                               kernels::Out dx) const {
+  of_table().input_gradient(workspace, table, d_logits, dx);
+}
+
+void HeadLayer::weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_logits,
+                                kernels::InOut d_table) const {
+  of_table().weight_gradient(workspace, x, d_logits, {.weight = d_table});
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,200 @@
+// LayerNorm or RMSNorm before a block, alone or with the preceding residual addition. Sequence-parallel ranks have a
+// share of the rows each (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2): gradients of gamma and beta are
+// then terms of a sum over them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+#include "kernels/base/view.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/norm/norm.h"
+#include "kernels/rotary/rotary.h"
+#include "parallel/layers/linear.h"
+#include "parallel/memory/memory.h"
+
+namespace lockstep::parallel {
+
+struct NormWeights {
+  kernels::In gamma;      // [columns]
+  kernels::In beta = {};  // [columns], LayerNorm only
+};
+
+// f32; layers add to them.
+struct NormGradients {
+  kernels::InOut gamma;
+  kernels::InOut beta = {};  // LayerNorm only
+};
+
+// One f32 per row, kept for the backward.
+struct NormSaved {
+  Tensor mean;  // LayerNorm only
+  Tensor rstd;
+
+  void reset();
+};
+
+struct NormLayer {
+  kernels::Norm norm;
+  std::int64_t rows;
+  std::int64_t columns;
+
+  void forward(const Workspace& workspace, const NormWeights& weights, kernels::In x, NormSaved& saved,
+               kernels::Out y) const;
+  // sum = x + residual, y = norm(sum)
+  void forward_of_sum(const Workspace& workspace, const NormWeights& weights, kernels::In x, kernels::In residual,
+                      NormSaved& saved, kernels::Out sum, kernels::Out y) const;
+  // dy becomes dx. `x` is the norm's input.
+  void backward(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved, kernels::InOut dy,
+                const NormGradients& into) const;
+  // Likewise, plus the gradient that reaches x through the residual connection.
+  void backward_with_residual(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved,
+                              kernels::In past_norm, kernels::InOut dy, const NormGradients& into) const;
+};
+
+// Causal self-attention of one tensor-parallel rank: Q, K and V of its heads (column-parallel), their attention core,
+// and its term of the projection (row-parallel). Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+//
+//   x [rows, hidden] -> qkv [rows, heads + 2 kv_heads, head_columns] -> o [rows, heads, head_columns]
+//     -> term of y [rows, hidden]
+//
+// Queries and keys may be rotated by their positions on the way (rotary), in place. Rows are tokens, sequence by
+// sequence. The pieces are separate functions because memory may be freed between them, the core may be recomputed
+// (arXiv:2205.05198, section 5), and weight gradients may come later than input gradients.
+
+struct AttentionSaved {
+  Tensor qkv;
+  Tensor o;
+  Tensor lse;  // f32
+};
+
+struct AttentionLayer {
+  std::int64_t batch;
+  std::int64_t length;
+  std::int64_t hidden;
+  std::int64_t heads;     // on this rank
+  std::int64_t kv_heads;  // likewise
+  std::int64_t head_columns;
+  Fp8Scaling fp8 = {};
+
+  std::int64_t rows() const { return batch * length; }
+  std::int64_t own_columns() const { return heads * head_columns; }  // columns of queries and of o
+  std::int64_t key_columns() const { return kv_heads * head_columns; }
+  std::int64_t qkv_columns() const { return own_columns() + 2 * key_columns(); }
+
+  void qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved) const;
+  // Rotates the queries and keys of qkv, or rotates gradients back (`how.backward`), by the angles of `how`.
+  // `first_positions`: first position of each run of consecutive tokens; runs have equal length.
+  void rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
+              const std::vector<std::int64_t>& first_positions = {0}) const;
+  void core(const Workspace& workspace, AttentionSaved& saved) const;
+  // Computes the gradient of the core's output from dy.
+  Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;
+  // Computes the gradient of qkv from that of the core's output.
+  Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const;
+
+  Linear of_qkv() const { return {{rows(), hidden, qkv_columns()}, fp8.of_linear(0)}; }
+  Linear of_projection() const { return {{rows(), own_columns(), hidden}, fp8.of_linear(1)}; }
+
+ private:
+  kernels::AttentionShape shape() const;
+};
+
+// The MLP of one tensor-parallel rank: y = activation(x w1^T + b1) w2^T + b2. The first product is column-parallel
+// (SwiGLU's gate and up in one product), the second row-parallel, so that ranks do not communicate between them
+// (Shoeybi et al. 2019, section 3).
+
+enum class Activation : std::uint8_t {
+  gelu_in_products,  // fused with the bias into the product before it, and into the gradient of the product after it
+  gelu,              // a kernel of its own
+  swiglu,            // a kernel of its own; `pre` has the gate's columns and then those of up
+};
+
+struct MlpSaved {
+  Tensor pre;  // before the activation
+  Tensor act;  // after the activation
+};
+
+struct MlpLayer {
+  std::int64_t rows;
+  std::int64_t hidden;
+  std::int64_t inner;                                    // on this rank
+  Activation activation = Activation::gelu_in_products;  // a kernel of its own with 8-bit floats
+  Fp8Scaling fp8 = {};
+
+  bool in_products() const { return activation == Activation::gelu_in_products; }
+  std::int64_t pre_columns() const { return activation == Activation::swiglu ? 2 * inner : inner; }
+
+  Linear of_up() const { return {{rows, hidden, pre_columns()}, fp8.of_linear(2)}; }
+  Linear of_down() const { return {{rows, inner, hidden}, fp8.of_linear(3)}; }
+
+  // Computes `pre`, and `act` if the activation is fused into products.
+  void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
+  // Computes the gradient of `pre` from dy, or that of `act` if the activation is a kernel of its own.
+  Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy) const;
+
+  // ---- if the activation is a kernel of its own
+  void activate(const Workspace& workspace, MlpSaved& saved) const;
+  // Computes the gradient of `pre` from d_act; with SwiGLU it reuses the memory of `pre`.
+  Tensor activation_gradient(const Workspace& workspace, MlpSaved& saved, kernels::In d_act) const;
+
+ private:
+  Tensor make(const Workspace& workspace, core::DType dtype, std::int64_t columns) const {
+    return workspace.memory.make(MemoryKind::activations, dtype, rows * columns);
+  }
+};
+
+// A vocabulary split over tensor-parallel ranks: embedding, head and cross-entropy (Shoeybi et al. 2019,
+// arXiv:1909.08053, section 3).
+
+// A rank's words. All ranks' tables have the same number of rows; the last rows of the last ranks may be padding.
+struct Words {
+  std::int64_t rows;   // rows of the table
+  std::int64_t valid;  // rows that correspond to a word: the first ones
+  std::int64_t first;  // word of row 0
+};
+// Words of rank `index`, with `rows` rows per rank.
+Words words_of(std::int64_t vocabulary, std::int64_t rows, std::int64_t index);
+
+// y [tokens, hidden] = table[ids] + positions, for the words and positions on this rank: a term of a sum over ranks.
+// One rank adds the positions; every rank computes their gradient from the whole dy.
+struct EmbeddingLayer {
+  std::int64_t tokens;
+  std::int64_t length;  // tokens per sequence; 0: there are no learned positions
+  std::int64_t hidden;
+  Words words;
+
+  // `positions`: [length, hidden]; empty if another rank adds them or there are none.
+  void forward(const Workspace& workspace, kernels::In ids, kernels::In table, kernels::In positions,
+               kernels::Out y) const;
+  // f32; adds to the gradients.
+  void backward(const Workspace& workspace, kernels::In ids, kernels::In dy, kernels::InOut d_table,
+                kernels::InOut d_positions) const;
+};
+
+// Logits of a rank's words, and the loss over all words, for which ranks gather three floats per token (stats) instead
+// of logits. A single rank needs no stats.
+struct HeadLayer {
+  std::int64_t rows;
+  std::int64_t hidden;
+  Words words;
+  std::int64_t shards;  // tensor-parallel ranks
+
+  std::int64_t stats_elems() const { return rows * 3; }  // per rank
+
+  void logits(const Workspace& workspace, kernels::In table, kernels::In x, kernels::Out y) const;
+  void stats(const Workspace& workspace, kernels::In targets, kernels::In logits, kernels::Out of_rank) const;
+  // Replaces logits by their gradient times `scale`; losses [rows] f32. `all_stats` [shards, rows, 3] if there are
+  // several shards.
+  void loss(const Workspace& workspace, kernels::In targets, kernels::In all_stats, float scale, kernels::InOut logits,
+            kernels::Out losses) const;
+  // dx: a term of a sum over ranks.
+  void input_gradient(const Workspace& workspace, kernels::In table, kernels::In d_logits, kernels::Out dx) const;
+  void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_logits, kernels::InOut d_table) const;
+
+ private:
+  Linear of_table() const { return {{rows, hidden, words.rows}}; }
+};
+
+}  // namespace lockstep::parallel

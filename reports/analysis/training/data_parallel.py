@@ -1,0 +1,273 @@
+"""Real data-parallel steps: what of the reduction of gradients stays exposed, over bucket size, ranks and links."""
+
+from dataclasses import dataclass
+
+from reports.analysis.findings import Finding
+from reports.analysis.steps.schedules import place_of
+from reports.analysis.steps.overlap import link_text
+from reports.analysis.training.runs import model_text
+from reports.records import Link, Overlap, Records, Reductions, ScheduleLine, Sharding
+from reports.units import bytes_text, counted, joined, share_text, time_text
+
+
+def as_text(compression: str) -> str:
+    """Format in which gradients travel, in words: a way with its numbers as --compression takes it."""
+    way, _, numbers = compression.partition(":")
+    words = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes", "int4": "as int4 codes",
+             "fp8": "as 8-bit floats", "sign": "as signs", "topk": "as the largest elements",
+             "threshold": "as elements beyond a threshold", "randomk": "as elements drawn at random",
+             "powersgd": "as matrices of low rank"}[way]
+    return f"{words} ({numbers.replace(':', ', ').replace('=', ' ')})" if numbers else words
+
+
+@dataclass(frozen=True)
+class BucketCurve:
+    """So many ranks over one kind of link: by size of bucket, the smallest first."""
+
+    ranks: int
+    link: Link | None
+    lines: tuple[ScheduleLine, ...]
+
+    @property
+    def name(self) -> str:
+        return link_text(self.link)
+
+    @property
+    def best(self) -> ScheduleLine:
+        return min(self.lines, key=exposed_ms)
+
+    @property
+    def worst(self) -> ScheduleLine:
+        return max(self.lines, key=exposed_ms)
+
+
+@dataclass(frozen=True)
+class BucketsResult:
+    """One model whose gradients travel as one thing, on one basis."""
+
+    anchor: str
+    curves: tuple[BucketCurve, ...]  # fewest ranks first, then fastest links
+    place: str = ""  # where there are several
+
+    @property
+    def lines(self) -> tuple[ScheduleLine, ...]:
+        return tuple(line for curve in self.curves for line in curve.lines)
+
+    @property
+    def overlap(self) -> Overlap:
+        return self.curves[0].lines[0].overlap
+
+    @property
+    def name(self) -> str:
+        one = self.overlap
+        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)}, gradients "
+                f"{as_text(one.reductions.compression)}, {one.algorithm}")
+        return f"{name}, {self.place}" if self.place else name
+
+    @property
+    def emulates(self) -> bool:
+        return self.curves[0].lines[0].basis != "measured"
+
+    @property
+    def by_ranks(self) -> dict[int, list[BucketCurve]]:
+        grouped: dict[int, list[BucketCurve]] = {}
+        for curve in self.curves:
+            grouped.setdefault(curve.ranks, []).append(curve)
+        return grouped
+
+    @property
+    def findings(self) -> list[Finding]:
+        badge = "emulated" if self.emulates else ""
+        return [Finding(self.name, best_text(self), " ".join(curve_text(one) for one in self.curves), badge, self.anchor)]
+
+
+def analyse_buckets(records: Records) -> tuple[BucketsResult, ...]:
+    """Keeps the latest of equal lines of several runs."""
+    grouped: dict[tuple, dict[tuple, dict[int, ScheduleLine]]] = {}
+    for line in records.schedules:
+        one = line.overlap
+        key = (one.layers, one.bytes_a_layer, one.algorithm, line.microbatches, one.reductions.compression, place_of(line),
+               line.basis)
+        curve = (one.replicas, -((line.run.link and line.run.link.gbps) or float("inf")), line.run.link)
+        grouped.setdefault(key, {}).setdefault(curve, {})[bucket_bytes(line)] = line
+    several = len({key[-2] for key in grouped}) > 1
+    return tuple(BucketsResult(f"buckets-{number}", _curves(of), key[-2] if several else "")
+                 for number, (key, of) in enumerate(grouped.items(), start=1))
+
+
+def _curves(of: dict[tuple, dict[int, ScheduleLine]]) -> tuple[BucketCurve, ...]:
+    ordered = sorted(of.items(), key=lambda item: (*item[0][:2], (item[0][2] and item[0][2].latency_us) or 0))
+    return tuple(BucketCurve(key[0], key[2], tuple(line for _, line in sorted(lines.items())))
+                 for key, lines in ordered)
+
+
+def reductions(line: ScheduleLine) -> Reductions:
+    return line.overlap.reductions
+
+
+def exposed_ms(line: ScheduleLine) -> float:
+    return reductions(line).exposed_ms
+
+
+def bucket_bytes(line: ScheduleLine) -> int:
+    """One bucket is as large as all gradients."""
+    one = line.overlap
+    whole = one.layers * one.bytes_a_layer
+    return min(one.bucket_cap_bytes or whole, whole)
+
+
+def ideal_ms(line: ScheduleLine) -> float:
+    """Communication that would stay exposed if collectives took nothing of the cores: the recurrence less computing alone."""
+    return max(line.closed_form_ms.cost - line.overlap.compute_alone_ms, 0.0)
+
+
+def bucket_text(line: ScheduleLine) -> str:
+    return f"buckets of {bytes_text(bucket_bytes(line), 3)}" if line.overlap.collectives > 1 else "one bucket"
+
+
+def hidden_share(line: ScheduleLine) -> float:
+    return min(line.overlap.efficiency, 1.0)
+
+
+def _exposed_text(line: ScheduleLine) -> str:
+    if exposed_ms(line) <= 0:
+        return "nothing"
+    return time_text(1e3 * exposed_ms(line))
+
+
+def _hidden_text(line: ScheduleLine) -> str:
+    share = hidden_share(line)
+    return share_text(share) if share > 0 else "none of it"
+
+
+def curve_text(curve: BucketCurve) -> str:
+    best, worst = curve.best, curve.worst
+    crowded = " (more ranks than cores)" if best.run.oversubscribed else ""
+    told = (f"{counted(curve.ranks, 'rank')}{crowded}, {curve.name}: {bucket_text(best)} are best, with "
+            f"{_exposed_text(best)} of {time_text(1e3 * best.overlap.communication_alone_ms)} exposed "
+            f"({_hidden_text(best)} hidden)").replace("one bucket are", "one bucket is")
+    if len(curve.lines) == 1:
+        return told + "."
+    return f"{told}; {bucket_text(worst)} {'leaves' if worst.overlap.collectives == 1 else 'leave'} {_exposed_text(worst)}."
+
+
+def best_text(result: BucketsResult) -> str:
+    """The answer in a sentence."""
+    bests = [curve.best for curve in result.curves]
+    sizes = sorted({bucket_bytes(line) for line in bests})
+    shares = sorted(hidden_share(line) for line in bests)
+    span = bytes_text(sizes[0], 3) if len(sizes) == 1 else f"{bytes_text(sizes[0], 3)} to {bytes_text(sizes[-1], 3)}"
+    hidden = (share_text(max(shares[0], 0)) if round(100 * shares[0]) == round(100 * shares[-1]) else
+              f"{share_text(max(shares[0], 0))} to {share_text(max(shares[-1], 0))}")
+    text = f"The best buckets have {span} and hide {hidden} of what can be hidden"
+    single = [line for line in result.lines if line.overlap.collectives == 1]
+    if not single:
+        return text + "."
+    least = min(exposed_ms(line) / line.overlap.communication_alone_ms for line in single)
+    exposed = "all" if least >= 1 else f"at least {share_text(max(least, 0))}"
+    return f"{text}; with one bucket {exposed} of the communication is exposed."
+
+
+def bytes_sentence(result: BucketsResult) -> str:
+    """Bytes that a rank sends in a step, by number of ranks."""
+    told = [f"{bytes_text(reductions(curves[0].lines[0]).sent_bytes, 3)} on {counted(ranks, 'rank')}"
+            for ranks, curves in result.by_ranks.items()]
+    off = sum(reductions(line).sent_bytes != reductions(line).formula_bytes for line in result.lines)
+    agree = "as the formula says" if off == 0 else f"in {counted(off, 'row')} not what the formula of the fewest bytes says"
+    return f"A rank sends {joined(told)} in a step, counted in the plans that ran: {agree}."
+
+
+# Costs of each stage of ZeRO per rank: bytes held and sent beside the formulas, and the time of a step.
+
+STATES = ("weights", "gradients", "optimizer")  # kinds of memory that formulas are of
+
+
+@dataclass(frozen=True)
+class ShardingResult:
+    """One model on so many ranks with one pair of dtypes, stage by stage."""
+
+    anchor: str
+    lines: tuple[Sharding, ...]
+
+    @property
+    def first(self) -> Sharding:
+        return self.lines[0]
+
+    @property
+    def name(self) -> str:
+        one = self.first
+        dtypes = one.dtype if one.gradient_dtype == one.dtype else f"{one.dtype} with gradients in {one.gradient_dtype}"
+        return f"{model_text(one.model)} on {counted(one.ranks, 'rank')}, {dtypes}"
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [Finding(self.name, saved_text(self), agreement_text(self), "", self.anchor)]
+
+
+def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
+    """Keeps the latest of equal lines of several runs."""
+    grouped: dict[tuple, dict[tuple, Sharding]] = {}
+    for one in records.shardings:
+        key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
+        row = (one.zero_stage, -one.shard_ranks, -(one.secondary_ranks or 0), one.weight_compression or "", one.compression or "",
+               -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "")
+        grouped.setdefault(key, {})[row] = one
+    return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
+                 for number, of in enumerate(grouped.values(), start=1))
+
+
+_PLACES = {"host": "the host's memory", "file": "files"}
+
+
+def away_text(offload: str) -> str:
+    """Words for optimizer:file+parameters:host: "optimizer in files, parameters in the host's memory"; a place alone is the optimizer's."""
+    if offload == "none":
+        return ""
+    kinds = (one.split(":") for one in (offload if ":" in offload else f"optimizer:{offload}").split("+"))
+    return ", ".join(f"{kind} in {_PLACES[place]}" for kind, place in kinds)
+
+
+def stage_text(one: Sharding) -> str:
+    away = away_text(one.offload or "none")
+    away = away and f", {away}"
+    away += ", updated bucket by bucket" if one.update == "per_bucket" else ""
+    if one.zero_stage == 0:
+        return f"replicas{away}"
+    over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""
+    gathered = "" if one.zero_stage < 3 else ", gathered ahead" if one.prefetch else ", gathered when needed"
+    return f"ZeRO {one.zero_stage}{over}{gathered}{plus_text(one)}{away}"
+
+
+def plus_text(one: Sharding) -> str:
+    """Words for what ZeRO++ adds, with the paper's names."""
+    hops = f" in two hops, {one.near_ranks} ranks first" if one.near_ranks else ""
+    return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression else "",
+                    f", secondary copy over {one.secondary_ranks} (hpZ)" if one.secondary_ranks else "",
+                    f", gradients as {one.compression}{hops} (qgZ)" if one.compression else ""))
+
+
+def states_bytes(of: dict[str, float]) -> float:
+    return sum(of.get(kind, 0) for kind in STATES)
+
+
+def saved_text(result: ShardingResult) -> str:
+    least = min(result.lines, key=lambda one: states_bytes(one.held_bytes))
+    most = max(result.lines, key=lambda one: states_bytes(one.held_bytes))
+    return (f"Between steps a rank holds {_size(states_bytes(most.held_bytes))} of weights, gradients and optimizer "
+            f"state with {stage_text(most)}, {_size(states_bytes(least.held_bytes))} with {stage_text(least)}.")
+
+
+def agreement_text(result: ShardingResult) -> str:
+    wrong = [one for one in result.lines if one.status != "ok"]
+    if not wrong:
+        return f"Bytes held and sent are the formulas' to the byte in all of {counted(len(result.lines), 'row')}."
+    return f"{counted(len(wrong), 'row')} differ from the formulas: {stage_text(wrong[0])}: {wrong[0].error}."
+
+
+def told_text(one: Sharding) -> str:
+    step = f", step {time_text(1e3 * one.stats.median)}" if one.stats else ""
+    return f"{_size(states_bytes(one.held_bytes))}, sends {_size(sum(one.sent_bytes.values()))}{step}"
+
+
+def _size(value: float) -> str:
+    return bytes_text(round(value), 3)

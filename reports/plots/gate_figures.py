@@ -1,0 +1,251 @@
+"""How verdicts look in every figure: a colour and a shape each, so that grey print tells them apart too; and the axis of ratios."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Optional, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from reports.analysis.gate.words import change_text, interval_text, limit_text, NONE
+from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.dumbbells import row_lines
+from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
+from reports.records import GateCase
+from reports.units import counted, short
+
+
+VERDICTS = {"slower": Style("#d55e00", ">", "-"), "undecided": Style("#e69f00", "D", "-"), "faster": Style("#009e73", "<", "-"),
+            "same": Style("#0072b2", "o", "-")}
+WORDS = {"slower": ALARM, "undecided": INK, "faster": INK, "same": MUTED}  # colour of text: dark enough to read
+
+
+def marks(verdict: str, size: float = 6) -> dict[str, object]:
+    """Keywords of Axes.plot for a case's centre: undecided is hollow."""
+    style = VERDICTS[verdict]
+    return {"color": style.colour, "marker": style.marker, "markersize": size, "linestyle": "none", "markeredgewidth": 1.3,
+            "markeredgecolor": style.colour, "markerfacecolor": PAPER if verdict == "undecided" else style.colour}
+
+
+def legend_entry(verdict: str, label: str) -> Line2D:
+    return Line2D([], [], label=label, **marks(verdict))
+
+
+LARGE = 0.6  # a change from which on the axis goes by factors
+_PERCENT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
+_FACTORS = (1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100)
+
+
+def limits_of(centres: Sequence[float], bounds: Sequence[float], least: float) -> tuple[float, float]:
+    """Ratios from and to. All centres are in it; bounds, where that does not squeeze what they are bounds of."""
+    reach = max([least, *(abs(math.log(ratio)) for ratio in centres if ratio > 0)])
+    low = [-reach, *(max(math.log(bound), -2.5 * reach) for bound in bounds if bound > 0)]
+    high = [reach, *(min(math.log(bound), 2.5 * reach) for bound in bounds if bound > 0)]
+    return math.exp(1.12 * min(low)), math.exp(1.12 * max(high))
+
+
+def percent_axis(axes: Axes, limits: tuple[float, float], label: str, most: int = 9) -> None:
+    by_factors = limits[1] > 1 + LARGE or limits[0] < 1 / (1 + LARGE)
+    if by_factors:
+        axes.set_xscale("log")
+    axes.set_xlim(*limits)
+    ticks = _factor_ticks(limits, most) if by_factors else _even_ticks(limits, most)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([tick_text(tick) for tick in ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(label, size=9.5)
+
+
+def tick_text(ratio: float) -> str:
+    change = 100 * (ratio - 1)
+    return "0" if abs(change) < 1e-9 else f"{'+' if change > 0 else '−'}{short(abs(change), 3)}"
+
+
+def _even_ticks(limits: tuple[float, float], most: int) -> list[float]:
+    low, high = (100 * (limit - 1) for limit in limits)
+    step = next((step for step in _PERCENT_STEPS if (high - low) / step <= most), _PERCENT_STEPS[-1])
+    return [1 + k * step / 100 for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _factor_ticks(limits: tuple[float, float], most: int) -> list[float]:
+    ticks = [factor for factor in _FACTORS if limits[0] <= factor <= limits[1]]
+    return ticks if len(ticks) <= most else [factor for factor in ticks if round(math.log10(factor), 9).is_integer()]
+
+
+# ---- Names of rows of a chart that are longer than their place: in two lines, then without their middle; never two alike
+
+BREAKS = " /,:"  # a line may end behind these
+
+
+def in_two_lines(name: str, width: int) -> str:
+    """One line if it fits, else two, broken where the name has a seam; what is too long for two loses its middle."""
+    if len(name) <= width:
+        return name
+    name = without_middle(name, 2 * width - 2)
+    least = len(name) - width
+    seams = [i + 1 for i, letter in enumerate(name) if letter in BREAKS and least <= i + 1 <= width]
+    at = min(seams, key=lambda place: abs(place - len(name) / 2), default=min(width, len(name)))
+    return f"{name[:at].rstrip()}\n{name[at:].lstrip()}"
+
+
+def without_middle(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head):]}"
+
+
+def row_names(names: Sequence[str], width: int) -> list[str]:
+    shown = [in_two_lines(name, width) for name in names]
+    often, seen = Counter(shown), Counter()
+    for i, name in enumerate(shown):
+        if often[name] > 1:
+            seen[name] += 1
+            shown[i] = f"{name} #{seen[name]}"
+    return shown
+
+
+# A row a case, worst first: the ratio of the two sides with its interval, single pairs as faint dots behind it.
+
+WIDTH = 11.4  # inches
+MOST = 40  # rows; what is left out is in one row of dots
+NAME = 56  # characters of a row's name in a line
+NAMES, NUMBERS = 3.75, 2.95  # inches at the left and at the right of the axes
+CHANGE, INTERVAL, VERDICT = 0.75, 2.05, 2.2  # inches behind the axes: right ends of two columns of numbers, left end of words
+ROW, TALL_ROW = 0.23, 0.34  # inches of a row whose name takes one line, two lines
+
+
+@dataclass(frozen=True)
+class Rows:
+    shown: tuple[GateCase, ...]
+    rest: tuple[GateCase, ...]  # in one row of dots, at the bottom
+
+    @property
+    def number(self) -> int:
+        return len(self.shown) + bool(self.rest)
+
+
+def rows_of(cases: Sequence[GateCase]) -> Rows:
+    """Rows of those cases, worst first, that have a ratio. Too many: all notable ones that fit, then others."""
+    known = [case for case in cases if case.ratio is not None and case.ratio > 0]
+    if len(known) <= MOST:
+        return Rows(tuple(known), ())
+    notable = [case for case in known if case.verdict != "same"]
+    same = [case for case in known if case.verdict == "same"]
+    kept = (notable + same)[:MOST]
+    picked = {id(case) for case in kept}
+    return Rows(tuple(case for case in known if id(case) in picked), tuple(case for case in known if id(case) not in picked))
+
+
+def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float, heading: Heading) -> Figure:
+    rows = rows_of(cases)
+    names = row_names([case.case for case in rows.shown], NAME)
+    row = TALL_ROW if any("\n" in name for name in names) else ROW
+    figure, top = new_figure(heading, 1.55 + row * max(rows.number, 1), WIDTH)
+    height = figure.get_figheight()
+    bottom = 0.92 / height
+    axes = figure.add_axes([NAMES / WIDTH, bottom, 1 - (NAMES + NUMBERS) / WIDTH, top - bottom - 0.3 / height])
+    _frame(axes, rows, names, _limits(rows, threshold))
+    if threshold > 0:
+        axes.axvspan(1 / (1 + threshold), 1 + threshold, color=GRID, alpha=0.55, linewidth=0, zorder=0.2)
+    axes.axvline(1, color=MUTED, linewidth=0.9, zorder=0.5)
+    for i, case in enumerate(rows.shown):
+        _draw(axes, i, case)
+    if rows.rest:
+        _draw_rest(axes, len(rows.shown), rows.rest)
+    _column_heads(axes, confidence if any(case.low is not None for case in rows.shown) else None)
+    _legend(figure, rows, threshold)
+    return figure
+
+
+def _limits(rows: Rows, threshold: float) -> tuple[float, float]:
+    cases = [*rows.shown, *rows.rest]
+    bounds = [bound for case in rows.shown for bound in (case.low, case.high) if bound is not None]
+    return limits_of([case.ratio for case in cases], bounds, least=max(1.6 * threshold, 1e-4))
+
+
+def _frame(axes: Axes, rows: Rows, names: Sequence[str], limits: tuple[float, float]) -> None:
+    tidy(axes)
+    axes.grid(False, axis="y")
+    row_lines(axes, rows.number, GRID)
+    percent_axis(axes, limits, "change of the head against the base (%); right of 0 is slower")
+    axes.set_ylim(max(rows.number, 1) - 0.4, -0.6)
+    rest = [f"{counted(len(rows.rest), 'case')} more, {_verdicts_of(rows.rest)}"] if rows.rest else []
+    axes.set_yticks(range(rows.number))
+    axes.set_yticklabels([*names, *rest], size=8, linespacing=1.05)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8.5)
+
+
+def _verdicts_of(cases: Sequence[GateCase]) -> str:
+    return ", ".join(dict.fromkeys(case.verdict for case in cases))
+
+
+def _draw(axes: Axes, row: int, case: GateCase) -> None:
+    style = VERDICTS[case.verdict]
+    left, right = axes.get_xlim()
+    pairs = [ratio for ratio in case.ratios if left <= ratio <= right]
+    axes.plot(pairs, [row] * len(pairs), linestyle="none", marker="|", markersize=6.5, color=OTHERS, markeredgewidth=1.1,
+              zorder=1.5)
+    if case.low is not None and case.high is not None:
+        axes.plot([max(case.low, left), min(case.high, right)], [row, row], color=style.colour, linewidth=2.2, zorder=2.5,
+                  solid_capstyle="butt")
+        _cut_ends(axes, row, case, style.colour)
+    axes.plot([case.ratio], [row], zorder=3, **marks(case.verdict))
+    number = {"transform": axes.get_yaxis_transform(), "size": 8, "va": "center", "clip_on": False}
+    interval = interval_text(case.low, case.high)
+    axes.text(_behind(CHANGE), row, change_text(case.ratio, case.channel), ha="right", color=INK, **number)
+    axes.text(_behind(INTERVAL), row, "" if interval == NONE else interval, ha="right", color=MUTED, **number)
+    axes.text(_behind(VERDICT), row, case.verdict, color=WORDS[case.verdict],
+              weight="bold" if case.verdict == "slower" else "normal", **number)
+
+
+def _behind(inches: float) -> float:
+    """A place at the right of the axes, in widths of the axes."""
+    return 1 + inches / (WIDTH - NAMES - NUMBERS)
+
+
+def _cut_ends(axes: Axes, row: int, case: GateCase, colour: str) -> None:
+    """Arrow heads where an interval goes on outside of the axes."""
+    left, right = axes.get_xlim()
+    for is_cut, place, marker in ((case.low < left, 0, "<"), (case.high > right, 1, ">")):
+        if is_cut:
+            axes.plot([place], [row], marker=marker, markersize=5, color=colour, transform=axes.get_yaxis_transform(),
+                      clip_on=False, zorder=2.6)
+
+
+def _draw_rest(axes: Axes, row: int, cases: Sequence[GateCase]) -> None:
+    """A dot a case, moved up and down a little so that dots beside each other can be seen."""
+    for verdict, style in VERDICTS.items():
+        ratios = [case.ratio for case in cases if case.verdict == verdict]
+        places = row + 0.28 * np.sin(2.4 * np.arange(len(ratios)))
+        axes.plot(ratios, places, linestyle="none", marker=".", markersize=3.5, color=style.colour, alpha=0.6,
+                  markeredgewidth=0, zorder=2)
+    axes.axhline(row - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+
+
+def _column_heads(axes: Axes, confidence: Optional[float]) -> None:
+    """Above the numbers at the right."""
+    place = {"transform": axes.get_yaxis_transform(), "size": 8, "color": MUTED, "va": "bottom", "clip_on": False}
+    above = -0.62
+    axes.text(_behind(CHANGE), above, "change", ha="right", **place)
+    if confidence is not None:
+        axes.text(_behind(INTERVAL), above, f"{limit_text(confidence)} interval", ha="right", **place)
+    axes.text(_behind(VERDICT), above, "verdict", **place)
+
+
+def _legend(figure: Figure, rows: Rows, threshold: float) -> None:
+    seen = {case.verdict for case in (*rows.shown, *rows.rest)}
+    handles: list = [legend_entry(verdict, verdict) for verdict in VERDICTS if verdict in seen]
+    if any(case.ratios for case in rows.shown):
+        one = "one run of the head" if all(case.channel == "stored" for case in rows.shown) else "one pair"
+        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label=one))
+    if threshold > 0:
+        handles.append(Patch(color=GRID, alpha=0.55, label=f"less than {limit_text(threshold)}: does not matter"))
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=len(handles) or 1, frameon=False,
+                  fontsize=8.5, handletextpad=0.4, columnspacing=1.8, labelcolor=INK)

@@ -1,0 +1,248 @@
+"""Training runs over their steps: the loss with what counting reaches, and tokens per second."""
+
+from statistics import median
+from typing import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from reports.analysis.training.runs import (
+    behind_ms, by_bytes, loss_by_bytes, run_name, slowed, TrainingResult, way, way_name)
+from reports.analysis.training.scaling import differences, KINDS, line_name, off, ScalingResult, signed
+from reports.plots.frame import Heading, new_figure, spread, tidy
+from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
+from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
+from reports.records import Scaling, Training
+from reports.units import bytes_text, short, time_text
+
+
+WIDTH, HEIGHT = 7.4, 4.7  # inches
+LEGEND = 0.19  # inches a line of it
+MOST = 8  # runs with a line of their own
+SMOOTH = 200  # steps from which on a line is a running median
+
+
+def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
+    figure, axes = run_axes(result.runs, heading, 2)
+    for number, one in enumerate(result.runs[:MOST]):
+        style = numbered(number)
+        steps = [step for step in one.steps if step.loss is not None]
+        axes.plot([s.step for s in steps], smooth([s.loss for s in steps]), color=style.colour, linewidth=1.5,
+                  linestyle=style.dash, label=run_name(one), zorder=3)
+        points = [point for point in one.validation.curve if point[1] is not None] if one.validation else []
+        if points:
+            axes.plot(*zip(*points), linestyle="none", marker=style.marker, markersize=6, color=style.colour,
+                      markeredgecolor=INK, markeredgewidth=0.7, zorder=4, label="validation" if number == 0 else None)
+    _baselines(axes, result.runs)
+    axes.set_ylabel("loss (nats per token)")
+    axes.set_ylim(bottom=0)
+    legend(figure)
+    return figure
+
+
+def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
+    told = next((one.validation for one in runs if one.validation), None)
+    if told is None:
+        return
+    for value, name in ((told.unigram, "counting tokens"), (told.bigram, "counting pairs of tokens")):
+        axes.axhline(value, color=MUTED, linewidth=1.1, linestyle=(0, (5, 2)), zorder=2)
+        axes.text(0.995, value, f"{name}: {short(value)}", transform=axes.get_yaxis_transform(), ha="right",
+                  va="bottom", size=8, color=INK)
+
+
+def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
+    figure, axes = run_axes(result.runs, heading, 1)
+    for number, one in enumerate(result.runs[:MOST]):
+        style = numbered(number)
+        axes.plot([s.step for s in one.steps], [s.tokens_per_s for s in one.steps], color=style.colour, linewidth=1.2,
+                  linestyle=style.dash, marker=style.marker if len(one.steps) < 60 else None, markersize=3,
+                  label=run_name(one), zorder=3)
+    axes.set_ylabel("tokens per second, all ranks")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    legend(figure)
+    return figure
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Long curves are noise around a line: a running median over a hundredth of the steps."""
+    if len(values) < SMOOTH:
+        return list(values)
+    half = len(values) // 200
+    return [median(values[max(i - half, 0):i + half + 1]) for i in range(len(values))]
+
+
+def run_axes(runs: Sequence[Training], heading: Heading, more: int, most: int = MOST) -> tuple[Figure, Axes]:
+    lines = min(len(runs), most) + more - 1
+    figure, top = new_figure(heading, HEIGHT + LEGEND * lines)
+    bottom = (0.55 + LEGEND * lines) / figure.get_figheight()
+    axes = figure.add_axes([0.115, bottom, 0.86, top - bottom])
+    tidy(axes)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
+    return figure, axes
+
+
+def legend(figure: Figure, from_zero: bool = True) -> None:
+    if from_zero:
+        figure.axes[0].set_xlim(left=0)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.1, 0.0), ncol=1, frameon=False, fontsize=8.5,
+                  labelcolor=INK, labelspacing=0.25)
+
+
+# How data-parallel ranks agree: the loss over bytes sent, and a step's time with a slow replica.
+
+OWN, AGREE = "own", "agree"
+FEW = 30  # points of a line that are marked
+LINES = 20
+
+
+def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
+    runs = by_bytes(result.runs)[:LINES]
+    figure, axes = run_axes(runs, heading, 0, LINES)
+    for number, one in enumerate(runs):
+        style = numbered(number)
+        sent, losses = zip(*loss_by_bytes(one))
+        axes.plot(sent, smooth(losses), color=style.colour, linewidth=1.5, linestyle=style.dash, label=way(one),
+                  marker=style.marker if len(sent) <= FEW else None, markersize=4, zorder=3)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(int(value), 2)))
+    axes.set_xlabel("sent so far by the rank that sends most (bytes)")
+    axes.set_ylabel("loss (nats per token)")
+    legend(figure, from_zero=False)
+    return figure
+
+
+def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
+    rows = []
+    runs = slowed(result.runs)
+    for one, before in zip(runs, (None, *runs)):
+        whole, agreeing = one.mean_ms, behind_ms(one)
+        rows.append(BarRow(way_name(one), {OWN: max(whole - agreeing, 0.0), AGREE: agreeing}, time_text(1e3 * whole),
+                           gap=before is not None and before.sync.straggler != one.sync.straggler))
+    colours = ((OWN, "replicas' own steps", COMPUTE["F"][0]), (AGREE, "behind them: waits and messages", "#d55e00"))
+    return stacked_figure(rows, Scale("mean time of a step, mean of the replicas (ms)", colours=colours), heading)
+
+
+# Scaling: efficiency over ranks, three times of a step side by side, and what they differ by.
+
+WIDTH, HEIGHT = 11.4, 4.5  # inches
+LABELS = 2.9  # inches at the right for names
+_WAYS = ("data parallel", "tensor parallel", "pipeline parallel", "mixed")
+
+
+def way_of(line: Scaling) -> str:
+    used = [line.layout.numbers.get(name, 1) > 1 for name in ("dp", "tp", "pp")]
+    return _WAYS[used.index(True)] if sum(used) == 1 else _WAYS[3]
+
+
+def efficiency_figure(result: ScalingResult, heading: Heading) -> Figure:
+    """A point a layout; the best of each kind at each number of ranks joined by a line."""
+    figure, top = new_figure(heading, HEIGHT, WIDTH)
+    height = figure.get_figheight()
+    axes = figure.add_axes([0.75 / WIDTH, 0.95 / height, 1 - (0.75 + LABELS) / WIDTH, top - 1.0 / height])
+    tidy(axes)
+    _ranks_axis(axes, result)
+    axes.set_ylabel("tokens/s per rank, over one rank's (%)")
+    lines = [one for one in result.lines if one.efficiency is not None]
+    for mode in result.modes:
+        for way in _WAYS:
+            points = [one for one in lines if one.mode == mode and way_of(one) == way and one.ranks > 1]
+            _draw(axes, points, way, mode)
+    _mark_cores(axes, result)
+    axes.set_ylim(0, max([100.0, *(100 * one.efficiency for one in lines)]) * 1.08)
+    axes.axhline(100, color=INK, linewidth=0.9, zorder=2)
+    _name_points(axes, [one for one in lines if one.ranks > 1])
+    _legend(figure, result)
+    return figure
+
+
+def _draw(axes: Axes, points: list[Scaling], way: str, mode: str) -> None:
+    if not points:
+        return
+    style = numbered(_WAYS.index(way))
+    best = {one.ranks: max(100 * other.efficiency for other in points if other.ranks == one.ranks) for one in points}
+    axes.plot([1, *sorted(best)], [100, *(best[ranks] for ranks in sorted(best))], color=style.colour, linewidth=1.5,
+              linestyle="-" if mode == "weak" else (0, (4, 2)), zorder=3)
+    axes.plot([one.ranks for one in points], [100 * one.efficiency for one in points], linestyle="none",
+              marker=style.marker, markersize=6, color=style.colour, zorder=4,
+              markerfacecolor=style.colour if mode == "weak" else "none")
+
+
+def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
+    ranks = sorted({1, *(one.ranks for one in result.lines)})
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.87, ranks[-1] * 1.15)
+    axes.xaxis.set_major_locator(FixedLocator(ranks))
+    axes.xaxis.set_major_formatter(FixedFormatter([str(n) for n in ranks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.set_xlabel("ranks")
+
+
+def _mark_cores(axes: Axes, result: ScalingResult) -> None:
+    one = result.first
+    cores = one.run.machine.cores / one.threads
+    if all(line.ranks <= cores for line in result.lines):
+        return
+    edge = cores * 1.08
+    axes.axvspan(edge, axes.get_xlim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
+    axes.text(edge * 1.02, 0.02, "more ranks than cores", transform=axes.get_xaxis_transform(), size=8, color=ALARM,
+              va="bottom", rotation=90)
+
+
+def _name_points(axes: Axes, lines: list[Scaling]) -> None:
+    """At the right edge, each joined to its point."""
+    low, high = axes.get_ylim()
+    wanted = [(100 * one.efficiency - low) / (high - low) for one in lines]
+    gap = 0.145 / (axes.get_position().height * axes.figure.get_figheight())
+    for one, here, place in zip(lines, wanted, spread(wanted, gap)):
+        axes.annotate(line_name(one), xy=(one.ranks, 100 * one.efficiency), xycoords="data", xytext=(1.03, place),
+                      textcoords="axes fraction", size=7.6, va="center", color=INK, annotation_clip=False,
+                      arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkB": 4})
+
+
+def _legend(figure: Figure, result: ScalingResult) -> None:
+    ways = [way for way in _WAYS if any(way_of(one) == way and one.ranks > 1 for one in result.lines)]
+    handles = [Line2D([], [], color=numbered(_WAYS.index(way)).colour, marker=numbered(_WAYS.index(way)).marker,
+                      label=way) for way in ways]
+    if "strong" in result.modes:
+        handles += [Line2D([], [], color=INK, marker="o", label="weak: work grows with the ranks"),
+                    Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle=(0, (4, 2)),
+                           label="strong: work stays")]
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=3, frameon=False, fontsize=8.5,
+                  labelcolor=INK)
+
+
+def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:
+    rows = []
+    for line in result.lines:
+        for kind, meaning in KINDS.items():
+            step = line.step(kind)
+            if step:
+                name = f"{line_name(line)}: {meaning}" if kind == next(iter(KINDS)) else meaning
+                rows.append(BarRow(name, step.parts_ms, _told(line, kind), gap=kind == next(iter(KINDS))))
+    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
+                                      colours=part_colours(row.parts for row in rows)), heading)
+
+
+def _told(line: Scaling, kind: str) -> str:
+    took = time_text(1e3 * line.step(kind).step_ms)
+    more = off(line, kind)
+    return took if kind == "measured" or more is None else f"{took}, measured {signed(100 * more)} %"
+
+
+def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
+    rows = []
+    for line in result.lines:
+        for kind, name in (("isolated", "less pieces alone"), ("contended", "less contention too")):
+            parts = differences(line, kind)
+            if parts:
+                told = f"{signed(sum(parts.values()))} ms"
+                first = kind == "isolated"
+                rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
+    colours = part_colours({name: abs(value) for name, value in row.parts.items()} for row in rows)
+    return stacked_figure(rows, Scale("measured less predicted, by part (ms)", colours=colours), heading)

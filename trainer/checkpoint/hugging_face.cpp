@@ -1,0 +1,445 @@
+#include "trainer/checkpoint/hugging_face.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFile = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+std::string in_folder(const std::filesystem::path& folder) {
+  for (const char* const name : {kFile, kIndex}) {
+    if (std::filesystem::exists(folder / name)) return (folder / name).string();
+  }
+  throw core::usage_error(folder.string() + " has no weights; allowed: a folder with " + kFile + " or " + kIndex);
+}
+
+bool is_index(const std::string& path) {
+  return std::filesystem::path(path).extension() == ".json";
+}
+
+// [tensor] -> file
+std::map<std::string, std::string> weight_map_of(const std::string& index) {
+  std::ifstream in(index, std::ios::binary);
+  const json whole = json::parse(in, nullptr, false);
+  const auto map = whole.is_object() ? whole.find("weight_map") : whole.end();
+  if (!whole.is_object() || map == whole.end() || !map->is_object() || map->empty()) {
+    throw core::usage_error(index + " is not an index of weights; allowed: a JSON object with \"weight_map\"");
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : map->items()) {
+    const bool is_name = file.is_string() && !std::filesystem::path(file.get<std::string>()).has_parent_path();
+    if (!is_name) {
+      throw core::usage_error(
+          fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files beside it", index, tensor, file.dump()));
+    }
+    files[tensor] = file.get<std::string>();
+  }
+  return files;
+}
+
+}  // namespace
+
+WeightFiles::WeightFiles(const std::string& path)
+    : path_(std::filesystem::is_directory(path) ? in_folder(path) : path) {
+  is_index(path_) ? open_all_of(path_) : open(path_);
+}
+
+void WeightFiles::open(const std::string& file) {
+  files_.push_back(std::make_unique<SafetensorsFile>(file));
+  for (const TensorInfo& tensor : files_.back()->tensors()) {
+    locations_[tensor.name] = {tensors_.size(), files_.size() - 1};
+    tensors_.push_back(tensor);
+  }
+}
+
+void WeightFiles::open_all_of(const std::string& index) {
+  const std::filesystem::path folder = std::filesystem::path(index).parent_path();
+  const std::map<std::string, std::string> files = weight_map_of(index);
+  std::map<std::string, std::size_t> opened;
+  for (const auto& [tensor, name] : files) {
+    if (opened.try_emplace(name, files_.size()).second) open((folder / name).string());
+    const auto found = locations_.find(tensor);
+    if (found != locations_.end() && found->second.file == opened.at(name)) continue;
+    throw core::usage_error(fmt::format("{}: tensor \"{}\" is not in {}", index, tensor, name));
+  }
+}
+
+const TensorInfo* WeightFiles::find(std::string_view name) const {
+  const auto found = locations_.find(name);
+  return found == locations_.end() ? nullptr : &tensors_[found->second.tensor];
+}
+
+const SafetensorsFile& WeightFiles::holder_of(const TensorInfo& tensor) const {
+  return *files_[locations_.at(tensor.name).file];
+}
+
+const std::string& WeightFiles::file_of(const TensorInfo& tensor) const {
+  return holder_of(tensor).path();
+}
+
+void WeightFiles::read(const TensorInfo& tensor, std::int64_t begin, std::span<float> into) const {
+  holder_of(tensor).read(tensor, begin, into);
+}
+
+namespace {
+
+constexpr std::string_view kMaster = "master.";
+constexpr const char* kHead = "lm_head.weight";
+
+// A matrix or a norm of a layer: our name after "h.0.", and theirs after "model.layers.0.". A tensor that corresponds
+// to several of theirs has one line for each, in the order of its rows.
+struct LlamaName {
+  std::string_view ours;
+  std::string_view theirs;
+};
+constexpr std::array<LlamaName, 9> kLlamaNames{{
+    {"ln_1.weight", "input_layernorm.weight"},
+    {"attn.c_attn.weight", "self_attn.q_proj.weight"},
+    {"attn.c_attn.weight", "self_attn.k_proj.weight"},
+    {"attn.c_attn.weight", "self_attn.v_proj.weight"},
+    {"attn.c_proj.weight", "self_attn.o_proj.weight"},
+    {"ln_2.weight", "post_attention_layernorm.weight"},
+    {"mlp.c_fc.weight", "mlp.gate_proj.weight"},
+    {"mlp.c_fc.weight", "mlp.up_proj.weight"},
+    {"mlp.c_proj.weight", "mlp.down_proj.weight"},
+}};
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// for example "h.0.attn.c_attn.weight"
+bool is_conv1d(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kEnds = {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
+                                                     ".mlp.c_proj.weight"};
+  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return ends_with(name, end); });
+}
+
+FileTensor gpt2_tensor(const WholeTensor& ours) {
+  const bool transposed = is_conv1d(ours.name);
+  return {ours.name, transposed ? Shape(ours.shape.rbegin(), ours.shape.rend()) : ours.shape, transposed};
+}
+
+std::int64_t rows_of(const workload::Model& model, std::string_view theirs, const WholeTensor& ours) {
+  if (theirs == "self_attn.q_proj.weight") return model.heads * model.head_size;
+  if (theirs == "self_attn.k_proj.weight" || theirs == "self_attn.v_proj.weight") {
+    return model.kv_heads * model.head_size;
+  }
+  if (theirs == "mlp.gate_proj.weight" || theirs == "mlp.up_proj.weight") return model.ffn_hidden;
+  return ours.shape.front();
+}
+
+std::vector<FileTensor> llama_tensors(const workload::Model& model, const WholeTensor& ours) {
+  if (ours.name == "wte.weight") return {{"model.embed_tokens.weight", ours.shape}};
+  if (ours.name == "ln_f.weight") return {{"model.norm.weight", ours.shape}};
+  if (ours.name == kHead) return {{kHead, ours.shape}};
+  const std::size_t point = ours.name.find('.', 2);  // of "h.12.ln_1.weight"
+  LOCKSTEP_CHECK(ours.name.rfind("h.", 0) == 0 && point != std::string::npos, "a tensor of a layer: " + ours.name);
+  const std::string layer = "model.layers." + ours.name.substr(2, point - 1);
+  std::vector<FileTensor> parts;
+  std::int64_t row = 0;
+  for (const LlamaName& name : kLlamaNames) {
+    if (name.ours != std::string_view(ours.name).substr(point + 1)) continue;
+    Shape shape = ours.shape;
+    shape.front() = rows_of(model, name.theirs, ours);
+    parts.push_back({layer + std::string(name.theirs), shape});
+    row += shape.front();
+  }
+  LOCKSTEP_CHECK(row == ours.shape.front(), "all rows of " + ours.name);
+  return parts;
+}
+
+bool is_gpt2(const workload::Model& model) {
+  return model.experts == 0 && !model.gated && model.biases && model.tied_embeddings && model.learned_positions &&
+         model.norm == workload::Norm::layer && model.kv_heads == model.heads &&
+         model.heads * model.head_size == model.hidden;
+}
+bool is_llama(const workload::Model& model) {
+  return model.experts == 0 && model.gated && !model.biases && !model.learned_positions &&
+         model.norm == workload::Norm::rms && model.rope_pairs == workload::RopePairs::halves;
+}
+
+const TensorInfo* find(const HuggingFaceNames& names, const WeightFiles& file, const std::string& name) {
+  const TensorInfo* const found = file.find(name);
+  return found != nullptr ? found : file.find(names.other_name(name));
+}
+
+const TensorInfo& require(const HuggingFaceNames& names, const WeightFiles& file, const std::string& name) {
+  if (const TensorInfo* const found = find(names, file, name)) return *found;
+  throw core::usage_error(fmt::format("{} has no tensor \"{}\" or \"{}\"", file.path(), name, names.other_name(name)));
+}
+
+std::vector<float> read_all(const WeightFiles& file, const TensorInfo& info) {
+  std::vector<float> values(static_cast<std::size_t>(info.elems()));
+  file.read(info, 0, values);
+  return values;
+}
+
+// Reads a tensor in our layout.
+std::vector<float> read_ours(const HuggingFaceNames& names, const WeightFiles& file, const WholeTensor& tensor) {
+  std::vector<float> all;
+  for (const FileTensor& part : names.tensors_of(tensor)) {
+    const TensorInfo& info = require(names, file, part.name);
+    if (info.shape != part.shape) {
+      throw core::usage_error(fmt::format("{}: tensor \"{}\" is {}, the model's is {}", file.file_of(info), info.name,
+                                          shape_text(info.shape), shape_text(part.shape)));
+    }
+    std::vector<float> values = read_all(file, info);
+    if (part.transposed) values = transposed(values, part.shape[0], part.shape[1]);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+void check_head(const HuggingFaceNames& names, const WeightFiles& file) {
+  const TensorInfo* const head = file.find(kHead);
+  if (head == nullptr || !names.tied()) return;
+  const TensorInfo& words = require(names, file, names.words());
+  if (head->shape == words.shape && read_all(file, *head) == read_all(file, words)) return;
+  throw core::usage_error(file.path() + ": lm_head.weight is not " + words.name +
+                          "; allowed: a model whose head is the word embedding");
+}
+
+struct FileDType {
+  core::DType dtype;
+  std::string_view name;
+};
+constexpr std::array<FileDType, 3> kFileDTypes = {
+    {{core::DType::f32, "F32"}, {core::DType::bf16, "BF16"}, {core::DType::f16, "F16"}}};
+
+std::string name_in_file(core::DType dtype) {
+  const auto* const found =
+      std::find_if(kFileDTypes.begin(), kFileDTypes.end(), [&](const FileDType& d) { return d.dtype == dtype; });
+  LOCKSTEP_CHECK(found != kFileDTypes.end(), "weights are written as f32, bf16 or f16");
+  return std::string(found->name);
+}
+
+template <class Narrow>
+void write_narrow(SafetensorsWriter& writer, std::span<const float> values, Narrow (*narrow)(float)) {
+  std::vector<Narrow> narrowed(values.size());
+  std::transform(values.begin(), values.end(), narrowed.begin(), narrow);
+  writer.write(std::as_bytes(std::span(narrowed)));
+}
+
+void write_values(SafetensorsWriter& writer, std::span<const float> values, core::DType dtype) {
+  if (dtype == core::DType::bf16) return write_narrow(writer, values, core::to_bfloat16);
+  if (dtype == core::DType::f16) return write_narrow(writer, values, core::to_float16);
+  writer.write(std::as_bytes(values));
+}
+
+}  // namespace
+
+HuggingFaceNames::HuggingFaceNames(const workload::Model& model)
+    : model_(model), llama_(is_llama(model)), words_(llama_ ? "model.embed_tokens.weight" : "wte.weight") {
+  if (llama_ || is_gpt2(model)) return;
+  throw core::usage_error(
+      "model " + model.name +
+      " is neither Hugging Face's GPT-2 nor its Llama; allowed: all of biases, learned positions, a "
+      "tied head and norm=layer, or gated=yes, norm=rms, rotary positions of halves and no biases");
+}
+
+std::vector<FileTensor> HuggingFaceNames::tensors_of(const WholeTensor& ours) const {
+  if (llama_) return llama_tensors(model_, ours);
+  return {gpt2_tensor(ours)};
+}
+
+std::string HuggingFaceNames::other_name(const std::string& name) const {
+  const std::string prefix = llama_ ? "model." : "transformer.";
+  return name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : prefix + name;
+}
+
+// One more than the largest i of names "h.i....", or "layers.i....".
+std::int64_t HuggingFaceNames::layers_in(const WeightFiles& file) const {
+  const std::string beginning = llama_ ? "layers." : "h.";
+  const std::string prefix = llama_ ? "model." : "transformer.";
+  std::int64_t layers = 0;
+  for (const TensorInfo& tensor : file.tensors()) {
+    std::string_view name = tensor.name;
+    if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
+    if (name.substr(0, beginning.size()) != beginning) continue;
+    std::int64_t layer = -1;
+    std::from_chars(name.data() + beginning.size(), name.data() + name.size(), layer);
+    layers = std::max(layers, layer + 1);
+  }
+  return layers;
+}
+
+Integers HuggingFaceNames::sizes_in(const WeightFiles& file) const {
+  const auto matrix = [&](const std::string& name) {
+    const TensorInfo& info = require(*this, file, name);
+    if (info.shape.size() == 2) return info.shape;
+    throw core::usage_error(file.path() + ": tensor \"" + info.name + "\" is not a matrix");
+  };
+  const Shape words = matrix(words_);
+  Integers sizes{{"layers", layers_in(file)}, {"hidden", words[1]}, {"vocabulary", words[0]}};
+  if (!llama_) sizes["length"] = matrix("wpe.weight")[0];
+  return sizes;
+}
+
+Integers HuggingFaceNames::sizes() const {
+  Integers sizes{{"layers", model_.layers}, {"hidden", model_.hidden}, {"vocabulary", model_.vocabulary}};
+  if (!llama_) sizes["length"] = model_.positions;
+  return sizes;
+}
+
+std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns) {
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(matrix.size()) == rows * columns, "a matrix of that shape");
+  std::vector<float> result(matrix.size());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      result[static_cast<std::size_t>(column * rows + row)] = matrix[static_cast<std::size_t>(row * columns + column)];
+    }
+  }
+  return result;
+}
+
+void write_hugging_face(const HuggingFaceNames& names, const std::string& path, std::span<const WholeTensor> tensors,
+                        core::DType dtype,
+                        const std::function<void(std::size_t tensor, std::span<float> values)>& whole) {
+  std::vector<TensorInfo> infos;
+  for (const WholeTensor& tensor : tensors) {
+    for (const FileTensor& part : names.tensors_of(tensor)) {
+      infos.push_back({.name = part.name, .dtype = name_in_file(dtype), .shape = part.shape});
+    }
+  }
+  SafetensorsWriter writer(path, std::move(infos), {{"format", "pt"}});  // transformers refuses a file without this
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::vector<float> values(static_cast<std::size_t>(elems_of(tensors[t].shape)));
+    whole(t, values);
+    std::span<const float> left = values;  // parts contain the rows one after the other
+    for (const FileTensor& part : names.tensors_of(tensors[t])) {
+      const auto of_part = left.first(static_cast<std::size_t>(elems_of(part.shape)));
+      left = left.subspan(of_part.size());
+      if (part.transposed) {
+        write_values(writer, transposed(of_part, part.shape[1], part.shape[0]), dtype);
+      } else {
+        write_values(writer, of_part, dtype);
+      }
+    }
+  }
+  writer.commit();
+}
+
+void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path,
+                         core::DType dtype) {
+  std::vector<WholeTensor> ours;    // "master.wte.weight"
+  std::vector<WholeTensor> theirs;  // "wte.weight"
+  for (const auto& [name, shape] : checkpoint.tensors()) {
+    if (name.rfind(kMaster, 0) != 0) continue;
+    ours.push_back({name, shape});
+    theirs.push_back({name.substr(kMaster.size()), shape});
+  }
+  write_hugging_face(names, path, theirs, dtype, [&](std::size_t tensor, std::span<float> values) {
+    const std::array<Piece, 1> whole = {{{tensor, 0, static_cast<std::int64_t>(values.size()), values.data()}}};
+    checkpoint.read(ours, whole);
+  });
+}
+
+void read_hugging_face(const HuggingFaceNames& names, const WeightFiles& file, std::span<const WholeTensor> tensors,
+                       std::span<const Piece> pieces) {
+  check_head(names, file);
+  std::map<std::size_t, std::vector<Piece>> by_tensor;
+  for (const Piece& piece : pieces) by_tensor[piece.tensor].push_back(piece);
+  for (const auto& [tensor, list] : by_tensor) {
+    const std::vector<float> values = read_ours(names, file, tensors[tensor]);
+    for (const Piece& piece : list) std::copy_n(values.begin() + piece.whole_begin, piece.count, piece.data);
+  }
+}
+
+namespace {
+
+using nlohmann::json;
+
+// A field of config.json: its value for this model, and the default that transformers uses if it is missing.
+struct ConfigField {
+  const char* name;
+  json wanted;
+  json usual;
+};
+
+constexpr double kEpsilon = 1e-5;  // kernels::NormForward's
+
+// Llama 3.1's, in the form of config.json.
+json rope_scaling_of(const workload::Model& model) {
+  if (model.rope_factor == 1) return nullptr;
+  return {{"factor", model.rope_factor},
+          {"high_freq_factor", model.rope_high_freq_factor},
+          {"low_freq_factor", model.rope_low_freq_factor},
+          {"original_max_position_embeddings", model.rope_original_positions},
+          {"rope_type", "llama3"}};
+}
+
+// Defaults are from configuration_gpt2.py and configuration_llama.py of transformers.
+std::vector<ConfigField> fields_of(const workload::Model& model) {
+  if (model.learned_positions) {
+    return {{"n_head", model.heads, 12},
+            {"layer_norm_epsilon", kEpsilon, 1e-5},
+            {"activation_function", "gelu_new", "gelu_new"},
+            {"scale_attn_by_inverse_layer_idx", false, false}};
+  }
+  return {{"num_attention_heads", model.heads, 32},
+          {"num_key_value_heads", model.kv_heads, model.heads},
+          {"head_dim", model.head_size, model.hidden / model.heads},
+          {"rope_theta", model.rope_theta, 10000},
+          {"rope_scaling", rope_scaling_of(model), nullptr},
+          {"rms_norm_eps", kEpsilon, 1e-6},
+          {"hidden_act", "silu", "silu"},
+          {"attention_bias", false, false},
+          {"mlp_bias", false, false},
+          {"tie_word_embeddings", model.tied_embeddings, false}};
+}
+
+// Version 5 of transformers has rotary positions in an object of their own, with the type "default" where rope_scaling
+// used to be null.
+json flattened(json config) {
+  json rope = config.value("rope_parameters", json());
+  if (!rope.is_object()) return config;
+  if (rope.contains("rope_theta")) config["rope_theta"] = rope.at("rope_theta");
+  rope.erase("rope_theta");
+  if (rope.value("rope_type", "default") != "default") config["rope_scaling"] = rope;
+  return config;
+}
+
+bool same(const json& a, const json& b) {
+  if (!a.is_number() || !b.is_number()) return a == b;
+  return std::fabs(a.get<double>() - b.get<double>()) <= 1e-9 * std::fabs(b.get<double>());
+}
+
+}  // namespace
+
+void check_config_beside(const std::string& weights_file, const workload::Model& model) {
+  const std::filesystem::path file = std::filesystem::path(weights_file).parent_path() / "config.json";
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return;
+  json config = json::parse(in, nullptr, false);
+  if (!config.is_object()) throw core::usage_error(file.string() + " is not a JSON object");
+  config = flattened(std::move(config));
+  for (const ConfigField& field : fields_of(model)) {
+    const auto found = config.find(field.name);
+    // null counts as missing
+    const json value = found == config.end() || (found->is_null() && !field.usual.is_null()) ? field.usual : *found;
+    if (same(value, field.wanted)) continue;
+    throw core::usage_error(file.string() + ": " + field.name + " is " + value.dump() + ", the model's is " +
+                            field.wanted.dump() + "; allowed: weights of the same model");
+  }
+}
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,395 @@
+#include "trainer/checkpoint/hugging_face.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/fixtures_for_tests.h"
+#include "trainer/checkpoint/ranks_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+HuggingFaceNames gpt2() {
+  return HuggingFaceNames(workload::parse_model("layers=2,hidden=4,heads=2,vocabulary=7,sequence=5,dropout=no"));
+}
+
+// A GPT-2 of two layers: 7 words, 5 positions, 4 hidden.
+std::vector<WholeTensor> small_gpt2() {
+  std::vector<WholeTensor> all = {{"wte.weight", {7, 4}}, {"wpe.weight", {5, 4}}};
+  for (const std::string layer : {"h.0.", "h.1."}) {
+    const std::vector<WholeTensor> of_layer = {{"ln_1.weight", {4}},
+                                               {"ln_1.bias", {4}},
+                                               {"attn.c_attn.weight", {12, 4}},
+                                               {"attn.c_attn.bias", {12}},
+                                               {"attn.c_proj.weight", {4, 4}},
+                                               {"attn.c_proj.bias", {4}},
+                                               {"ln_2.weight", {4}},
+                                               {"ln_2.bias", {4}},
+                                               {"mlp.c_fc.weight", {16, 4}},
+                                               {"mlp.c_fc.bias", {16}},
+                                               {"mlp.c_proj.weight", {4, 16}},
+                                               {"mlp.c_proj.bias", {4}}};
+    for (const WholeTensor& tensor : of_layer) all.push_back({layer + tensor.name, tensor.shape});
+  }
+  all.push_back({"ln_f.weight", {4}});
+  all.push_back({"ln_f.bias", {4}});
+  return all;
+}
+
+void write_known(const std::string& path, const std::vector<WholeTensor>& tensors, core::DType dtype) {
+  write_hugging_face(gpt2(), path, tensors, dtype, [](std::size_t tensor, std::span<float> values) {
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
+  });
+}
+
+// A copy of a file with names changed and tensors added.
+void rewrite(const std::string& from, const std::string& to, const std::string& prefix,
+             const std::map<std::string, std::vector<float>>& more) {
+  const WeightFiles file(from);
+  std::vector<TensorInfo> infos;
+  for (const TensorInfo& tensor : file.tensors()) infos.push_back({prefix + tensor.name, "F32", tensor.shape});
+  for (const auto& [name, values] : more) {
+    infos.push_back({name, "F32", {static_cast<std::int64_t>(values.size()) / 4, 4}});
+  }
+  SafetensorsWriter writer(to, infos, {});
+  for (const TensorInfo& tensor : file.tensors()) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.elems()));
+    file.read(tensor, 0, values);
+    writer.write(std::as_bytes(std::span(values)));
+  }
+  for (const auto& [name, values] : more) writer.write(std::as_bytes(std::span(values)));
+  writer.commit();
+}
+
+TEST(Gpt2File, MatricesOfConv1DAreTransposedAndOthersAreNot) {
+  const TemporaryFolder folder;
+  const auto tensors = small_gpt2();
+  write_known(folder / "m", tensors, core::DType::f32);
+  const WeightFiles file(folder / "m");
+  EXPECT_EQ(SafetensorsFile(folder / "m").metadata().at("format"), "pt");
+  EXPECT_EQ(file.tensors().size(), tensors.size());
+  EXPECT_EQ(file.find("h.0.attn.c_attn.weight")->shape, (Shape{4, 12}));
+  EXPECT_EQ(file.find("h.1.mlp.c_proj.weight")->shape, (Shape{16, 4}));
+  EXPECT_EQ(file.find("wte.weight")->shape, (Shape{7, 4}));
+  const auto at = [&](const std::string& name) {
+    return static_cast<std::size_t>(
+        std::find_if(tensors.begin(), tensors.end(), [&](auto& t) { return t.name == name; }) - tensors.begin());
+  };
+  std::vector<float> theirs(48);
+  file.read(*file.find("h.0.attn.c_attn.weight"), 0, theirs);
+  for (std::int64_t output = 0; output < 12; ++output) {
+    for (std::int64_t input = 0; input < 4; ++input) {
+      EXPECT_EQ(theirs[static_cast<std::size_t>(input * 12 + output)],
+                known_value(at("h.0.attn.c_attn.weight"), output * 4 + input, 0));
+    }
+  }
+  std::vector<float> words(28);
+  file.read(*file.find("wte.weight"), 0, words);
+  for (std::size_t k = 0; k < 28; ++k) EXPECT_EQ(words[k], known_value(0, static_cast<std::int64_t>(k), 0));
+}
+
+TEST(Gpt2File, PiecesOfAnyRanksAreReadFromAnyDtypeAndNames) {
+  const TemporaryFolder folder;
+  const auto tensors = small_gpt2();
+  core::Random random(6);
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
+    write_known(folder / "plain", tensors, dtype);
+    rewrite(folder / "plain", folder / "prefixed", "transformer.", {});
+    for (const char* name : {"plain", "prefixed"}) {
+      const WeightFiles file(folder / name);
+      EXPECT_EQ(gpt2().sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}, {"length", 5}}));
+      for (Share& share : random_shares(tensors, 3, random)) {
+        read_hugging_face(gpt2(), file, tensors, share.pieces);
+        for (const Piece& piece : share.pieces) {
+          for (std::int64_t k = 0; k < piece.count; ++k) {
+            const float x = known_value(piece.tensor, piece.whole_begin + k, 0);
+            const float expected = dtype == core::DType::f32    ? x
+                                   : dtype == core::DType::bf16 ? core::to_float(core::to_bfloat16(x))
+                                                                : core::to_float(core::to_float16(x));
+            ASSERT_EQ(piece.data[k], expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gpt2File, AHeadThatIsTheWordEmbeddingIsFineAndAnotherIsRefused) {
+  const TemporaryFolder folder;
+  const auto tensors = small_gpt2();
+  write_known(folder / "m", tensors, core::DType::f32);
+  std::vector<float> words(28);
+  for (std::size_t k = 0; k < 28; ++k) words[k] = known_value(0, static_cast<std::int64_t>(k), 0);
+  rewrite(folder / "m", folder / "tied", "transformer.", {{"lm_head.weight", words}});
+  Share share = whole_share(tensors);
+  read_hugging_face(gpt2(), WeightFiles(folder / "tied"), tensors, share.pieces);
+  EXPECT_EQ(share.wrong(0), 0);
+  words[5] += 1;
+  rewrite(folder / "m", folder / "untied", "transformer.", {{"lm_head.weight", words}});
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), WeightFiles(folder / "untied"), tensors, share.pieces); }),
+            folder / "untied" +
+                ": lm_head.weight is not transformer.wte.weight; allowed: a model whose head is the word embedding");
+}
+
+TEST(Gpt2File, WhatDoesNotFitTheModelIsRefused) {
+  const TemporaryFolder folder;
+  auto tensors = small_gpt2();
+  write_known(folder / "m", tensors, core::DType::f32);
+  const WeightFiles file(folder / "m");
+  tensors[0].shape = {8, 4};
+  Share share = whole_share(tensors);
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), file, tensors, share.pieces); }),
+            folder / "m" + ": tensor \"wte.weight\" is [7, 4], the model's is [8, 4]");
+  tensors[0] = {"h.2.ln_1.bias", {4}};
+  share = whole_share(tensors);
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), file, tensors, share.pieces); }),
+            folder / "m" + " has no tensor \"h.2.ln_1.bias\" or \"transformer.h.2.ln_1.bias\"");
+}
+
+// A checkpoint of three ranks, exported and read back.
+TEST(Gpt2File, ACheckpointsMasterWeightsAreExported) {
+  const TemporaryFolder folder;
+  const auto tensors = small_gpt2();
+  std::vector<WholeTensor> state;
+  for (const char* prefix : {"master.", "first_moment."}) {
+    for (const WholeTensor& tensor : tensors) state.push_back({prefix + tensor.name, tensor.shape});
+  }
+  core::Random random(2);
+  std::vector<Share> shares = random_shares(state, 3, random);
+  for (Share& share : shares) share.fill(0);
+  const auto errors = run_writers(3, [&](const CheckpointRanks& ranks) {
+    save_checkpoint(folder / "run", {.step = 1}, state, shares[static_cast<std::size_t>(ranks.rank)].pieces, ranks, 1);
+  });
+  for (const std::string& error : errors) ASSERT_EQ(error, "");
+  Checkpoint checkpoint(folder / "run");
+  export_hugging_face(gpt2(), checkpoint, folder / "m", core::DType::f32);
+  Share share = whole_share(tensors);
+  read_hugging_face(gpt2(), WeightFiles(folder / "m"), tensors, share.pieces);
+  EXPECT_EQ(share.wrong(0), 0);
+  EXPECT_EQ(WeightFiles(folder / "m").tensors().size(), tensors.size());
+}
+
+// ---- Llama
+
+// Two layers: 7 words, 4 hidden, two heads of queries and one of keys, 2 columns each, an MLP of 6.
+workload::Model small_llama(const char* changes = "") {
+  return workload::parse_model(std::string("layers=2,hidden=4,heads=2,kv_heads=1,ffn_hidden=6,vocabulary=7,sequence=5,"
+                                           "dropout=no,gated=yes,norm=rms,biases=no,learned_positions=no") +
+                               changes);
+}
+
+std::vector<WholeTensor> tensors_of_llama(bool tied) {
+  std::vector<WholeTensor> all = {{"wte.weight", {7, 4}}};
+  for (const std::string layer : {"h.0.", "h.1."}) {
+    const std::vector<WholeTensor> of_layer = {{"ln_1.weight", {4}},           {"attn.c_attn.weight", {8, 4}},
+                                               {"attn.c_proj.weight", {4, 4}}, {"ln_2.weight", {4}},
+                                               {"mlp.c_fc.weight", {12, 4}},   {"mlp.c_proj.weight", {4, 6}}};
+    for (const WholeTensor& tensor : of_layer) all.push_back({layer + tensor.name, tensor.shape});
+  }
+  all.push_back({"ln_f.weight", {4}});
+  if (!tied) all.push_back({"lm_head.weight", {7, 4}});
+  return all;
+}
+
+TEST(LlamaFile, NamesAndPartsAreHuggingFaces) {
+  const TemporaryFolder folder;
+  const auto tensors = tensors_of_llama(false);
+  const HuggingFaceNames names(small_llama(",tied_embeddings=no"));
+  write_hugging_face(names, folder / "m", tensors, core::DType::f32, [](std::size_t tensor, std::span<float> values) {
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
+  });
+  const WeightFiles file(folder / "m");
+  EXPECT_EQ(file.tensors().size(), 1 + 2 * 9 + 2U);
+  EXPECT_EQ(names.sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}}));
+  // Queries, keys and values are the rows 0 to 3, 4 and 5, 6 and 7 of ours; gate and up 0 to 5 and 6 to 11.
+  const auto expect_rows = [&](const std::string& name, std::size_t tensor, std::int64_t first_row, std::int64_t rows) {
+    const TensorInfo* const found = file.find(name);
+    ASSERT_NE(found, nullptr) << name;
+    EXPECT_EQ(found->shape, (Shape{rows, 4})) << name;
+    std::vector<float> values(static_cast<std::size_t>(rows * 4));
+    file.read(*found, 0, values);
+    for (std::int64_t k = 0; k < rows * 4; ++k) {
+      EXPECT_EQ(values[static_cast<std::size_t>(k)], known_value(tensor, first_row * 4 + k, 0)) << name;
+    }
+  };
+  expect_rows("model.embed_tokens.weight", 0, 0, 7);
+  expect_rows("model.layers.0.self_attn.q_proj.weight", 2, 0, 4);
+  expect_rows("model.layers.0.self_attn.k_proj.weight", 2, 4, 2);
+  expect_rows("model.layers.0.self_attn.v_proj.weight", 2, 6, 2);
+  expect_rows("model.layers.1.self_attn.o_proj.weight", 9, 0, 4);
+  expect_rows("model.layers.1.mlp.gate_proj.weight", 11, 0, 6);
+  expect_rows("model.layers.1.mlp.up_proj.weight", 11, 6, 6);
+  expect_rows("lm_head.weight", 14, 0, 7);
+  EXPECT_EQ(file.find("model.layers.1.mlp.down_proj.weight")->shape, (Shape{4, 6}));
+  for (const char* norm : {"model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
+                           "model.norm.weight"}) {
+    EXPECT_NE(file.find(norm), nullptr) << norm;
+  }
+  Share share = whole_share(tensors);
+  read_hugging_face(names, file, tensors, share.pieces);
+  EXPECT_EQ(share.wrong(0), 0);
+}
+
+TEST(LlamaFile, ATiedHeadIsNotWrittenAndMayBeThere) {
+  const TemporaryFolder folder;
+  const HuggingFaceNames tied(small_llama());
+  const HuggingFaceNames untied(small_llama(",tied_embeddings=no"));
+  const auto fill = [](std::size_t tensor, std::span<float> values) {
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
+  };
+  const auto tensors = tensors_of_llama(true);
+  write_hugging_face(tied, folder / "tied", tensors, core::DType::f32, fill);
+  const WeightFiles file(folder / "tied");
+  EXPECT_EQ(file.find("lm_head.weight"), nullptr);
+  Share share = whole_share(tensors_of_llama(false));
+  EXPECT_EQ(error_of([&] { read_hugging_face(untied, file, tensors_of_llama(false), share.pieces); }),
+            folder / "tied" + " has no tensor \"lm_head.weight\" or \"model.lm_head.weight\"");
+  write_hugging_face(untied, folder / "untied", tensors_of_llama(false), core::DType::f32, fill);
+  share = whole_share(tensors);
+  EXPECT_NE(error_of([&] {
+              read_hugging_face(tied, WeightFiles(folder / "untied"), tensors, share.pieces);
+            }).find("lm_head.weight is not model.embed_tokens.weight"),
+            std::string::npos);
+}
+
+TEST(WeightFiles, OfAnIndexAreOneModel) {
+  const TemporaryFolder folder;
+  const auto tensors = small_gpt2();
+  const std::vector<WholeTensor> first(tensors.begin(), tensors.begin() + 5);
+  const std::vector<WholeTensor> second(tensors.begin() + 5, tensors.end());
+  const auto write_part = [&](const std::string& name, const std::vector<WholeTensor>& part, std::size_t begin) {
+    write_hugging_face(gpt2(), folder / name, part, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        values[k] = known_value(begin + tensor, static_cast<std::int64_t>(k), 0);
+      }
+    });
+  };
+  write_part("model-00001-of-00002.safetensors", first, 0);
+  write_part("model-00002-of-00002.safetensors", second, 5);
+  const auto write_index = [&](const std::string& of_second) {
+    std::string map;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const std::string file = t < 5 ? "model-00001-of-00002.safetensors" : of_second;
+      map += (t == 0 ? "\"" : ",\"") + tensors[t].name + "\":\"" + file + "\"";
+    }
+    std::ofstream(folder / "model.safetensors.index.json") << R"({"metadata":{},"weight_map":{)" << map << "}}";
+  };
+  write_index("model-00002-of-00002.safetensors");
+  for (const std::string& path : {folder / "", folder / "model.safetensors.index.json"}) {
+    const WeightFiles files(path);
+    EXPECT_EQ(files.tensors().size(), tensors.size());
+    Share share = whole_share(tensors);
+    read_hugging_face(gpt2(), files, tensors, share.pieces);
+    EXPECT_EQ(share.wrong(0), 0);
+  }
+  const auto refusal = [&] { return error_of([&] { WeightFiles files(folder / ""); }); };
+  write_index("model-00003-of-00002.safetensors");
+  EXPECT_NE(refusal().find("model-00003-of-00002.safetensors"), std::string::npos);
+  write_index("model-00001-of-00002.safetensors");
+  EXPECT_NE(refusal().find("is not in model-00001-of-00002.safetensors"), std::string::npos);
+  write_index("../elsewhere.safetensors");
+  EXPECT_NE(refusal().find("allowed: names of files beside it"), std::string::npos);
+  std::ofstream(folder / "model.safetensors.index.json") << "{}";
+  EXPECT_NE(refusal().find("is not an index of weights"), std::string::npos);
+}
+
+TEST(LlamaFile, OtherArchitecturesAreRefused) {
+  workload::Model biased = small_llama();
+  biased.biases = true;
+  EXPECT_NE(error_of([&] { HuggingFaceNames names(biased); }).find("neither Hugging Face's GPT-2"), std::string::npos);
+  EXPECT_NE(error_of([] { HuggingFaceNames names(small_llama(",rope_pairs=neighbours")); }).find("of halves"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
+
+namespace lockstep::trainer {
+namespace {
+
+class ConfigBeside : public testing::Test {
+ protected:
+  std::string refusal(const std::string& config, const workload::Model& model) const {
+    std::ofstream(folder_ / "config.json") << config;
+    try {
+      check_config_beside(folder_ / "model.safetensors", model);
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::usage);
+      return error.what();
+    }
+    return "";
+  }
+  std::string refused(const std::string& why) const { return folder_ / "config.json" + ": " + why; }
+
+  core::TemporaryFolder folder_;
+};
+
+// As Meta's Llama 3 8B has it, with what is of no account here.
+constexpr const char* kLlama3 =
+    R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+  "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null,
+  "rope_theta": 500000.0, "tie_word_embeddings": false, "vocab_size": 128256})";
+
+TEST_F(ConfigBeside, OfTheSameModelIsFineAndOfAnotherIsRefused) {
+  workload::Model model = workload::parse_model("llama3-8b");
+  EXPECT_EQ(refusal(kLlama3, model), "");
+  model.rope_theta = 10000;
+  EXPECT_EQ(refusal(kLlama3, model),
+            refused("rope_theta is 500000.0, the model's is 10000; allowed: weights of the same model"));
+  EXPECT_NE(refusal(kLlama3, workload::parse_model("llama2-7b")).find("num_key_value_heads is 8, the model's is 32"),
+            std::string::npos);
+}
+
+TEST_F(ConfigBeside, WhatIsLeftOutIsTransformersDefault) {
+  const workload::Model model = workload::parse_model("llama2-7b");
+  EXPECT_EQ(refusal(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": null})", model), "");
+  EXPECT_NE(refusal("{}", model).find("rms_norm_eps is 1e-06, the model's is 1e-05"), std::string::npos);
+  EXPECT_NE(refusal(R"({"rms_norm_eps": 1e-5, "rope_scaling": {"factor": 8.0}})", model).find("rope_scaling is {"),
+            std::string::npos);
+  EXPECT_EQ(refusal("{}", workload::parse_model("gpt2-124m")), "");
+  EXPECT_NE(refusal("{}", workload::parse_model("gpt2-355m")).find("n_head is 12, the model's is 16"),
+            std::string::npos);
+}
+
+TEST_F(ConfigBeside, RotaryPositionsOfVersionFive) {
+  const workload::Model model = workload::parse_model("llama2-7b,rope_theta=500000");
+  const auto config = [](const char* type) {
+    return std::string(R"({"rms_norm_eps": 1e-5, "rope_parameters": {"rope_theta": 500000.0, "rope_type": ")") + type +
+           "\"}}";
+  };
+  EXPECT_EQ(refusal(config("default"), model), "");
+  EXPECT_NE(refusal(config("llama3"), model).find("rope_scaling is {"), std::string::npos);
+  EXPECT_NE(refusal(config("default"), workload::parse_model("llama2-7b")).find("rope_theta is 500000.0"),
+            std::string::npos);
+}
+
+TEST_F(ConfigBeside, ScaledRotaryPositionsOfLlama31) {
+  const auto config = [](const char* field, const char* more) {
+    return std::string(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "rope_theta": 500000.0, ")") + field +
+           R"(": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3", )" + more +
+           R"("original_max_position_embeddings": 8192}})";
+  };
+  const workload::Model model = workload::parse_model("llama3.1-8b");
+  EXPECT_EQ(refusal(config("rope_scaling", ""), model), "");
+  EXPECT_EQ(refusal(config("rope_parameters", R"("rope_theta": 500000.0, )"), model), "");
+  EXPECT_NE(refusal(config("rope_scaling", ""), workload::parse_model("llama3-8b")).find("the model's is null"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(config("rope_scaling", ""), workload::parse_model("llama3.1-8b,rope_factor=32")).find("\"factor\":32"),
+      std::string::npos);
+  EXPECT_NE(refusal(kLlama3, model).find("rope_scaling is null"), std::string::npos);
+}
+
+TEST_F(ConfigBeside, NoneAndBrokenOnes) {
+  EXPECT_NO_THROW(check_config_beside(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
+  EXPECT_EQ(refusal("{", workload::parse_model("nano")), folder_ / "config.json" + " is not a JSON object");
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
