@@ -109,7 +109,7 @@ constexpr const char* kOwnGroup = "Beyond nccl-tests";
 constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning here: only their defaults are accepted";
 
 const std::array kNcclFlags{
-    Flag{"-t,--nthreads", "1", "threads a process; ranks = processes x t x g",
+    Flag{"-t,--nthreads", "1", "threads per process; ranks = processes x t x g",
          [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxThreads); }},
     Flag{"-g,--ngpus", "1", "GPUs per thread, each a rank; ranks = processes x t x g",
          [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxThreads); }},
@@ -415,7 +415,7 @@ SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const
   decide_ranks(reading);
   drop_what_the_kind_lacks(flags);
   if (!flags.plan_files.empty() && !line.value("--algo")) flags.algorithms.clear();
-  // Of -t and -g the number of processes is known later, but for ranks of this process alone.
+  // With -t and -g the number of processes is known only later, except for ranks of this process alone.
   const bool ranks_known = (flags.ranks_given && flags.threads == 0) ||
                            (only_local(flags) && (flags.ranks_given || flags.plan_files.empty()));
   check_together(flags, ranks_known);

@@ -222,7 +222,7 @@ void check_ranks(const SweepFlags& flags, const backends::Backend& backend, cons
     const std::string processes = std::to_string(mpi->placement().num_ranks);
     if (flags.ranks == std::vector{mpi->placement().num_ranks}) return;
     throw core::usage_error("--ranks: under mpirun each process is one rank, and there are " + processes +
-                            "; allowed: " + processes + ", or -t for several ranks a process");
+                            "; allowed: " + processes + ", or -t for several ranks per process");
   }
   // Processes with one rank each may share GPUs, as ranks of --ranks may.
   if (!backend.on_gpus() || flags.threads == 0 || (mpi != nullptr && flags.ranks_a_process() == 1)) return;

@@ -102,7 +102,7 @@ struct BackendOptions {
   transports::MpiWorld* mpi = nullptr;        // set in a program started by mpirun
   // nccl: how the endpoint's buffers are registered
   libraries::NcclRegistration registration = libraries::NcclRegistration::none;
-  libraries::NcclConfig nccl_config = {};  // of NCCL's communicators
+  libraries::NcclConfig nccl_config = {};  // configuration of NCCL's communicators
   bool null_stream = false;                // ranks on GPUs use CUDA's NULL stream instead of a stream of their own
   bool watches_memory = false;             // fill in Endpoint::memory
   std::string_view protocol = "auto";      // cuda: auto, simple, or packets for plans that can be run with it

@@ -60,7 +60,7 @@ void run_mpi(const BackendOptions& options, const std::function<void(Endpoint&)>
     throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
   if (options.ranks_a_process > 1 && options.mpi->threads() != transports::MpiThreads::multiple) {
     throw core::usage_error("-t times -g is " + std::to_string(options.ranks_a_process) +
-                            " ranks a process: " + options.mpi->library_version() +
+                            " ranks per process: " + options.mpi->library_version() +
                             " has no MPI_THREAD_MULTIPLE, with which several threads send; allowed: 1, and a process "
                             "for each rank");
   }

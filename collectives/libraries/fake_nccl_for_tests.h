@@ -37,7 +37,7 @@ class FakeNccl : public NcclApi {
     return found;
   }
 
-  // What ranks have joined with, in any order.
+  // The configurations that ranks have joined with, in any order.
   struct Joined {
     int num_ranks;
     int rank;

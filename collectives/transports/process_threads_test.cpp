@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDeadline{10'000};
 
-// What each process's run_threads() threw: "" if nothing.
+// Text of the error that each process's run_threads() threw; empty if none.
 std::vector<std::string> run_processes(int processes, int threads, milliseconds deadline,
                                        const std::function<void(Transport&)>& body) {
   std::vector<core::AbortFlag> aborts(static_cast<std::size_t>(processes));
