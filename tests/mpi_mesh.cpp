@@ -189,13 +189,14 @@ int nccl_groups(MpiWorld& mpi) {
         groups[c] = mpi.make_transport({.members = map.channels()[c]});
       }
     }
-    std::vector<Joined> mine =
+    std::vector<ChannelJoin> mine =
         nccl.join_all(backends::group_worlds(groups), map.names(), all->rank(), std::chrono::seconds(60));
     const std::size_t joined = mine.size();
     mine.resize(map.channels().size());
-    std::vector<Joined> of_all(mine.size() * static_cast<std::size_t>(all->num_ranks()));
-    all->all_gather(std::as_bytes(std::span<const Joined>(mine)), std::as_writable_bytes(std::span<Joined>(of_all)));
-    std::vector<std::vector<Joined>> ranks(static_cast<std::size_t>(all->num_ranks()));
+    std::vector<ChannelJoin> of_all(mine.size() * static_cast<std::size_t>(all->num_ranks()));
+    all->all_gather(std::as_bytes(std::span<const ChannelJoin>(mine)),
+                    std::as_writable_bytes(std::span<ChannelJoin>(of_all)));
+    std::vector<std::vector<ChannelJoin>> ranks(static_cast<std::size_t>(all->num_ranks()));
     for (std::size_t i = 0; i < of_all.size(); ++i) {
       if (of_all[i].channel >= 0) ranks[i / mine.size()].push_back(of_all[i]);
     }

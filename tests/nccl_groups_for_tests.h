@@ -22,7 +22,7 @@
 namespace lockstep {
 
 // A communicator that a process has joined.
-struct Joined {
+struct ChannelJoin {
   std::int32_t channel = -1;
   std::array<char, 128> identifier = {};
   std::int32_t rank = -1;
@@ -59,22 +59,22 @@ class NotingNccl final : public libraries::FakeNccl {
     return libraries::kNcclSuccess;
   }
   int join(ncclComm** made, int num_ranks, const libraries::NcclIdentifier& identifier, int rank,
-           int most_blocks) const override {
+           const libraries::NcclConfig& config) const override {
     joined_.push_back({.identifier = identifier.bytes, .rank = rank, .num_ranks = num_ranks});
     if (meetings_ != nullptr) meetings_->come(identifier);
-    FakeNccl::join(made, num_ranks, identifier, rank, most_blocks);
+    FakeNccl::join(made, num_ranks, identifier, rank, config);
     return libraries::kNcclInProgress;
   }
   int state(ncclComm* /*communicator*/, int& state) const override {
-    const Joined& last = joined_.back();
+    const ChannelJoin& last = joined_.back();
     const bool done = meetings_ == nullptr || meetings_->are_all_there({last.identifier}, last.num_ranks);
     state = done ? libraries::kNcclSuccess : libraries::kNcclInProgress;
     return libraries::kNcclSuccess;
   }
 
   // Joins the communicators of all channels that the rank is a member of, as a mesh does.
-  std::vector<Joined> join_all(const backends::GroupWorlds& worlds, const std::vector<std::string>& names, int rank,
-                               std::chrono::nanoseconds timeout) {
+  std::vector<ChannelJoin> join_all(const backends::GroupWorlds& worlds, const std::vector<std::string>& names,
+                                    int rank, std::chrono::nanoseconds timeout) {
     joined_.clear();
     std::vector<libraries::NcclMemberPtr> members;
     backends::for_each_membership(worlds, [&](std::size_t channel, transports::World& world) {
@@ -92,7 +92,7 @@ class NotingNccl final : public libraries::FakeNccl {
   const std::int64_t process_;
   Meetings* const meetings_;
   mutable std::int64_t made_ = 0;
-  mutable std::vector<Joined> joined_;
+  mutable std::vector<ChannelJoin> joined_;
 };
 
 // The channels of a step of this layout.
@@ -106,13 +106,13 @@ inline trainer::ChannelMap channels_of(const std::string& layout) {
 
 // Says what is wrong with what the processes ([rank]) have joined; empty: each group is one communicator with the
 // group's ranks in their order, and every process came to its groups in the order of their numbers.
-inline std::string joining_errors(const std::vector<std::vector<Joined>>& joined,
+inline std::string joining_errors(const std::vector<std::vector<ChannelJoin>>& joined,
                                   std::span<const backends::Channel> channels) {
   std::map<std::array<char, 128>, std::int32_t> channel_of;  // an identifier is of one channel
   std::vector<std::vector<std::int32_t>> members(channels.size());
   for (std::size_t rank = 0; rank < joined.size(); ++rank) {
     std::int32_t before = -1;
-    for (const Joined& one : joined[rank]) {
+    for (const ChannelJoin& one : joined[rank]) {
       const std::string where = "rank " + std::to_string(rank) + ", channel " + std::to_string(one.channel);
       if (one.channel <= before) return where + " was joined behind channel " + std::to_string(before);
       before = one.channel;

@@ -19,7 +19,7 @@ constexpr int kRanks = 8;
 
 // Returns what each rank has joined. Ranks begin at random times; `change`: what a rank does to its groups before.
 using Change = std::function<void(int rank, backends::GroupWorlds& worlds)>;
-std::vector<std::vector<Joined>> join_on_threads(
+std::vector<std::vector<ChannelJoin>> join_on_threads(
     const trainer::ChannelMap& map, milliseconds timeout, const Change& change = [](int, backends::GroupWorlds&) {}) {
   core::AbortFlag abort;
   std::vector<std::unique_ptr<transports::LoopbackWorld>> groups;
@@ -27,7 +27,7 @@ std::vector<std::vector<Joined>> join_on_threads(
     groups.push_back(std::make_unique<transports::LoopbackWorld>(static_cast<int>(channel.size()), 8, timeout, &abort));
   }
   Meetings meetings;
-  std::vector<std::vector<Joined>> joined(kRanks);
+  std::vector<std::vector<ChannelJoin>> joined(kRanks);
   core::run_ranks(core::Sharing::threads, kRanks, abort, [&](int rank) {
     std::vector<std::unique_ptr<transports::Transport>> ends(groups.size());
     for (std::size_t c = 0; c < groups.size(); ++c) {
