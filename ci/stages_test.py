@@ -1,5 +1,6 @@
 """The stage runner and the scripts' handling of bad arguments."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -72,7 +73,14 @@ def test_unknown_arguments_are_named_with_what_is_allowed():
 
 def test_the_stages_are_listed_from_any_folder():
     done = run_script("run.sh", "--list")
-    assert done.stdout.split() == "install format includes configure build ctest pytest gate alone tidy asan tsan".split()
+    assert done.stdout.split() == "install format includes configure build ctest pytest gate asan tidy tsan alone".split()
+
+
+def test_a_stage_that_cannot_end_in_time_is_left_out_and_said():
+    done = subprocess.run([CI / "run.sh", "tsan"], capture_output=True, text=True, env={**os.environ, "CI_END": "1"})
+    assert done.returncode == 0
+    assert done.stdout.startswith("tsan         left out: it takes up to ")
+    assert done.stdout.rstrip().endswith(" s, without tsan")
 
 
 def test_ci_leaves_no_stage_out():
