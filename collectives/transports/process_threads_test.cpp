@@ -122,7 +122,8 @@ TEST(ProcessThreads, AProcessThatDoesNotComeIsNamed) {
       throw;
     }
   });
-  EXPECT_EQ(errors[0], "rank 0 waited at a barrier that these ranks did not reach: rank 1") << "numbers of processes here";
+  EXPECT_EQ(errors[0], "rank 0 waited at a barrier that these ranks did not reach: rank 1")
+      << "numbers of processes here";
 }
 
 TEST(ProcessThreads, AThreadThatDoesNotComeIsNamedByItsRankAmongAll) {

@@ -63,7 +63,7 @@ TEST_F(MemoryTest, ABudgetIsNotExceeded) {
   memory_.set_budget(1 << 20);
   Tensor first = memory_.make(MemoryKind::weights, DType::f32, 1 << 17);  // 512 KiB
   EXPECT_EQ(refusal_of(memory_, (1 << 17) + 1).substr(0, 90),
-            "--device-memory is 1048576 bytes, of which tensors have 524288, and 589824 more are asked ");
+            "--device-memory is 1048576 bytes, tensors use 524288 of them, and 589824 more are needed; ");
   EXPECT_EQ(refusal_of(memory_, 1 << 17), "") << "and nothing was counted of what was refused";
   first.reset();
   // All that is kept is freed for it: two blocks of half the size.

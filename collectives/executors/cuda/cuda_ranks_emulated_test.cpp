@@ -83,7 +83,8 @@ TEST(CudaRanks, AllTypesAndOperations) {
 }
 
 TEST(CudaRanks, TooManyLanesAreRefused) {
-  EXPECT_NE(run_emulated(4, all_algorithms(100, {}), small_blocks(1, 0)).find("so many thread blocks of a rank"),
+  EXPECT_NE(run_emulated(4, all_algorithms(100, {}), small_blocks(1, 0))
+                .find("thread blocks per rank that can run at once: 1"),
             std::string::npos);
 }
 
