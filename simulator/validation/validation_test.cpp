@@ -166,10 +166,10 @@ TEST(ValidationPage, IsFilledBlockByBlock) {
   const std::vector<Validated> all{one};
   const std::string page = "text\n<!-- table step -->\nold\n<!-- end -->\nmore <!-- table score -->\n<!-- end -->";
   EXPECT_EQ(with_tables(page, all, {}, {}),
-            "text\n<!-- table step -->\n| case | layout | published | predicted | error |\n| --- | --- | --- | --- | "
-            "--- |\n| a model | `tp=1` | 2.00 s | 1.90 s | -5.0 % |\n<!-- end -->\nmore <!-- table score -->\n| table "
-            "| cases | mean error | largest error |\n| --- | --- | --- | --- |\n| step | 1 | 5.0 % | 5.0 % |\n| all | "
-            "1 | 5.0 % | 5.0 % |\n<!-- end -->");
+            "text\n<!-- table step -->\n| case | published | predicted | error |\n| --- | --- | --- | --- |\n"
+            "| a model | 2.00 s | 1.90 s | -5.0 % |\n\nTheir layouts:\n```\na model\n  tp=1\n```\n<!-- end -->\n"
+            "more <!-- table score -->\n| table | cases | mean error | largest error |\n| --- | --- | --- | --- |\n"
+            "| step | 1 | 5.0 % | 5.0 % |\n| all | 1 | 5.0 % | 5.0 % |\n<!-- end -->");
   EXPECT_THROW(with_tables("<!-- table step -->\nno end", all, {}, {}), core::Error);
   EXPECT_THROW(with_tables("<!-- table other -->\n<!-- end -->", all, {}, {}), core::Error);
 }
