@@ -4,7 +4,7 @@
 # kernels with the property LOCKSTEP_OPTIMIZED, which do not work otherwise. Programs' own sources stay optimized, too:
 # if several objects contain an inline function, the linker takes the first, and theirs come before the libraries'.
 option(LOCKSTEP_QUICK_BUILD "Precompiled headers, and only what must be fast is optimized: as CI does" OFF)
-# The sanitizers' presets use clang at -O0, which compiles in a third of the time that g++ takes at -O1. Vector code, and
+# Preset asan uses clang at -O0, which compiles in a third of the time that g++ takes at -O1. Vector code, and
 # tests that spend their time in their own sources, are compiled at -O1. There are no precompiled headers: clang wants
 # identical definitions.
 if(LOCKSTEP_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
