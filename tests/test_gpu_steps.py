@@ -119,7 +119,7 @@ def test_tests_on_gpus_have_no_deadlines_of_their_own():
     assert len(files) >= 5
     for file in files:
         text = file.read_text(encoding="utf-8")
-        assert "gpu_for_tests.h" in text, file
+        assert "fixtures_for_tests.h" in text, file
         assert not re.search(r"make_cuda_device\(|chrono::(seconds|minutes)\(", text), file
 
 

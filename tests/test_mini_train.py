@@ -151,9 +151,9 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
     (["--graph"], "--graph needs --device cuda"),
-    (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages by the host"),
+    (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages through the host"),
     (["--transport", "tcp"], "--transport tcp: not a transport; allowed: local mpi nccl"),
-    (["--length", "99999"], "--length is 99999; allowed: 1 to"),
+    (["--length", "99999"], "--length 99999 is out of range; allowed: 1 to"),
     (["--data", "/nonexistent"], "/nonexistent"),
     (["--data", "/dev/null"], "/dev/null"),
     (["--batch", "10000000"], "--batch 10000000: out of range"),
@@ -165,7 +165,7 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--attention", "flash"], "--attention flash: unknown; allowed: mma wgmma"),
     (["--attention", "wgmma", "--device", "cuda", "--dtype", "bf16"], "columns of bf16; allowed: 64 or 128 "
      "columns with --dtype bf16 or f16, or --attention mma"),
-    (["--gemm", "cublas"], "--gemm cublas: not an implementation of products; allowed: probe per-shape amx packed onednn"),
+    (["--gemm", "cublas"], "--gemm cublas: not an implementation of matrix products; allowed: probe per-shape amx packed onednn"),
     (["--gemm", "amx", "--dtype", "f16"], "--gemm amx is not available on this machine for f16; allowed: probe, per-shape, packed"),
     (["--frobnicate"], "unknown argument '--frobnicate'"),
 ])

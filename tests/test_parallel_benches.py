@@ -32,7 +32,7 @@ def test_every_row_of_buckets_is_checked_and_recorded(programs: Programs, tmp_pa
     assert done.returncode == 0, done.stderr
     rows = rows_of(done.stdout)
     assert len(rows) == 8 and all(row[-1] == "0" for row in rows)
-    assert "EMULATED" in done.stdout and "in the buckets' order in 8 of 8 rows" in done.stdout
+    assert "EMULATED" in done.stdout and "in bucket order in 8 of 8 rows" in done.stdout
     lines = records_of(file)
     runs = {line["run"]: line for line in lines if line["record"] == "run"}
     steps = [line for line in lines if line["record"] == "schedule"]
@@ -297,7 +297,7 @@ def test_sequences_that_processes_share_are_one_ranks(mpi_programs: Programs, tm
                      "--mpi-threads", threads, "--json", str(file))
     rows, _ = rows_and_run(done, file)
     assert [row[:2] for row in rows] == [[way, "2"] for way in ("ring", "zigzag", "allgather", "ulysses", "lightseq")]
-    assert "5 rows give one rank's results and send what the lists say" in done.stdout
+    assert "5 rows give one rank's results and send exactly the bytes of the lists" in done.stdout
 
 
 def test_stages_of_processes_run_every_schedule_that_is_asked_for(mpi_programs: Programs, tmp_path: Path) -> None:

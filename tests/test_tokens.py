@@ -72,7 +72,7 @@ def test_a_file_of_tokens_trains_as_its_text_does(programs: Programs, text: Path
     of_file = mini_train(programs, *SMALL, "--data", str(file), *tokenizer, "--steps", "6", "--sample", "5")
     assert losses_of(of_file) == losses_of(of_text) and len(losses_of(of_file)) == 7
     assert of_file[of_file.index("# sample"):] == of_text[of_text.index("# sample"):]
-    assert "counting tokens" in of_file
+    assert "baselines: tokens by frequency" in of_file
 
 
 # The same global batches; each of two ranks has one half.
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_one_line(programs: Programs, text: Path) -> None:
     assert "contains token" in (error := mini_train(programs, *small, "--data", file, fails=True)) and "--vocabulary" in error
     assert error.count("\n") == 1
     error = mini_train(programs, *small, "--tokenizer", str(FIXTURES / "gpt2.json"), fails=True)
-    assert "has 603 words, and the model's vocabulary is 300" in error
+    assert "has 603 words, but the model's vocabulary is 300" in error
     error = mini_train(programs, *SMALL, "--data", file, "--sample", "3", fails=True)
     assert "allowed: with the --tokenizer that made them" in error
     error = mini_train(programs, *SMALL, "--tokenizer", str(ROOT / "README.md"), fails=True)

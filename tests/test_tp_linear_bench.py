@@ -125,7 +125,7 @@ def test_an_algorithm_that_sends_more_says_so_and_is_right(programs: Programs) -
     (("--tiles", "32"), "--tiles 32: does not divide the 16 rows (--batch 2 x --length 16) of a share of 2 "
                         "sequence-parallel ranks; allowed: 1 2 4 8 16"),
     (("--tp", "1"), "--tp 1: out of range; allowed: an integer from 2 to 64"),
-    (("--block", "conv"), "--block conv: no such layer; allowed: all column row mlp attention embedding cross-entropy"),
+    (("--block", "conv"), "--block conv: not a layer; allowed: all column row mlp attention embedding cross-entropy"),
     (("--dtype", "f16"), "--dtype f16: not a dtype of layers here; allowed: f32 bf16"),
     (("--algo", "one_shot"), "--algo: all_gather has no algorithm 'one_shot'; allowed: ring recursive_doubling bruck pat "
                              "direct"),
@@ -134,10 +134,10 @@ def test_an_algorithm_that_sends_more_says_so_and_is_right(programs: Programs) -
     (("--link", "gbps=0"), "--link gbps=0: --link 'gbps=0': states neither a latency nor a bandwidth; allowed: "
                            "latency_us=NUMBER,gbps=NUMBER"),
     (("--json", "/nonexistent/r.jsonl"), "cannot write /nonexistent/r.jsonl: "),
-    (("--grid", "2x3"), "--grid 2x3: no such grid of ranks; allowed: QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
+    (("--grid", "2x3"), "--grid 2x3: not a grid of ranks; allowed: QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
                         "Q; Q from 2 to 8"),
     (("--grid", "3x3"), "--grid 3x3: --batch x --length is 32, and blocks need a multiple of 3; allowed: another --grid or size"),
-    (("--grid", "2x2", "--block", "attention"), "--grid together with --block attention: no ranks of a grid share it; allowed: "
+    (("--grid", "2x2", "--block", "attention"), "--grid together with --block attention: grids do not support it; allowed: "
                                                 "column row mlp"),
     (("--wat",), "unknown argument '--wat'; allowed: what --help lists"),
 ])

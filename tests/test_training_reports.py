@@ -172,7 +172,7 @@ def test_kernels_that_were_not_measured_and_other_threads_are_told(programs, cal
     assert done.returncode == 0 and "those of the others are computed from the device's peaks" in done.stdout
     done = programs.run(*words, "--threads", "2")
     assert done.returncode == USAGE
-    assert "measured with 1 thread(s) a rank, and --threads is 2; allowed: the same" in done.stderr
+    assert "measured with 1 thread(s) per rank, but --threads is 2; allowed: the same" in done.stderr
 
 
 # The report reads, draws and describes the records of pipeline_perf, overlap_perf and simulate.
