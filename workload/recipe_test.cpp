@@ -137,7 +137,7 @@ TEST(Recipe, PartsOfInputsAreGatheredBeforeTheirLayersAreMadeAgain) {
     EXPECT_EQ(payload({lists.first})[Comm::all_gather], payload({lists.second})[Comm::all_gather] + 2 * kRowsBytes);
     const std::vector<Kind> near = kinds_around(*lists.first, Kind::keep_input, true);
     ASSERT_EQ(near.size(), 6u);
-    for (const std::size_t behind : {2, 5}) EXPECT_EQ(near[behind], Kind::attention_norm);
+    for (const std::size_t behind : {2U, 5U}) EXPECT_EQ(near[behind], Kind::attention_norm);
   }
   const double kept = activations_of(small(), parse_layout("microbatch=2," + layout), {.layers = 4}).kept;
   EXPECT_EQ(

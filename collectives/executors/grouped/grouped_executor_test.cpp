@@ -235,7 +235,7 @@ TEST(GroupedExecutorGroups, SwapsInPlace) {
   Operation operation = make_operation(Kind::send_recv, 2, 5000);
   operation.in_place = true;
   const plan::Plan plan = builder.finish("swap");
-  for (std::uint64_t seed : {1, 2, 3, 4}) expect_exact(plan, operation, seed);
+  for (std::uint64_t seed : {1U, 2U, 3U, 4U}) expect_exact(plan, operation, seed);
 }
 
 // The simulated streams hang where NCCL's would, and detect mismatched messages.
