@@ -4,9 +4,7 @@
 # kernels with the property LOCKSTEP_OPTIMIZED, which do not work otherwise. Programs' own sources stay optimized, too:
 # if several objects contain an inline function, the linker takes the first, and theirs come before the libraries'.
 option(LOCKSTEP_QUICK_BUILD "Precompiled headers, and only what must be fast is optimized: as CI does" OFF)
-# Preset asan uses clang at -O0, which compiles in a third of the time that g++ takes at -O1; at -O1 clang takes minutes for
-# sanitized vector code. It has no precompiled headers, as clang wants identical definitions.
-if(NOT LOCKSTEP_QUICK_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(NOT LOCKSTEP_QUICK_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # clang wants identical definitions
   foreach(what library test)
     function(lockstep_quick_${what} name)
     endfunction()
