@@ -2,7 +2,7 @@
 // forward and backward, and each action comes after those that it depends on. If the lists contain messages, each
 // message is sent once, after its payload is made, and received once, before its payload is used. On each stage the
 // slices of a microbatch go forward from first to last and backward from last to first. Evicted activations are fetched
-// before their backward. Times and channels do not matter here; transport_check.h checks for deadlocks of channels.
+// before their backward. Times and channels do not matter here; check.h checks for deadlocks of channels.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Replaces timed_cuda.cpp and cuda_ceilings.cpp in builds without CUDA.
+// Replaces timed_cuda.cpp in builds without CUDA.
 #include "bench/kernels/ceilings.h"
 #include "bench/kernels/timed_device.h"
 #include "core/error.h"

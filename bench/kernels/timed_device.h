@@ -28,7 +28,7 @@ class TimedDevice {
 std::unique_ptr<TimedDevice> make_timed_cpu(int threads, int first_core = 0);
 
 // `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed. `attention`: a
-// choice of kernels (attention_choice.h); empty: the default.
+// choice of kernels (attention.h); empty: the default.
 std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& device, const std::string& timing,
                                              const std::string& attention = "");
 

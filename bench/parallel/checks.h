@@ -62,8 +62,7 @@ class SerialSum {
   void add(std::span<const float> gradients);
 
   struct Found {
-    std::int64_t beyond =
-        0;  // elements with a larger error than the rounding of the wire format explains (gradient_bounds.h)
+    std::int64_t beyond = 0;    // elements with a larger error than the rounding of the wire format explains
     double most_of_bound = 0;   // largest error of an element as a fraction of its bound
     double relative_error = 0;  // |found - sum| / |sum|, Euclidean norms; 0 if the sum is 0
   };

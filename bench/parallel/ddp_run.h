@@ -37,7 +37,7 @@ struct DdpResult {
   bool in_planned_order =
       true;                  // in every round, no bucket's gradients were complete before those of the bucket before it
   std::int64_t wrong = 0;    // wrong elements, over all checks and ranks
-  double most_of_bound = 0;  // largest error of an element as a fraction of its bound (gradient_bounds.h)
+  double most_of_bound = 0;  // largest error of an element as a fraction of its bound (checks.h)
   double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
   schedules::Step step;              // overlapped
   schedules::StepTimeline timeline;  // the round whose step time is the median
@@ -72,7 +72,7 @@ struct Tamper {
 
 // Gradients of every run with collectives, and the weights after its update, are compared bit for bit with those of a
 // reference run without overlap. Gradients of the reference are compared with the sum that rank 0 computes from all
-// ranks' shares on its own (gradient_check.h).
+// ranks' shares on its own (checks.h).
 DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
 
 // Serves the row as a worker instead of measuring it: the step with overlapped reductions, and the step with reductions

@@ -119,7 +119,7 @@ Step lowered(const Case& one, const PipelineFlags& flags) {
   return schedules::lower(one.schedule, costs);
 }
 
-// The timeline in the form of count.h: one span per action, in ms.
+// The timeline in the form of play.h: one span per action, in ms.
 schedules::Timeline timeline_of_actions(const Step& step, const StepTimeline& timeline) {
   schedules::Timeline of_actions;
   for (std::size_t r = 0; r < timeline.size(); ++r) {

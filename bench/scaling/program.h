@@ -38,7 +38,7 @@ struct Result {
 
 Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes times);
 
-// A layout that was not run, from one that was: its step is simulated (beyond.h), with isolated times only.
+// A layout that was not run, from one that was: its step is simulated (measure.h), with isolated times only.
 Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two);
 
 // Measured slowdowns as rows: the slowed piece, the concurrent work, and the number of ranks.

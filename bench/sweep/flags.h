@@ -68,7 +68,7 @@ void check_device_flags(const DeviceFlags& flags, const std::vector<std::string>
 
 using program::FlagValue;
 
-// Transport that moves no bytes: plans run in virtual time on a described machine (simulated.h).
+// Transport that moves no bytes: plans run in virtual time on a described machine (session.h).
 inline constexpr std::string_view kSimulated = "simulated";
 
 // Ranks over which the time of a call is taken (-a).

@@ -21,7 +21,7 @@ std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int n
 // Backends of a session.
 using Backends = std::vector<const backends::Backend*>;
 
-// A user's own plan (own_plans.h), proved by the checker. Its rows have the algorithm "plan:NAME".
+// A user's own plan, proved by the checker. Its rows have the algorithm "plan:NAME".
 using OwnPlan = std::shared_ptr<const plan::Plan>;
 
 // Tables in which algorithm names are looked up, and the user's plans that run beside them.

@@ -108,7 +108,7 @@ class Sinks {
 }  // namespace lockstep::sweep
 
 // A whole sweep: plans every transport and number of ranks that the flags name (plan.h), runs them (session.h), and
-// shows and records the results (sinks.h).
+// shows and records the results.
 namespace lockstep::transports {
 
 class MpiWorld;

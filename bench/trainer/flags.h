@@ -34,7 +34,7 @@ struct TrainFlags : program::Invocation {
   std::string model = "nano";  // --model; other flags change parts of it; options.model is the result
   trainer::TrainOptions options;
   program::PlaceFlags place;
-  std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision (gemm_decision.h)
+  std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision (probes.h)
   double peak_gflops = 0;          // all ranks' cores together, for MFU; 0: measured at the start
   std::string predict;             // machine whose prediction is printed beside the run; empty: none
   std::int64_t report_every = 1;

@@ -14,20 +14,16 @@ plan::Plan ring_all_reduce(const Shape& shape);
 plan::Plan ring_reduce_scatter(const Shape& shape);
 plan::Plan ring_all_gather(const Shape& shape);
 
-// one_shot.cpp
+// direct.cpp
 plan::Plan one_shot_all_reduce(const Shape& shape);
 plan::Plan two_shot_all_reduce(const Shape& shape);
-
-// server.cpp
 plan::Plan server_all_reduce(const Shape& shape);
 plan::Plan root_all_reduce(const Shape& shape);
 
-// double_tree.cpp
+// tree.cpp
 plan::Plan double_tree_all_reduce(const Shape& shape);
 plan::Plan double_tree_broadcast(const Shape& shape);
 plan::Plan double_tree_reduce(const Shape& shape);
-
-// single_tree.cpp
 plan::Plan tree_all_reduce(const Shape& shape);
 plan::Plan binary_tree_all_reduce(const Shape& shape);
 plan::Plan chain_broadcast(const Shape& shape);
@@ -39,14 +35,14 @@ plan::Plan binomial_reduce(const Shape& shape);
 plan::Plan direct_broadcast(const Shape& shape);
 plan::Plan direct_reduce(const Shape& shape);
 
-// recursive_doubling.cpp, halving_doubling.cpp, recursive_halving.cpp
+// recursive_doubling.cpp
 plan::Plan recursive_doubling_all_reduce(const Shape& shape);
 plan::Plan halving_doubling_all_reduce(const Shape& shape);
 plan::Plan recursive_halving_reduce_scatter(const Shape& shape);
 plan::Plan recursive_doubling_all_gather(const Shape& shape);
 plan::Plan exchange_hypercube(const Shape& shape);
 
-// bruck.cpp, bruck_all_to_all.cpp
+// bruck.cpp, all_to_all.cpp
 plan::Plan bruck_all_reduce(const Shape& shape);
 plan::Plan bruck_reduce_scatter(const Shape& shape);
 plan::Plan bruck_all_gather(const Shape& shape);
@@ -56,12 +52,12 @@ plan::Plan bruck_all_to_all(const Shape& shape);
 plan::Plan pat_reduce_scatter(const Shape& shape);
 plan::Plan pat_all_gather(const Shape& shape);
 
-// two_level.cpp, hierarchical_all_to_all.cpp
+// ring.cpp, all_to_all.cpp
 plan::Plan hierarchical_all_reduce(const Shape& shape);
 plan::Plan ring_2d_all_reduce(const Shape& shape);
 plan::Plan hierarchical_all_to_all(const Shape& shape);
 
-// scatter_gather.cpp, gather_tree.cpp
+// gather_tree.cpp
 plan::Plan scatter_allgather_broadcast(const Shape& shape);
 plan::Plan reduce_scatter_gather_reduce(const Shape& shape);
 plan::Plan binomial_gather(const Shape& shape);

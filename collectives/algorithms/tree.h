@@ -29,7 +29,7 @@ int chain_parent(int v);
 int star_parent(int v);
 int heap_parent(int v);                // binary, levels filled from the left
 int knomial_parent(int v, int radix);  // the lowest digit that is not 0, set to 0; radix 2: binomial
-// Parent of vertex y = 1..n in the binary tree whose leaves are the odd vertices; 0 for the topmost (double_tree.cpp).
+// Parent of vertex y = 1..n in the binary tree whose leaves are the odd vertices; 0 for the topmost (tree.cpp).
 int in_order_parent(int y, int n);
 
 // The chunks of a block that go through a tree.

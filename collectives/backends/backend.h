@@ -37,7 +37,7 @@ plan::Plan plan_for(const collectives::Operation& operation, int num_ranks, std:
 //   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
 //   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
 //   nccl    one GPU per rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
-//           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_choice.h)
+//           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_rules.h)
 namespace lockstep::transports {
 
 class MpiWorld;

@@ -1,4 +1,4 @@
-// Takes the place of mesh_cuda.cpp in builds without CUDA.
+// Takes the place of cuda_backend.cpp in builds without CUDA.
 #include "collectives/backends/backend_kinds.h"
 #include "core/device_cuda.h"
 #include "core/error.h"

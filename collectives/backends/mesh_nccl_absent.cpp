@@ -1,4 +1,4 @@
-// Takes the place of mesh_nccl.cpp in builds without NCCL.
+// Takes the place of nccl_backend.cpp in builds without NCCL.
 #include "collectives/backends/backend_kinds.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/error.h"

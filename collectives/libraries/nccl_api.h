@@ -12,7 +12,7 @@ struct ncclComm;
 
 namespace lockstep::libraries {
 
-// Calls return ncclResult_t; these are the values that we distinguish (nccl_api.cpp checks them against nccl.h).
+// Calls return ncclResult_t; these are the values that we distinguish (nccl_calls.cpp checks them against nccl.h).
 inline constexpr int kNcclSuccess = 0;
 inline constexpr int kNcclRemoteError = 6;
 inline constexpr int kNcclInProgress = 7;

@@ -1,6 +1,6 @@
 // Visits the steps of a plan in an order that it allows: each lane runs as far as it can go. The checker, the cost
-// model and dependence_order() are this with a meaning given to steps; interpret_slow.h, for tests, shares nothing with
-// it.
+// model and dependence_order() are this with a meaning given to steps; plans_for_tests.h, for tests, shares nothing
+// with it.
 //
 // A lane waits for an event. Event s, below the number of steps, is that step s is done; the caller may have others.
 #pragma once

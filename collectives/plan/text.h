@@ -24,7 +24,7 @@ Plan parse_plan(std::string_view text, std::string_view source = "plan", StepLin
 
 // Step diagrams of plans, for people: one row per rank, one column per round.
 
-// Columns are the rounds of count.h. A cell shows what the rank sends in that round: "2>1" chunk 2 to rank 1, which
+// Columns are the rounds of cost.h. A cell shows what the rank sends in that round: "2>1" chunk 2 to rank 1, which
 // stores it; "2+>1" chunk 2 to rank 1, which adds it; "0-3>1" chunks 0 to 3; "1.0>2", if nothing is reduced, chunk 0 of
 // rank 1's input. `contents` is check()'s result.
 std::string draw(const Plan& plan, const Contents& contents);

@@ -53,7 +53,7 @@ struct alignas(64) CallBases {
   std::byte* base[3];  // [plan::Buffer]
 };
 
-// With emulated links: one rank's part of the current call (executors/paced_call.h).
+// With emulated links: one rank's part of the current call (executors/program_time.h).
 struct PacedRank {
   core::Gate entered;  // calls
   std::int64_t entered_ns = 0;

@@ -122,7 +122,7 @@ void run_cpu(const AttentionBackward& args, ThreadPool& pool);
 void run_cuda(const AttentionForward& args, CudaContext& cuda);
 void run_cuda(const AttentionBackward& args, CudaContext& cuda);
 
-// On CUDA, the kernels that compute it (attention_choice.h): "mma". Empty on the CPU.
+// On CUDA, the kernels that compute it: "mma". Empty on the CPU.
 std::string implementation_of(const AttentionForward& args, const Context& where);
 std::string implementation_of(const AttentionBackward& args, const Context& where);
 

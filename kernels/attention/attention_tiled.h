@@ -98,7 +98,7 @@ class TileMultiplierOn final : public TileMultiplier {
   Unit unit_;
 };
 
-// Attention in bf16 on a unit of tiles (tile_product.h): its memory and its pieces. For the sources of this folder.
+// Attention in bf16 on a unit of tiles: its memory and its pieces. For the sources of this folder.
 //
 // The columns of all products are queries or the head's columns: scores are [keys][queries], o and dq are stored as
 // [head columns][queries]. The softmax's output can then be used directly as a factor of the next product: rows of

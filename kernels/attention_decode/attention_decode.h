@@ -67,7 +67,7 @@ void run_cpu(const CacheAppend& args, ThreadPool& pool);
 void run_cuda(const CacheAppend& args, CudaContext& cuda);
 
 // Attention of the newest tokens over all earlier ones, as in each step of generation: one query per sequence (or a
-// few, in speculative decoding), against keys and values in a cache (key_cache.h). The cache is contiguous, or consists
+// few, in speculative decoding), against keys and values in a cache. The cache is contiguous, or consists
 // of blocks that a table names (paged attention; Kwon et al. 2023, arXiv:2309.06180, section 4.3). A context is cut
 // into parts that are processed at the same time, and their results are merged by their maxima and sums (Dao et al.
 // 2023, Flash-Decoding; Milakov, Gimelshein 2018, arXiv:1805.02867, section 3.1). Each head's keys and values are read

@@ -50,7 +50,7 @@ __device__ __forceinline__ T from_f32(float x) {
   } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     return __float2bfloat16_rn(x);
   } else {
-    return T::from_f32(x);  // cuda_fp8.cuh
+    return T::from_f32(x);
   }
 }
 

@@ -44,7 +44,7 @@ struct PanelSource {
 bool pack_panel(const PanelSource& from, core::BFloat16* out);
 
 // Products of panels on AMX tiles, summed in f32 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume
-// 1, chapter 18; TDPBF16PS). Panels are described in amx_pack.h.
+// 1, chapter 18; TDPBF16PS). Panels are described above.
 //
 // Call only if amx_usable().
 

@@ -12,7 +12,7 @@
 //   2       whole                      whole while a microbatch makes them      a shard
 //   3       a shard; whole while used  as 2                                     a shard
 //
-// With StoreOptions::offload each column's shards may lie in a StateRoom, and not on the device (offloaded_shards.h):
+// With StoreOptions::offload each column's shards may lie in a StateRoom, and not on the device (offload.h):
 // master weights and moments of any stage, reduced gradients of stages 2 and 3 (offload() takes them there), weights of
 // stage 3 (load() brings a bucket's shard, which the next gather() uses up). update() brings all of them.
 // A secondary copy is one more shard of the weights, a larger one, from which fewer ranks gather the whole.

@@ -53,7 +53,7 @@ Schedule zb_h2(const PipelineShape& shape);
 // check(). The result is never slower in slots, by the largest own span and then by the makespan.
 Schedule reordered(const Schedule& schedule);
 
-// V-Half and V-Min as the repeated block alone, before reordered() (v_blocks.cpp). Not in the catalogue.
+// V-Half and V-Min as the repeated block alone, before reordered() (zero_bubble.cpp). Not in the catalogue.
 Schedule v_half_block(const PipelineShape& shape);
 Schedule v_min_block(const PipelineShape& shape);
 

@@ -21,7 +21,7 @@ std::int64_t most(const RankMemory& memory, Held kind) {
 TEST(StepMemory, PeaksAreThoseOfTheLists) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
     const auto counts = count_ranks(schedule);
-    if (evicts_activations(schedule)) return;  // count_ranks() assumes no times for evictions; see bpipe_test.cpp
+    if (evicts_activations(schedule)) return;  // count_ranks() assumes no times for evictions; see catalogue_test.cpp
     Step whole = lower(schedule, std::vector<StageCosts>(num_works(schedule), {10, 10, 10, 1}));
     for (const Step& step : {whole, step_of_parts(schedule, 3, 1)}) {
       const StepTimeline timeline = play_simply(step);

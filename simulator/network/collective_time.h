@@ -63,7 +63,7 @@ double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t fi
 
 // The time of a collective on a machine, by formula. docs/metrics.md has the formulas with their sources.
 //
-// On a machine that has NCCL (Machine::nccl) NCCL's tuner chooses (nccl_choice.h), and nccl_time.h gives the time. On
+// On a machine that has NCCL (Machine::nccl) NCCL's tuner chooses, and nccl.h gives the choice and the time. On
 // others the fastest of this library's plans runs: on one level with latency alpha per message, B bytes/s per rank, S
 // bytes of payload (schedules/step/step.h) and n ranks
 //   ring        reduce-scatter, all-gather  (n-1) (alpha + S/(n B));  all-reduce twice that

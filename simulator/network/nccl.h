@@ -86,8 +86,8 @@ inline constexpr std::array<double, 4> kPlateau{1.9, 1.4, 1.4, 1.4};
 
 }  // namespace lockstep::simulator::nccl
 
-// The choice of NCCL's tuner: the algorithm and protocol with the least time by its own constants (nccl_tables.h) and
-// the bandwidth that its search finds in a machine (Machine::nccl). nccl_time.h predicts the real time.
+// The choice of NCCL's tuner: the algorithm and protocol with the least time by its own constants and
+// the bandwidth that its search finds in a machine (Machine::nccl). Below is the prediction of the real time.
 //
 // Not modelled: CollNet (in-network reduction over the network), which needs a plugin and switches that no description
 // has, and several collectives in one group call.

@@ -155,7 +155,7 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
 }
 
 // One call. Lanes are handled in order of time. Which of two simultaneous messages takes a port first must not depend
-// on the ranks' numbers, or representatives (rotation.h) would differ from the ranks they represent: the nearer
+// on the ranks' numbers, or representatives would differ from the ranks they represent: the nearer
 // sender's goes first. Messages of equal distance share no port except that of one sender's lanes, which go in lane
 // order. Lanes that become ready at a time come after all that were ready earlier.
 class PlanTime::Playing {

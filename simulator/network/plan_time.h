@@ -34,7 +34,7 @@ class PlanTime {
  public:
   // Rank r is the machine's device r. Throws a usage Error if the machine has fewer devices. Keeps no reference.
   PlanTime(const plan::Plan& plan, const Machine& machine);
-  // Plays `period` ranks, which represent all (rotation.h); the constructor above finds the smallest period.
+  // Plays `period` ranks, which represent all; the constructor above finds the smallest period.
   PlanTime(const plan::Plan& plan, const Machine& machine, int period);
 
   // The time at which the last rank is done, in picoseconds. All chunks count with the largest chunk's size.

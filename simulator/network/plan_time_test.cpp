@@ -80,7 +80,7 @@ TEST(PlanTime, HierarchicalKeepsTheSlowLevelsShareSmall) {
   EXPECT_NEAR(us(time, Kind::all_reduce, 16'000'000), inside_us + between_us, 1e-2);
 }
 
-// Representative ranks (rotation.h) give the same time as all ranks, to the picosecond: for every algorithm of the
+// Representative ranks (plan_time.h) give the same time as all ranks, to the picosecond: for every algorithm of the
 // catalogue with its options, if messages take ports one at a time.
 TEST(PlanTime, RanksThatStandForAllTakeAsLongAsAll) {
   int folded = 0;

@@ -22,7 +22,7 @@ class MachineNetwork : public Topology {
 
   Path path(std::int32_t from, std::int32_t to) const override;
   const std::vector<Link>& links() const override { return links_; }
-  // The path of a message if the first `period` ranks represent all (rotation.h) and rank r is device r: links beyond
+  // The path of a message if the first `period` ranks represent all (plan_time.h) and rank r is device r: links beyond
   // the period are mapped to those that represent them.
   Path path_of_period(std::int32_t from, std::int32_t to, std::int32_t period) const;
 

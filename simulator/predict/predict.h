@@ -99,7 +99,7 @@ double needed_bytes(const workload::Layout& layout, const Machine& machine,
                     const std::vector<workload::MemoryBytes>& memory);
 
 // Predicts a training step. If ranks share the cores of one host (Machine::measured), every rank is simulated on these
-// cores (shared_cores.h). Unspecified stages or slices are chosen by balanced_on(). Throws core::Error(usage) if the
+// cores (predict.cpp). Unspecified stages or slices are chosen by balanced_on(). Throws core::Error(usage) if the
 // layout is impossible for this model or machine, with what is allowed.
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options = {});

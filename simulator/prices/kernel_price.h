@@ -28,7 +28,7 @@ namespace lockstep::simulator {
 double product_us(const DeviceSpec& device, const workload::Product& product, double tflops);
 
 // The time of a kernel on a device: the roofline, with the shares of the peaks that work of its size reaches, and waves
-// of tiles for matrix products (product_time.h) if the device's number of multiprocessors is known.
+// of tiles for matrix products if the device's number of multiprocessors is known.
 
 // Time of one of the call's `count` kernels: max(FLOPs / (peak x share), bytes / (bandwidth x share)) + launch, in
 // picoseconds. Products and attention in f32 run at the device's f32 peak.

@@ -90,7 +90,7 @@ inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the reference i
 // Parses only the JSON. Every rule of the format is checked; throws an Error(wrong_data) that begins with `file`.
 SafetensorsHeader parse_header(std::string_view json, std::int64_t data_bytes, const std::string& file);
 
-// Files of named tensors in the safetensors format (safetensors_header.h): written sequentially, read at any position.
+// Files of named tensors in the safetensors format: written sequentially, read at any position.
 
 struct FileSum {
   std::int64_t bytes = 0;

@@ -1,5 +1,5 @@
 // The text that a model is trained on: text files, whose bytes are tokens or which a tokenizer encodes, or token files
-// (token_file.h). The last tenth is kept for validation.
+// (token_text.h). The last tenth is kept for validation.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Corpus {
   // read. Returns the name of the corpus.
   static std::string read_files(std::span<const std::string> files, const Tokenizer& tokenizer,
                                 const Encoder::Sink& sink);
-  // See synthetic.h.
+  // See below.
   static Corpus synthetic(std::uint64_t seed, std::int64_t bytes, std::int64_t length);
 
   const std::string& name() const { return name_; }  // "/path/to/text", "3 files from /path/to/text on", "synthetic"
@@ -56,7 +56,7 @@ class Corpus {
 //
 // A pair of letters is followed by one letter half of the time, and by a second and a third a quarter of the time each;
 // which three is a function of (seed, pair). The best loss that any model can reach is therefore known, ln(2) * 1.5 =
-// 1.04 nats per letter, and a model that sees only one letter (bigram.h) stays far above it: the model must learn to
+// 1.04 nats per letter, and a model that sees only one letter stays far above it: the model must learn to
 // use context.
 
 inline constexpr double kSyntheticEntropyNats = 1.0397207708399179;  // 1.5 ln 2, per letter

@@ -47,7 +47,7 @@ std::vector<Exchange> arrival_order(const ArrivalRules& rules);
 //                       gradient (Douillard et al. 2023, arXiv:2311.08105, algorithm 1).
 //   async:staleness=K   A server of its own rank applies gradients as they come; no replica is more than K steps ahead
 //                       of the slowest (stale synchronous parallel: Ho et al. 2013, NIPS). Arrivals are in an order
-//                       that is drawn from the seed (arrival_order.h), so that a run repeats bit for bit.
+//                       that is drawn from the seed, so that a run repeats bit for bit.
 
 enum class SyncWay : std::uint8_t { every_step, server, root, average, diloco, async };
 

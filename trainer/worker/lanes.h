@@ -50,7 +50,7 @@ class LaneQueues {
   using MakeContext = std::function<std::shared_ptr<kernels::CudaContext>(core::Stream&)>;
   // For a mesh with queues. Lanes of collectives use the streams of their channels, to which ChannelMap::queues() has
   // assigned a lane each. Messages, if there are any, have two streams of their own so that copies overlap with
-  // kernels. Only the streams in use are created: a GPU has few hardware connections (mesh_cuda.cpp). The arguments
+  // kernels. Only the streams in use are created: a GPU has few hardware connections (cuda_backend.cpp). The arguments
   // must outlive this.
   LaneQueues(backends::MeshRank& mesh, const ChannelMap& channels, bool has_messages, const MakeContext& make_context);
 

@@ -1,8 +1,8 @@
 // Runs plans on CUDA devices whose memory the ranks' kernels can access: on one device that several ranks share, or on
 // peers. One launch per collective: its thread blocks are the lanes, and wait for those of other ranks by polling words
-// in memory (board.h), so the blocks of all ranks must be able to run at the same time. While a rank's kernel may wait
-// for another rank's, that other rank must not wait for the device before its launch: no cudaFree, no kernel that is
-// loaded at its first launch. prepare() ensures that for its own calls.
+// in memory (device_program.h), so the blocks of all ranks must be able to run at the same time. While a rank's kernel
+// may wait for another rank's, that other rank must not wait for the device before its launch: no cudaFree, no kernel
+// that is loaded at its first launch. prepare() ensures that for its own calls.
 #pragma once
 
 #include <array>

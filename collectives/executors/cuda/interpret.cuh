@@ -1,4 +1,4 @@
-// Interpreter of device programs: runs one block of a lane in one call. passes.cuh and packets.cuh move its slices.
+// Interpreter of device programs: runs one block of a lane in one call. passes.cuh moves its slices.
 #pragma once
 
 #include <cstdint>

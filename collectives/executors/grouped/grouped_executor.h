@@ -1,5 +1,5 @@
 // Runs any plan on a stream that takes work on memory and groups of messages, in order: plans on NCCL's sends and
-// receives. message_rounds.h says how messages are grouped, and why that cannot hang.
+// receives. message_program.h says how messages are grouped, and why that cannot hang.
 #pragma once
 
 #include <cstddef>
