@@ -37,7 +37,7 @@ struct NcclConfig {
   std::optional<int> cga_cluster_size = std::nullopt;  // thread blocks per cluster
   std::optional<int> cta_policy = std::nullopt;        // NCCL_CTA_POLICY_DEFAULT 0, _EFFICIENCY 1, _ZERO 2
   std::optional<int> split_share = std::nullopt;       // 1: communicators share their parent's resources
-  std::string net_name = "";                           // "Socket", "IB" or a plugin's name; empty: NCCL chooses
+  std::string net_name = {};                           // "Socket", "IB" or a plugin's name; empty: NCCL chooses
   friend bool operator==(const NcclConfig&, const NcclConfig&) = default;
 };
 
