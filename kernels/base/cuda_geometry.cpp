@@ -68,7 +68,7 @@ std::int64_t column_sum_parts(std::int64_t rows, std::int64_t rows_at_once, int 
 
 AheadLayout ahead_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t row_bytes_an_elem,
                          int num_multiprocessors, int most_cluster) {
-  constexpr std::int64_t kMostColumns = kRowThreads * kBlockItems;
+  constexpr std::int64_t kMostColumns = std::int64_t{kRowThreads} * kBlockItems;
   const bool warp_a_row = columns <= kWarpRowElems && items > 1;
   int cluster = 1;
   while (slice_columns(columns, items, cluster) > kMostColumns && cluster < most_cluster) cluster *= 2;
@@ -76,7 +76,7 @@ AheadLayout ahead_layout(std::int64_t rows, std::int64_t columns, int items, std
   const int threads = warp_a_row ? kBlockThreads : row_threads(slice, kBlockItems);
   const int teams = warp_a_row ? kWarpsABlock : 1;
   const auto bytes_of = [&](int rows_ahead) {
-    return static_cast<std::size_t>(teams * (rows_ahead + 1) * slice) * row_bytes_an_elem;
+    return static_cast<std::size_t>(std::int64_t{teams} * (rows_ahead + 1) * slice) * row_bytes_an_elem;
   };
   if (slice > kMostColumns || bytes_of(1) > kStashBytes) return {};
   // More than 256 threads leave no registers for a second block.
