@@ -1,8 +1,4 @@
-// Narrow floating-point formats as bits, and conversions to and from float (round to nearest, ties to even).
-//   Float16   IEEE 754 binary16                        1 + 5 + 10 bits
-//   BFloat16  the upper half of binary32               1 + 8 + 7
-//   Float8E4M3, Float8E5M2  OCP OFP8 1.0 (2023)        1 + 4 + 3 without infinity, 1 + 5 + 2
-// On overflow, binary16, bfloat16 and E5M2 become infinity; E4M3, which has no infinity, becomes NaN.
+// Element types, reduction operations, and the narrow floating-point formats.
 #pragma once
 
 #include <bit>
@@ -13,6 +9,12 @@
 #include <string_view>
 
 namespace lockstep::core {
+
+// Narrow floating-point formats as bits, and conversions to and from float (round to nearest, ties to even).
+//   Float16   IEEE 754 binary16                        1 + 5 + 10 bits
+//   BFloat16  the upper half of binary32               1 + 8 + 7
+//   Float8E4M3, Float8E5M2  OCP OFP8 1.0 (2023)        1 + 4 + 3 without infinity, 1 + 5 + 2
+// On overflow, binary16, bfloat16 and E5M2 become infinity; E4M3, which has no infinity, becomes NaN.
 
 struct Float16 {
   std::uint16_t bits;

@@ -1,5 +1,4 @@
-// Power, energy and clocks of a GPU from NVML, NVIDIA's management library. It comes with the driver and is opened at
-// run time: programs neither link nor need it.
+// Power, energy and clocks, of GPUs by NVML and of the CPU by its own counters.
 #pragma once
 
 #include <memory>
@@ -8,6 +7,9 @@
 #include <vector>
 
 namespace lockstep::core {
+
+// Power, energy and clocks of a GPU from NVML, NVIDIA's management library. It comes with the driver and is opened at
+// run time: programs neither link nor need it.
 
 // The functions of the library that we call, as nvml.h declares them: a result of 0 is success, a device is an opaque
 // pointer. Those after device_by_pci_id are nullptr if a driver lacks them.

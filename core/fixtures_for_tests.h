@@ -1,4 +1,4 @@
-// For tests: a temporary folder that is removed with its owner.
+// For tests: a temporary folder, and a GPU with a deadline.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,8 @@
 #include "core/error.h"
 
 namespace lockstep::core {
+
+// For tests: a temporary folder that is removed with its owner.
 
 class TemporaryFolder {
  public:

@@ -1,5 +1,4 @@
-// A file that appears whole or not at all: written without a name (or, if the file system has no such files, beside its
-// target under another name), synced, then given its name.
+// Files that appear whole or not at all, and files of records.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +6,9 @@
 #include <string_view>
 
 namespace lockstep::core {
+
+// A file that appears whole or not at all: written without a name (or, if the file system has no such files, beside its
+// target under another name), synced, then given its name.
 
 // For one thread at a time. Unless commit() has returned, the destructor leaves the target as it was and no other file
 // behind. All failures throw an Error that names the target and the system's reason.

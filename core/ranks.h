@@ -1,4 +1,4 @@
-// Memory that all local ranks see at the same address: mapped before the ranks start, handed out in pieces.
+// Local ranks as threads or processes, and the memory that they share.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,8 @@
 #include "core/gate.h"
 
 namespace lockstep::core {
+
+// Memory that all local ranks see at the same address: mapped before the ranks start, handed out in pieces.
 
 enum class Sharing { threads, processes };
 

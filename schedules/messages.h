@@ -1,4 +1,4 @@
-// The data dependencies of actions.
+// Data dependencies of actions, and the messages between ranks that follow from them.
 #pragma once
 
 #include <array>
@@ -8,6 +8,8 @@
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {
+
+// The data dependencies of actions.
 
 // Results of a stage for a microbatch: its activations, or the gradient of its input. (Weight gradients stay on the
 // rank.)

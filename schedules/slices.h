@@ -1,5 +1,4 @@
-// Splits a sequence of work items into contiguous parts that are as even as possible: layers into stages, tokens into
-// slices.
+// Contiguous shares of a sequence of work items: layers of stages, slices of tokens.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +6,9 @@
 #include <vector>
 
 namespace lockstep::schedules {
+
+// Splits a sequence of work items into contiguous parts that are as even as possible: layers into stages, tokens into
+// slices.
 
 // Number of items in each part, so that the largest sum of `costs` over a part is minimal and, among those, the sum of
 // the squares is. Each part has at least one item. `costs` are not negative; `parts` is 1 to the number of items. Takes

@@ -1,5 +1,4 @@
-// Actions as torch.distributed.pipelining prints them: "0F1" is the forward of microbatch 1 on stage 0; "1RECV_F1" is
-// its arrival at stage 1.
+// Schedules as text: PyTorch's words for actions, and its CSV.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,9 @@
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {
+
+// Actions as torch.distributed.pipelining prints them: "0F1" is the forward of microbatch 1 on stage 0; "1RECV_F1" is
+// its arrival at stage 1.
 
 std::string_view name_of(Op op);  // "F", "RECV_B"
 // With more than one slice per microbatch, prints microbatch and slice: "0F1.2".

@@ -1,4 +1,4 @@
-// Parameters one after the other in a flat buffer that ranks can share evenly.
+// Buckets of gradients, and the flat buffers that hold them.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,8 @@
 #include "workload/parameters.h"
 
 namespace lockstep::workload {
+
+// Parameters one after the other in a flat buffer that ranks can share evenly.
 
 // Alignment in elements at which each parameter begins: 128 bytes in f32, the alignment that kernels prefer. Shards end
 // at one, too.

@@ -1,4 +1,4 @@
-// A parameter of a model, and one tensor-parallel rank's share of it.
+// Parameters of a model, whole and as a rank's share.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,8 @@
 #include "workload/model.h"
 
 namespace lockstep::workload {
+
+// A parameter of a model, and one tensor-parallel rank's share of it.
 
 // How tensor-parallel ranks split a parameter (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
 enum class Split : std::uint8_t {

@@ -1,4 +1,4 @@
-// The collectives with which context-parallel ranks run the exchanges of their list.
+// A forward and backward of attention on context-parallel ranks, and the reference that checks it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@
 #include "workload/operations.h"
 
 namespace lockstep::context_bench {
+
+// The collectives with which context-parallel ranks run the exchanges of their list.
 
 // All ranks must construct them in the same order; equal moves share one collective.
 class Exchanges {

@@ -1,4 +1,4 @@
-// The longest sequence whose training step fits into a rank's memory, by the step model.
+// The program seqpar_bench: table, records, exit status.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,8 @@
 #include "core/record.h"
 
 namespace lockstep::context_bench {
+
+// The longest sequence whose training step fits into a rank's memory, by the step model.
 
 struct Longest {
   workload::ContextWay way = workload::ContextWay::ring;

@@ -1,4 +1,4 @@
-// The table of moe_bench.
+// The program moe_bench: table, records, exit status.
 #pragma once
 
 #include <string>
@@ -9,6 +9,8 @@
 #include "core/record.h"
 
 namespace lockstep::experts_bench {
+
+// The table of moe_bench.
 
 std::string heading_text(const ExpertsFlags& flags);
 std::string row_text(const ExpertsFlags& flags, const Case& one, const Result& result);

@@ -1,4 +1,4 @@
-// One rank of a mixture of experts: its tokens, its experts, and a forward and backward as lists of tasks.
+// One row of moe_bench: the ranks of a mixture of experts, timed and checked.
 #pragma once
 
 #include <array>
@@ -19,6 +19,8 @@
 #include "parallel/memory/memory.h"
 
 namespace lockstep::experts_bench {
+
+// One rank of a mixture of experts: its tokens, its experts, and a forward and backward as lists of tasks.
 
 enum class Part : std::uint8_t { router, permute, dispatch, shared, experts, combine, unpermute };
 inline constexpr std::array kParts{"router", "permute", "dispatch", "shared", "experts", "combine", "unpermute"};

@@ -1,4 +1,4 @@
-// The bytes of its operands that a kernel touches.
+// Copies of a kernel's operands, so that cold calls meet memory that no cache holds.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,8 @@
 #include "kernels/base/kernel_case.h"
 
 namespace lockstep::kernel_bench {
+
+// The bytes of its operands that a kernel touches.
 
 // If a kernel declares fewer bytes than its operands have, it touches only a part of the largest of them: the rows of a
 // table that tokens name, or a third of each row of a fused query-key-value activation. Returns the maximum number of

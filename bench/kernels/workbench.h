@@ -1,4 +1,4 @@
-// One benchmark: a kernel's case run in one way, and its results.
+// Cases of kernels as instances of a benchmark, and the workbench that times them.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,8 @@
 #include "kernels/base/kernel_case.h"
 
 namespace lockstep::kernel_bench {
+
+// One benchmark: a kernel's case run in one way, and its results.
 
 // Times of one call by Google Benchmark, which calls with more and more iterations and reports the last calls.
 struct Trial {

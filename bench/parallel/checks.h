@@ -1,5 +1,4 @@
-// Bounds on the error of a reduced gradient against the exact sum. They are computed from the gradients of all ranks;
-// docs/metrics.md derives them.
+// Checks of reduced gradients: their error, its bound, and the bytes that were sent.
 #pragma once
 
 #include <atomic>
@@ -13,6 +12,9 @@
 #include "workload/compression.h"
 
 namespace lockstep::parallel_bench {
+
+// Bounds on the error of a reduced gradient against the exact sum. They are computed from the gradients of all ranks;
+// docs/metrics.md derives them.
 
 // The encoding of gradients on the wire.
 struct GradientWire {

@@ -1,4 +1,4 @@
-// The text that ddp_overlap_bench prints, as pure functions of the results.
+// The program ddp_overlap_bench: text, records, exit status.
 #pragma once
 
 #include <string>
@@ -10,6 +10,8 @@
 #include "core/record.h"
 
 namespace lockstep::parallel_bench {
+
+// The text that ddp_overlap_bench prints, as pure functions of the results.
 
 std::string ddp_heading_text(const DdpFlags& flags);
 std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result);

@@ -1,4 +1,4 @@
-// The measurements of a row of ddp_overlap_bench.
+// One row of ddp_overlap_bench: its run and its results.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@
 #include "trainer/worker/rank_model.h"
 
 namespace lockstep::parallel_bench {
+
+// The measurements of a row of ddp_overlap_bench.
 
 // One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
 // ways start from the same weights and the same tokens. Times are in ms, those of the slowest rank.

@@ -1,5 +1,4 @@
-// The same data-parallel step in four ways: with reductions during the backward, with reductions after it, without
-// reductions, and reductions alone.
+// The four ways in which ddp_overlap_bench times a step.
 #pragma once
 
 #include <vector>
@@ -9,6 +8,9 @@
 #include "trainer/train/options.h"
 
 namespace lockstep::parallel_bench {
+
+// The same data-parallel step in four ways: with reductions during the backward, with reductions after it, without
+// reductions, and reductions alone.
 
 struct DdpSteps {
   trainer::TrainStep

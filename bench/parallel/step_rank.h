@@ -1,4 +1,4 @@
-// Flags of the benchmarks that time training steps: the model, its ranks, and how long to measure.
+// One rank of a benchmark that times training steps: flags, state, and the timed step.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::parallel_bench {
+
+// Flags of the benchmarks that time training steps: the model, its ranks, and how long to measure.
 
 inline constexpr int kMostReplicas = 64;
 

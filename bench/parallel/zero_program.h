@@ -1,4 +1,4 @@
-// The text that zero_bench prints, as pure functions of the results.
+// The program zero_bench: text, records, exit status.
 #pragma once
 
 #include <string>
@@ -9,6 +9,8 @@
 #include "core/record.h"
 
 namespace lockstep::parallel_bench {
+
+// The text that zero_bench prints, as pure functions of the results.
 
 std::string zero_heading_text(const ZeroFlags& flags);
 std::string zero_row_text(const ZeroRow& row, const ZeroResult& result);

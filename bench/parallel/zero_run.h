@@ -1,5 +1,4 @@
-// Bytes that a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for its actual
-// buckets with their padding.
+// One row of zero_bench: its run, and the formulas that it is compared with.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +13,9 @@
 #include "workload/layout.h"
 
 namespace lockstep::parallel_bench {
+
+// Bytes that a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for its actual
+// buckets with their padding.
 
 struct BucketElems {
   std::int64_t padded = 0;

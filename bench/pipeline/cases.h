@@ -1,4 +1,4 @@
-// The command line of pipeline_perf.
+// The command line of pipeline_perf and the cases that it names.
 #pragma once
 
 #include <cmath>
@@ -15,6 +15,8 @@
 #include "schedules/schedule.h"
 
 namespace lockstep::pipeline {
+
+// The command line of pipeline_perf.
 
 inline constexpr double kPsPerMs = 1e9;  // picoseconds per millisecond
 

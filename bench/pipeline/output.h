@@ -1,4 +1,4 @@
-// The breakdown of a step's time, with the names that records and tables use.
+// Output of pipeline_perf and overlap_perf: tables and records.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@
 #include "schedules/step/breakdown.h"
 
 namespace lockstep::pipeline {
+
+// The breakdown of a step's time, with the names that records and tables use.
 
 // The parts of a rank's step with their names, in display order; their sum is the step.
 std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);

@@ -1,5 +1,4 @@
-// The closed form of gradient buckets: one stream of communication, in which each bucket waits for its gradients and
-// for the bucket before it.
+// overlap_perf: its flags, its steps, their closed form and results.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +19,9 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::pipeline {
+
+// The closed form of gradient buckets: one stream of communication, in which each bucket waits for its gradients and
+// for the bucket before it.
 
 struct BucketTimes {
   double ready_ms = 0;     // time at which its last gradient is made

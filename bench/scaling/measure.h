@@ -1,4 +1,4 @@
-// The time that each distinct piece of a step takes alone, and the step composed of such pieces.
+// Prices of a step's pieces, measured alone, and the step composed of them.
 #pragma once
 
 #include <array>
@@ -21,6 +21,8 @@
 #include "workload/layout.h"
 
 namespace lockstep::scaling {
+
+// The time that each distinct piece of a step takes alone, and the step composed of such pieces.
 
 // Tasks with the same key do the same work: microbatches and replicas do not count. Op, lane, stage, part, what; for
 // tasks without a stage their rank or their group.

@@ -1,4 +1,4 @@
-// The results of one layout.
+// The program scaling: results, text, records, exit status.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,8 @@
 #include "trainer/train/options.h"
 
 namespace lockstep::scaling {
+
+// The results of one layout.
 
 struct Result {
   Mode mode = Mode::weak;

@@ -1,10 +1,4 @@
-// A benchmark as a long-lived worker: it prepares its cases, lists their names, and runs the orders that it reads from
-// standard input until that ends. A driver (ci/gate.py) alternates between workers of two builds, a few milliseconds
-// each; the waiting worker sleeps in a read.
-//
-// Output lines, JSON each, first {"serve": 1, "program": "kernels_bench", "cases": ["gelu_fwd/f32/...", ...]}; then for
-// each order {"us": [4.1, 4.0]}, the mean time of a call in each run, or {"error": "why"}. Input lines: {"case": 0,
-// "runs": 2, "calls": 1000}.
+// A benchmark as a long-lived worker that times cases as it is ordered to.
 #pragma once
 
 #include <chrono>
@@ -18,6 +12,14 @@
 #include "collectives/transports/transport.h"
 
 namespace lockstep::serve {
+
+// A benchmark as a long-lived worker: it prepares its cases, lists their names, and runs the orders that it reads from
+// standard input until that ends. A driver (ci/gate.py) alternates between workers of two builds, a few milliseconds
+// each; the waiting worker sleeps in a read.
+//
+// Output lines, JSON each, first {"serve": 1, "program": "kernels_bench", "cases": ["gelu_fwd/f32/...", ...]}; then for
+// each order {"us": [4.1, 4.0]}, the mean time of a call in each run, or {"error": "why"}. Input lines: {"case": 0,
+// "runs": 2, "calls": 1000}.
 
 // `runs` runs of a case, one after the other, each of `calls` calls and timed as a whole.
 struct Order {

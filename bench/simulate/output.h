@@ -1,4 +1,4 @@
-// Predictions as records (docs/record_format.md).
+// Tables and records of simulate.
 #pragma once
 
 #include <string>
@@ -8,6 +8,8 @@
 #include "simulator/predict/predict.h"
 
 namespace lockstep::simulate {
+
+// Predictions as records (docs/record_format.md).
 
 core::RunRecord run_record(const program::Invocation& flags);
 core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,

@@ -1,4 +1,4 @@
-// The command line of simulate.
+// The program simulate: its command line and commands.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include "bench/program/program.h"
 
 namespace lockstep::simulate {
+
+// The command line of simulate.
 
 enum class Task : std::uint8_t { predict, plan, calibrate, list, serve };
 

@@ -1,4 +1,4 @@
-// Published measurements of others, shown beside simulated rows and never mixed with them.
+// Studies of simulate, with published measurements beside them.
 #pragma once
 
 #include <array>
@@ -12,6 +12,8 @@
 #include "simulator/predict/predict.h"
 
 namespace lockstep::simulate {
+
+// Published measurements of others, shown beside simulated rows and never mixed with them.
 
 struct PublishedRow {
   std::string series;

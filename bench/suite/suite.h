@@ -1,10 +1,12 @@
-// Texts of this folder that are embedded in the program by CMakeLists.txt.
+// Suites: lists of programs that run in a stated time.
 #pragma once
 
 #include <string>
 #include <vector>
 
 namespace lockstep::suite {
+
+// Texts of this folder that are embedded in the program by CMakeLists.txt.
 
 const char* embedded_claims_suite();
 

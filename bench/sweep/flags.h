@@ -1,4 +1,4 @@
-// Sizes that a sweep visits, and the elements per block at each: nccl-tests' rules.
+// The command line of a sweep: nccl-tests' flags and ours, and the sizes that they name.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@
 #include "collectives/collective.h"
 
 namespace lockstep::sweep {
+
+// Sizes that a sweep visits, and the elements per block at each: nccl-tests' rules.
 
 struct SizeRange {
   std::int64_t min_bytes = std::int64_t{32} << 20;

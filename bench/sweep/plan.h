@@ -1,4 +1,4 @@
-// Rows of a sweep: every operation that its flags name, and every algorithm of an operation.
+// First step of a sweep: the rows that its flags name, with the plans that run.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,8 @@
 #include "collectives/tuning/tuning.h"
 
 namespace lockstep::sweep {
+
+// Rows of a sweep: every operation that its flags name, and every algorithm of an operation.
 
 // Out of place; in nccl-tests' order: types, operations, roots, sizes.
 std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int num_ranks);

@@ -1,6 +1,4 @@
-// Writes nccl-tests' JSON file (-J) with the keys of its version 3, so that scripts for one read the other. Two
-// differences: `env` is empty, as an environment may hold secrets, and each result also has its ranks, transport and
-// algorithm.
+// A sweep from flags to exit status, and the sinks of its results: table, nccl-tests' JSON, records.
 #pragma once
 
 #include <functional>
@@ -18,6 +16,10 @@
 #include "core/record.h"
 
 namespace lockstep::sweep {
+
+// Writes nccl-tests' JSON file (-J) with the keys of its version 3, so that scripts for one read the other. Two
+// differences: `env` is empty, as an environment may hold secrets, and each result also has its ranks, transport and
+// algorithm.
 
 class NcclJson {
  public:

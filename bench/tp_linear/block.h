@@ -1,5 +1,4 @@
-// A block as a part of the step model: the operations of one layer, of the embedding or of the head that it times, and
-// results that follow from them without running anything.
+// The block that tp_linear_bench times, as a part of the step model.
 #pragma once
 
 #include <array>
@@ -19,6 +18,9 @@
 #include "workload/parameters.h"
 
 namespace lockstep::tp_linear {
+
+// A block as a part of the step model: the operations of one layer, of the embedding or of the head that it times, and
+// results that follow from them without running anything.
 
 // Operations on `ranks` tensor-parallel ranks; a single rank has no exchanges. A linear layer alone has no GELU, the
 // loss no product.

@@ -1,4 +1,4 @@
-// Tensors of random values, of which every rank makes its share, and their copies on the host.
+// The nodes of a tensor-parallel layer that a rank computes, and the tensors that they work on.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,8 @@
 #include "workload/parameters.h"
 
 namespace lockstep::tp_linear {
+
+// Tensors of random values, of which every rank makes its share, and their copies on the host.
 
 inline constexpr std::uint64_t kSeed = 1;  // for all values
 

@@ -1,4 +1,4 @@
-// A rank's collectives among tensor-parallel ranks.
+// A forward and backward of a tensor-parallel layer on one rank, with its collectives.
 #pragma once
 
 #include <array>
@@ -27,6 +27,8 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::tp_linear {
+
+// A rank's collectives among tensor-parallel ranks.
 
 // All ranks must make them in the same order and run them in the same order, in one thread at a time. Equal operations
 // share one collective.

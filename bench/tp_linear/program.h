@@ -1,4 +1,4 @@
-// The text that tp_linear_bench prints.
+// The program tp_linear_bench: table, records, exit status.
 #pragma once
 
 #include <array>
@@ -11,6 +11,8 @@
 #include "core/record.h"
 
 namespace lockstep::tp_linear {
+
+// The text that tp_linear_bench prints.
 
 std::string heading_text(const TpLinearFlags& flags);
 std::string row_text(const TpLinearFlags& flags, const Case& one, const Form& form);

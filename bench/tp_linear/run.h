@@ -1,4 +1,4 @@
-// Checks a rank's results against those of one rank alone.
+// One row of tp_linear_bench: timed, and checked against one rank alone.
 #pragma once
 
 #include <array>
@@ -16,6 +16,8 @@
 #include "core/statistics.h"
 
 namespace lockstep::tp_linear {
+
+// Checks a rank's results against those of one rank alone.
 
 using Reference = std::map<std::string, std::vector<float>>;  // whole tensors, by name
 

@@ -1,4 +1,4 @@
-// Readers of flags that are shared by the programs that train.
+// The command line of mini_train, and readers of flags that other programs share.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@
 #include "workload/model.h"
 
 namespace lockstep::mini_train {
+
+// Readers of flags that are shared by the programs that train.
 
 workload::ContextWay context_way_of(const program::FlagValue& value);
 core::DType dtype_of(const program::FlagValue& value);  // f32, bf16, f16

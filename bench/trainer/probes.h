@@ -1,5 +1,4 @@
-// Decides which implementation computes a training run's matrix products: once, before the ranks start, the same for
-// all.
+// Measurements that mini_train makes before it starts: the implementation of products, and the peak rate.
 #pragma once
 
 #include <chrono>
@@ -14,6 +13,9 @@
 #include "trainer/train/options.h"
 
 namespace lockstep::mini_train {
+
+// Decides which implementation computes a training run's matrix products: once, before the ranks start, the same for
+// all.
 
 inline constexpr const char* kProbeGemms = "probe";  // the default of --gemm
 

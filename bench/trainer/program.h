@@ -1,4 +1,4 @@
-// A layout's training step as the only case of a worker (bench/serve/orders.h), instead of a training run.
+// The program mini_train, also as a worker that serves steps.
 #pragma once
 
 #include <string>
@@ -8,6 +8,8 @@
 #include "trainer/data/corpus.h"
 
 namespace lockstep::mini_train {
+
+// A layout's training step as the only case of a worker (bench/serve/orders.h), instead of a training run.
 
 std::string step_name(const trainer::TrainOptions& options);  // "step/nano/bf16/dp 2, tp 1, pp 1/threads:1"
 

@@ -1,4 +1,4 @@
-// The text that mini_train prints.
+// Output of mini_train: text and records.
 #pragma once
 
 #include <string>
@@ -11,6 +11,8 @@
 #include "trainer/train/train.h"
 
 namespace lockstep::mini_train {
+
+// The text that mini_train prints.
 
 std::string models_text();
 // "dp 2, tp 1, pp 1, ZeRO 3".

@@ -1,4 +1,4 @@
-// Makes the plan for one operation from an algorithm's name: fills in options that depend on the message size.
+// Backends: all that can run a collective, behind one interface, and the plan that an algorithm's name stands for.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,8 @@
 #include "core/ranks.h"
 
 namespace lockstep::backends {
+
+// Makes the plan for one operation from an algorithm's name: fills in options that depend on the message size.
 
 // Plan of "name:key=value...". Pipelined algorithms (option `chunks`) get as many chunks as make each about
 // kChunkBytes, unless the user chooses a number. plan.algorithm is the label without the options that were filled in.

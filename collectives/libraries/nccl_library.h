@@ -1,4 +1,4 @@
-// A group of NCCL sends and receives.
+// NCCL's collectives and messages for a group of ranks.
 #pragma once
 
 #include <chrono>
@@ -18,6 +18,8 @@ struct ncclComm;
 struct CUstream_st;
 
 namespace lockstep::libraries {
+
+// A group of NCCL sends and receives.
 
 // Bytes to or from a peer, which may be the rank itself.
 struct PeerBytes {

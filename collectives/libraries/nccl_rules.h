@@ -1,7 +1,4 @@
-// The NCCL algorithm and protocol that run a collective: plain text and rules, without NCCL.
-//
-// NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made (ncclTopoTuneModel, src/graph/tuning.cc), not per
-// call: each choice is a communicator of its own, made while they are set (nccl_group.cpp).
+// Rules of NCCL as plain data: algorithms and protocols, what it refuses, and grouped messages.
 #pragma once
 
 #include <array>
@@ -17,6 +14,11 @@
 #include "collectives/libraries/nccl_api.h"
 
 namespace lockstep::libraries {
+
+// The NCCL algorithm and protocol that run a collective: plain text and rules, without NCCL.
+//
+// NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made (ncclTopoTuneModel, src/graph/tuning.cc), not per
+// call: each choice is a communicator of its own, made while they are set (nccl_group.cpp).
 
 // Values of NCCL's variables; empty: unchanged, so the user's value or NCCL's own choice.
 struct NcclChoice {

@@ -1,5 +1,4 @@
-// Numbers the chunk-sized places of all ranks' memory. In place, an output chunk that coincides with an input chunk is
-// one location under two names.
+// The parts of check(), and the locations of memory that they speak of.
 #pragma once
 
 #include <string>
@@ -11,6 +10,9 @@
 #include "core/index.h"
 
 namespace lockstep::plan {
+
+// Numbers the chunk-sized places of all ranks' memory. In place, an output chunk that coincides with an input chunk is
+// one location under two names.
 
 class Locations {
  public:

@@ -1,4 +1,4 @@
-// Elements and bytes of a plan's chunks in one operation.
+// Counts of a plan and its cost: elements and bytes, steps, and time by alpha and beta.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include "collectives/plan/check.h"
 
 namespace lockstep::plan {
+
+// Elements and bytes of a plan's chunks in one operation.
 
 // Elements of a chunk; in all_to_all_v they depend on its sender and receiver.
 std::int64_t chunk_elems(const Plan& plan, const collectives::Operation& operation, const Moved& moved);

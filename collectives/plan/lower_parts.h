@@ -1,5 +1,4 @@
-// Parts of lowering that need no dataflow analysis: the match of sends and receives, the steps of a lane that become
-// one pass, and the number of instructions that each pass is cut into. All are functions of the plan alone.
+// The parts of lowering a plan to a program.
 #pragma once
 
 #include <array>
@@ -11,6 +10,9 @@
 #include "collectives/plan/program.h"
 
 namespace lockstep::plan {
+
+// Parts of lowering that need no dataflow analysis: the match of sends and receives, the steps of a lane that become
+// one pass, and the number of instructions that each pass is cut into. All are functions of the plan alone.
 
 // The other end of every send and receive: [rank][lane][step]; rank -1 for other steps.
 using Partners = std::vector<std::vector<std::vector<StepPlace>>>;

@@ -1,4 +1,4 @@
-// Boundaries of the chunks of a block: the one definition, for executors, counts and tests.
+// Plans as data: chunks of a block, the steps of each rank's lanes, and their numbers.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include "core/index.h"
 
 namespace lockstep::plan {
+
+// Boundaries of the chunks of a block: the one definition, for executors, counts and tests.
 
 // First element of chunk i when `count` elements are cut into `chunks` chunks of nearly equal size: floor(i*count/k).
 // Chunk i is [chunk_begin(i), chunk_begin(i + 1)); written so that i*count cannot overflow.

@@ -1,4 +1,4 @@
-// Plans written by hand for the tests of this folder: short, independent of the catalogue, each for a stated reason.
+// For tests: plans written by hand, plans with one planted mistake, and a slow engine that runs them.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include "collectives/plan/plan.h"
 
 namespace lockstep::plan {
+
+// Plans written by hand for the tests of this folder: short, independent of the catalogue, each for a stated reason.
 
 // Ring all-reduce with `lanes` concurrent rings, each over its own chunks: num_ranks * lanes chunks. Needs capacity 1.
 Plan ring_plan(int num_ranks, int lanes = 1);

@@ -1,5 +1,4 @@
-// Symbolic content of chunk-sized cells, for the checker. In a collective that reduces, a cell is an input chunk's
-// index and the set of ranks whose contributions it sums; otherwise it is one rank's input chunk.
+// Symbolic content of memory, on which the checker runs a plan.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +11,9 @@
 #include "core/index.h"
 
 namespace lockstep::plan {
+
+// Symbolic content of chunk-sized cells, for the checker. In a collective that reduces, a cell is an input chunk's
+// index and the set of ranks whose contributions it sums; otherwise it is one rank's input chunk.
 
 class Symbols {
  public:

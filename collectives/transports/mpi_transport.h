@@ -1,5 +1,4 @@
-// A deadline for calls that block and cannot be interrupted: a thread checks periodically whether the call that was
-// active at its last checks still is.
+// MPI as a transport, with deadlines for calls that block.
 #pragma once
 
 #include <atomic>
@@ -19,6 +18,9 @@
 #include "core/gate.h"
 
 namespace lockstep::transports {
+
+// A deadline for calls that block and cannot be interrupted: a thread checks periodically whether the call that was
+// active at its last checks still is.
 
 class Watchdog {
  public:

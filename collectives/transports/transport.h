@@ -1,4 +1,4 @@
-// The world of one rank: its number, the number of ranks, and how ranks meet outside of the measured part.
+// Transports: how one rank's messages reach the others, and the world of ranks in which it has its number.
 #pragma once
 
 #include <chrono>
@@ -15,6 +15,8 @@
 #include "core/gate.h"
 
 namespace lockstep::transports {
+
+// The world of one rank: its number, the number of ranks, and how ranks meet outside of the measured part.
 
 class World {
  public:

@@ -1,6 +1,4 @@
-// Products of bf16 matrices with f32 sums on a unit of tiles: AMX, or a program that emulates its instructions, so that
-// everything around them is tested on machines without AMX. A tile is 16 rows of 64 bytes (Intel 64 and IA-32
-// Architectures Software Developer's Manual, volume 1, chapter 18).
+// Attention in bf16 on a unit of tiles, and the products that the unit computes.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +14,10 @@
 #define LOCKSTEP_TILES __attribute__((target("amx-tile,amx-bf16")))
 
 namespace lockstep::kernels {
+
+// Products of bf16 matrices with f32 sums on a unit of tiles: AMX, or a program that emulates its instructions, so that
+// everything around them is tested on machines without AMX. A tile is 16 rows of 64 bytes (Intel 64 and IA-32
+// Architectures Software Developer's Manual, volume 1, chapter 18).
 
 inline constexpr std::int64_t kTileBlock = 32;  // rows and columns of the result that tiles hold at a time
 

@@ -1,13 +1,4 @@
-// The memory of past tokens' keys and values during generation, and the kernel that adds new ones.
-//
-// A cache is divided into blocks of a few tokens that can be given to any sequence in any order: memory is used as
-// contexts grow, and at most a block less one token per sequence is wasted (Kwon et al. 2023, arXiv:2309.06180, section
-// 4.1). Within a block, the tokens of one head are contiguous: [blocks, kv_heads, block, head_columns] for keys and
-// likewise for values. A worker of one head thus reads whole blocks of block * head_columns elements, 4 KiB for 16
-// tokens of 128 columns in bf16. (vLLM began with keys as [blocks, kv_heads, head_columns / x, block, x], where x
-// elements are 16 bytes, for threads that take one token each; if threads share a token's row, as here, plain rows are
-// equally fast.) A contiguous cache is the same with one block per sequence, as long as the longest context that it may
-// get.
+// Attention of new tokens against a cache of past keys and values, and that cache.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +9,17 @@
 #include "kernels/base/view.h"
 
 namespace lockstep::kernels {
+
+// The memory of past tokens' keys and values during generation, and the kernel that adds new ones.
+//
+// A cache is divided into blocks of a few tokens that can be given to any sequence in any order: memory is used as
+// contexts grow, and at most a block less one token per sequence is wasted (Kwon et al. 2023, arXiv:2309.06180, section
+// 4.1). Within a block, the tokens of one head are contiguous: [blocks, kv_heads, block, head_columns] for keys and
+// likewise for values. A worker of one head thus reads whole blocks of block * head_columns elements, 4 KiB for 16
+// tokens of 128 columns in bf16. (vLLM began with keys as [blocks, kv_heads, head_columns / x, block, x], where x
+// elements are 16 bytes, for threads that take one token each; if threads share a token's row, as here, plain rows are
+// equally fast.) A contiguous cache is the same with one block per sequence, as long as the longest context that it may
+// get.
 
 class CudaContext;
 

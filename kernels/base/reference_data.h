@@ -1,5 +1,4 @@
-// A number that counts the floating point operations that made it. References run on it to show that the declared FLOPs
-// are correct; see cost.h for what counts.
+// Data on which references run: numbers that count operations, and operands in f64.
 #pragma once
 
 #include <cmath>
@@ -13,6 +12,9 @@
 #include "core/error.h"
 
 namespace lockstep::kernels {
+
+// A number that counts the floating point operations that made it. References run on it to show that the declared FLOPs
+// are correct; see cost.h for what counts.
 
 class Counted {
  public:

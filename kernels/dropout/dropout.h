@@ -1,4 +1,4 @@
-// Philox4x32-10 for host code of any compiler; see dropout.h for the source.
+// Dropout by a counter-based random generator.
 #pragma once
 
 #include <array>
@@ -10,6 +10,8 @@
 #include "kernels/base/view.h"
 
 namespace lockstep::kernels {
+
+// Philox4x32-10 for host code of any compiler; see dropout.h for the source.
 
 inline constexpr int kPhiloxRounds = 10;
 inline constexpr std::uint32_t kPhiloxMultiplier0 = 0xD2511F53u;

@@ -1,4 +1,4 @@
-// Instructions that functions for AMX are compiled for, one by one: the build's baseline lacks them.
+// Products of matrices on AMX: tiles, packed panels, and the functions that may use its instructions.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@
 //
 // Call only if amx_usable().
 namespace lockstep::kernels {
+
+// Instructions that functions for AMX are compiled for, one by one: the build's baseline lacks them.
 
 inline constexpr std::int64_t kTileRows = 16;
 inline constexpr std::int64_t kTileDepth = 32;

@@ -1,6 +1,4 @@
-// How a product of row-major arrays is described to cuBLASLt, whose arrays are column-major; plain integers, so that
-// any machine can test it. Row-major memory read by columns is the transpose, and c^T = b^T a^T: b is cuBLASLt's first
-// factor and a its second.
+// Products of matrices on CUDA: cuBLASLt and our own kernels.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +10,10 @@
 #include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
+
+// How a product of row-major arrays is described to cuBLASLt, whose arrays are column-major; plain integers, so that
+// any machine can test it. Row-major memory read by columns is the transpose, and c^T = b^T a^T: b is cuBLASLt's first
+// factor and a its second.
 
 // Element (r, c) of matrix number i is at i * batch_stride + c * leading + r.
 struct ColumnMatrix {

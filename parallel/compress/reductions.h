@@ -1,4 +1,4 @@
-// Error feedback: the part of a rank's elements that has not been sent yet, which is added to the elements sent next.
+// Reductions of compressed gradients, with error feedback.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,8 @@
 #include "workload/compression.h"
 
 namespace lockstep::parallel {
+
+// Error feedback: the part of a rank's elements that has not been sent yet, which is added to the elements sent next.
 
 class ErrorFeedback {
  public:

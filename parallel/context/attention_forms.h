@@ -1,4 +1,4 @@
-// The forms of context parallelism in which ranks keep their tokens: ring, zigzag, lightseq, and all-gather of keys.
+// The forms of context-parallel attention.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include "workload/context_layer.h"
 
 namespace lockstep::parallel {
+
+// The forms of context parallelism in which ranks keep their tokens: ring, zigzag, lightseq, and all-gather of keys.
 
 class BlockAttention final : public ContextAttention {
  public:

@@ -1,4 +1,4 @@
-// Copies of rows between the arrays of context-parallel attention.
+// A context-parallel rank's memory for rows of attention, and copies between arrays.
 #pragma once
 
 #include <compare>
@@ -16,6 +16,8 @@
 #include "workload/context_list.h"
 
 namespace lockstep::parallel {
+
+// Copies of rows between the arrays of context-parallel attention.
 
 // Part of a view, from element `first` on.
 inline kernels::In from(kernels::In view, std::int64_t first, std::int64_t elems) {

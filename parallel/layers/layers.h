@@ -1,6 +1,4 @@
-// LayerNorm or RMSNorm before a block, alone or with the preceding residual addition. Sequence-parallel ranks have a
-// share of the rows each (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2): gradients of gamma and beta are
-// then terms of a sum over them.
+// Tensor-parallel layers of a transformer but the linear ones: norms, attention, MLP, vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +13,10 @@
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {
+
+// LayerNorm or RMSNorm before a block, alone or with the preceding residual addition. Sequence-parallel ranks have a
+// share of the rows each (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2): gradients of gamma and beta are
+// then terms of a sum over them.
 
 struct NormWeights {
   kernels::In gamma;      // [columns]

@@ -1,4 +1,4 @@
-// Resources of a layer: the rank's memory and the context of its kernels.
+// Tensor-parallel linear layers, in 16-bit and 8-bit floats.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {
+
+// Resources of a layer: the rank's memory and the context of its kernels.
 
 struct Workspace {
   Memory& memory;

@@ -1,4 +1,4 @@
-// Access to device memory from the host, in order with the kernels of a context.
+// Memory of a parameter store: on the device, staged through the host, or away from both.
 #pragma once
 
 #include <chrono>
@@ -17,6 +17,8 @@
 #include "workload/memory_kinds.h"
 
 namespace lockstep::parallel {
+
+// Access to device memory from the host, in order with the kernels of a context.
 
 // The stream in which the context's kernels are queued; nullptr on the CPU, where kernels are synchronous.
 core::Stream* queue_of(const kernels::Context& where);

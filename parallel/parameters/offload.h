@@ -1,6 +1,4 @@
-// The parts of a store's own shards that are kept in StateRooms, one per offloaded kind. An update brings them to the
-// device piece by piece: it reads the next piece while one is processed and the last is written back. Reduced gradients
-// are copied off the device, and weights to it for gathers, a bucket's whole shard at a time.
+// Optimizer states, gradients and parameters kept off the device.
 #pragma once
 
 #include <array>
@@ -23,6 +21,10 @@
 #include "workload/memory_kinds.h"
 
 namespace lockstep::parallel {
+
+// The parts of a store's own shards that are kept in StateRooms, one per offloaded kind. An update brings them to the
+// device piece by piece: it reads the next piece while one is processed and the last is written back. Reduced gradients
+// are copied off the device, and weights to it for gathers, a bucket's whole shard at a time.
 
 // Tensors that an update reads and writes for a range of elements. If weights are f32, they are the master weights.
 struct ShardViews {

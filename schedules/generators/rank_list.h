@@ -1,4 +1,4 @@
-// Turns a grid of time slots, in which a schedule says "this action in that slot", into an ordered list of actions.
+// Tools of generators: a grid of time slots, and the list of a rank.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {
+
+// Turns a grid of time slots, in which a schedule says "this action in that slot", into an ordered list of actions.
 
 struct Placed {
   std::int32_t slot = 0;

@@ -1,5 +1,4 @@
-// A lower bound of the largest own span of any schedule within a memory limit; found schedules are compared with it.
-// docs/metrics.md (A bound of the own span) has the proof.
+// Zero-bubble schedules found by search, and the lower bound that they are compared with.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,9 @@
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {
+
+// A lower bound of the largest own span of any schedule within a memory limit; found schedules are compared with it.
+// docs/metrics.md (A bound of the own span) has the proof.
 
 // Activations that a rank may hold, in units of one microbatch's activations of its share of the model: each microbatch
 // counts 1 from its forward to its input gradient, then `w_share` until its weight gradient.

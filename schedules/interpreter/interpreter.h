@@ -1,5 +1,4 @@
-// The StageWorker interface: executes the tasks of one rank. The emulated device waits; the trainer runs kernels on
-// tensors, passes messages to a Transport and gradients to a Collective. The interpreter (interpreter.h) decides when.
+// Runs a step in wall-clock time: each rank's lists, on a StageWorker.
 #pragma once
 
 #include <array>
@@ -12,6 +11,9 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+// The StageWorker interface: executes the tasks of one rank. The emulated device waits; the trainer runs kernels on
+// tensors, passes messages to a Transport and gradients to a Collective. The interpreter (interpreter.h) decides when.
 
 // A task is named by its index in RankStep::tasks. begin() and ended() of a task are called by the thread of its lane;
 // threads of a rank call concurrently.

@@ -1,5 +1,4 @@
-// Gradient buckets: the gradients that are reduced together. Many small reductions cost latency, and a single one
-// cannot start before the backward ends; buckets are between the two.
+// The pass that adds reductions of gradients, in buckets.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +9,9 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+// Gradient buckets: the gradients that are reduced together. Many small reductions cost latency, and a single one
+// cannot start before the backward ends; buckets are between the two.
 
 struct Parameter {
   std::int64_t elements = 0;

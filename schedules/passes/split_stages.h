@@ -1,5 +1,4 @@
-// The work of a stage for one microbatch as a list of pieces: kernels and the collectives between them. A model and its
-// layout determine a recipe (workload/recipe.h); split_stages() replaces each whole F, B, I and W by it.
+// The pass that replaces the work of a stage by its pieces, and the recipe that names them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,9 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+// The work of a stage for one microbatch as a list of pieces: kernels and the collectives between them. A model and its
+// layout determine a recipe (workload/recipe.h); split_stages() replaces each whole F, B, I and W by it.
 
 struct Piece {
   // forward, backward, input_gradient, weight_gradient or recompute: a kernel; layer_collective: a collective.

@@ -1,4 +1,4 @@
-// For tests: all schedules of the catalogue at many shapes.
+// For tests: all schedules at many shapes, and simple steps and recipes.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,8 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+// For tests: all schedules of the catalogue at many shapes.
 
 // Calls visit(entry, shape, schedule) for each entry and each valid shape with up to `most_ranks` ranks.
 inline void for_every_schedule(

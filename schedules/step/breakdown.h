@@ -1,4 +1,4 @@
-// Bytes that a step's tasks send. docs/metrics.md has the definitions.
+// Where a step's time and bytes go.
 #pragma once
 
 #include <array>
@@ -8,6 +8,8 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+// Bytes that a step's tasks send. docs/metrics.md has the definitions.
 
 // Bytes that each rank of a group sends in a collective of `payload` bytes (Task::amount) by a bandwidth-optimal
 // algorithm such as a ring: all-reduce 2 S (n-1)/n, shift S, all others S (n-1)/n.

@@ -1,9 +1,4 @@
-// A Transport among the members of a group whose messages take as long as on a stated link and represent more bytes
-// than they have.
-//
-// The sender books each message on the link in its virtual time of this collective, which advances from arrival to
-// arrival: after a late wake-up the next message still leaves when it was due, so wake-up times do not add up along a
-// chain of messages. Each message contains its arrival time.
+// Collectives of emulated devices: real messages that take as long as stated ones would.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +15,13 @@
 #include "simulator/emulated/emulated_run.h"
 
 namespace lockstep::simulator {
+
+// A Transport among the members of a group whose messages take as long as on a stated link and represent more bytes
+// than they have.
+//
+// The sender books each message on the link in its virtual time of this collective, which advances from arrival to
+// arrival: after a late wake-up the next message still leaves when it was due, so wake-up times do not add up along a
+// chain of messages. Each message contains its arrival time.
 
 class PacedTransport final : public transports::Transport {
  public:

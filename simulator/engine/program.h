@@ -1,4 +1,4 @@
-// A queue of future events: earliest first, those at the same time in the order of their codes.
+// Discrete-event simulation of a step: events, tasks and links, and the report when nothing can move.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::simulator {
+
+// A queue of future events: earliest first, those at the same time in the order of their codes.
 
 struct Event {
   std::int64_t time_ps = 0;

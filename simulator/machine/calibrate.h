@@ -1,5 +1,4 @@
-// Reads the records (docs/record_format.md) from which a machine is calibrated: kernels, ceilings, and rows of
-// collectives with the counts of their plans.
+// A machine's description from records of this machine.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +10,9 @@
 #include "simulator/machine/machine.h"
 
 namespace lockstep::simulator {
+
+// Reads the records (docs/record_format.md) from which a machine is calibrated: kernels, ceilings, and rows of
+// collectives with the counts of their plans.
 
 struct KernelLine {
   std::string kernel;

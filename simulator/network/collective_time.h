@@ -1,4 +1,4 @@
-// The algorithm and protocol of a collective, and its predicted time.
+// The time of a collective on a machine by its algorithm, protocol and rates.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,8 @@
 #include "simulator/machine/machine.h"
 
 namespace lockstep::simulator {
+
+// The algorithm and protocol of a collective, and its predicted time.
 
 enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, nvls, nvls_tree, pat, measured };
 std::string_view name_of(CollectiveAlgorithm algorithm);

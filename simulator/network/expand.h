@@ -1,4 +1,4 @@
-// Maps a step's collectives to collectives::Kind.
+// Collectives of a step as messages on a network.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::simulator {
+
+// Maps a step's collectives to collectives::Kind.
 
 inline collectives::Kind kind_of(schedules::Comm comm) {
   switch (comm) {

@@ -1,5 +1,4 @@
-// The constants by which NCCL 2.30.7 prices its algorithms and protocols, as data: ncclTunerConstantsDefaults,
-// nvlsEfficiency and treeCorrectionFactor of its src/graph/tuning.cc, and the names of its docs. Microseconds and GB/s.
+// NCCL's tuner and the time of its collectives: constants, choice, prediction, and the fit of the constants.
 #pragma once
 
 #include <array>
@@ -16,6 +15,9 @@
 #include "simulator/network/collective_time.h"
 
 namespace lockstep::simulator::nccl {
+
+// The constants by which NCCL 2.30.7 prices its algorithms and protocols, as data: ncclTunerConstantsDefaults,
+// nvlsEfficiency and treeCorrectionFactor of its src/graph/tuning.cc, and the names of its docs. Microseconds and GB/s.
 
 using OfProtocol = std::array<double, 3>;  // LL, LL128, Simple; 0: there is none
 

@@ -1,5 +1,4 @@
-// Rotational symmetry of plans: if rotating all ranks by a period changes neither the plan nor the network, the first
-// `period` ranks represent all. For example, a ring over 4,096 devices in nodes of 8 is played exactly with 8 ranks.
+// The time of a plan on a network, by playing it on all ranks or on representatives.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +10,9 @@
 #include "simulator/machine/machine.h"
 
 namespace lockstep::simulator {
+
+// Rotational symmetry of plans: if rotating all ranks by a period changes neither the plan nor the network, the first
+// `period` ranks represent all. For example, a ring over 4,096 devices in nodes of 8 is played exactly with 8 ranks.
 
 // The smallest period that divides the number of ranks, consists of whole switches of every level that does not join
 // all ranks (on a fully used torus that does, whole rows), and by which each rank's steps equal those of the rank one

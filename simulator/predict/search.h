@@ -1,4 +1,4 @@
-// A parallel loop.
+// The search for the fastest layout of a model on a machine.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,8 @@
 #include "workload/model.h"
 
 namespace lockstep::simulator {
+
+// A parallel loop.
 
 // Calls work(i) for all i on several threads; rethrows the first exception.
 template <class Work>

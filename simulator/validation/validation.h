@@ -1,4 +1,4 @@
-// Validation of predicted times of collectives against published ones (collective_cases.json), and its tables.
+// Predictions beside published measurements.
 #pragma once
 
 #include <span>
@@ -11,6 +11,8 @@
 #include "workload/kernel_call.h"
 
 namespace lockstep::simulator {
+
+// Validation of predicted times of collectives against published ones (collective_cases.json), and its tables.
 
 // One published sweep of collectives, with equally many GPUs in each node.
 struct CollectiveSweep {

@@ -1,4 +1,4 @@
-// Writes a checkpoint: a safetensors file for each rank that has pieces, then the manifest, then the folder's name.
+// Checkpoints: written by any layout, read into any other.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@
 #include "trainer/checkpoint/safetensors.h"
 
 namespace lockstep::trainer {
+
+// Writes a checkpoint: a safetensors file for each rank that has pieces, then the manifest, then the folder's name.
 
 // Communication among the ranks that write one checkpoint.
 struct CheckpointRanks {

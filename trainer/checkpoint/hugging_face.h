@@ -1,5 +1,4 @@
-// Weight files as on Hugging Face's hub: one safetensors file, or several with an index that maps each tensor to its
-// file (huggingface_hub, serialization: "weight_map").
+// Weights as on Hugging Face's hub: files, index and configuration.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +17,9 @@
 #include "workload/model.h"
 
 namespace lockstep::trainer {
+
+// Weight files as on Hugging Face's hub: one safetensors file, or several with an index that maps each tensor to its
+// file (huggingface_hub, serialization: "weight_map").
 
 class WeightFiles {
  public:

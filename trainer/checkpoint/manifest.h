@@ -1,4 +1,4 @@
-// Whole tensors, the pieces of them that ranks have, and a check that pieces make up the whole.
+// The manifest of a checkpoint: tensors, pieces, files, and the folder that they are in.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include "trainer/checkpoint/safetensors.h"
 
 namespace lockstep::trainer {
+
+// Whole tensors, the pieces of them that ranks have, and a check that pieces make up the whole.
 
 using Shape = std::vector<std::int64_t>;
 std::int64_t elems_of(const Shape& shape);

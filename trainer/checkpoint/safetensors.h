@@ -1,5 +1,4 @@
-// CRC-32 (ISO 3309, as in zlib and PNG): detects every changed bit and every burst of up to 32 bits, and misses other
-// damage once in 2^32. It is not a signature: it does not protect against deliberate changes.
+// Safetensors files with checksums: header, reading, writing.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +14,9 @@
 #include "core/output_file.h"
 
 namespace lockstep::trainer {
+
+// CRC-32 (ISO 3309, as in zlib and PNG): detects every changed bit and every burst of up to 32 bits, and misses other
+// damage once in 2^32. It is not a signature: it does not protect against deliberate changes.
 
 class Crc32 {
  public:

@@ -1,5 +1,4 @@
-// A view of a long sequence of tokens in memory or in memory-mapped files, in parts: as bytes, or as 16 or 32 bits
-// each. The maker owns the memory.
+// Tokens as a sequence in memory or in files.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +11,9 @@
 #include "core/output_file.h"
 
 namespace lockstep::trainer {
+
+// A view of a long sequence of tokens in memory or in memory-mapped files, in parts: as bytes, or as 16 or 32 bits
+// each. The maker owns the memory.
 
 class TokenText {
  public:

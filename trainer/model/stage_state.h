@@ -1,7 +1,4 @@
-// State of delayed scaling of 8-bit floats for the layers of a stage: the largest element of each encoded tensor in the
-// previous training steps, and so far in this one, over its microbatches. Scales come from the largest of the last
-// fp8_history steps (the Transformer Engine's recipe DelayedScaling with amax_compute_algo "max"; its history has
-// 1,024).
+// State of a stage beside weights: scaling history of 8-bit floats, biases of routers.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +13,11 @@
 #include "workload/model.h"
 
 namespace lockstep::trainer {
+
+// State of delayed scaling of 8-bit floats for the layers of a stage: the largest element of each encoded tensor in the
+// previous training steps, and so far in this one, over its microbatches. Scales come from the largest of the last
+// fp8_history steps (the Transformer Engine's recipe DelayedScaling with amax_compute_algo "max"; its history has
+// 1,024).
 
 class Fp8History {
  public:

@@ -1,10 +1,12 @@
-// The learning rate of a step: linear warm-up, then half a cosine down to a floor (Loshchilov and Hutter 2017,
-// arXiv:1608.03983, equation 5, without restarts).
+// Rules of an optimizer's step: learning rate and loss scale.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::trainer {
+
+// The learning rate of a step: linear warm-up, then half a cosine down to a floor (Loshchilov and Hutter 2017,
+// arXiv:1608.03983, equation 5, without restarts).
 
 struct LearningRate {
   double peak = 1e-3;

@@ -1,5 +1,4 @@
-// The order in which an asynchronous server serves its replicas, drawn before the run from a seed and from stated step
-// times of the replicas, so that a run repeats bit for bit regardless of threads and links.
+// Options of replicas that step by themselves, and the order and time that follow from them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,9 @@
 #include <vector>
 
 namespace lockstep::trainer {
+
+// The order in which an asynchronous server serves its replicas, drawn before the run from a seed and from stated step
+// times of the replicas, so that a run repeats bit for bit regardless of threads and links.
 
 // A replica pulls weights, or its gradient arrives and is applied.
 struct Exchange {

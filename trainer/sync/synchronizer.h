@@ -1,4 +1,4 @@
-// An optimizer step from summed gradients that lie in a rank's stores, outside of a Step.
+// Synchronization of replicas that step by themselves.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@
 #include "trainer/worker/step_end.h"
 
 namespace lockstep::trainer {
+
+// An optimizer step from summed gradients that lie in a rank's stores, outside of a Step.
 
 // Sum of squares of the gradients that this rank counts (workload::counts_in_norm). CPU only.
 double square_of_gradients(RankModel& model);

@@ -1,6 +1,4 @@
-// Byte-pair encoding of a word (Sennrich, Haddow, Birch 2016, arXiv:1508.07909; on bytes: Radford et al. 2019, section
-// 2.2): of all neighbours that a merge joins, those of the first merge in the list are joined, leftmost first, until
-// none is left.
+// Tokenizers: text to tokens and back.
 #pragma once
 
 #include <array>
@@ -17,6 +15,10 @@
 #include "trainer/tokens/words.h"
 
 namespace lockstep::trainer {
+
+// Byte-pair encoding of a word (Sennrich, Haddow, Birch 2016, arXiv:1508.07909; on bytes: Radford et al. 2019, section
+// 2.2): of all neighbours that a merge joins, those of the first merge in the list are joined, leftmost first, until
+// none is left.
 
 // Finds tokens of a vocabulary by their bytes.
 struct BytesHash {

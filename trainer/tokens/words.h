@@ -1,4 +1,4 @@
-// UTF-8 decoding, and the character classes by which tokenizers split text.
+// Words of a text: how tokenizers split it.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <string_view>
 
 namespace lockstep::trainer {
+
+// UTF-8 decoding, and the character classes by which tokenizers split text.
 
 bool is_letter(std::uint32_t code);  // Unicode's categories L*
 bool is_number(std::uint32_t code);  // N*

@@ -1,4 +1,4 @@
-// Messages between an asynchronous server and its replicas.
+// A run with an asynchronous server and its replicas.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,8 @@
 #include "trainer/worker/rank_model.h"
 
 namespace lockstep::trainer {
+
+// Messages between an asynchronous server and its replicas.
 
 using Bytes = std::vector<std::byte>;
 

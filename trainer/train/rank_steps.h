@@ -1,4 +1,4 @@
-// Setup of a rank, and the times of its tasks: shared by training and by benchmarks of its steps.
+// The steps of one rank: its setup and the times of its tasks.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::trainer {
+
+// Setup of a rank, and the times of its tasks: shared by training and by benchmarks of its steps.
 
 // Returns the context that runs a rank's kernels in a CUDA device's stream; device and stream must outlive it. Must not
 // be called in a build without CUDA.

@@ -1,4 +1,4 @@
-// Draws the next token from a model's logits.
+// One rank of a training run: steps, validation, sampling, and captured graphs.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::trainer {
+
+// Draws the next token from a model's logits.
 
 // Returns an index drawn from softmax(logits / temperature) with a number in [0, 1); temperature 0: the first maximum.
 std::int64_t drawn_word(std::span<const float> logits, double temperature, double uniform);

@@ -1,5 +1,4 @@
-// The channels that the collectives of a trainer's steps need: one per list of ranks and lane, so that lanes can run
-// concurrently.
+// Lanes of a trainer's rank: channels, queues, their times, and the order of tasks.
 #pragma once
 
 #include <array>
@@ -20,6 +19,9 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::trainer {
+
+// The channels that the collectives of a trainer's steps need: one per list of ranks and lane, so that lanes can run
+// concurrently.
 
 class ChannelMap {
  public:

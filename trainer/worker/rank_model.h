@@ -1,10 +1,4 @@
-// Which version of the weights a step's kernels read, by its schedule (schedules::Versions): the policy over the
-// versions that a ParameterStore can hold.
-//
-//   PipeDream (Narayanan et al. 2019, section 3.3): a microbatch holds the weights that its forward begins with, until
-//   its own update; the stage p-1-r stages before the last has then updated them p-1-r times.
-//   PipeDream-2BW (Narayanan et al. 2021, section 3.1): all microbatches of a step read the weights of the step before,
-//   and their gradient changes those of this one: w(t+1) = w(t) - rate gradient(w(t-1)), where w(-1) is w(0).
+// A rank's stages of the model, and the version of the weights that they read.
 #pragma once
 
 #include <chrono>
@@ -26,6 +20,14 @@
 #include "workload/layout.h"
 
 namespace lockstep::trainer {
+
+// Which version of the weights a step's kernels read, by its schedule (schedules::Versions): the policy over the
+// versions that a ParameterStore can hold.
+//
+//   PipeDream (Narayanan et al. 2019, section 3.3): a microbatch holds the weights that its forward begins with, until
+//   its own update; the stage p-1-r stages before the last has then updated them p-1-r times.
+//   PipeDream-2BW (Narayanan et al. 2021, section 3.1): all microbatches of a step read the weights of the step before,
+//   and their gradient changes those of this one: w(t+1) = w(t) - rate gradient(w(t-1)), where w(-1) is w(0).
 
 class OldWeights {
  public:

@@ -1,6 +1,4 @@
-// A rank's board: device memory that the other ranks of its group write to and that its own kernels poll. Signals are
-// pushed to the rank that waits, so that all polling reads local memory. Values only grow from call to call, so that a
-// collective may use other lanes and blocks than the one before.
+// Programs on GPUs: the boards by which ranks signal each other, and the program in device memory.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +9,10 @@
 #include "collectives/plan/program.h"
 
 namespace lockstep::executors::cuda {
+
+// A rank's board: device memory that the other ranks of its group write to and that its own kernels poll. Signals are
+// pushed to the rank that waits, so that all polling reads local memory. Values only grow from call to call, so that a
+// collective may use other lanes and blocks than the one before.
 
 inline constexpr int kMostSlots = 512;       // lanes times blocks, per rank
 inline constexpr int kInstructionBits = 20;  // bits of a counter that count a lane's instructions
