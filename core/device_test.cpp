@@ -201,12 +201,7 @@ TEST(CpuDevice, SaysWhatItIs) {
   EXPECT_EQ(device->index(), 0);
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
 // Properties of CUDA devices that hold on every machine: with a GPU, without one, without a driver, and not built in.
-namespace lockstep::core {
-namespace {
 
 TEST(CudaDevices, ThereAreSomeOrAReason) {
   const auto why = why_no_cuda();

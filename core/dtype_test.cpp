@@ -136,12 +136,6 @@ TEST(Float16Test, AgreesWithTheHardware) {
 #endif
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 std::string usage_text(auto parse) {
   try {
     parse();
@@ -203,12 +197,6 @@ TEST(SumTolerance, IsHighamsBoundAndNeverAboveOne) {
     EXPECT_LE(sum_tolerance(dtype, 10), sum_tolerance(dtype, 100)) << name_of(dtype);
   }
 }
-
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
 
 template <typename T>
 T reduced(DType dtype, ReduceOp op, T a, T b) {

@@ -98,12 +98,6 @@ TEST(GpuMeter, OnThisMachineItMetersOrSaysWhy) {
   EXPECT_TRUE(!opened.meter || opened.meter->power_watts().value_or(1) > 0);
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 std::vector<std::unique_ptr<GpuMeter>> fake_gpus(const std::vector<std::string>& pci_ids) {
   std::vector<std::unique_ptr<GpuMeter>> gpus;
   for (const std::string& pci_id : pci_ids) gpus.push_back(std::make_unique<GpuMeter>(fake_calls(), nullptr, pci_id));

@@ -46,12 +46,6 @@ TEST(Hash, TellsItsArgumentsApart) {
   EXPECT_EQ(seen.size(), 512u);
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 TEST(ParseSize, KnowsNumbersAndUnits) {
   EXPECT_EQ(parse_size("0"), 0);
   EXPECT_EQ(parse_size("8"), 8);

@@ -139,12 +139,6 @@ TEST_F(AtomicFileTest, AFullDiskLeavesNothing) {
   EXPECT_EQ(text, "cannot write " + target_ + ": No space left on device; the partial file was removed 0");
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 namespace fs = std::filesystem;
 
 std::string text_of(const std::string& path) {

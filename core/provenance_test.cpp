@@ -110,12 +110,6 @@ TEST(Provenance, TimeIsUtcIso8601) {
       << utc_now();
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 using nlohmann::json;
 
 TEST(GpuRecordTest, RowsAndKernelsSayWhatHeldTheirGpuBack) {

@@ -102,12 +102,6 @@ TEST(Bootstrap, NarrowsWithTheRootOfTheCount) {
   EXPECT_NEAR(width(100) / width(10000), 10, 5);
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 // Feeds samples until the rule stops; each sample takes exactly its own time.
 StoppingRule fed(const StoppingOptions& options, const std::function<double(std::size_t)>& sample) {
   StoppingRule rule(options);

@@ -29,12 +29,6 @@ TEST(Backoff, AWaitOfAMillisecondAsksSeldom) {
   EXPECT_LT(looks, 100000);  // each poll paused: without pauses there would be tens of millions of polls
 }
 
-}  // namespace
-}  // namespace lockstep::core
-
-namespace lockstep::core {
-namespace {
-
 using std::chrono::milliseconds;
 
 TEST(DeadlineCall, ReturnsWhenTheCallDoes) {

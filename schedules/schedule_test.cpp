@@ -91,12 +91,6 @@ TEST(ScheduleText, WhatIsDoneToParametersComesBackAsItWent) {
   EXPECT_EQ(to_csv(parse_csv("0UNSHARD1,0F0,0F1,0B0,0B1\n", "s.csv")), "0UNSHARD1,0F0,0F1,0B0,0B1\n");
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 std::string first_problem(std::string_view csv) {
   const auto problems = check(parse_csv(csv, "s.csv"));
   return problems.empty() ? "" : problems.front().what;
@@ -179,12 +173,6 @@ TEST(ScheduleCheck, RandomChangesAreFoundOrDoNoHarm) {
   EXPECT_GT(harmless, 10);
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 TEST(TransportCheck, AHangSaysWhereEachRankStands) {
   // Both ranks send first.
   const Schedule schedule = parse_csv(
@@ -208,12 +196,6 @@ TEST(TransportCheck, MoreSlotsNeverHang) {
     EXPECT_TRUE(went) << schedule.name;
   });
 }
-
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
 
 PeakActivations peak_of(const std::string& list, double w_share) {
   return count_ranks(parse_csv(list, "list", 1), w_share).front().peak;

@@ -134,12 +134,6 @@ TEST(GridSteps, CrossOneDimensionWhereDerived) {
   EXPECT_GT(pair("2x2", kHidden), one(4, kHidden));
 }
 
-}  // namespace
-}  // namespace lockstep::workload
-
-namespace lockstep::workload {
-namespace {
-
 using schedules::Comm;
 using schedules::GroupKind;
 

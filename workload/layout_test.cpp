@@ -192,12 +192,6 @@ TEST(Groups, OfDataRanksJoinOppositePipes) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::workload
-
-namespace lockstep::workload {
-namespace {
-
 std::string refusal_of(const char* text) {
   try {
     parse_layout(text);

@@ -188,12 +188,6 @@ TEST(SecondOrder, WorkIsThatOfTheLayersMatrices) {
   EXPECT_EQ(4 * cost_of(half[2].output_curvature).flops, cost_of(whole[2].output_curvature).flops);
 }
 
-}  // namespace
-}  // namespace lockstep::workload
-
-namespace lockstep::workload {
-namespace {
-
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 StageSlice layers(std::int64_t count) {

@@ -101,12 +101,6 @@ TEST(Parameter, WhatRanksDoNotDivideIsABug) {
   EXPECT_THROW(elems_of_share(line, 2), core::Error);
 }
 
-}  // namespace
-}  // namespace lockstep::workload
-
-namespace lockstep::workload {
-namespace {
-
 const Parameter& find(const std::vector<Parameter>& all, const std::string& name) {
   for (const Parameter& one : all) {
     if (one.name == name) return one;
@@ -270,12 +264,6 @@ TEST(Gpt, OnlyNormsArePartialOverTensorRanksAndOnlyWithSharedRows) {
   }
   EXPECT_EQ(partial, 2 * (2 * config.layers + 1));
 }
-
-}  // namespace
-}  // namespace lockstep::workload
-
-namespace lockstep::workload {
-namespace {
 
 TEST(FlatBucket, ParametersBeginAtAGrain) {
   const FlatBucket bucket = lay_out(std::vector<std::int64_t>{1, 64, 33}, 1);

@@ -268,12 +268,7 @@ TEST(Recipe, PricesEveryKernel) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::workload
-
 // Stages and slices that a layout leaves to be chosen.
-namespace lockstep::workload {
-namespace {
 
 Model uneven() {
   return parse_model("layers=10,hidden=64,heads=4,vocabulary=4096,sequence=256,dropout=no");

@@ -68,12 +68,6 @@ TEST(KernelBenchFlags, HelpListsOurFlags) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::kernel_bench
-
-namespace lockstep::kernel_bench {
-namespace {
-
 using core::DType;
 
 const core::Caches kCaches{32 << 10, 1 << 20, 32 << 20};
@@ -192,12 +186,6 @@ TEST(Roofline, ColdIsPastTheSecondCacheOfAGpuAlsoWhereItIsNotTold) {
   EXPECT_DOUBLE_EQ(cold_bytes_of_gpu(std::size_t{50} << 20), 100 << 20);
   EXPECT_GT(cold_bytes_of_gpu(0), cold_bytes_of_gpu(std::size_t{120} << 20));
 }
-
-}  // namespace
-}  // namespace lockstep::kernel_bench
-
-namespace lockstep::kernel_bench {
-namespace {
 
 struct Fixture {
   std::unique_ptr<core::Device> device = core::make_cpu_device();

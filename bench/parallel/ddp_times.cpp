@@ -48,11 +48,9 @@ DdpSteps ddp_steps(const trainer::TrainOptions& options) {
 
 namespace {
 
-using schedules::Lane;
 using schedules::Op;
 using schedules::RankStep;
 using schedules::StepTimeline;
-using schedules::Task;
 using schedules::TaskSpan;
 
 double ms_of(std::int64_t ps) {

@@ -152,8 +152,6 @@ std::string zero_ending_text(std::size_t rows, std::size_t wrong) {
 
 namespace {
 
-using parallel::MemoryKind;
-
 core::NamedNumbers by_kind(const parallel::BytesByKind& bytes) {
   core::NamedNumbers named;
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {

@@ -135,7 +135,6 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
 namespace {
 
 using parallel::BytesByKind;
-using parallel::MemoryKind;
 using schedules::GroupKind;
 using schedules::Lane;
 

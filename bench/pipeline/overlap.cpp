@@ -207,8 +207,6 @@ plan::Plan plan_of(const OverlapFlags& flags, Comm comm, int ranks) {
 
 namespace {
 
-using schedules::Comm;
-using schedules::Step;
 using schedules::StepTimeline;
 using schedules::Task;
 

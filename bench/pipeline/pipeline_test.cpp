@@ -125,12 +125,6 @@ TEST(Pipeline, AKernelThatFitsIntoNoBubbleIsRefused) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::pipeline
-
-namespace lockstep::pipeline {
-namespace {
-
 TEST(Recurrence, ABucketWaitsForItsGradientsAndForTheBucketBefore) {
   const std::vector<BucketTimes> buckets{{1, 2}, {2, 2}, {10, 1}};
   EXPECT_DOUBLE_EQ(end_of_buckets_ms(std::span(buckets).first(1)), 3);

@@ -249,8 +249,6 @@ EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOpti
 namespace {
 
 using schedules::FillerItem;
-using schedules::Step;
-using schedules::StepTimeline;
 
 // Number of layers of a stage, which is a chunk of its rank's share.
 std::int32_t layers_of_stage(const Case& one, const FillerWork& work) {

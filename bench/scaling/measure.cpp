@@ -76,9 +76,6 @@ Step priced(Step step, const Prices& prices) {
 }
 
 using schedules::Op;
-using schedules::Step;
-using schedules::Task;
-using schedules::TaskSpan;
 
 namespace {
 
@@ -201,9 +198,6 @@ simulator::Slowdown slowdown_of(const Step& step, const Slowdowns& slowdowns, co
 
 namespace {
 
-using schedules::Step;
-using schedules::Task;
-
 // The work of a rank, regardless of the index of its group.
 using Piece =
     std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, schedules::GroupKind>;
@@ -258,8 +252,6 @@ Step priced_beyond(Step step, const workload::Layout& many, const Step& measured
 namespace {
 
 using schedules::Lane;
-using schedules::Step;
-using schedules::StepTimeline;
 using trainer::RankTrainer;
 
 // The first steps choose implementations of kernels, prepare collectives and touch memory.

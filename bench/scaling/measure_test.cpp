@@ -141,12 +141,6 @@ TEST(Prices, AMessageIsOnePieceOfTime) {
   EXPECT_EQ(played.makespan_ps, 50);
 }
 
-}  // namespace
-}  // namespace lockstep::scaling
-
-namespace lockstep::scaling {
-namespace {
-
 schedules::Step step_of(const workload::Layout& layout) {
   const auto model = workload::parse_model("layers=4,hidden=16,heads=2,vocabulary=256,sequence=8,dropout=no");
   return trainer::make_train_step(model, layout).step;

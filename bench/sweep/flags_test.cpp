@@ -415,15 +415,6 @@ TEST_F(Environment, MinimumBandwidth) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::sweep
-
-namespace lockstep::sweep {
-namespace {
-
-using collectives::Kind;
-using core::DType;
-
 TEST(Sizes, Factor) {
   EXPECT_EQ(sizes_of({8, 64, 1, 2}), (std::vector<std::int64_t>{8, 16, 32, 64}));
   EXPECT_EQ(sizes_of({8, 100, 1, 4}), (std::vector<std::int64_t>{8, 32}));

@@ -166,8 +166,6 @@ backends::Prepared prepare(backends::Endpoint& endpoint, const Operation& operat
 
 namespace {
 
-using collectives::Operation;
-
 // Groups transports into sessions: those on GPUs share one.
 std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find) {
   std::vector<Backends> sessions;

@@ -140,7 +140,6 @@ std::int64_t needed_bytes(BlockKind kind, const Shape& shape, const Sharing& sha
 namespace {
 
 using schedules::Comm;
-using workload::Operation;
 
 const workload::Exchange& exchange_of(const Operation& op, Direction direction) {
   return direction == Direction::forward ? op.forward_exchange : op.backward_exchange;

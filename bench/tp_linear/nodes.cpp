@@ -274,9 +274,6 @@ std::unique_ptr<Node> make_attention_core(const NodeContext& context, const work
 // Embedding and cross-entropy over a sharded vocabulary, padded if the ranks do not divide it.
 namespace {
 
-using parallel::MemoryKind;
-using parallel::Tensor;
-
 workload::Parameter table_of(const NodeContext& context, float deviation) {
   return {.name = "table",
           .shape = {context.shape.vocabulary, context.shape.hidden},

@@ -53,7 +53,6 @@ workload::Compression compression_of(const FlagValue& value) {
 namespace {
 
 using program::file_name;
-using program::FlagValue;
 using Flag = program::FlagOf<TrainFlags>;
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;

@@ -70,12 +70,6 @@ TEST(GemmDecision, OfOneProcessIsOfWhatIsHere) {
   EXPECT_EQ(decide_gemm(kProbeGemms, options, 1).implementation, "packed");
 }
 
-}  // namespace
-}  // namespace lockstep::mini_train
-
-namespace lockstep::mini_train {
-namespace {
-
 // Takes the times of a list, one per run, and the last one from then on.
 TimedWork work_of(double flops, std::vector<double> seconds, int& runs) {
   return {flops, [seconds, &runs] {

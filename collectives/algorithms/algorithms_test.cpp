@@ -186,14 +186,7 @@ TEST(Proof, InPlaceExceptWhereNeverPossible) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::algorithms
-
 // Properties of single algorithms that neither contents nor counts show.
-namespace lockstep::algorithms {
-namespace {
-
-using collectives::Kind;
 
 const plan::Lane& lane_of(const plan::Plan& plan, int rank, int lane) {
   return plan.ranks[static_cast<std::size_t>(rank)].lanes[static_cast<std::size_t>(lane)];

@@ -70,7 +70,6 @@ plan::Plan direct_all_to_all_v(const Shape& shape) {
 // ceil(lg p). Bytes per rank, S = p blocks: S/2 lg p for powers of two; else (S/p) times the number of bits set in
 //   1 .. p-1.
 
-using plan::PlanBuilder;
 using plan::Slice;
 
 namespace {
@@ -135,9 +134,6 @@ plan::Plan bruck_all_to_all(const Shape& shape) {
 //   first, it is NCCL's PXN ("Doubling all2all performance with NCCL 2.12", 2022).
 // Steps: 2 (all peers of a level at once); messages per rank: (m-1) + (g-1). Bytes per rank, S = p blocks: S (m-1)/m
 //   between groups and S (g-1)/g inside.
-
-using plan::PlanBuilder;
-using plan::Slice;
 
 namespace {
 

@@ -80,8 +80,6 @@ plan::Plan direct_send_recv(const Shape& shape) {
 // Source: vLLM csrc/custom_all_reduce.cuh, cross_device_reduce_1stage and _2stage. Steps: 1 and 2 (all peers at once).
 // Bytes per rank: (p-1) S and 2 S (p-1)/p.
 
-using plan::PlanBuilder;
-
 plan::Plan one_shot_all_reduce(const Shape& shape) {
   const int p = shape.num_ranks;
   PlanBuilder builder(collectives::Kind::all_reduce, p, 0, 1);
@@ -130,7 +128,6 @@ plan::Plan two_shot_all_reduce(const Shape& shape) {
 //   section 3 (colocated and not); torch.nn.DataParallel.
 // Steps: 2 (all peers at once). Bytes of a vector of N: N (p + S - 2)/S at a server, N elsewhere.
 
-using plan::PlanBuilder;
 using plan::Slice;
 
 namespace {

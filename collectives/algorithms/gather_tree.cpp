@@ -104,11 +104,6 @@ plan::Plan binomial_gather(const Shape& shape) {
 // Rounds: ceil(lg p) + p - 1. Bytes at the busiest rank: 2 S (p-1)/p (broadcast: the root), at most
 //   S (p-1)/p + S/2 (reduce).
 
-using collectives::Kind;
-using plan::Buffer;
-using plan::PlanBuilder;
-using plan::Slice;
-
 namespace {
 
 Ring ring_from(int root, int num_ranks) {

@@ -88,8 +88,6 @@ plan::Plan recursive_doubling_all_reduce(const Shape& shape) {
 
 using collectives::Kind;
 using plan::Buffer;
-using plan::PlanBuilder;
-using plan::Slice;
 
 namespace {
 
@@ -202,9 +200,6 @@ plan::Plan recursive_halving_reduce_scatter(const Shape& shape) {
 //   allreduce_intra_reduce_scatter_allgather.c.
 // Steps: 2 lg p, plus 2 if p is not a power of two (numbers.h). Bytes per rank: 2 S (q-1)/q, plus S at the ranks with a
 //   guest, q the largest power of two.
-
-using plan::Buffer;
-using plan::PlanBuilder;
 
 namespace {
 

@@ -149,9 +149,6 @@ plan::Plan ring_all_gather(const Shape& shape) {
 // Steps: 2 (g-1) + 2 (m-1), m = p/g. Bytes per rank: 2 S (g-1)/g inside and 2 (S/g) (m-1)/m between: in all
 //   2 S (p-1)/p.
 
-using plan::Buffer;
-using plan::PlanBuilder;
-
 namespace {
 
 // How ranks are split: `size` positions per group, `count` groups.

@@ -150,7 +150,6 @@ void tree_all_reduce(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, 
 // Steps and bytes: docs/metrics.md.
 
 using collectives::Kind;
-using plan::PlanBuilder;
 
 namespace {
 
@@ -231,8 +230,6 @@ plan::Plan direct_reduce(const Shape& shape) {
 //   Computing 35 (2009), sections 2 and 3; "Massively scale your deep learning training with NCCL 2.4" (2019).
 // Steps: 2 floor(lg p) (all-reduce), 1 + floor(lg (p-1)) (broadcast, reduce), for each chunk, which follow each other.
 //   Bytes per rank: at most 2 S (all-reduce), S (broadcast, reduce).
-
-using plan::PlanBuilder;
 
 namespace {
 

@@ -115,7 +115,6 @@ std::optional<std::string> choice_refusal(const NcclChoice& choice, Kind kind) {
 
 namespace {
 
-using collectives::Kind;
 using core::DType;
 
 // Kinds in which an arriving block may overwrite one that is still to be sent, in no fixed order.
@@ -208,7 +207,6 @@ NcclConfig config_within(const NcclConfig& asked, int most_blocks) {
 
 namespace {
 
-using collectives::Kind;
 using collectives::Operation;
 
 // Every block of a buffer, sent to or received from the rank of the same number.

@@ -291,14 +291,7 @@ TEST(Check, ContentsSayWhatEveryStepMoves) {
   EXPECT_THROW(contents_of(Plan{}), std::exception);
 }
 
-}  // namespace
-}  // namespace lockstep::plan
-
 // Mutants of correct plans: the checker must reject all that change the result, in any order of running.
-namespace lockstep::plan {
-namespace {
-
-using collectives::Kind;
 
 constexpr std::uint64_t kSeed = 20260101;
 

@@ -118,14 +118,6 @@ TEST(Count, SingleRank) {
   EXPECT_EQ(counts.busiest().bytes_copied, 28);
 }
 
-}  // namespace
-}  // namespace lockstep::plan
-
-namespace lockstep::plan {
-namespace {
-
-using collectives::Kind;
-
 // Powers of two, so that every sum is exact and times can be compared with ==.
 constexpr CostModel kModel{.alpha_us = 8, .beta_us_per_byte = 0.5, .gamma_us_per_byte = 0.25, .copy_us_per_byte = 0};
 constexpr double kAlpha = kModel.alpha_us;

@@ -107,12 +107,6 @@ TEST(Text, BrokenTextsAreRefusedWithOneLine) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::plan
-
-namespace lockstep::plan {
-namespace {
-
 TEST(Draw, Ring) {
   const Plan plan = ring_plan(3);
   EXPECT_EQ(draw(plan, contents_of(plan)),

@@ -120,12 +120,6 @@ TEST(Loopback, WaitsHaveADeadlineAndSeeAnAbort) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::transports
-
-namespace lockstep::transports {
-namespace {
-
 constexpr LinkSpec kOneByteANanosecond{0, 1};
 
 class Ports {
@@ -256,12 +250,6 @@ TEST(LinkTable, ThePortsBandwidthIsNeverExceeded) {
     }
   }
 }
-
-}  // namespace
-}  // namespace lockstep::transports
-
-namespace lockstep::transports {
-namespace {
 
 using std::chrono::milliseconds;
 

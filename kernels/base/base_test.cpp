@@ -73,12 +73,6 @@ TEST(Operands, RowsBetweenRowsDoNotOverlap) {
   EXPECT_EQ(refusal_of_rows(3, two, {}), "k: x and y overlap") << "y is dense";
 }
 
-}  // namespace
-}  // namespace lockstep::kernels
-
-namespace lockstep::kernels {
-namespace {
-
 TEST(ThreadPool, RangesCoverEveryElementOnce) {
   for (int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
@@ -141,12 +135,6 @@ TEST(ThreadPool, KeepsOneObjectOfAType) {
   EXPECT_EQ(ThreadPool(1).kept<Kept>().count, 1);
 }
 
-}  // namespace
-}  // namespace lockstep::kernels
-
-namespace lockstep::kernels {
-namespace {
-
 GradientCheck gelu_check() {
   const CaseFacts facts{.shape = "N17", .dtype = core::DType::f64};
   return {.forward = make_case(GeluForward{.count = 17}, facts),
@@ -176,12 +164,6 @@ TEST(GradientCheck, FindsNaN) {
   };
   EXPECT_NE(gradient_errors(check), "");
 }
-
-}  // namespace
-}  // namespace lockstep::kernels
-
-namespace lockstep::kernels {
-namespace {
 
 constexpr int kProcessors = 132;
 

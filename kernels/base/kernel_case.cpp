@@ -85,8 +85,6 @@ double allowed_error(const CaseOperand& operand, double wanted, double largest) 
 // store() and load() of kernel_case.h: conversion between f64 and every dtype.
 namespace {
 
-using core::DType;
-
 // Calls visit(from double to T, from T to double) with the dtype's own conversions.
 template <class Visit>
 void with_conversions(DType dtype, Visit&& visit) {

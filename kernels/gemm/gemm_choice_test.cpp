@@ -100,12 +100,6 @@ TEST(GemmProbe, AllThatAreHereAreTimed) {
   EXPECT_EQ(gemm_implementations(core::DType::f16), std::vector<std::string>{"packed"});
 }
 
-}  // namespace
-}  // namespace lockstep::kernels
-
-namespace lockstep::kernels {
-namespace {
-
 using Numbers = std::vector<std::int64_t>;  // sums are exact
 
 Numbers counting(std::int64_t count, std::int64_t from) {

@@ -97,7 +97,6 @@ const CodeFormat& format_of(CompressionWay way) {
 
 namespace {
 
-using core::DType;
 using workload::Shares;
 
 constexpr std::int64_t kPieceElems = 8192;  // over all ranks, fits a core's cache; whole blocks
@@ -174,9 +173,6 @@ void CodeExchange::run(const kernels::In& input, const kernels::Out& sum) {
 }
 
 namespace {
-
-using core::DType;
-using workload::Shares;
 
 // After the exchange each rank encodes the sum of its share and sends it to all (all-gather): two roundings regardless
 // of the number of ranks, and codes are never added. For `sign` this is the compressed all-reduce of 1-bit Adam, with

@@ -96,8 +96,6 @@ backends::Prepared prepare_reduction(const GradientReduction& reduction, const P
 
 namespace {
 
-using core::DType;
-
 class Bf16AllReduce final : public collectives::Collective {
  public:
   Bf16AllReduce(const GradientReduction& reduction, std::unique_ptr<collectives::Collective> inner, Memory& memory,

@@ -93,8 +93,6 @@ backends::Prepared prepare_sparse(const GradientReduction& reduction, const Prep
 
 namespace {
 
-using core::DType;
-
 // All ranks draw the same elements, so that an all-reduce of their values adds them up. The elements are split into as
 // many stretches as elements are sent, and one is drawn from each: every element is equally likely, and indices ascend.
 class RandomAllReduce final : public collectives::Collective {

@@ -66,9 +66,7 @@ std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan
   }
 }
 
-using workload::ContextExchange;
 using workload::ContextMessage;
-using workload::ExchangePlace;
 
 ContextMove ContextShelves::begin_shift(bool backward, const ExchangePlace& place, kernels::In d_o) {
   const ContextExchange& exchange = plan_.exchange(backward, place);

@@ -77,12 +77,6 @@ TEST(InitialValues, AreNormal) {
   EXPECT_NEAR(beyond_two / n, tail, 5 * std::sqrt(tail / n));
 }
 
-}  // namespace
-}  // namespace lockstep::parallel
-
-namespace lockstep::parallel {
-namespace {
-
 using core::DType;
 using State = ParameterStore::State;
 

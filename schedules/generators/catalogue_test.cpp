@@ -183,12 +183,7 @@ TEST(Catalogue, HanayoWavesShortenTheBubble) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
 // BPipe's lists, their text, and what EVICT and FETCH do in a step.
-namespace lockstep::schedules {
-namespace {
 
 // Kim et al. 2023, section 3: ceil((p + 2) / 2) microbatches on the fullest rank, where 1F1B holds p; counted from the
 // lists.
@@ -263,13 +258,8 @@ TEST(BPipe, TextComesBackAndMistakesAreNamed) {
             "1EVICT0: its partner evicts, too; allowed: one rank of each pair");
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
 // Compares makespans, spans, peaks, messages, their order, and hangs with a table that was made independently of this
 // code (testdata/pipeline_truth.json; its "definitions" explain the fields).
-namespace lockstep::schedules {
-namespace {
 
 using nlohmann::json;
 

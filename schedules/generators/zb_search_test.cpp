@@ -243,12 +243,6 @@ TEST(OwnSpanBound, OfOneMicrobatchAtATimeIsTheirWays) {
   EXPECT_NEAR(least_own_span({4, 3, 1}, {1, 1.25, 0.5, 0.125}, {1, 0}), 3 * (4 * 2.25 + 6 * 0.125) + 0.5, kSame);
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 Spans spans(const Schedule& schedule, const Times& times) {
   return spans_of(schedule, times, play(schedule, times));
 }
@@ -292,14 +286,9 @@ TEST(ZbSearch, FindsWhatWasMadeByHand) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
 // Table 5 of Qi et al. 2023 (Zero Bubble Pipeline Parallelism, arXiv:2401.10241): bubble rates of the schedules that
 // their search finds for ZB-1p and ZB-2p, from the times of table 9 and the models of table 3 (1,024 tokens per
 // sequence).
-namespace lockstep::schedules {
-namespace {
 
 struct Row {
   PipelineShape shape;

@@ -115,12 +115,6 @@ TEST(Offload, TheStepTakesTheLongerOfKernelsAndCopies) {
   EXPECT_NEAR(makespan(100), 16 * kParts * 2 * 100, 0.05 * 16 * kParts * 2 * 100);
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 constexpr std::int32_t kUnits = 3;
 
 // Units of one part each, on a pipeline stage with two data-parallel ranks.

@@ -101,12 +101,6 @@ TEST(Buckets, HoldEveryParameterOnceAndOnlyTheLastIsSmall) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 constexpr std::int32_t kParts = 4;
 
 Step parts_of(const Schedule& schedule) {

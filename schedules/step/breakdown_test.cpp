@@ -49,12 +49,6 @@ TEST(WhenBytesMove, AReceiveBeginsWithItsSend) {
   EXPECT_EQ(when_bytes_move(step, {{{15, 16}}, {{2, 12}}})[1][0].start_ps, 12);
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 constexpr std::size_t kReceive = static_cast<std::size_t>(Lane::receive);
 constexpr std::size_t kReduce = static_cast<std::size_t>(Lane::reduce);
 

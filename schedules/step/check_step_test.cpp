@@ -163,12 +163,6 @@ TEST(CheckStep, RandomChangesAreFoundOrDoNoHarm) {
   EXPECT_GT(harmless, 20);
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 // A step of whole actions takes as long as the schedule that it was lowered from, with messages in its lists or not.
 TEST(Lower, StepsTakeAsLongAsTheirSchedules) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {

@@ -51,12 +51,6 @@ TEST(LeaveOut, WhatWasBehindATaskIsBehindWhatThatWasBehind) {
   EXPECT_EQ(time_of(step), time_of(step_of_two_buckets(Barrier::none)));
 }
 
-}  // namespace
-}  // namespace lockstep::schedules
-
-namespace lockstep::schedules {
-namespace {
-
 // Two stages, three copies: ranks 0 to 2 have stage 0, ranks 3 to 5 stage 1; gradients are reduced over the copies.
 TEST(Unfold, CopiesSendWithinThemselvesAndReduceTogether) {
   Step pipeline = step_of_parts(make_schedule("1f1b", {2, 4, 1}), 2, 3);

@@ -117,13 +117,8 @@ TEST(MachineNetwork, AStepWithFewRanksOfATorusHasAllOfItsLinks) {
   EXPECT_EQ(network.path(1, 0).links().size(), 3U);
 }
 
-}  // namespace
-}  // namespace lockstep::simulator
-
 // Concurrent collectives of different groups, as plans, share ports and uplinks; formulas ignore that. Rings of two
 // ranks send half of their payload twice.
-namespace lockstep::simulator {
-namespace {
 
 using schedules::Comm;
 using schedules::GroupKind;

@@ -151,12 +151,6 @@ TEST(Search, NothingFitsOnATinyDevice) {
   EXPECT_GT(result.least_memory_bytes, 1000);
 }
 
-}  // namespace
-}  // namespace lockstep::simulator
-
-namespace lockstep::simulator {
-namespace {
-
 TEST(Ways, ALayoutGoesOne) {
   const std::map<std::string, std::string> expected{{"dp=1", "one device"},
                                                     {"dp=8", "DP"},

@@ -111,7 +111,6 @@ schedules::StageCosts totals_of(const workload::StageWork& work, const Collectiv
 
 namespace {
 
-using schedules::Comm;
 using schedules::Piece;
 
 // True if both are of one part and one tile, as the weights of a tile are gathered separately.
@@ -221,8 +220,6 @@ schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const C
 
 namespace {
 
-using schedules::Comm;
-using schedules::GroupKind;
 using schedules::Task;
 
 // Replaces a collective by kernels, exchanges in sequence, and kernels.

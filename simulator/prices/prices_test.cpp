@@ -285,17 +285,6 @@ TEST(Optimizer, WorksOnItsShard) {
   EXPECT_LT(part.optimizer_ps, all.optimizer_ps / 16);
 }
 
-}  // namespace
-}  // namespace lockstep::simulator
-
-namespace lockstep::simulator {
-namespace {
-
-using schedules::Comm;
-using schedules::GroupKind;
-using schedules::Op;
-using schedules::Piece;
-
 std::int64_t a_ps_a_byte(Comm, GroupKind, std::int64_t bytes) {
   return bytes;
 }

@@ -55,12 +55,6 @@ TEST(GatherText, RanksOfAWorldSave) {
   EXPECT_EQ(share.wrong(5), 0);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
-
 namespace fs = std::filesystem;
 
 const std::vector<WholeTensor> kTensors = {{"master.wte.weight", {48, 12}},
@@ -291,12 +285,7 @@ TEST(Checkpoint, NothingThereIsRefused) {
             "no checkpoint in " + folder.path() + "; allowed: a folder step-N, or one that has such folders");
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // kill -9 of a process that writes checkpoints, at any moment: the latest is always whole.
-namespace lockstep::trainer {
-namespace {
 
 namespace fs = std::filesystem;
 

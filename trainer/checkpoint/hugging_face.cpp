@@ -366,8 +366,6 @@ void read_hugging_face(const HuggingFaceNames& names, const WeightFiles& file, s
 
 namespace {
 
-using nlohmann::json;
-
 // A field of config.json: its value for this model, and the default that transformers uses if it is missing.
 struct ConfigField {
   const char* name;

@@ -307,12 +307,6 @@ TEST(LlamaFile, OtherArchitecturesAreRefused) {
             std::string::npos);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
-
 class ConfigBeside : public testing::Test {
  protected:
   std::string refusal(const std::string& config, const workload::Model& model) const {

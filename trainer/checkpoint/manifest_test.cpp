@@ -96,12 +96,7 @@ TEST(Pieces, WholeAgreesWithCounting) {
   EXPECT_GT(whole, 50);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // Checkpoints that were cut, changed or mixed up: all are refused, by file and reason.
-namespace lockstep::trainer {
-namespace {
 
 namespace fs = std::filesystem;
 

@@ -192,12 +192,6 @@ TEST_F(TokenFileTest, WhatDoesNotFitItsHeaderIsRefused) {
   EXPECT_THROW(many.write(std::span(&one, std::size_t{1} << 31)), core::Error) << "refused before they are read";
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
-
 TEST(Synthetic, IsAFunctionOfItsSeed) {
   EXPECT_EQ(synthetic_text(7, 1000), synthetic_text(7, 1000));
   EXPECT_NE(synthetic_text(7, 1000), synthetic_text(8, 1000));
@@ -232,12 +226,6 @@ TEST(Synthetic, HasTheEntropyThatIsStatedAndBigramsDoNotReachIt) {
   const Tokens tokens = all;
   EXPECT_GT(bigram_entropy_nats(tokens.first(360'000), tokens.subspan(360'000), 256), kSyntheticEntropyNats + 1);
 }
-
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
 
 constexpr std::int64_t kBytes = 256;
 

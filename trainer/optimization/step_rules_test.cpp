@@ -38,12 +38,6 @@ TEST(LearningRate, AWarmUpAsLongAsTheRunHasNoCosine) {
   EXPECT_DOUBLE_EQ(learning_rate(rate, 5), 0.5);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
-
 constexpr LossScaleOptions kOptions{.first = 1024, .least = 256, .most = 4096, .good_steps_to_double = 3};
 
 TEST(LossScale, HalvesOnOverflowDownToTheLeast) {

@@ -280,12 +280,6 @@ TEST(BucketPlan, EveryParameterIsInOneBucketWhoseShardsLieAlikeWhereTheyAreShare
   }
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
-
 const workload::Layout kLayout{.dp = 4, .microbatch_size = 2};
 
 workload::Model model_that_needs() {

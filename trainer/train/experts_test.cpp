@@ -98,13 +98,8 @@ TEST(Fp8Training, RefusalsSayWhatIsAllowed) {
             std::string::npos);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // Mixtures of experts: one expert is the dense model, and however experts are spread over ranks the training is the
 // same.
-namespace lockstep::trainer {
-namespace {
 
 TrainOptions options_with(const std::string& fields, const workload::Layout& layout, std::int64_t steps = kSteps) {
   TrainOptions options = options_of(layout, steps);

@@ -104,12 +104,7 @@ TEST(BucketUpdates, WhatNeedsTheWholeStepIsRefused) {
   EXPECT_NE(refusal(servers).find("--sync server"), std::string::npos);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // Memory is predicted to the byte: what every rank counts, by kind, is what was said before it ran.
-namespace lockstep::trainer {
-namespace {
 
 // Each pair of parallelism, ZeRO stage, kind of schedule, recomputation and dtype that bears on another is somewhere.
 const std::vector<std::string>& layouts() {

@@ -103,12 +103,7 @@ TEST(OffloadedActivations, AreRefusedWhereTheyCannotLeave) {
   EXPECT_EQ(refusal().find("offload folder '/nowhere': cannot create a file"), 0u) << refusal();
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // MLPs that run tile by tile: the same training, but for the order of sums, with a tile's weights gathered at a time.
-namespace lockstep::trainer {
-namespace {
 
 TrainOptions options_in_tiles(const std::string& layout) {
   TrainOptions options = options_of({}, 3);
@@ -168,13 +163,8 @@ TEST(TiledMlp, RefusesFilesOfWholeMatrices) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // The optimizer's states in a file or in the host's memory: the training is the same to the bit, and what goes wrong
 // with memory or files is told before a checkpoint is touched.
-namespace lockstep::trainer {
-namespace {
 
 TrainOptions options_with(const std::string& layout, std::int64_t steps = kSteps) {
   TrainOptions options = options_of({}, steps);

@@ -154,13 +154,8 @@ TEST(TwoPipes, TakeTheMemoryThatWasPredicted) {
     EXPECT_EQ(memory_difference(options_of(layout)), "") << text_of(layout);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // Training on old weights is what a plain program computes that keeps all versions of all weights: one rank has the
 // whole model, takes one microbatch at a time, and is told for each stage's weights which version they are of.
-namespace lockstep::trainer {
-namespace {
 
 constexpr std::int64_t kFewSteps = 4;
 

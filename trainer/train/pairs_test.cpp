@@ -88,12 +88,7 @@ TEST(ContextRanks, MemoryIsPredictedToTheByteOnEveryRank) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // Every pair of options of a layout occurs in some layout that is run, and each gives the losses of one rank.
-namespace lockstep::trainer {
-namespace {
 
 constexpr std::int32_t kMostRanks = 8;
 constexpr std::size_t kOptions = 8;

@@ -43,12 +43,7 @@ TEST(Sampling, WithoutTemperatureTheLargestAndWithMuchAlmostEven) {
   for (const int times : drawn) EXPECT_NEAR(times, 100, 1);
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // Ranks numbered in another order do the same work: another rank has each place, and every loss has the same bits.
-namespace lockstep::trainer {
-namespace {
 
 using workload::Axis;
 
@@ -63,12 +58,7 @@ TEST(Order, OfRanksChangesNoLoss) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
 // The same losses whatever the layout: a run on one rank is what all others are compared with.
-namespace lockstep::trainer {
-namespace {
 
 class Layouts : public ::testing::Test {
  protected:

@@ -111,7 +111,6 @@ schedules::TaskSpan QueueTimes::span_of(std::uint32_t task) const {
 
 namespace {
 
-using schedules::Lane;
 using schedules::Op;
 using schedules::Task;
 

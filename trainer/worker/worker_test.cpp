@@ -97,12 +97,6 @@ TEST(ActivationCopies, BringBackWhatTheyTook) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::trainer
-
-namespace lockstep::trainer {
-namespace {
-
 constexpr auto kPause = std::chrono::milliseconds(2);
 constexpr std::int64_t kPausePs = 2'000'000'000;
 
