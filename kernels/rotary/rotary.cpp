@@ -216,7 +216,7 @@ Cost cost_of(const Rotary& args) {
 void run_cpu(const Rotary& args, ThreadPool& pool) {
   const std::vector<double> turns = rotary_turns(args);
   constexpr std::int64_t kRowsAPiece = 8;
-  const std::size_t elems = RotaryMemory(args.head_columns).elems();
+  const std::size_t elems = RotaryMemory::elems(args.head_columns);
   pool.for_pieces((args.rows + kRowsAPiece - 1) / kRowsAPiece, [&](std::int64_t piece, int thread) {
     const RotaryMemory memory(args.head_columns, pool.scratch_of<float>(thread, elems).data());
     const std::int64_t begin = piece * kRowsAPiece;

@@ -8,13 +8,17 @@ namespace lockstep::kernels {
 
 // A thread's memory for the current row, in whole pairs of vectors of any target.
 struct RotaryMemory {
-  explicit RotaryMemory(std::int64_t head_columns, float* memory = nullptr)
-      : padded((static_cast<std::size_t>(head_columns / 2) + kMostPair - 1) / kMostPair * kMostPair),
+  // `memory` has elems(head_columns) floats, and must outlive this.
+  RotaryMemory(std::int64_t head_columns, float* memory)
+      : padded(elems(head_columns) / 4),
         fractions(memory),
         quarters(memory + padded),
         cosines(memory + 2 * padded),
         sines(memory + 3 * padded) {}
-  std::size_t elems() const { return 4 * padded; }
+
+  static std::size_t elems(std::int64_t head_columns) {
+    return 4 * ((static_cast<std::size_t>(head_columns / 2) + kMostPair - 1) / kMostPair * kMostPair);
+  }
 
   static constexpr std::size_t kMostPair = 32;  // floats
   std::size_t padded;
