@@ -201,7 +201,7 @@ int nccl_groups(MpiWorld& mpi) {
       if (of_all[i].channel >= 0) ranks[i / mine.size()].push_back(of_all[i]);
     }
     const std::string errors = joining_errors(ranks, map.channels());
-    if (!errors.empty()) throw core::Error(core::Failure::wrong_data, layout + ": " + errors);
+    if (!errors.empty()) throw core::Error(core::Failure::wrong_data, std::string(layout).append(": ").append(errors));
     if (all->rank() == 0) std::printf("%s: %zu of %zu groups\n", layout.c_str(), joined, map.channels().size());
   }
   return 0;
