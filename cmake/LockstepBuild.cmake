@@ -101,25 +101,50 @@ function(lockstep_folder out ending)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# lockstep_library(name [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...]); without SOURCES the folder's
-function(lockstep_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
-  if(NOT arg_SOURCES)
-    lockstep_folder(arg_SOURCES .cpp .)
+# The sources that a library or test names, which lie in its FOLDER; with none named, those of the folder with this ending.
+function(lockstep_sources out ending folder)
+  if(folder STREQUAL "")
+    set(folder .)
   endif()
+  if(ARGN)
+    set(sources ${ARGN})
+    list(TRANSFORM sources PREPEND ${folder}/ REGEX "^[^/]")  # generated ones have whole paths
+  else()
+    lockstep_folder(sources ${ending} ${folder})
+  endif()
+  list(TRANSFORM sources REPLACE "^\\./" "")
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# lockstep_library(name [FOLDER folder] [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...]); without SOURCES
+# all of the folder's
+function(lockstep_library name)
+  cmake_parse_arguments(arg "" "FOLDER" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  lockstep_sources(arg_SOURCES .cpp "${arg_FOLDER}" ${arg_SOURCES})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC lockstep_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   lockstep_quick_library(${name})
   lockstep_unite_later(${name})
 endfunction()
 
-# lockstep_test(name [SOURCES a_test.cpp ...] LINKS targets ... [LABELS words ...] [TIMEOUT s]): a GoogleTest program; without
-# SOURCES of all tests of the folder
-function(lockstep_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
-  if(NOT arg_SOURCES)
-    lockstep_folder(arg_SOURCES _test.cpp .)
+# lockstep_backend_sources(target backend ON a.cpp ... OFF a_absent.cpp ...): which sources are compiled depends on a backend;
+# in those that stand in for it, LOCKSTEP_WHY_<backend> is why it is off.
+function(lockstep_backend_sources target backend)
+  cmake_parse_arguments(arg "" "" "ON;OFF" ${ARGN})
+  if(LOCKSTEP_HAVE_${backend})
+    target_sources(${target} PRIVATE ${arg_ON})
+  else()
+    target_sources(${target} PRIVATE ${arg_OFF})
+    set_property(SOURCE ${arg_OFF} APPEND PROPERTY COMPILE_DEFINITIONS
+      "LOCKSTEP_WHY_${backend}=\"${LOCKSTEP_WHY_${backend}}\"")
   endif()
+endfunction()
+
+# lockstep_test(name [FOLDER folder] [SOURCES a_test.cpp ...] LINKS targets ... [LABELS words ...] [TIMEOUT s]): a GoogleTest
+# program; without SOURCES of all tests of the folder
+function(lockstep_test name)
+  cmake_parse_arguments(arg "" "FOLDER;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  lockstep_sources(arg_SOURCES _test.cpp "${arg_FOLDER}" ${arg_SOURCES})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()

@@ -281,7 +281,7 @@ Suite quick_suite() {
 }
 
 Suite claims_suite() {
-  std::istringstream text(embedded_claims_suite());
+  std::istringstream text{std::string(embedded_claims_suite())};
   return read_suite(text, "claims.suite");
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::suite {
 
-// Texts of this folder that are embedded in the program by CMakeLists.txt.
-
-const char* embedded_claims_suite();
+// The text of claims.suite, embedded in the program by CMakeLists.txt.
+std::string_view embedded_claims_suite();
 
 // A suite: command lines of this project's programs, run one after another as child processes, with a record file each.
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/backends/places.h"
-#include "collectives/executors/grouped/grouped_executor.h"
+#include "collectives/executors/grouped_executor.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/verify.h"
 #include "core/device.h"

@@ -1,6 +1,6 @@
 // Plans over an in-memory stream with NCCL's semantics: work that ranks enqueue is recorded, and then run in random
 // orders.
-#include "collectives/executors/grouped/grouped_executor.h"
+#include "collectives/executors/grouped_executor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/executors/grouped/grouped_executor.h"
+#include "collectives/executors/grouped_executor.h"
 
 #include <algorithm>
 #include <array>
