@@ -14,4 +14,9 @@ std::unique_ptr<GpuMember> join_nccl(transports::World& /*world*/, RankGpu& /*gp
   throw core::Error(core::Failure::not_built, *nccl_absence());
 }
 
+std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& /*options*/, transports::World& /*all*/,
+                                                  GroupWorlds /*worlds*/) {
+  throw core::Error(core::Failure::not_built, *libraries::why_no_nccl());
+}
+
 }  // namespace lockstep::backends
