@@ -67,7 +67,7 @@ class Torch:
         self.layer(self.x, self.bias).backward(self.dy)
         return time.perf_counter() - start
 
-    def tokens_a_second(self) -> float:
+    def tokens_per_second(self) -> float:
         self.turn()
         return len(self.x) / statistics.median(self.turn() for _ in range(TURNS))
 
@@ -99,7 +99,7 @@ def main() -> None:
     ratios = []
     for size in SIZES:
         peer = Torch(*size)
-        rounds = [(ours(args.program, args.threads, size), peer.tokens_a_second()) for _ in range(args.rounds)]
+        rounds = [(ours(args.program, args.threads, size), peer.tokens_per_second()) for _ in range(args.rounds)]
         each = [a / b for a, b in rounds]
         ratios.append(statistics.median(each))
         print(f"{size[0]:7} {size[1]:5} {size[2]:5} {size[3]:7} {size[4]:2} {statistics.median(a for a, _ in rounds):10.0f} "

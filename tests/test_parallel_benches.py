@@ -241,7 +241,7 @@ def test_ranks_of_sweeps_are_processes_times_threads_times_gpus(mpi_programs: Pr
     assert done.returncode == 0, done.stdout + done.stderr
     run, *rows = records_of(file)
     ranks = processes * threads * gpus
-    assert (run["ranks"], run["mpi_processes"], run["gpus_a_thread"], run["rank_kind"]) == (ranks, processes, gpus, "mpi")
+    assert (run["ranks"], run["mpi_processes"], run["gpus_per_thread"], run["rank_kind"]) == (ranks, processes, gpus, "mpi")
     assert rows and all(row["status"] == "ok" and row["wrong"] == 0 and row["ranks"] == ranks for row in rows)
     assert not any(row["algorithm"] == "library" for row in rows), "of which a process is one rank"
     assert done.stdout.count("Collective test starting") == 1

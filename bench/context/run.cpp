@@ -352,7 +352,7 @@ Result run_layer(const ContextFlags& flags, const ContextLayer& layer, const Who
   for (int r = 0; r < layer.shape.ranks; ++r) members.push_back(r);
   const std::array channels{members};
   const backends::MeshOptions options{.num_ranks = layer.shape.ranks,
-                                      .threads_a_rank = flags.threads + 1,
+                                      .threads_per_rank = flags.threads + 1,
                                       .link = flags.link,
                                       .timeout = flags.timeout,
                                       .mpi = flags.mpi,

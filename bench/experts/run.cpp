@@ -466,7 +466,7 @@ Result run_case(const ExpertsFlags& flags, const Case& one) {
   for (int r = 0; r < one.ranks; ++r) members.push_back(r);
   const std::array channels{members};
   const backends::MeshOptions options{.num_ranks = one.ranks,
-                                      .threads_a_rank = flags.threads + 1,
+                                      .threads_per_rank = flags.threads + 1,
                                       .link = flags.link,
                                       .timeout = flags.timeout,
                                       .queue_of_channel = {0}};

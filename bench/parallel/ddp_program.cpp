@@ -187,7 +187,7 @@ core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const 
   const trainer::TrainOptions& options = flags.step.options;
   core::OverlapRecord overlap;
   overlap.layers = static_cast<std::int32_t>(options.model.layers);
-  overlap.bytes_a_layer = result.gradient_bytes / options.model.layers;
+  overlap.bytes_per_layer = result.gradient_bytes / options.model.layers;
   overlap.replicas = one.replicas;
   overlap.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
   overlap.algorithm = options.algorithm;

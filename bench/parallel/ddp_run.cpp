@@ -203,7 +203,7 @@ class DdpRank {
     const auto one_by_one = timed(one_by_one_, shared_.steps.one_by_one);
     check();
     if (!tells()) return;
-    DdpTurns& turns = shared_.result.turns;
+    DdpRounds& turns = shared_.result.turns;
     turns.compute_ms.push_back(kernels.ms);
     turns.communication_ms.push_back(collectives.ms);
     turns.step_ms.push_back(overlapped.ms);
@@ -233,8 +233,8 @@ class DdpRank {
     DdpResult& result = shared_.result;
     result.timeline = result.turns.timelines[place_of_median(result.turns.step_ms)];
     result.turns.timelines.clear();
-    result.energy = energy_->record(shared_.options.tokens_a_step());
-    result.energy_text = energy_->text(shared_.options.tokens_a_step());
+    result.energy = energy_->record(shared_.options.tokens_per_step());
+    result.energy_text = energy_->text(shared_.options.tokens_per_step());
     const auto ranks = static_cast<double>(all.size());
     for (const Totals& of_rank : all) {
       result.wrong += of_rank.wrong;

@@ -178,7 +178,7 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   const std::vector<DdpCase> cases = ddp_cases(flags);
   std::vector<DdpResult> results(cases.size());
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    DdpTurns& turns = results[i].turns;
+    DdpRounds& turns = results[i].turns;
     const double step = cases[i].bucket_cap_mb == 25 ? 14 : 15 + static_cast<double>(i);
     turns = {{10}, {8}, {step}, {18}, {8}, {1}, {step}};
     results[i].least_bytes = results[i].formula_bytes = results[i].sent_bytes = 100;

@@ -128,7 +128,7 @@ void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool reh
   for (const Batch& batch : batches_) microbatches.push_back({batch.tokens, batch.targets});
   const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number, .rehearses = rehearses};
   worker.give(microbatches, rules);
-  worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_a_step()));
+  worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_per_step()));
 }
 
 StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {

@@ -187,8 +187,8 @@ core::ScalingRecord record_without_steps(const core::RunRecord& run, const Resul
           .ranks = result.options.layout.ranks(),
           .threads = result.options.threads,
           .oversubscribed = result.oversubscribed,
-          .sequences_a_step = result.options.layout.global_batch(),
-          .tokens_a_step = result.options.tokens_a_step(),
+          .sequences_per_step = result.options.layout.global_batch(),
+          .tokens_per_step = result.options.tokens_per_step(),
           .steps = {},
           .tokens_per_s = result.tokens_per_s(),
           .efficiency = result.efficiency};
@@ -290,7 +290,7 @@ Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corp
   } else {
     for (const double ms : time_steps(single, corpus, kSteps)) single_ms.push_back(ms);
   }
-  const double single_tokens_per_s = static_cast<double>(single.tokens_a_step()) / core::median(single_ms) * 1e3;
+  const double single_tokens_per_s = static_cast<double>(single.tokens_per_step()) / core::median(single_ms) * 1e3;
   result.efficiency = result.tokens_per_s() / single_tokens_per_s / one.options.layout.ranks();
   return result;
 }
@@ -309,7 +309,7 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
       const Result alone = result_of(mode, single, time_layout(single, corpus, {.rounds = flags.effort.rounds}));
       const Result pair = result_of(mode, two, time_layout(two, corpus, {.rounds = flags.effort.rounds}));
       Result result = simulated_result(mode, many, pair);
-      const double single_tokens_per_s = static_cast<double>(single.tokens_a_step()) / alone.isolated_ms() * 1e3;
+      const double single_tokens_per_s = static_cast<double>(single.tokens_per_step()) / alone.isolated_ms() * 1e3;
       result.efficiency = result.tokens_per_s() / single_tokens_per_s / many.layout.ranks();
       print(row_text(result));
       if (writer.is_open()) writer.write(scaling_record(run, result));

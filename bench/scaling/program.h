@@ -34,7 +34,7 @@ struct Result {
   double contended_ms() const { return static_cast<double>(times.contended.makespan_ps) / 1e9; }
   bool simulated() const { return times.samples_ms.empty(); }
   double tokens_per_s() const {
-    return static_cast<double>(options.tokens_a_step()) / (simulated() ? isolated_ms() : measured_ms) * 1e3;
+    return static_cast<double>(options.tokens_per_step()) / (simulated() ? isolated_ms() : measured_ms) * 1e3;
   }
 };
 

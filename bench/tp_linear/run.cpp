@@ -362,7 +362,7 @@ void on_ranks(const TpLinearFlags& flags, const Case& one, const Reference& refe
               const std::function<void(RankRun&, int index)>& body) {
   const std::vector<backends::Channel> channels = channels_of(one);
   const backends::MeshOptions options{.num_ranks = one.ranks,
-                                      .threads_a_rank = flags.threads + 1,
+                                      .threads_per_rank = flags.threads + 1,
                                       .link = flags.link,
                                       .timeout = flags.timeout,
                                       .mpi = flags.mpi,
