@@ -1,4 +1,172 @@
-#include "bench/experts/program.h"
+// moe_bench: a mixture of experts on expert-parallel ranks. The table, the records and the exit status.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "bench/experts/flags.h"
+#include "bench/experts/run.h"
+#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
+#include "core/error.h"
+#include "core/provenance.h"
+#include "core/record.h"
+
+namespace lockstep::experts_bench {
+namespace {
+
+constexpr const char* kRow =
+    "{:>8} {:>3} {:>3} {:>5} {:>5} |{:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} |{:>9} {:>9} {:>9} |{:>6} {:>7} {:>7} "
+    "{:>10} {:>10} {:>6}{}\n";
+
+std::string ms(double us) {
+  return fmt::format("{:.3f}", us / 1e3);
+}
+
+std::string heading_text(const ExpertsFlags& flags) {
+  std::string text = fmt::format(
+      "# lockstep version {}, {}: a mixture of experts on expert-parallel ranks, forward and backward\n"
+      "# {} tokens per rank, h {}, experts of width {}{}; {}; {} thread{} per rank; {}\n",
+      core::build().version, flags.program, flags.tokens, flags.hidden, flags.inner,
+      flags.shared > 0 ? fmt::format(", shared experts of width {}", flags.shared) : "",
+      core::short_name_of(flags.dtype), flags.threads, flags.threads == 1 ? "" : "s",
+      flags.link ? fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time, kernels are this "
+                               "machine's",
+                               flags.link->latency_us, flags.link->gbps)
+                 : "over this machine's memory");
+  text +=
+      "# cap: capacity factor, 0: dropless; load: copies for the most loaded expert over an even share\n"
+      "# parts: forward and backward together, on the slowest rank in the round of the median, one after the other;\n"
+      "#   waits for slower ranks count in dispatch and combine; permute and unpermute in one column\n"
+      "# serial, async: medians of the slowest rank; async: exchanges overlap with the shared experts\n"
+      "# slowest: the experts' time on the slowest rank over the mean of all ranks; rows: the same for rows\n"
+      "# sent: bytes counted in the plans that ran, mean over ranks; formula: the copies of tokens for other ranks, "
+      "four\n"
+      "#   times, and counts if ranks exchange them (docs/metrics.md); #wrong: elements that differ from those of one\n"
+      "#   rank with all experts\n";
+  text += fmt::format(fmt::runtime("#{:>7}" + std::string(kRow).substr(5)), "experts", "k", "ep", "cap", "load",
+                      "router", "permute", "dispatch", "shared", "experts", "combine", "serial", "async", "tokens/s",
+                      "slowest", "rows", "dropped", "(%)", "sent", "formula", "#wrong", "");
+  return text;
+}
+
+std::string row_text(const ExpertsFlags& flags, const Case& one, const Result& result) {
+  const auto part = [&](Part which) {
+    const auto& serial = result.parts_us[static_cast<std::size_t>(Way::serial)];
+    return serial[0][static_cast<std::size_t>(which)] + serial[1][static_cast<std::size_t>(which)];
+  };
+  const double serial_us = result.median_us(Way::serial);
+  const double async_us = result.median_us(Way::async);
+  const double tokens = static_cast<double>(flags.tokens) * one.ranks;
+  const auto a_rank = [&](std::int64_t bytes) { return fmt::format("{:.0f}", static_cast<double>(bytes) / one.ranks); };
+  return fmt::format(
+      fmt::runtime(kRow), one.experts, one.top_k, one.ranks, fmt::format("{:g}", one.capacity_factor),
+      fmt::format("{:.2f}", result.most_load), ms(part(Part::router)), ms(part(Part::permute) + part(Part::unpermute)),
+      ms(part(Part::dispatch)), ms(part(Part::shared)), ms(part(Part::experts)), ms(part(Part::combine)), ms(serial_us),
+      ms(async_us), fmt::format("{:.0f}", tokens / std::min(serial_us, async_us) * 1e6),
+      fmt::format("{:.2f}", result.experts_slowest_us / result.experts_mean_us),
+      fmt::format("{:.2f}", static_cast<double>(result.most_rows) / result.mean_rows), result.dropped,
+      fmt::format("{:.1f}", 100.0 * static_cast<double>(result.dropped) / static_cast<double>(result.copies)),
+      a_rank(result.sent_bytes), a_rank(result.formula_bytes), result.wrong,
+      result.wrong != 0   ? "  WRONG"
+      : result.is_wrong() ? "  WRONG BYTES"
+                          : "");
+}
+
+std::string ending_text(int rows, int wrong_rows) {
+  return fmt::format("# {} of {} rows wrong\n", wrong_rows, rows);
+}
+
+core::ExpertsTimeRecord time_record(const Result& result, std::size_t way, std::size_t direction) {
+  core::ExpertsTimeRecord time;
+  time.direction = direction == 0 ? "forward" : "backward";
+  time.way = way == static_cast<std::size_t>(Way::serial) ? "serial" : "async";
+  time.samples_us = result.samples_us[way][direction];
+  const PartTimes& parts = result.parts_us[way][direction];
+  for (std::size_t p = 0; p < kNumParts; ++p) time.parts_us.emplace_back(kParts[p], parts[p]);
+  return time;
+}
+
+core::RunRecord run_record(const ExpertsFlags& flags) {
+  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
+  core::RunRecord run =
+      pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::real, most * flags.threads);
+  run.ranks = most;
+  run.seed = kSeed;
+  if (!flags.link) return run;
+  run.basis = "emulated";
+  run.link = program::link_record(*flags.link);
+  return run;
+}
+
+core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& one,
+                                   const Result& result) {
+  core::ExpertsRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.basis = run.basis;
+  record.experts = one.experts;
+  record.top_k = one.top_k;
+  record.ranks = one.ranks;
+  record.threads = flags.threads;
+  record.capacity_factor = one.capacity_factor;
+  if (one.loads.empty()) record.skew = one.skew;
+  record.load = result.most_load;
+  record.dtype = core::short_name_of(flags.dtype);
+  record.sizes = {{"tokens", static_cast<double>(flags.tokens)},
+                  {"hidden", static_cast<double>(flags.hidden)},
+                  {"ffn", static_cast<double>(flags.inner)},
+                  {"shared", static_cast<double>(flags.shared)}};
+  record.algorithm = flags.algorithm;
+  for (std::size_t direction = 0; direction < 2; ++direction) {
+    for (std::size_t way = 0; way < kNumWays; ++way) record.times.push_back(time_record(result, way, direction));
+  }
+  record.energy = result.energy;
+  record.experts_slowest_us = result.experts_slowest_us;
+  record.experts_mean_us = result.experts_mean_us;
+  record.most_rows = result.most_rows;
+  record.mean_rows = result.mean_rows;
+  record.copies = result.copies;
+  record.dropped = result.dropped;
+  record.sent_bytes = static_cast<double>(result.sent_bytes) / one.ranks;
+  record.formula_bytes = static_cast<double>(result.formula_bytes) / one.ranks;
+  record.checked_passes = result.checked_passes;
+  record.wrong = result.wrong;
+  if (!result.is_wrong()) return record;
+  record.status = "wrong";
+  record.error = result.wrong != 0
+                     ? fmt::format("{} elements differ from one rank's by more than rounding", result.wrong)
+                     : fmt::format("{:.0f} bytes sent per rank, but the copies for other ranks need {:.0f}",
+                                   record.sent_bytes, record.formula_bytes);
+  return record;
+}
+
+// Runs every case that the flags ask for and prints a table. Returns the exit status: 0, or that of core::Failure if a
+// row is wrong. Throws core::Error.
+int run_experts(const ExpertsFlags& flags, const program::Print& print) {
+  core::RecordWriter writer(flags.json_file);
+  const core::RunRecord run = run_record(flags);
+  writer.write(run);
+  print(heading_text(flags));
+  int rows = 0;
+  int wrong_rows = 0;
+  const std::vector<Case> cases = cases_of(flags);
+  for (const Case& one : cases) {
+    const Result result = run_case(flags, one);
+    print(row_text(flags, one, result));
+    if (result.energy || &one == &cases.back()) print(result.energy_text);
+    if (writer.is_open()) writer.write(experts_record(run, flags, one, result));
+    ++rows;
+    wrong_rows += result.is_wrong() ? 1 : 0;
+  }
+  print(ending_text(rows, wrong_rows));
+  writer.commit();
+  return wrong_rows > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
+}
+
+}  // namespace
+}  // namespace lockstep::experts_bench
 
 int main(int argc, char** argv) {
   namespace bench = lockstep::experts_bench;
