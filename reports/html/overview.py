@@ -55,7 +55,7 @@ SUBJECTS = {
         "What a training step would take on a machine, in which layout, and whether it fits. All of it is simulated.", "Failed simulations"),
     "studies": _Subject(
         "Studies", "How far does it scale, which way wins, and what should one buy?", "map",
-        "How far does a layout scale, which way to divide a step wins, what memory and order of ranks cost, and which figure of a machine matters."),
+        "How far does a layout scale, which layout is fastest, what memory and order of ranks cost, and which figure of a machine matters."),
     "training": _Subject(
         "Training", "Does it learn, how fast, and where does the time of a step go?", "parts",
         "Does it learn, how fast, where does the time of a step go, and what fills the memory?", "Failed runs"),

@@ -351,7 +351,7 @@ _DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
     "efficiency": (efficiency_figure, "Throughput per GPU by number of GPUs"),
     "boundary": (published_figure, "TFLOP/s per GPU by number of tensor-parallel ranks"),
     "parts": (parts_figure, "Parts of the step at each point"),
-    "map": (map_figure, "The fastest way to divide a step, by model and link"),
+    "map": (map_figure, "The fastest layout, by model and link"),
     "memory": (memory_figure, "Memory of model states per rank by number of data-parallel ranks, for each ZeRO stage"),
     "pareto": (pareto_figure, "Time of a step against memory, for each kind of recomputation"),
     "order": (order_figure, "Parts of the step for each order of the ranks"),
