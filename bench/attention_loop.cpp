@@ -50,6 +50,7 @@ Flags parse(CLI::App& app, int argc, char** argv) {
   app.add_option("--milliseconds", flags.milliseconds, "time to spend on each kernel; it is called at least once")
       ->check(CLI::Range(0.0, 600000.0))
       ->capture_default_str();
+  app.set_version_flag("--version", program::version_text("attention_loop"), "print version and git revision and exit");
   app.parse(argc, argv);
   flags.dtype = core::parse_dtype(dtype);
   flags.shape.keys = flags.shape.queries;

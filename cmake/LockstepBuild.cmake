@@ -90,6 +90,14 @@ function(lockstep_unite name)
   endif()
 endfunction()
 
+# lockstep_imported(name file): a library of others as Lockstep::name. Those who use our installed libraries find it anew
+# (cmake/LockstepConfig.cmake.in): no path of this machine is installed.
+function(lockstep_imported name file)
+  add_library(Lockstep::${name} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(Lockstep::${name} PROPERTIES IMPORTED_LOCATION ${file})
+  set_property(GLOBAL APPEND PROPERTY lockstep_imported_names ${name})
+endfunction()
+
 # lockstep_folder(out ending folders ...): the sources of these folders with this ending; .cpp leaves out x_test.cpp,
 # x_for_tests.cpp and x_absent.cpp.
 function(lockstep_folder out ending)
@@ -122,7 +130,7 @@ function(lockstep_library name)
   cmake_parse_arguments(arg "" "FOLDER" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   lockstep_sources(arg_SOURCES .cpp "${arg_FOLDER}" ${arg_SOURCES})
   add_library(${name} STATIC ${arg_SOURCES})
-  target_link_libraries(${name} PUBLIC lockstep_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:lockstep_flags> ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   lockstep_quick_library(${name})
   lockstep_unite_later(${name})
 endfunction()

@@ -2,3 +2,5 @@
 
 load -> check -> analysis -> plots, html. Everything before plots and html is pure: files in, dataclasses out.
 """
+
+VERSION = "0.1.0"  # of the project in CMakeLists.txt; pyproject.toml reads it here

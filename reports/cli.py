@@ -1,10 +1,11 @@
-"""python3 -m reports RECORDS... [-o DIR] [--summary]"""
+"""python3 -m reports RECORDS... [-o DIR] [--summary]; installed: lockstep-report RECORDS..."""
 import argparse
 import os
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
 
+from reports import VERSION
 from reports.analysis.findings import summary_text
 from reports.analysis.report import report_of
 from reports.check import notes_on
@@ -19,10 +20,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python3 -m reports", description="Makes a page of record files (docs/record_format.md).")
+    called = Path(sys.argv[0]).name
+    parser = _Parser(prog=called if called == "lockstep-report" else "python3 -m reports",
+                     description="Makes a page of record files (docs/record_format.md).")
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz)")
     parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
                         help="folder of the page; a report that is there is replaced (default: %(default)s)")
+    parser.add_argument("--version", action="version", version=f"lockstep-report (Lockstep) {VERSION}")
     parser.add_argument("--summary", action="store_true", help="only print the main findings; write nothing")
     return parser
 

@@ -17,7 +17,8 @@ class ReportError(Exception):
 # docs/record.schema.json, the one definition of the record format: what is wrong with a line, and classes of its objects.
 
 Schema = dict[str, Any]
-SCHEMA_PATH = Path(__file__).resolve().parent.parent / "docs" / "record.schema.json"
+DATA = Path(__file__).resolve().parent / "data"  # in the repository, links to the files that other programs read, too
+SCHEMA_PATH = (DATA / "record.schema.json").resolve()
 SCHEMA: Schema = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 KINDS = tuple(one["$ref"].rsplit("/", 1)[1] for one in SCHEMA["oneOf"])  # of lines
 

@@ -107,7 +107,9 @@ BenchFlags parse_bench_flags(int argc, const char* const* argv) {
     }
   }
   flags.for_benchmark.insert(flags.for_benchmark.begin(), flags.program);
-  program::CommandLine line("Times every kernel, checks its result, and compares its rate with the machine's peak");
+  program::CommandLine line(
+      "Times every kernel, checks its result, and compares its rate with the machine's peak. Google Benchmark's flags, "
+      "such as --benchmark_filter=REGEX, work too");
   declare_all(line, kFlags, "Options");
   line.add_switch("--serve", flags.serve,
                   "worker mode for ci/gate.py: run the benchmarks that standard input asks for (bench/serve/orders.h)",

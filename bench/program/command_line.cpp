@@ -5,10 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <utility>
 
+#include "core/provenance.h"
 #include "core/size.h"
 
 namespace lockstep::program {
@@ -100,10 +104,68 @@ std::string file_name(const FlagValue& value) {
   return value.text;
 }
 
-struct CommandLine::State {
-  explicit State(const std::string& purpose) : app(purpose) {}
+std::string version_text(const std::string& program) {
+  const core::Source source = core::source();
+  const core::Build build = core::build();
+  return fmt::format("{} (Lockstep) {}\nrevision {}{}\n{}, {}, {}\n", program, build.version, source.revision,
+                     source.dirty.value_or(false) ? ", with local changes" : "",
+                     build.compiler.value_or("unknown compiler"), build.type.value_or("no build type"),
+                     build.flags.value_or("no flags"));
+}
 
+namespace {
+
+// A flag as it was declared.
+struct Declared {
+  std::string names;  // "-b,--minbytes"
+  bool takes_value;
+  std::string default_text;
+  std::string meaning;
+  std::string group;
+};
+
+std::string name_of_program(const char* word) {
+  return std::filesystem::path(word).filename().string();
+}
+
+}  // namespace
+
+struct CommandLine::State {
+  explicit State(std::string what) : purpose(std::move(what)), app(purpose) {}
+
+  std::string help() {
+    std::string text = purpose;
+    if (!commands.empty()) text += "\nCommands, each with its own --help:";
+    for (const auto& [name, meaning] : commands) text += fmt::format("\n  {} {}: {}", program, name, meaning);
+    app.description(text);
+    return app.help();
+  }
+
+  // Fields as cmake/manuals.py reads them.
+  std::string described() const {
+    nlohmann::ordered_json json = {{"program", program}, {"version", core::build().version}};
+    json["purpose"] = purpose.starts_with(program) ? purpose.substr(purpose.find(": ") + 2) : purpose;
+    json["commands"] = nlohmann::json::array();
+    for (const auto& [name, meaning] : commands) json["commands"].push_back({{"name", name}, {"meaning", meaning}});
+    json["flags"] = nlohmann::json::array();
+    for (const Declared& flag : flags) {
+      json["flags"].push_back({{"names", flag.names},
+                               {"takes_value", flag.takes_value},
+                               {"default", flag.default_text},
+                               {"meaning", flag.meaning},
+                               {"group", flag.group}});
+    }
+    return json.dump(1) + "\n";
+  }
+
+  std::string purpose;
   CLI::App app;
+  std::string program;
+  std::vector<std::pair<std::string, std::string>> commands;  // name, meaning
+  std::vector<Declared> flags{{"-h,--help", false, "", "print this help and exit", "Options"},
+                              {"--version", false, "", "print version and git revision and exit", "Options"}};
+  bool version = false;
+  bool describe = false;
   std::map<std::string, std::string> texts;  // CLI11 holds references into it
   std::map<std::string, CLI::Option*> options;
 };
@@ -111,6 +173,11 @@ struct CommandLine::State {
 CommandLine::CommandLine(const std::string& purpose) : state_(std::make_unique<State>(purpose)) {
   state_->app.allow_extras();
   state_->app.get_formatter()->column_width(32);
+  const Declared& help = state_->flags[0];
+  const Declared& version = state_->flags[1];
+  state_->app.set_help_flag(help.names, help.meaning);
+  state_->app.add_flag(version.names, state_->version, version.meaning);
+  state_->app.add_flag("--describe", state_->describe)->group("");  // for programs, so that no help shows it
 }
 
 CommandLine::~CommandLine() = default;
@@ -119,6 +186,7 @@ void CommandLine::add(const std::string& names, const std::string& default_text,
                       const char* group) {
   const std::string help = default_text.empty() ? meaning : fmt::format("{} [{}]", meaning, default_text);
   std::string& text = state_->texts[names];
+  state_->flags.push_back({names, true, default_text, meaning, group});
   state_->options[names] = state_->app.add_option(names, text, help)
                                ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
                                ->type_name("VALUE")
@@ -126,17 +194,25 @@ void CommandLine::add(const std::string& names, const std::string& default_text,
 }
 
 void CommandLine::add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group) {
+  state_->flags.push_back({name, false, "", meaning, group});
   state_->app.add_flag(name, value, meaning)->group(group);
 }
 
+void CommandLine::add_command(const std::string& name, const std::string& meaning) {
+  state_->commands.emplace_back(name, meaning);
+}
+
 void CommandLine::parse(int argc, const char* const* argv) {
+  state_->program = name_of_program(argv[0]);
   try {
     state_->app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    throw HelpRequested{state_->app.help()};
+    throw HelpRequested{{state_->help()}};
   } catch (const CLI::ParseError& error) {
     throw core::usage_error(fmt::format("{}; allowed: what --help lists", error.what()));
   }
+  if (state_->version) throw TextRequested{version_text(state_->program)};
+  if (state_->describe) throw TextRequested{state_->described()};
   const std::vector<std::string> unknown = state_->app.remaining();
   if (unknown.empty()) return;
   throw core::usage_error(fmt::format("unknown argument '{}'; allowed: what --help lists", unknown.front()));

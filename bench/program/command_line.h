@@ -58,23 +58,31 @@ std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int
 std::vector<std::string> text_list(const FlagValue& value, char between = ',');
 std::string file_name(const FlagValue& value);  // not empty
 
-// Thrown if --help is given: not a failure, but nothing else is to be done. exit_status_of() (bench/program/program.h)
-// prints it.
-struct HelpRequested {
+// Thrown if --help, --version or --describe is given: not a failure, but nothing else is to be done. exit_status_of()
+// (bench/program/program.h) prints the text.
+struct TextRequested {
   std::string text;
 };
+struct HelpRequested : TextRequested {};
 
-// The last value given wins, as with getopt.
+// "all_reduce_perf (Lockstep) 0.1.0", the git revision, and the build, a line each.
+std::string version_text(const std::string& program);
+
+// The last value given wins, as with getopt. Every command line has --help, --version, and --describe: JSON of the
+// program's flags, from which man pages and shell completion are made (cmake/manuals.py).
 class CommandLine {
  public:
+  // `purpose`: begins with "PROGRAM: " or does not.
   explicit CommandLine(const std::string& purpose);
   ~CommandLine();
 
   // `default_text`: shown by the help; empty: none.
   void add(const std::string& names, const std::string& default_text, const std::string& meaning, const char* group);
   void add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group);
+  // A first word that selects another command line of the program ("plan" of `simulate plan`); for help and --describe.
+  void add_command(const std::string& name, const std::string& meaning);
 
-  // Throws a usage Error if a word was not declared, and HelpRequested.
+  // Throws a usage Error if a word was not declared, and HelpRequested or TextRequested.
   void parse(int argc, const char* const* argv);
 
   // Returns nothing if the flag was not given.

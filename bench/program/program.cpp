@@ -46,8 +46,8 @@ void check_single(const char* flag, const std::string& path, std::size_t rows, c
 int exit_status_of(const std::string& program, const std::function<int()>& run) {
   try {
     return run();
-  } catch (const HelpRequested& help) {
-    to_stdout(help.text);
+  } catch (const TextRequested& requested) {
+    to_stdout(requested.text);
     return 0;
   } catch (const core::Error& error) {
     return report(program, error.what(), error.exit_status());

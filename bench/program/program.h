@@ -28,7 +28,8 @@ void write_file(const std::string& path, const std::string& text);
 // Throws a usage Error if `path` is given and there are several rows (or "schedules", ...) to write to it.
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);
 
-// Returns the exit status of `run`, or the failure's after one line on stderr. Prints the help if it was requested.
+// Returns the exit status of `run`, or the failure's after one line on stderr. Prints the help or another text if it
+// was requested.
 int exit_status_of(const std::string& program, const std::function<int()>& run);
 
 // An emulated link in a run's record; a part without limit is left out.

@@ -110,8 +110,8 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
   }
   bool list = false;
   bool serve = false;
-  program::CommandLine line(flags.program + ": predicts time and memory of a training step on a machine.\n" +
-                            commands_text());
+  program::CommandLine line(flags.program + ": predicts time and memory of a training step on a machine.");
+  for (const Command& command : commands()) line.add_command(command.name, command.question);
   program::declare_all(line, kFlags, kWhat);
   line.add_switch("--folded", flags.folded, "treat each layer as one kernel: faster, slightly less exact", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that represents all", kWhat);
@@ -159,14 +159,6 @@ constexpr std::array kCommands{
 
 std::span<const Command> commands() {
   return kCommands;
-}
-
-std::string commands_text() {
-  std::string text = "Commands, each with its own --help:";
-  for (const Command& command : kCommands) {
-    text += "\n  simulate " + std::string(command.name) + ": " + command.question;
-  }
-  return text;
 }
 
 namespace {

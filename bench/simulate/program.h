@@ -49,8 +49,6 @@ struct Command {
 };
 
 std::span<const Command> commands();
-// For the help of simulate: one line per command.
-std::string commands_text();
 
 // `argv`: simulate NAME --flag value .... Each returns the exit status and throws core::Error.
 int run_scaling(int argc, const char* const* argv, const program::Print& print);

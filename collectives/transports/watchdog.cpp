@@ -48,7 +48,10 @@ bool started_by_mpi() {
 }
 
 int started_processes() {
-  for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+  // PMIx tells a process its rank, but not the number of ranks; srun --mpi=pmix tells that in a variable of its own.
+  // Without PMIX_RANK, that variable may be of a batch script's own step.
+  const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
+  for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", by_pmix ? "SLURM_STEP_NUM_TASKS" : ""}) {
     if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
   }
   return 1;

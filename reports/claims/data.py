@@ -8,11 +8,9 @@ from typing import Any, Mapping, Optional, Union
 
 from jsonschema import Draft202012Validator
 
-from reports.schema import ReportError
+from reports.schema import DATA, ReportError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-CLAIMS, SUITE = ROOT / "bench" / "suite" / "claims.json", ROOT / "bench" / "suite" / "claims.suite"
-SCHEMA = ROOT / "docs" / "claims.schema.json"
+CLAIMS, SUITE, SCHEMA = DATA / "claims.json", DATA / "claims.suite", DATA / "claims.schema.json"
 BASES = ("counted", "simulated", "emulated", "measured")
 EXACT = BASES[:2]  # evidence that repeats exactly: it decides a verdict, and the gate holds it
 # Fields that are counted in plans, schedules and layouts, whatever the basis of the times beside them.
