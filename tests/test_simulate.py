@@ -163,7 +163,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--gpus", "8"], "--gpus without plan"),
         (["plan", "--gpus", "0"], "--gpus 0"),
         (["plan", "--schedules", "nope"], "schedule 'nope' is not known"),
-        (["plan", "--sweep", "tp=1:2"], "--sweep or --trace with plan"),
+        (["plan", "--sweep", "tp=1:2"], "--sweep, --trace or --chakra with plan"),
         (["--calibrate", "missing.jsonl"], "missing.jsonl: cannot be read"),
         (["--output", "x.json"], "--output without --calibrate"),
         (["--json", "/nonexistent/x.jsonl"], "cannot write /nonexistent/x.jsonl"),

@@ -79,6 +79,13 @@ const std::array kOutputFlags{
     program::json_flag<SimulateFlags>(),
     Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; for a single row",
          [](SimulateFlags& f, const FlagValue& v) { f.trace_file = text_of(v); }},
+    Flag{"--chakra", "",
+         "prefix of files for a Chakra execution trace, which ASTRA-sim runs (docs/traces.md): PREFIX.0.et, ...; "
+         "simulates every rank, for a single row",
+         [](SimulateFlags& f, const FlagValue& v) {
+           f.chakra = text_of(v);
+           f.all_ranks = true;
+         }},
 };
 
 void check_together(const program::CommandLine& line, const SimulateFlags& flags) {
@@ -86,8 +93,8 @@ void check_together(const program::CommandLine& line, const SimulateFlags& flags
     if (flags.task == Task::plan || !line.value(flag.names)) continue;
     throw core::usage_error(std::string(flag.names) + " without plan; allowed: simulate plan " + flag.names + " ...");
   }
-  if (flags.task == Task::plan && (!flags.sweep.empty() || !flags.trace_file.empty())) {
-    throw core::usage_error("--sweep or --trace with plan; allowed: without it");
+  if (flags.task == Task::plan && (!flags.sweep.empty() || !flags.trace_file.empty() || !flags.chakra.empty())) {
+    throw core::usage_error("--sweep, --trace or --chakra with plan; allowed: without it");
   }
   if (flags.plans && !flags.all_ranks) {
     throw core::usage_error("--collective-plans without --all-ranks; allowed: with it");
@@ -153,6 +160,7 @@ constexpr std::array kCommands{
     Command{"bubbles", "How full does a second-order optimizer make the bubbles of pipelines?", run_bubbles},
     Command{"clocks", "How much energy do lower clocks save where a pipeline waits anyway, and for how much time?",
             run_clocks},
+    Command{"replay", "What does a step that a Chakra trace describes take on a machine?", run_replay},
 };
 
 }  // namespace
@@ -271,11 +279,12 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
   const std::vector<Case> cases = swept_cases(flags);
   const bool single = cases.size() == 1;
   program::check_single("--trace", flags.trace_file, cases.size(), "layouts");
+  program::check_single("--chakra", flags.chakra, cases.size(), "layouts");
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags);
   writer.write(run);
   simulator::PredictOptions options = options_of(flags);
-  options.keep_timeline = single && (writer.is_open() || !flags.trace_file.empty());
+  options.keep_timeline = single && (writer.is_open() || !flags.trace_file.empty() || !flags.chakra.empty());
 
   std::string heading;
   for (const auto& [model, machine, layout] : cases) {
@@ -296,6 +305,7 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
     if (!flags.trace_file.empty()) {
       write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));
     }
+    if (!flags.chakra.empty()) write_chakra(flags.chakra, made.step);
     if (!writer.is_open()) continue;
     if (tasks_of(made) > kMostTasksKept) made.timeline.clear();
     writer.write(simulation_record(run, model, layout, machine, made, wall_s));

@@ -8,6 +8,7 @@
 
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::simulate {
 
@@ -35,6 +36,7 @@ struct SimulateFlags : program::Invocation {
   bool has_machine = false;  // --machine was given: calibrate fits NCCL's numbers in it
   std::string output;        // file for the description that calibrate writes; empty: stdout
   std::string trace_file;    // empty: none
+  std::string chakra;        // prefix of a Chakra trace's files; empty: none
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
@@ -60,6 +62,10 @@ int run_order(int argc, const char* const* argv, const program::Print& print);
 int run_bubbles(int argc, const char* const* argv, const program::Print& print);
 int run_clocks(int argc, const char* const* argv, const program::Print& print);
 int run_sensitivity(int argc, const char* const* argv, const program::Print& print);
+int run_replay(int argc, const char* const* argv, const program::Print& print);
+
+// Writes PREFIX.0.et, PREFIX.1.et, ... and PREFIX.groups.json (schedules/step/chakra.h). `step`: all ranks.
+void write_chakra(const std::string& prefix, const schedules::Step& step);
 
 // simulate plan: the best layouts for a number of devices, and why the others are slower.
 

@@ -57,7 +57,8 @@ def training_page_of(records: Records, results: Sequence[TrainingResult], figure
                                    *(joined_sentences(speed_text(one), energy_text(one)) for one in _told_runs(result)),
                                    f"FLOPs per token are counted as {result.first.flop_convention}; MFU is over what a "
                                    "product of matrices reaches on all cores or GPUs together, or as was stated."],
-                   [runs_table(result), *replica_tables(result), *activation_tables(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
+                   [runs_table(result), *replica_tables(result), *activation_tables(result), *predicted_tables(result),
+                    *profile_tables(result)], sum(one.timeline is not None for one in result.runs))
              for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
 
@@ -142,9 +143,13 @@ def activation_tables(result: TrainingResult) -> list[Table]:
     if not any(one.activations for one in result.runs):
         return []
     lines = [Line((word(f"{one.layout.text}, {one.dtype}"), word(_kept_text(one)), number(one.activations and one.activations.ahead),
-                   *(size(bytes_) for bytes_ in _copied_and_away(one)), size(int(one.memory_bytes["total"])), number(step_ms(one))))
+                   *(size(bytes_) for bytes_ in _copied_and_away(one)), _total_memory(one), number(step_ms(one))))
              for one in result.runs]
     return [Table("Activations in parts, or off the device", _ACTIVATIONS, tuple(lines))]
+
+
+def _total_memory(one: Training) -> Cell:
+    return size(int(one.memory_bytes["total"])) if one.memory_bytes else number(None)
 
 
 def _kept_text(one: Training) -> str:
@@ -159,7 +164,7 @@ def _copied_and_away(one: Training) -> tuple[int, int]:
 
 
 _PREDICTED = (
-    Column("run", "layout, dtype", False), Column("predicted ms", "before the run"), Column("measured ms", "the step in the median"),
+    Column("run", "layout, dtype", False), Column("predicted ms", "simulated"), Column("measured ms", "the step in the median"),
     Column("error %", "predicted over measured, less 1"), Column("kernels", "whose times were measured, of all shapes"),
     Column("the largest gap", "of a part, and where it comes from", False),
 )
@@ -168,16 +173,37 @@ _PREDICTED = (
 def predicted_tables(result: TrainingResult) -> list[Table]:
     lines = [Line((word(f"{one.layout.text}, {one.dtype}"), number(one.predicted.step_ms),
                    number(one.predicted.measured_step_ms), number(100 * one.predicted.error, 3),
-                   word(f"{one.predicted.measured_kernels} of {one.predicted.kernels}"), word(one.predicted.gap)))
+                   word(f"{one.predicted.measured_kernels} of {one.predicted.kernels}" if one.predicted.kernels else "–"),
+                   word(one.predicted.gap)))
              for one in predicted_runs(result.runs)]
     return [Table("Steps as they were predicted, and as they ran", _PREDICTED, tuple(lines))] if lines else []
+
+
+_PROFILED = (
+    Column("run", "layout, dtype", False), Column("collective", "", False), Column("ranks", "of the group"),
+    Column("bytes", "per call, of the larger of input and output"), Column("calls", "per rank and step"),
+    Column("ms", "per rank and step, waits for other ranks included"), Column("sent", "per rank and step, by formula"),
+)
+
+
+def profile_tables(result: TrainingResult) -> list[Table]:
+    """Collectives of steps that PyTorch's profiler timed; their sum beside that of the simulated step."""
+    lines = []
+    for one in (run for run in result.runs if run.profile):
+        run = word(f"{one.layout.text}, {one.dtype}")
+        lines += [Line((run, word(row.collective), number(row.ranks or None), number(None) if row.bytes is None else size(row.bytes),
+                        number(row.calls, 4), number(row.ms, 4), size(round(row.sent_bytes)))) for row in one.profile.collectives]
+        blanks = [number(None)] * 4
+        lines += [Line((run, word(text), *blanks, size(round(sent)))) for text, sent in
+                  (("all, measured", one.profile.sent_bytes), ("all, simulated", one.profile.predicted_sent_bytes))]
+    return [Table("Collectives of profiled steps", _PROFILED, tuple(lines))] if lines else []
 
 
 def _run_cells(one: Training) -> tuple[Cell, ...]:
     told = one.validation
     return (word(run_name(one)), number(one.steps[-1].step, 9), number(one.tokens_per_step, 9), number(step_ms(one)),
-            number(tokens_per_s(one), 5), number(100 * mfu(one), 3), size(int(one.memory_bytes["total"])),
-            word(memory_text(one)), number(told and told.loss), number(told and told.bigram),
+            number(tokens_per_s(one), 5), number(100 * mfu(one), 3), _total_memory(one), word(memory_text(one)),
+            number(told and told.loss), number(told and told.bigram),
             word(parts_text(one.parts_ms)))
 
 

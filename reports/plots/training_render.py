@@ -44,6 +44,8 @@ def _training_figures(result: TrainingResult) -> Sequence[str]:
     told = ("predicted",) if predicted_runs(result.runs) else ()
     sent = ("bytes",) if by_bytes(result.runs) else ()
     slow = ("straggler",) if slowed(result.runs) else ()
+    if all(one.profile for one in result.runs):  # PyTorch's profiler tells neither loss nor memory
+        return ("speed", *told, "parts")
     return ("loss", *sent, *slow, "speed", *told, "parts", "memory")
 
 

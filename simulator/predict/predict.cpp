@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -163,14 +164,15 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
     if (task.comm == schedules::Comm::none) continue;
     const auto group = static_cast<std::size_t>(task.peer);
     const auto alike = std::find_if(taken.begin(), taken.end(), [&](const TakenCollectives& one) {
-      return one.group == step.groups[group].kind && one.comm == task.comm && one.bytes == task.amount;
+      return one.group == step.groups[group].kind && one.ranks == step.groups[group].size() && one.comm == task.comm &&
+             one.bytes == task.amount;
     });
     if (alike != taken.end()) {
       ++alike->count;
       continue;
     }
     const auto each = best_collective(machine, task.comm, static_cast<double>(task.amount), members[group]);
-    taken.push_back({step.groups[group].kind, task.comm, task.amount, 1, each});
+    taken.push_back({step.groups[group].kind, step.groups[group].size(), task.comm, task.amount, 1, each});
   }
   std::stable_sort(taken.begin(), taken.end(),
                    [](const TakenCollectives& a, const TakenCollectives& b) { return a.all_us() > b.all_us(); });
@@ -257,6 +259,14 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
   made.tokens_per_s = tokens / made.step_s;
 }
 
+// A machine that is one torus has no more devices than that.
+void refuse_beyond_torus(const Machine& machine, std::int64_t ranks) {
+  if (machine.levels.size() != 1 || !machine.levels.front().torus || ranks <= machine.levels.front().ranks) return;
+  throw core::usage_error("machine " + machine.name + ": is a torus of " +
+                          std::to_string(machine.levels.front().ranks) + " devices, and the layout has " +
+                          std::to_string(ranks) + " ranks; allowed: at most as many as devices");
+}
+
 // Copies to and from the device: concurrent over the host link, sharing the bandwidth for files.
 std::int64_t copy_ps(const Machine& machine, workload::Offload place, double to_device, double from_device) {
   constexpr double kPsPerNs = 1e3;
@@ -320,11 +330,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   }
   const std::string reason = why_invalid(model, layout);
   if (!reason.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + reason);
-  if (machine.levels.size() == 1 && machine.levels.front().torus && layout.ranks() > machine.levels.front().ranks) {
-    throw core::usage_error("machine " + machine.name + ": is a torus of " +
-                            std::to_string(machine.levels.front().ranks) + " devices, and the layout has " +
-                            std::to_string(layout.ranks()) + " ranks; allowed: at most as many as devices");
-  }
+  refuse_beyond_torus(machine, layout.ranks());
   if (layout.fp8 != workload::Fp8::none && machine.device.fp8_tflops == 0 && machine.measured.cores == 0) {
     throw core::usage_error("machine " + machine.name +
                             ": has no fp8_tflops; allowed: fp8=none, or a machine whose device has 8-bit floats");
@@ -380,14 +386,38 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   return made;
 }
 
+namespace {
+
+void refuse_shared_cores(const Machine& machine) {
+  if (machine.measured.cores == 0) return;
+  throw core::usage_error("machine " + machine.name +
+                          ": has ranks that share cores; allowed here: a machine without `measured`");
+}
+
+}  // namespace
+
 Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine) {
-  if (machine.measured.cores > 0) {
-    throw core::usage_error("machine " + machine.name +
-                            ": has ranks that share cores; allowed here: a machine without `measured`");
-  }
+  refuse_shared_cores(machine);
   const std::vector<std::int64_t> places = places_of_pipeline(layout);
   const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   return run(std::span(&step, 1), layout, machine, places, members);
+}
+
+Replay replay(const schedules::Step& step, const Machine& machine) {
+  refuse_shared_cores(machine);
+  refuse_beyond_torus(machine, step.num_ranks());
+  const workload::Layout layout;  // says nothing about groups that list all of their members
+  std::vector<std::int64_t> places(step.of_rank.size());
+  std::iota(places.begin(), places.end(), std::int64_t{0});
+  const auto members = members_of_groups(step, layout, machine, places);
+  Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
+  Replay made;
+  made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  made.parts = schedules::breakdown_of(step, simulation.timeline);
+  made.busiest = busiest_of(made.parts);
+  made.collectives = collectives_of(step, made.busiest, machine, members);
+  made.timeline = std::move(simulation.timeline);
+  return made;
 }
 
 }  // namespace lockstep::simulator

@@ -48,6 +48,7 @@ struct PredictOptions {
 // Equal collectives of a step.
 struct TakenCollectives {
   schedules::GroupKind group = schedules::GroupKind::data;
+  std::int64_t ranks = 0;  // members of the group
   schedules::Comm comm = schedules::Comm::none;
   std::int64_t bytes = 0;  // payload per collective
   std::int64_t count = 0;
@@ -107,5 +108,18 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
 // Simulates a step that predict() kept, of one rank per pipeline stage, with changed kernels on the same machine.
 // Throws core::Error(usage) if ranks share cores.
 Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine);
+
+// Time of a step of all ranks on a machine, such as a step that a trace describes (schedules/step/chakra.h).
+struct Replay {
+  double step_s = 0;
+  std::vector<schedules::Breakdown> parts;    // per rank
+  std::size_t busiest = 0;                    // index of the rank that computes longest
+  std::vector<TakenCollectives> collectives;  // that rank's, by descending total time
+  schedules::StepTimeline timeline;
+};
+
+// Simulates the step with rank r on device r. Throws core::Error(usage) if ranks share cores, or if there are more
+// ranks than devices of a torus, or on a deadlock.
+Replay replay(const schedules::Step& step, const Machine& machine);
 
 }  // namespace lockstep::simulator

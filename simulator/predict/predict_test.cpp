@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
+#include "schedules/step/chakra.h"
 #include "workload/build_step.h"
 #include "workload/groups.h"
 #include "workload/parameters.h"
@@ -45,6 +46,33 @@ Machine machine_without_limits() {
   machine.host = {};
   machine.nccl->blocks = 0;
   return machine;
+}
+
+// A step that was written as a Chakra trace and read again takes as long, to the picosecond, and its ranks send as many
+// bytes. Without context parallelism: its shifts become messages, which have another price than collectives.
+TEST(Predict, StepsTakeAsLongWhenReadFromTheirChakraTraces) {
+  const Machine machine = load_machine("dgx-a100");
+  for (const std::string& text : small_layouts()) {
+    if (text.find("cp=") != std::string::npos) continue;
+    const workload::Layout layout = workload::parse_layout(text);
+    const Prediction made =
+        predict(small_model(), layout, machine, {.extent = Extent::all_ranks, .keep_timeline = true});
+    const schedules::ChakraTrace written = schedules::to_chakra(made.step);
+    schedules::ChakraTrace read{{}, written.groups};
+    for (const auto& nodes : written.of_rank) {
+      read.of_rank.push_back(schedules::parse_chakra_file(schedules::to_chakra_file(nodes), "t"));
+    }
+    const schedules::Step step = schedules::step_of(read, "t");
+    const Replay replayed = replay(step, machine);
+    EXPECT_EQ(replayed.step_s, made.step_s) << text;
+    EXPECT_EQ(replayed.busiest, made.busiest) << text;
+    EXPECT_EQ(replayed.parts[made.busiest].bubble_ps, made.parts[made.busiest].bubble_ps) << text;
+    const std::vector<schedules::SentBytes> sent = schedules::count_sent(step);
+    for (std::size_t r = 0; r < sent.size(); ++r) {
+      EXPECT_EQ(sent[r].messages, made.sent[r].messages) << text;
+      EXPECT_EQ(sent[r].of_groups, made.sent[r].of_groups) << text;
+    }
+  }
 }
 
 // One representative rank per pipeline stage gives the same result as all ranks.

@@ -131,8 +131,9 @@ def joined_sentences(*sentences: str) -> str:
 
 
 def speed_text(one: Training) -> str:
+    memory = f", {bytes_text(one.memory_bytes['total'], 3)} on the fullest rank" if one.memory_bytes else ""
     return (f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, "
-            f"MFU {share_text(mfu(one))}, {bytes_text(one.memory_bytes['total'], 3)} on the fullest rank.")
+            f"MFU {share_text(mfu(one))}{memory}.")
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
@@ -158,7 +159,8 @@ def predicted_text(runs: tuple[Training, ...]) -> str:
     errors = [abs(one.predicted.error) for one in told]
     worst = max(told, key=lambda one: abs(one.predicted.error))
     side = "too short" if worst.predicted.error < 0 else "too long"
-    return (f"Predicted before {'they' if len(told) > 1 else 'it'} ran: {counted(len(told), 'step')}, off by "
+    when = "Predicted" if any(one.profile for one in told) else f"Predicted before {'they' if len(told) > 1 else 'it'} ran"
+    return (f"{when}: {counted(len(told), 'step')}, off by "
             f"{share_text(median(errors))} in the median and {share_text(max(errors))} at worst "
             f"({worst.layout.text}, {worst.dtype}, {side}; its largest gap: {worst.predicted.gap}).")
 

@@ -1,0 +1,384 @@
+"""python3 -m reports.kineto TRACES... --beside SIMULATED.jsonl -o MEASURED.jsonl: PyTorch profiler's traces as a training record.
+
+A trace is the JSON that torch.profiler writes for one rank (export_chrome_trace, tensorboard_trace_handler; .json or .json.gz).
+Events that are read: user_annotation "ProfilerStep#N" (a step), "Optimizer.step#..."; kernel, gpu_memcpy and gpu_memset (time on the
+device, in microseconds); cuda_runtime and cuda_driver (what launched a kernel, by args.correlation); cpu_op
+"autograd::engine::evaluate_function: ..." (backward) and record_param_comms. NCCL's kernels, or the record_param_comms with the same
+External id, say "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Ranks" (the names are
+those of torch/csrc/profiler/util.h). docs/traces.md has what becomes of them.
+"""
+import argparse
+import bisect
+import gzip
+import hashlib
+import json
+import math
+import re
+import statistics
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Iterable, Optional
+
+from reports.load import load
+from reports.records import Simulation
+from reports.schema import problem_in, ReportError
+
+Event = dict[str, Any]
+Interval = tuple[float, float]
+
+DTYPE_BYTES = {"Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2, "Byte": 1,
+               "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1}
+# By the beginning of c10d's name without its underscore, or of NCCL's kernel: the first that fits.
+COLLECTIVES = (("allreduce", "all_reduce"), ("allgather", "all_gather"), ("reducescatter", "reduce_scatter"), ("alltoall", "all_to_all"),
+               ("broadcast", "broadcast"), ("reduce", "reduce"), ("sendrecv", "send_recv"), ("send", "send_recv"), ("recv", "send_recv"),
+               ("barrier", "barrier"), ("gather", "gather"), ("scatter", "scatter"))
+MESSAGES = ("all_to_all", "send_recv")  # no part of what ranks have in common
+LONGEST_US = 1e12
+
+
+@dataclass(frozen=True)
+class Collective:
+    name: str
+    ranks: int  # 0: not said
+    stride: int  # between the members' ranks; 0: not said, or not even
+    bytes: Optional[int]  # larger of input and output: nccl-tests' size
+
+    def part(self, tensor_ranks: int) -> str:
+        """The part of the step that waiting for it counts in."""
+        if self.name == "send_recv":
+            return "exposed_pipeline"
+        if self.name == "all_to_all" or tensor_ranks > 1 and self.ranks == tensor_ranks and self.stride == 1:
+            return "exposed_tensor"
+        return "exposed_gather" if self.name in ("all_gather", "broadcast") else "exposed_reduce"
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that a rank sends by an algorithm that sends as little as possible (docs/metrics.md)."""
+        if not self.bytes or self.ranks == 1:
+            return 0.0
+        share = (self.ranks - 1) / self.ranks if self.ranks else 1.0
+        return self.bytes * {"all_reduce": 2 * share, "send_recv": 1.0}.get(self.name, share)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel, copy or collective on the device."""
+
+    begin: float
+    end: float
+    step: int
+    part: str
+    collective: Optional[Collective] = None
+
+
+@dataclass
+class Trace:
+    """A rank's profile: works by step, and the boundaries of steps on the device."""
+
+    file: str
+    steps: list[tuple[int, float]]  # number, start on the host
+    works: list[Work]
+    world_size: int
+    gpu: str
+    libraries: dict[str, str]
+    started: str
+    memory_bytes: int = 0
+    ends: list[float] = field(default_factory=list)
+
+    def window(self, index: int) -> Interval:
+        """From the end of the step before on the device (of the first: its start on the host) to its own end."""
+        return (self.ends[index - 1] if index else self.steps[0][1], self.ends[index])
+
+    def parts_us(self, index: int) -> dict[str, float]:
+        """Together the step's time. Kernels count first, then collectives, then copies; of several the one that began first."""
+        begin, end = self.window(index)
+        order = {"exposed_copy": 2}
+        works = sorted(((order.get(one.part, 1 if one.part.startswith("exposed") else 0), one.begin, one.end, one.part)
+                        for one in self.works if one.end > begin and one.begin < end))
+        parts: dict[str, float] = defaultdict(float)
+        free = [(begin, end)]
+        for _, first, last, part in works:  # each takes what is free of its time
+            left: list[Interval] = []
+            at = max(bisect.bisect_right(free, (first, math.inf)) - 1, 0)
+            while at < len(free) and free[at][0] < last:
+                low, high = free.pop(at)
+                taken = max(0.0, min(high, last) - max(low, first))
+                parts[part] += taken
+                left = [(a, b) for a, b in ((low, min(high, first)), (max(low, last), high)) if b > a] if taken else [(low, high)]
+                free[at:at] = left
+                at += len(left)
+        parts["around"] = sum(high - low for low, high in free)
+        return dict(parts)
+
+
+class Reader:
+    """Makes a Trace of a file. Raises ReportError with the file, and the event where there is one."""
+
+    def __init__(self, file: str, tensor_ranks: int) -> None:
+        self.file, self.tensor_ranks = file, tensor_ranks
+
+    def read(self) -> Trace:
+        data = self._load()
+        self.events = [self._checked(n, one) for n, one in enumerate(data["traceEvents"]) if isinstance(one, dict) and one.get("ph") == "X"]
+        self.steps = self._steps()
+        self.launches = {self._args(one).get("correlation"): one for one in self.events
+                         if one.get("cat") in ("cuda_runtime", "cuda_driver") and self._is_key(self._args(one).get("correlation"))}
+        self.comms = {self._args(one).get("External id"): self._args(one) for one in self.events
+                      if one.get("name") == "record_param_comms" and self._is_key(self._args(one).get("External id"))}
+        self.backward = self._spans(lambda name: name.startswith("autograd::engine::evaluate_function"))
+        self.optimizer = self._spans(lambda name: name.startswith("Optimizer.step"))
+        works = [work for one in self.events if (work := self._work(one)) is not None]
+        if not works:
+            raise ReportError(f"{self.file}: has no kernels of its steps; allowed: a profile with ProfilerActivity.CUDA")
+        trace = Trace(self.file, self.steps, works, *self._about(data))
+        self._set_ends(trace)
+        return trace
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            with (gzip.open if self.file.endswith(".gz") else open)(self.file, "rb") as opened:
+                data = json.loads(opened.read().decode("utf-8"), strict=False)
+        except FileNotFoundError:
+            raise ReportError(f"{self.file}: no such file") from None
+        except (OSError, EOFError, ValueError, RecursionError) as error:
+            raise ReportError(f"{self.file}: not a JSON trace: {str(error)[:100]}; allowed: what torch.profiler writes") from None
+        if not isinstance(data, dict) or not isinstance(data.get("traceEvents"), list):
+            raise ReportError(f"{self.file}: has no list traceEvents; allowed: what torch.profiler writes")
+        return data
+
+    def _checked(self, number: int, event: Event) -> Event:
+        for name in ("ts", "dur"):
+            value = event.get(name, 0)
+            is_time = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if not is_time or value < 0 or name == "dur" and value > LONGEST_US:
+                raise ReportError(f"{self.file}: event {number} ({str(event.get('name'))[:60]!r}): {name} is {str(value)[:40]}; "
+                                  "allowed: microseconds")
+        return {"dur": 0.0, "ts": 0.0, **event}
+
+    @staticmethod
+    def _args(event: Event) -> dict[str, Any]:
+        args = event.get("args")
+        return args if isinstance(args, dict) else {}
+
+    @staticmethod
+    def _is_key(value: Any) -> bool:
+        return isinstance(value, (int, str))
+
+    def _steps(self) -> list[tuple[int, float]]:
+        found = {}
+        for one in self.events:
+            match = re.fullmatch(r"ProfilerStep#(\d{1,15})", str(one.get("name")))
+            if match and one.get("cat") in ("user_annotation", "cpu_op"):
+                found[int(match[1])] = (one["ts"], one["ts"] + one["dur"])
+        if not found:
+            raise ReportError(f"{self.file}: has no step; allowed: a profile whose loop calls profiler.step() (ProfilerStep#N)")
+        self.step_spans = [(number, *found[number]) for number in sorted(found)]
+        return [(number, begin) for number, begin, _ in self.step_spans]
+
+    def _spans(self, is_one) -> dict[Any, list[Interval]]:
+        """Times of annotations, by the host's thread."""
+        spans: dict[Any, list[Interval]] = defaultdict(list)
+        for one in self.events:
+            if one.get("cat") in ("cpu_op", "user_annotation") and is_one(str(one.get("name"))):
+                spans[str(one.get("tid"))].append((one["ts"], one["ts"] + one["dur"]))
+        return {thread: sorted(of) for thread, of in spans.items()}
+
+    @staticmethod
+    def _is_in(spans: dict[Any, list[Interval]], event: Event) -> bool:
+        of = spans.get(str(event.get("tid")), [])
+        at = bisect.bisect_right(of, (event["ts"], math.inf)) - 1
+        return any(begin <= event["ts"] <= end for begin, end in of[max(at - 1, 0):at + 1])
+
+    def _step_of(self, ts: float) -> Optional[int]:
+        """Index of the step whose time on the host it is."""
+        return next((n for n, (_, begin, end) in enumerate(self.step_spans) if begin <= ts < end), None)
+
+    def _work(self, event: Event) -> Optional[Work]:
+        kind, name = event.get("cat"), str(event.get("name"))
+        if kind not in ("kernel", "gpu_memcpy", "gpu_memset"):
+            return None
+        correlation = self._args(event).get("correlation")
+        launch = self.launches.get(correlation) if self._is_key(correlation) else None
+        step = self._step_of((launch or event)["ts"])
+        if step is None:
+            return None
+        collective = self._collective(event, name) if kind == "kernel" else None
+        if collective:
+            part = collective.part(self.tensor_ranks)
+        elif kind == "gpu_memcpy" and ("HtoD" in name or "DtoH" in name):
+            part = "exposed_copy"
+        elif launch and self._is_in(self.optimizer, launch):
+            part = "optimizer"
+        else:
+            part = "backward" if launch and self._is_in(self.backward, launch) else "forward"
+        return Work(event["ts"], event["ts"] + event["dur"], step, part, collective)
+
+    def _collective(self, event: Event, name: str) -> Optional[Collective]:
+        args = self._args(event)
+        if "nccl" not in name.lower() and "Collective name" not in args:
+            return None
+        external = args.get("External id")
+        if "Collective name" not in args and self._is_key(external):
+            args = {**self.comms.get(external, {}), **args}
+        said = str(args.get("Collective name") or re.sub(r"(?i).*nccl(dev)?kernel_", "", name))
+        short = re.sub(r"[^a-z0-9]", "", said.lower())
+        known = next((ours for theirs, ours in COLLECTIVES if short.startswith(theirs)), said[:60] or "collective")
+        ranks, stride = self._group(args)
+        return Collective(known, ranks, stride, self._bytes(args))
+
+    @staticmethod
+    def _count(value: Any) -> Optional[int]:
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 50 else None
+
+    def _bytes(self, args: dict[str, Any]) -> Optional[int]:
+        counts = [count for name in ("In msg nelems", "Out msg nelems") if (count := self._count(args.get(name))) is not None]
+        size = DTYPE_BYTES.get(str(args.get("dtype")))
+        return max(counts) * size if counts and size else None
+
+    def _group(self, args: dict[str, Any]) -> tuple[int, int]:
+        """Members, and the distance of their ranks. A list of many ranks is cut off by PyTorch: then start and stride are said."""
+        said = args.get("Process Group Ranks")
+        ranks = said if isinstance(said, list) else [int(one) for one in re.findall(r"\d{1,9}", str(said))] if said else []
+        steps = {b - a for a, b in zip(ranks, ranks[1:]) if isinstance(a, int) and isinstance(b, int)}
+        stride = self._count(args.get("Global rank stride")) or (steps.pop() if len(steps) == 1 else 0)
+        return self._count(args.get("Group size")) or len(ranks), stride
+
+    def _about(self, data: dict[str, Any]) -> tuple[int, str, dict[str, str], str]:
+        about = data.get("distributedInfo") if isinstance(data.get("distributedInfo"), dict) else {}
+        devices = data.get("deviceProperties") if isinstance(data.get("deviceProperties"), list) else []
+        gpu = next((str(one.get("name"))[:80] for one in devices if isinstance(one, dict) and one.get("name")), "GPU")
+        libraries = {"nccl": str(about["nccl_version"])[:20]} if about.get("nccl_version") else {}
+        base = data.get("baseTimeNanoseconds")
+        try:
+            started = datetime.fromtimestamp(base / 1e9 + self.steps[0][1] / 1e6, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        except (TypeError, ValueError, OverflowError, OSError):
+            started = "unknown"
+        return self._count(about.get("world_size")) or 0, gpu, libraries, started
+
+    def _set_ends(self, trace: Trace) -> None:
+        for n, (number, begin, end) in enumerate(self.step_spans):
+            last = max((work.end for work in trace.works if work.step == n), default=end)
+            before = trace.ends[-1] if trace.ends else begin
+            if last <= before:
+                raise ReportError(f"{self.file}: ProfilerStep#{number} has no kernels of its own; allowed: steps that end one after the "
+                                  "other")
+            trace.ends.append(last)
+
+
+def collectives_of(traces: Iterable[Trace]) -> list[dict[str, Any]]:
+    """Means per rank and step: calls and time of each collective, longest first."""
+    found: dict[Collective, list[float]] = defaultdict(list)
+    whole = 0
+    for trace in traces:
+        whole += len(trace.steps)
+        for work in trace.works:
+            if work.collective:
+                found[work.collective].append((work.end - work.begin) / 1e3)
+    rows = [{"collective": one.name, "ranks": one.ranks, "bytes": one.bytes, "calls": len(ms) / whole, "ms": sum(ms) / whole,
+             "sent_bytes": len(ms) / whole * one.sent_bytes} for one, ms in found.items()]
+    return sorted(rows, key=lambda row: -row["ms"])
+
+
+def records_of(traces: list[Trace], beside: Simulation) -> list[dict[str, Any]]:
+    """The run line and the training record of traces of one step per rank, with the simulated step beside it."""
+    steps = [number for number, _ in traces[0].steps]
+    for trace in traces[1:]:
+        if [number for number, _ in trace.steps] != steps:
+            raise ReportError(f"{trace.file}: has other steps than {traces[0].file}; allowed: profiles of the same steps")
+    for trace in traces:
+        if trace.world_size not in (0, beside.ranks):
+            raise ReportError(f"{trace.file}: was made on {trace.world_size} ranks, and the simulated step has {beside.ranks}; "
+                              "allowed: the same layout")
+    times = [max(end - begin for begin, end in (trace.window(n) for trace in traces)) / 1e3 for n in range(len(steps))]
+    timed = times.index(statistics.median_low(times))
+    parts = _mean_parts(traces, timed, beside)
+    name = "pytorch-" + hashlib.sha256(repr([(trace.ends, trace.file) for trace in traces]).encode()).hexdigest()[:12]
+    tokens = int(beside.global_batch * beside.model.numbers["sequence"])
+    basis_of_mfu = beside.mfu * beside.step_ms
+    collectives = collectives_of(traces)
+    run = {"record": "run", "version": 1, "run": name, "program": "torch.profiler",
+           "command": ["reports.kineto", *(Path(one.file).name for one in traces)], "started": min(trace.started for trace in traces), "git": {"revision": "unknown", "dirty": None},
+           "build": {"compiler": None, "flags": None, "type": None}, "machine": _machine(traces), "libraries": traces[0].libraries,
+           "ranks": beside.ranks, "transport": "nccl", "rank_kind": "processes", "oversubscribed": False, "seed": None, "link": None,
+           "basis": "measured"}
+    training = {
+        "record": "training", "run": name, "program": "torch.profiler", "basis": "measured",
+        "model": {"name": beside.model.name, "parameters": beside.model.parameters,
+                  "numbers": {**beside.model.numbers, "length": beside.model.numbers["sequence"]}},
+        "layout": {"text": beside.layout.text, "numbers": beside.layout.numbers}, "schedule": beside.schedule,
+        "dtype": _dtype(beside), "ranks": beside.ranks, "threads": 1, "data": "PyTorch's profile", "tokens_per_step": tokens,
+        "flop_convention": beside.flop_convention, "peak_flops": 1e12 * beside.ranks * beside.model_tflops_per_gpu / beside.mfu,
+        "steps": [{"step": number + 1, "loss": None, "norm": None, "rate": 0.0, "skipped": False, "ms": ms,
+                   "tokens_per_s": 1e3 * tokens / ms, "mfu": basis_of_mfu / ms} for number, ms in zip(steps, times)],
+        "validation": None, "timed_step": steps[timed] + 1, "parts_ms": parts, "memory_bytes": {}, "timeline": None,
+        "predicted": _predicted(beside, parts),
+        "profile": {"ranks": len(traces), "steps": len(steps), "collectives": collectives,
+                    "sent_bytes": sum(row["sent_bytes"] for row in collectives), "predicted_sent_bytes": sum(beside.sent_bytes.values())},
+    }
+    for record in (run, training):
+        if problem := problem_in(record, record["record"]):
+            raise ReportError(f"{traces[0].file}: gives no valid record: {problem}")
+    return [run, training]
+
+
+def _mean_parts(traces: list[Trace], index: int, beside: Simulation) -> dict[str, float]:
+    """The simulation's parts in its order, then what it does not have; each the mean of the ranks, in milliseconds."""
+    each = [trace.parts_us(index) for trace in traces]
+    names = dict.fromkeys([*beside.parts_ms, "around", *(name for one in each for name in one)])
+    return {name: sum(one.get(name, 0.0) for one in each) / len(each) / 1e3 for name in names}
+
+
+def _predicted(beside: Simulation, measured: dict[str, float]) -> dict[str, Any]:
+    predicted = {name: beside.parts_ms.get(name, 0.0) for name in measured}
+    widest = max(measured, key=lambda name: abs(measured[name] - predicted[name]))
+    more = measured[widest] - predicted[widest]
+    step_ms = sum(measured.values())
+    return {"machine": beside.machine, "kernels": 0, "measured_kernels": 0, "step_ms": beside.step_ms, "parts_ms": predicted,
+            "measured_step_ms": step_ms, "measured_parts_ms": measured, "error": beside.step_ms / step_ms - 1,
+            "gap": f"{widest}, {abs(more):.2f} ms {'longer' if more > 0 else 'shorter'} than predicted"}
+
+
+def _machine(traces: list[Trace]) -> dict[str, Any]:
+    gpus = [trace.gpu for trace in traces]
+    return {"fingerprint": hashlib.sha256(repr(gpus).encode()).hexdigest()[:8], "cpu": None, "cores": 1, "memory_bytes": None,
+            "kernel": None, "caches": None, "mhz": None, "gpus": gpus, "hosts": 1}
+
+
+def _dtype(beside: Simulation) -> str:
+    said = re.search(r"(?:^|,)dtype=(\w+)", beside.layout.text)
+    return said[1] if said else "bf16"
+
+
+def simulation_in(file: str) -> Simulation:
+    found = load([file]).simulations
+    if len(found) != 1:
+        raise ReportError(f"{file}: has {len(found)} simulations; allowed: one, of simulate --json with the profile's model and layout")
+    return found[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m reports.kineto", description="Makes records of PyTorch profiler's traces, with a "
+                                     "simulated step beside them (docs/traces.md).")
+    parser.add_argument("traces", nargs="+", metavar="TRACES", help="JSON that torch.profiler wrote, one file per rank (.json, .json.gz)")
+    parser.add_argument("--beside", required=True, metavar="SIMULATED", help="records of simulate --json: the same model, layout and batch")
+    parser.add_argument("-o", "--output", required=True, metavar="MEASURED", help="file for the records (.jsonl)")
+    options = parser.parse_args()
+    try:
+        beside = simulation_in(options.beside)
+        traces = [Reader(file, beside.layout.numbers.get("tp", 1)).read() for file in options.traces]
+        records = records_of(traces, beside)
+        Path(options.output).write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
+    except (ReportError, OSError) as error:
+        print(f"reports.kineto: {error}", file=sys.stderr)
+        return 2
+    predicted = records[1]["predicted"]
+    print(f"{options.output}: a step of {predicted['measured_step_ms']:.3f} ms, simulated {predicted['step_ms']:.3f} ms "
+          f"({100 * predicted['error']:+.1f} %); the largest gap: {predicted['gap']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""PyTorch profiler's traces as records: a made-up profile whose parts are known, the page of it, and broken input."""
+import gzip
+import json
+import random
+
+import pytest
+
+from reports.analysis.report import report_of
+from reports.analysis.training.runs import predicted_text, speed_text
+from reports.cli import main as report_main
+from reports.html.training_view import profile_tables, runs_table
+from reports.kineto import main, Reader
+from reports.load import load
+from reports.schema import ReportError
+from reports.tests.step_world import LayoutWorld
+from reports.tests.world import write
+
+MAIN, AUTOGRAD = 100, 101  # the host's threads
+
+
+def simulated(tmp_path, **fields):
+    """A step of 100 ms on two ranks, tensor- and data-parallel or not."""
+    world = LayoutWorld()
+    parts = {"forward": 40.0, "backward": 40.0, "recompute": 0.0, "optimizer": 5.0, "exposed_tensor": 0.0, "exposed_pipeline": 0.0,
+             "exposed_gather": 0.0, "exposed_reduce": 15.0, "exposed_copy": 0.0, "bubble": 0.0}
+    model = {"name": "gpt3-1.3b", "parameters": 10 ** 9, "numbers": {"layers": 24, "sequence": 2048}}
+    step = world.simulation(2, 1, 1, model=model, parts_ms=parts, step_ms=100.0, global_batch=4, mfu=0.5, sent_bytes={"data": 4e6}, **fields)
+    return write(tmp_path / "simulated.jsonl", [world.run(), step])
+
+
+class Profile:
+    """Steps of 100 ms that the host issues in the first 10 ms of each; the device is 5 ms behind. Times below are ms."""
+
+    def __init__(self, steps=3, metadata=True):
+        self.events, self.correlation, self.metadata = [], 0, metadata
+        for n in range(steps):
+            self._step(n, 1000.0 * n / 10)
+
+    def add(self, cat, name, begin, length, tid=MAIN, **args):
+        self.events.append({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": 1e6 + 1e3 * begin, "dur": 1e3 * length, "args": args})
+
+    def kernel(self, name, issued, begin, length, tid=MAIN, cat="kernel", **args):
+        self.correlation += 1
+        self.add("cuda_runtime", "cudaLaunchKernel", issued, 0.01, tid, correlation=self.correlation)
+        self.add(cat, name, begin, length, 7, correlation=self.correlation, **args)
+
+    def _step(self, n, at):
+        """Forward 40 ms, backward 30 ms beside 10 ms of a reduction that lasts for 15 more, 5 ms idle, optimizer 4 ms, copy 1 ms."""
+        self.add("user_annotation", f"ProfilerStep#{n + 10}", at, 100.0)
+        self.kernel("gemm", at + 1, at + 5, 40)
+        self.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", at + 2, 1.0, AUTOGRAD)
+        self.kernel("gemm", at + 2.5, at + 45, 30, AUTOGRAD)
+        said = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 10 ** 6, "Out msg nelems": 10 ** 6, "Group size": 2,
+                "Process Group Ranks": "[0, 1]"}
+        if self.metadata:
+            self.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", at + 3, at + 65, 25, AUTOGRAD, **said)
+        else:  # as older profilers: on the host
+            self.add("cpu_op", "record_param_comms", at + 3, 0.1, AUTOGRAD, **{"External id": 7 + n, **said})
+            self.kernel("ncclKernel_AllReduce_RING_LL_Sum_bf16", at + 3, at + 65, 25, AUTOGRAD, **{"External id": 7 + n})
+        self.add("user_annotation", "Optimizer.step#AdamW.step", at + 5, 1.0)
+        self.kernel("adam", at + 5.5, at + 95, 4)
+        self.kernel("Memcpy DtoH (Device -> Pinned)", at + 7, at + 99, 1, cat="gpu_memcpy")
+
+    def write(self, path, **fields):
+        data = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}],
+                "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "nccl_version": "2.21.5"},
+                "baseTimeNanoseconds": 1_700_000_000_000_000_000, "traceEvents": self.events, **fields}
+        text = json.dumps(data)
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        return str(path)
+
+
+def measured(tmp_path, *traces, **fields):
+    out = tmp_path / "measured.jsonl"
+    assert main_of([*traces, "--beside", simulated(tmp_path, **fields), "-o", str(out)]) == 0
+    return load([str(out)]).trainings[0]
+
+
+def main_of(arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["reports.kineto", *arguments])
+        return main()
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+def test_parts_of_a_step_are_those_of_the_trace(tmp_path, metadata):
+    one = measured(tmp_path, Profile(metadata=metadata).write(tmp_path / "r0.json"), Profile(metadata=metadata).write(tmp_path / "r1.json.gz"))
+    told = {name: round(ms, 6) for name, ms in one.parts_ms.items() if ms > 1e-6}
+    assert told == {"forward": 40, "backward": 30, "exposed_reduce": 15, "optimizer": 4, "exposed_copy": 1, "around": 10}
+    assert [round(step.ms, 6) for step in one.steps] == [100, 100, 100]  # the first from its start on the host
+    assert [step.step for step in one.steps] == [11, 12, 13]
+    (row,) = one.profile.collectives
+    assert (row.collective, row.ranks, row.bytes, row.calls, round(row.ms, 6)) == ("all_reduce", 2, 2_000_000, 1, 25)
+    assert (one.profile.sent_bytes, one.profile.predicted_sent_bytes) == (2e6, 4e6)
+    assert one.predicted.gap == "backward, 10.00 ms shorter than predicted"
+    assert one.predicted.error == pytest.approx(0.0)
+    assert one.tokens_per_step == 8192 and one.steps[0].mfu == pytest.approx(0.5)
+    assert one.run.machine.gpus == ("NVIDIA H100", "NVIDIA H100") and one.run.libraries == {"nccl": "2.21.5"}
+
+
+def test_a_group_of_neighbours_as_large_as_tp_is_a_tensor_group(tmp_path):
+    layout = {"text": "tp=2", "numbers": {"tp": 2, "dp": 1, "pp": 1}}
+    one = measured(tmp_path, Profile().write(tmp_path / "r0.json"), layout=layout)
+    assert round(one.parts_ms["exposed_tensor"], 6) == 15 and one.parts_ms["exposed_reduce"] == 0
+
+
+@pytest.mark.parametrize("name, ours, part", [
+    ("_allgather_base", "all_gather", "exposed_gather"), ("_reduce_scatter_base", "reduce_scatter", "exposed_reduce"),
+    ("allreduce_coalesced", "all_reduce", "exposed_reduce"), ("all_to_allv", "all_to_all", "exposed_tensor"), ("send", "send_recv", "exposed_pipeline"),
+    ("_reduce_oop", "reduce", "exposed_reduce"), ("broadcast", "broadcast", "exposed_gather"), ("new_thing", "new_thing", "exposed_reduce")])
+def test_names_of_collectives(tmp_path, name, ours, part):
+    profile = Profile()
+    for event in profile.events:
+        if "Collective name" in event["args"]:
+            event["args"]["Collective name"] = name
+    one = measured(tmp_path, profile.write(tmp_path / "r0.json"))
+    assert [row.collective for row in one.profile.collectives] == [ours]
+    assert round(one.parts_ms[part], 6) == 15
+
+
+def test_the_page_has_the_measured_step_beside_the_simulated_one(tmp_path, capsys):
+    one = measured(tmp_path, Profile().write(tmp_path / "r0.json"))
+    files = [str(tmp_path / "measured.jsonl"), str(tmp_path / "simulated.jsonl")]
+    (result,) = report_of(load(files)).trainings
+    assert predicted_text(result.runs).startswith("Predicted: 1 step, off by 0")
+    assert "on the fullest rank" not in speed_text(one)
+    (table,) = profile_tables(result)
+    assert [[cell.text for cell in line.cells][1:4] for line in table.lines] == [
+        ["all_reduce", "2", "1.907 MiB"], ["all, measured", "–", "–"], ["all, simulated", "–", "–"]]
+    assert runs_table(result).lines[0].cells[6].text == "–"
+    assert report_main([*files, "-o", str(tmp_path / "page")]) == 0
+    text = (tmp_path / "page" / "training.html").read_text()
+    assert "Collectives of profiled steps" in text and "Steps as they were predicted, and as they ran" in text
+    assert "the largest gap" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change, what", [
+    (lambda data: data.pop("traceEvents"), "has no list traceEvents"),
+    (lambda data: data.update(traceEvents=[one for one in data["traceEvents"] if one["cat"] != "user_annotation"]), "has no step"),
+    (lambda data: data.update(traceEvents=[one for one in data["traceEvents"] if one["cat"] not in ("kernel", "gpu_memcpy")]), "has no kernels"),
+    (lambda data: data["traceEvents"][3].update(dur=-1), "event 3 ('autograd::engine::evaluate_function: MmBackward0'): dur is -1"),
+    (lambda data: data["distributedInfo"].update(world_size=16), "was made on 16 ranks, and the simulated step has 2"),
+    (lambda data: [one for one in data["traceEvents"] if one["name"] == "ProfilerStep#12"][0].update(name="ProfilerStep#13"), "has other steps than"),
+    (lambda data: data["traceEvents"][0].update(ts=1e9), "ProfilerStep#11 has no kernels of its own"),
+])
+def test_refuses_in_one_line_that_names_the_file(tmp_path, capsys, change, what):
+    good, bad = Profile().write(tmp_path / "good.json"), tmp_path / "bad.json"
+    data = json.loads((tmp_path / "good.json").read_text())
+    change(data)
+    bad.write_text(json.dumps(data))
+    out = tmp_path / "measured.jsonl"
+    assert main_of([good, str(bad), "--beside", simulated(tmp_path), "-o", str(out)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"reports.kineto: {bad}: ") and what in told and told.count("\n") == 1
+    assert not out.exists()
+
+
+def test_survives_mutations(tmp_path):
+    """Seeded changes of bytes: a trace is read, or refused in one line, and nothing else."""
+    text = Profile(steps=2).write(tmp_path / "good.json") and (tmp_path / "good.json").read_text()
+    rng, refused = random.Random(20260717), 0
+    for _ in range(400):
+        bytes_ = bytearray(text.encode())
+        for _ in range(rng.randint(1, 4)):
+            at, way = rng.randrange(len(bytes_)), rng.randrange(4)
+            if way == 0:
+                bytes_[at] = rng.randrange(256)
+            elif way == 1:
+                del bytes_[at:at + rng.randint(1, 30)]
+            elif way == 2:  # another number, or a word in its place
+                digits = next((i for i in range(at, len(bytes_)) if chr(bytes_[i]).isdigit()), at)
+                bytes_[digits:digits + 1] = rng.choice([b"-1", b"1e400", b"null", b"9" * 400, b"{}", b"[]", b"true"])
+            else:
+                bytes_[at:at] = bytes_[rng.randrange(len(bytes_)):][:rng.randint(1, 30)]
+        bad = tmp_path / "bad.json"
+        bad.write_bytes(bytes_)
+        try:
+            Reader(str(bad), 1).read()
+        except ReportError as error:
+            refused += 1
+            assert "\n" not in str(error) and str(error).startswith(str(bad))
+    assert 100 < refused < 400

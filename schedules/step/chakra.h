@@ -1,0 +1,87 @@
+// Execution traces of MLCommons Chakra: the format in which ASTRA-sim and others take a training step. A trace has a
+// file per rank ("step.0.et", "step.1.et", ...) and one of communicator groups, JSON that ASTRA-sim takes
+// (--comm-group-configuration). Sources: schema/protobuf/et_def.proto of github.com/mlcommons/chakra (version 0.0.4);
+// astra-sim/workload/Workload.cc and astraccl's Ring.cc of github.com/astra-sim/astra-sim (what the attributes mean).
+//
+// A file is a sequence of protobuf messages, each behind its length as a varint: GlobalMetadata, then a Node for each
+// operation. Sizes (comm_size) are bytes of one rank's input: for an all-gather, its part of the result.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+// Values are those of Chakra's NodeType; later ones (storage, batch, checkpoint) are refused by name.
+enum class ChakraType : std::uint8_t { invalid, metadata, mem_load, mem_store, comp, comm_send, comm_recv, comm_coll };
+
+struct ChakraNode {
+  std::uint64_t id = 0;
+  std::string name;
+  ChakraType type = ChakraType::comp;
+  std::vector<std::uint64_t> dependencies;  // data and control; written as data dependencies
+  std::int64_t duration_us = 0;
+  std::string input_values;                     // metadata nodes only: PyTorch's process groups as JSON
+  std::map<std::string, std::int64_t> numbers;  // attributes: comm_size, is_cpu_op, ...
+  std::map<std::string, std::string> texts;     // attributes: pg_name, ...
+};
+
+// The bytes of one rank's file.
+std::string to_chakra_file(const std::vector<ChakraNode>& nodes);
+// Attributes that are lists or real numbers are skipped. `file` names the file in errors. Throws a usage Error with the
+// file, and the node where there is one, if the bytes are no trace, or of a newer schema.
+std::vector<ChakraNode> parse_chakra_file(std::string_view bytes, const std::string& file);
+
+// Chakra's CollectiveCommType, by number. Comm::none: a Step has no word for it.
+struct ChakraCollective {
+  std::string_view name;
+  Comm comm;
+};
+inline constexpr std::array<ChakraCollective, 10> kChakraCollectives{{
+    {"ALL_REDUCE", Comm::all_reduce},
+    {"REDUCE", Comm::reduce},
+    {"ALL_GATHER", Comm::all_gather},
+    {"GATHER", Comm::none},
+    {"SCATTER", Comm::none},
+    {"BROADCAST", Comm::broadcast},
+    {"ALL_TO_ALL", Comm::all_to_all},
+    {"REDUCE_SCATTER", Comm::reduce_scatter},
+    {"REDUCE_SCATTER_BLOCK", Comm::reduce_scatter},
+    {"BARRIER", Comm::none},
+}};
+
+// Members of each communicator group by its name (attribute pg_name).
+using ChakraGroups = std::map<std::string, std::vector<std::int32_t>>;
+
+std::string to_chakra_groups(const ChakraGroups& groups);
+ChakraGroups parse_chakra_groups(const std::string& text, const std::string& file);
+
+struct ChakraTrace {
+  std::vector<std::vector<ChakraNode>> of_rank;
+  ChakraGroups groups;
+};
+
+// File of a rank: "step.3.et" for the prefix "step".
+std::string chakra_file_name(const std::string& prefix, std::size_t rank);
+
+// `step`: all ranks (each group has all of its members). A node for each task, with dependencies on the task before it
+// in its lane and on those of its edges; a shift is a send and a receive. Each lane of a group is a communicator of its
+// own. Times are in whole microseconds, as Chakra has them; attributes that other readers ignore (duration_ps,
+// issue_ps, host_waits, lane, op, stage, microbatch, part, group) keep what the step knows beyond that, so that
+// step_of() gives the same step.
+ChakraTrace to_chakra(const Step& step);
+
+// The step that a trace describes. Nodes of one rank are issued in the order of their numbers as far as dependencies
+// allow. Without an attribute `lane`, compute nodes go to lane compute (on the CPU: host), messages to send and
+// receive, memory nodes to copy, and the collectives of a group to one of four lanes. Throws a usage Error that names
+// file and node for a cycle, a dependency that does not exist, a send without its receive, collectives in which members
+// differ, and what a Step has no word for (gather, scatter, barrier).
+Step step_of(const ChakraTrace& trace, const std::string& prefix);
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,320 @@
+// The bytes of Chakra's files: the part of protobuf's wire format that they use.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "schedules/step/chakra.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::string_view kVersion = "0.0.4";
+
+// Numbers of the fields in et_def.proto.
+namespace field {
+constexpr std::uint32_t kVersion = 1, kMetadataAttribute = 2;
+constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kControl = 4, kData = 5, kDuration = 7, kInputs = 8,
+                        kAttribute = 10;
+constexpr std::uint32_t kValues = 1;  // a field in IOInfo
+constexpr std::uint32_t kAttributeName = 1, kInt32 = 7, kInt64 = 9, kUint32 = 11, kUint64 = 13, kSint32 = 15,
+                        kSint64 = 17, kFixed32 = 19, kFixed64 = 21, kSfixed32 = 23, kSfixed64 = 25, kBool = 27,
+                        kString = 29;
+}  // namespace field
+
+enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+
+class MessageWriter {
+ public:
+  void number(std::uint32_t field, std::uint64_t value) {
+    varint(field << 3U | static_cast<std::uint32_t>(Wire::varint));
+    varint(value);
+  }
+  void text(std::uint32_t field, std::string_view value) {
+    varint(field << 3U | static_cast<std::uint32_t>(Wire::bytes));
+    delimited(value);
+  }
+  void delimited(std::string_view value) {
+    varint(value.size());
+    bytes_ += value;
+  }
+  void varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7U) bytes_ += static_cast<char>((value & 0x7fU) | 0x80U);
+    bytes_ += static_cast<char>(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// Chakra's own tools read these attributes with these types; all others are int64.
+std::uint32_t type_of_number(const std::string& name) {
+  if (name == "is_cpu_op") return field::kBool;
+  if (name == "comm_src" || name == "comm_dst" || name == "comm_tag" || name == "comm_priority") return field::kInt32;
+  return field::kInt64;
+}
+
+std::string to_message(const ChakraNode& node) {
+  MessageWriter message;
+  message.number(field::kId, node.id);
+  message.text(field::kName, node.name);
+  message.number(field::kType, static_cast<std::uint64_t>(node.type));
+  MessageWriter packed;
+  for (const std::uint64_t one : node.dependencies) packed.varint(one);
+  if (!node.dependencies.empty()) message.text(field::kData, packed.bytes());
+  if (node.duration_us > 0) message.number(field::kDuration, static_cast<std::uint64_t>(node.duration_us));
+  for (const auto& [name, value] : node.numbers) {
+    MessageWriter attribute;
+    attribute.text(field::kAttributeName, name);
+    attribute.number(type_of_number(name), static_cast<std::uint64_t>(value));
+    message.text(field::kAttribute, attribute.bytes());
+  }
+  for (const auto& [name, value] : node.texts) {
+    MessageWriter attribute;
+    attribute.text(field::kAttributeName, name);
+    attribute.text(field::kString, value);
+    message.text(field::kAttribute, attribute.bytes());
+  }
+  return message.bytes();
+}
+
+struct Field {
+  std::uint32_t number = 0;
+  Wire wire = Wire::varint;
+  std::uint64_t value = 0;  // varint, fixed32 and fixed64
+  std::string_view bytes;   // length-delimited
+};
+
+// Takes a message apart, field by field. Throws a usage Error that begins with `where`.
+class MessageReader {
+ public:
+  MessageReader(std::string_view bytes, const std::string& where) : rest_(bytes), where_(where) {}
+
+  std::optional<Field> next() {
+    if (rest_.empty()) return std::nullopt;
+    const std::uint64_t key = varint();
+    Field field{static_cast<std::uint32_t>(key >> 3U), static_cast<Wire>(key & 7U), 0, {}};
+    switch (field.wire) {
+      case Wire::varint:
+        field.value = varint();
+        return field;
+      case Wire::fixed64:
+        field.value = fixed(8);
+        return field;
+      case Wire::fixed32:
+        field.value = fixed(4);
+        return field;
+      case Wire::bytes:
+        field.bytes = delimited();
+        return field;
+    }
+    throw broken("has a field of an unknown wire type");
+  }
+
+  bool empty() const { return rest_.empty(); }
+  std::string_view delimited() { return taken(varint()); }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (std::uint32_t shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(taken(1).front());
+      value |= static_cast<std::uint64_t>(byte & 0x7fU) << shift;
+      if (byte < 0x80) return value;
+    }
+    throw broken("has a number of more than 64 bits");
+  }
+
+ private:
+  std::uint64_t fixed(std::size_t size) {
+    std::uint64_t value = 0;
+    const std::string_view bytes = taken(size);
+    for (std::size_t i = size; i-- > 0;) value = value << 8U | static_cast<unsigned char>(bytes[i]);
+    return value;
+  }
+  std::string_view taken(std::uint64_t size) {
+    if (size > rest_.size()) throw broken("ends within a message");
+    const std::string_view bytes = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return bytes;
+  }
+  core::Error broken(const std::string& what) const {
+    return core::usage_error(where_ + ": " + what + "; allowed: a Chakra execution trace (protobuf, not compressed)");
+  }
+
+  std::string_view rest_;
+  const std::string& where_;
+};
+
+std::int64_t from_zigzag(std::uint64_t value) {
+  return static_cast<std::int64_t>(value >> 1U ^ (~(value & 1U) + 1U));
+}
+
+void add_attribute(ChakraNode& node, std::string_view bytes, const std::string& where) {
+  MessageReader message(bytes, where);
+  std::string name;
+  std::optional<std::int64_t> number;
+  std::optional<std::string> text;
+  while (const auto one = message.next()) {
+    switch (one->number) {
+      case field::kAttributeName:
+        name = one->bytes;
+        break;
+      case field::kInt32:
+      case field::kInt64:
+      case field::kUint32:
+      case field::kUint64:
+      case field::kFixed64:
+      case field::kSfixed64:
+      case field::kFixed32:
+      case field::kBool:
+        number = static_cast<std::int64_t>(one->value);
+        break;
+      case field::kSfixed32:
+        number = static_cast<std::int32_t>(static_cast<std::uint32_t>(one->value));
+        break;
+      case field::kSint32:
+      case field::kSint64:
+        number = from_zigzag(one->value);
+        break;
+      case field::kString:
+        text = std::string(one->bytes);
+        break;
+      default:
+        break;
+    }
+  }
+  if (number) node.numbers[name] = *number;
+  if (text) node.texts[name] = *text;
+}
+
+void add_dependencies(ChakraNode& node, const Field& field, const std::string& where) {
+  if (field.wire == Wire::varint) return node.dependencies.push_back(field.value);
+  MessageReader packed(field.bytes, where);
+  while (!packed.empty()) node.dependencies.push_back(packed.varint());
+}
+
+ChakraType type_of(std::uint64_t value, const std::string& where) {
+  if (value <= static_cast<std::uint64_t>(ChakraType::comm_coll)) return static_cast<ChakraType>(value);
+  constexpr std::array<std::string_view, 3> kLater{"STORAGE_NODE", "BATCH_NODE", "CHECKPOINT_NODE"};
+  const std::uint64_t later = value - 1 - static_cast<std::uint64_t>(ChakraType::comm_coll);
+  const std::string name(later < kLater.size() ? kLater[later] : "a type of a newer schema");
+  throw core::usage_error(where + ": node type " + std::to_string(value) + " (" + name +
+                          ") is not read; allowed: compute, memory, communication and metadata nodes (0 to 7)");
+}
+
+ChakraNode to_node(std::string_view bytes, const std::string& file) {
+  ChakraNode node;
+  std::string where = file;
+  node.type = ChakraType::invalid;
+  MessageReader message(bytes, where);
+  while (const auto one = message.next()) {
+    switch (one->number) {
+      case field::kId:
+        node.id = one->value;
+        where = file + ", node " + std::to_string(node.id);
+        break;
+      case field::kName:
+        node.name = one->bytes;
+        break;
+      case field::kType:
+        node.type = type_of(one->value, where);
+        break;
+      case field::kControl:
+      case field::kData:
+        add_dependencies(node, *one, where);
+        break;
+      case field::kDuration:
+        node.duration_us = static_cast<std::int64_t>(one->value);
+        break;
+      case field::kInputs: {
+        MessageReader inputs(one->bytes, where);
+        while (const auto value = inputs.next()) {
+          if (value->number == field::kValues) node.input_values = value->bytes;
+        }
+        break;
+      }
+      case field::kAttribute:
+        add_attribute(node, one->bytes, where);
+        break;
+      default:
+        break;
+    }
+  }
+  return node;
+}
+
+// The version is a field, or the end of the attribute `schema`: "1.1.1-chakra.0.0.4" in traces made from PyTorch's.
+void check_metadata(std::string_view bytes, const std::string& file) {
+  MessageReader message(bytes, file);
+  std::string version;
+  ChakraNode attributes;
+  while (const auto one = message.next()) {
+    if (one->number == field::kVersion && one->wire == Wire::varint) {
+      throw core::usage_error(file + ": begins without Chakra's GlobalMetadata; allowed: schema version " +
+                              std::string(kVersion));
+    }
+    if (one->number == field::kVersion) version = one->bytes;
+    if (one->number == field::kMetadataAttribute) add_attribute(attributes, one->bytes, file);
+  }
+  constexpr std::string_view kMark = "-chakra.";
+  const std::string& schema = attributes.texts["schema"];
+  if (const std::size_t mark = schema.find(kMark); mark != std::string::npos && version.empty()) {
+    version = schema.substr(mark + kMark.size());
+  }
+  if (version.empty() || version == kVersion) return;
+  throw core::usage_error(file + ": is of Chakra's schema version " +
+                          nlohmann::json(version).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+                          "; allowed: " + std::string(kVersion));
+}
+
+}  // namespace
+
+std::string to_chakra_file(const std::vector<ChakraNode>& nodes) {
+  MessageWriter metadata;
+  metadata.text(field::kVersion, kVersion);
+  MessageWriter file;
+  file.delimited(metadata.bytes());
+  for (const ChakraNode& node : nodes) file.delimited(to_message(node));
+  return file.bytes();
+}
+
+std::vector<ChakraNode> parse_chakra_file(std::string_view bytes, const std::string& file) {
+  MessageReader messages(bytes, file);
+  check_metadata(messages.delimited(), file);
+  std::vector<ChakraNode> nodes;
+  while (!messages.empty()) nodes.push_back(to_node(messages.delimited(), file));
+  return nodes;
+}
+
+std::string to_chakra_groups(const ChakraGroups& groups) {
+  std::string text = "{";
+  for (const auto& [name, ranks] : groups) {
+    text += (text.size() > 1 ? ",\n" : "\n") + nlohmann::json(name).dump() + ": " + nlohmann::json(ranks).dump();
+  }
+  return text + "\n}\n";
+}
+
+ChakraGroups parse_chakra_groups(const std::string& text, const std::string& file) {
+  constexpr const char* kAllowed = "; allowed: a JSON object of lists of ranks, such as {\"1\": [0, 1]}";
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) throw core::usage_error(file + ": not a file of communicator groups" + kAllowed);
+  ChakraGroups groups;
+  for (const auto& [name, ranks] : json.items()) {
+    const auto is_rank = [](const nlohmann::json& one) {
+      return one.is_number_unsigned() && one.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
+    };
+    if (!ranks.is_array() || ranks.empty() || !std::all_of(ranks.begin(), ranks.end(), is_rank)) {
+      throw core::usage_error(file + ": group " + name + " is not a list of ranks" + kAllowed);
+    }
+    groups[name] = ranks.get<std::vector<std::int32_t>>();
+  }
+  return groups;
+}
+
+std::string chakra_file_name(const std::string& prefix, std::size_t rank) {
+  return prefix + "." + std::to_string(rank) + ".et";
+}
+
+}  // namespace lockstep::schedules

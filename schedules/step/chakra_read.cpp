@@ -1,0 +1,350 @@
+// A Chakra trace as a step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "schedules/step/chakra.h"
+#include "schedules/text.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::int64_t kPsPerUs = 1'000'000;
+constexpr std::int64_t kMostPs = 1'000'000'000'000'000'000;  // of a rank's nodes together: 11 days
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U;
+
+template <class Enum>
+std::optional<Enum> named(const std::map<std::string, std::string>& texts, const char* attribute, std::size_t count) {
+  const auto found = texts.find(attribute);
+  for (std::size_t i = 0; found != texts.end() && i < count; ++i) {
+    if (name_of(static_cast<Enum>(i)) == found->second) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+class StepMaker {
+ public:
+  StepMaker(const ChakraTrace& trace, const std::string& prefix)
+      : trace_(trace), prefix_(prefix), groups_(trace.groups) {
+    step_.name = prefix;
+    step_.of_rank.resize(trace.of_rank.size());
+    nodes_of_.resize(trace.of_rank.size());
+  }
+
+  Step run() {
+    for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_process_groups();
+    for (const auto& [name, ranks] : groups_) check_group(name, ranks);
+    for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_rank();
+    number_messages();
+    compare_members();
+    return std::move(step_);
+  }
+
+ private:
+  core::Error refused(std::size_t rank, const ChakraNode& node, const std::string& text) const {
+    std::string name;
+    for (const char c : node.name.substr(0, 60)) name += c >= ' ' && c <= '~' ? c : '?';
+    return core::usage_error(fmt::format("{}, node {} ({}): {}", chakra_file_name(prefix_, rank), node.id, name, text));
+  }
+  core::Error refused(const ChakraNode& node, const std::string& text) const { return refused(rank_, node, text); }
+
+  // PyTorch's profiler describes its process groups in a metadata node: a list with one text, which is JSON.
+  void add_process_groups() {
+    for (const ChakraNode& node : trace_.of_rank[rank_]) {
+      const std::size_t begin = node.input_values.find("[{");
+      const std::size_t end = node.input_values.rfind("}]");
+      if (node.type != ChakraType::metadata || begin == std::string::npos || end == std::string::npos || end < begin)
+        continue;
+      const auto json = nlohmann::json::parse(node.input_values.substr(begin, end + 2 - begin), nullptr, false);
+      if (!json.is_array())
+        throw refused(node, "its process groups are not JSON; allowed: PyTorch's process_group:init");
+      for (const auto& one : json) {
+        if (!one.is_object() || !one.contains("pg_name") || !one.contains("ranks") || !one["pg_name"].is_string())
+          continue;
+        const std::string text = nlohmann::json{{one["pg_name"].get<std::string>(), one["ranks"]}}.dump(
+            -1, ' ', false, nlohmann::json::error_handler_t::replace);
+        if (one["ranks"].empty()) continue;  // all ranks
+        for (const auto& [name, ranks] : parse_chakra_groups(text, chakra_file_name(prefix_, rank_)))
+          groups_[name] = ranks;
+      }
+    }
+  }
+
+  void check_group(const std::string& name, const std::vector<std::int32_t>& ranks) const {
+    const std::set<std::int32_t> different(ranks.begin(), ranks.end());
+    if (different.size() != ranks.size()) throw core::usage_error(prefix_ + ": group " + name + " has a rank twice");
+    if (*different.rbegin() < static_cast<std::int32_t>(trace_.of_rank.size())) return;
+    throw core::usage_error(
+        fmt::format("{}: group {} has rank {}, and there are {} files; allowed: a file for each rank", prefix_, name,
+                    *different.rbegin(), trace_.of_rank.size()));
+  }
+
+  void add_rank() {
+    const auto& nodes = trace_.of_rank[rank_];
+    RankStep& rank = step_.of_rank[rank_];
+    std::map<std::uint64_t, std::uint32_t> task_of;
+    std::int64_t sum_ps = 0;
+    for (const std::size_t n : in_order(nodes)) {
+      Task task = task_of_node(nodes[n]);
+      if (task.comm == Comm::none && !is_message(task.op)) sum_ps += task.amount;
+      sum_ps += task.issue_ps;
+      if (sum_ps > kMostPs) throw refused(nodes[n], "the rank's nodes take more than 11 days");
+      std::set<std::uint32_t> after;  // tasks of the same lane end before it anyway
+      for (const std::uint64_t id : nodes[n].dependencies) {
+        if (rank.tasks[task_of.at(id)].lane != task.lane) after.insert(task_of.at(id));
+      }
+      task.first_after = static_cast<std::uint32_t>(rank.after.size());
+      task.num_after = static_cast<std::uint32_t>(after.size());
+      rank.after.insert(rank.after.end(), after.begin(), after.end());
+      task_of[nodes[n].id] = static_cast<std::uint32_t>(rank.tasks.size());
+      rank.tasks.push_back(task);
+      nodes_of_[rank_].push_back(&nodes[n]);
+    }
+  }
+
+  // Indices of nodes such that each comes behind those that it depends on; the smallest number first.
+  std::vector<std::size_t> in_order(const std::vector<ChakraNode>& nodes) const {
+    std::map<std::uint64_t, std::size_t> index_of;
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      if (!index_of.try_emplace(nodes[n].id, n).second) throw refused(nodes[n], "its number is that of another node");
+    }
+    std::vector<std::vector<std::size_t>> next(nodes.size());
+    std::vector<std::size_t> waits(nodes.size());
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      for (const std::uint64_t id : nodes[n].dependencies) {
+        const auto found = index_of.find(id);
+        if (found == index_of.end())
+          throw refused(nodes[n], fmt::format("depends on node {}, which does not exist", id));
+        next[found->second].push_back(n);
+        ++waits[n];
+      }
+    }
+    std::set<std::pair<std::uint64_t, std::size_t>> ready;
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      if (waits[n] == 0) ready.insert({nodes[n].id, n});
+    }
+    std::vector<std::size_t> order;
+    while (!ready.empty()) {
+      const std::size_t n = ready.begin()->second;
+      ready.erase(ready.begin());
+      order.push_back(n);
+      for (const std::size_t other : next[n]) {
+        if (--waits[other] == 0) ready.insert({nodes[other].id, other});
+      }
+    }
+    const auto stuck = std::find_if(waits.begin(), waits.end(), [](std::size_t left) { return left > 0; });
+    if (stuck == waits.end()) return order;
+    throw refused(nodes[static_cast<std::size_t>(stuck - waits.begin())], "depends on itself, through others");
+  }
+
+  Task task_of_node(const ChakraNode& node) {
+    Task task;
+    const auto number = [&](const char* name, std::int64_t otherwise) {
+      const auto found = node.numbers.find(name);
+      return found == node.numbers.end() ? otherwise : found->second;
+    };
+    const auto small = [&](const char* name) {
+      const std::int64_t value = number(name, -1);
+      return value < 0 || value > 1'000'000'000 ? -1 : static_cast<std::int32_t>(value);
+    };
+    task.stage = small("stage");
+    task.microbatch = small("microbatch");
+    task.part = small("part");
+    task.issue_ps = std::clamp<std::int64_t>(number("issue_ps", 0), 0, kMostPs);
+    task.host_waits = number("host_waits", 0) != 0;
+    const auto op = named<Op>(node.texts, "op", static_cast<std::size_t>(Op::filler) + 1);
+    const auto lane = named<Lane>(node.texts, "lane", kNumLanes);
+    switch (node.type) {
+      case ChakraType::comm_coll:
+        task.op = op.value_or(Op::layer_collective);
+        fill_collective(task, node, lane);
+        return task;
+      case ChakraType::comm_send:
+      case ChakraType::comm_recv:
+        fill_message(task, node, op, lane);
+        return task;
+      default:
+        break;
+    }
+    const bool on_host =
+        number("is_cpu_op", 0) != 0 || node.type == ChakraType::invalid || node.type == ChakraType::metadata;
+    const bool copies = node.type == ChakraType::mem_load || node.type == ChakraType::mem_store;
+    task.op = op.value_or(copies ? (node.type == ChakraType::mem_load ? Op::load : Op::offload) : Op::filler);
+    if (is_message(task.op)) task.op = Op::filler;
+    task.lane = lane.value_or(copies ? Lane::copy : on_host ? Lane::host : Lane::compute);
+    if (node.duration_us < 0 || node.duration_us > kMostPs / kPsPerUs) throw refused(node, "takes more than 11 days");
+    task.amount = number("duration_ps", node.duration_us * kPsPerUs);
+    if (task.amount < 0 || task.amount > kMostPs) throw refused(node, "takes more than 11 days");
+    return task;
+  }
+
+  std::int64_t needed(const ChakraNode& node, const char* name, std::int64_t most) const {
+    const auto found = node.numbers.find(name);
+    if (found == node.numbers.end()) throw refused(node, fmt::format("has no attribute {}", name));
+    if (found->second >= 0 && found->second <= most) return found->second;
+    throw refused(node, fmt::format("{} is {}; allowed: 0 to {}", name, found->second, most));
+  }
+
+  void fill_collective(Task& task, const ChakraNode& node, std::optional<Lane> lane) {
+    const std::int64_t type = needed(node, "comm_type", static_cast<std::int64_t>(kChakraCollectives.size()) - 1);
+    const ChakraCollective& known = kChakraCollectives[static_cast<std::size_t>(type)];
+    if (known.comm == Comm::none) {
+      throw refused(node,
+                    fmt::format("comm_type {} ({}) is not read; allowed: ALL_REDUCE, REDUCE, ALL_GATHER, BROADCAST, "
+                                "ALL_TO_ALL, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK",
+                                type, known.name));
+    }
+    task.comm = known.comm;
+    task.peer = group_of(node);
+    const Group& group = step_.groups[static_cast<std::size_t>(task.peer)];
+    task.amount = needed(node, "comm_size", kMostBytes);
+    if (task.comm == Comm::all_gather) task.amount *= group.size();
+    if (const auto exact = node.numbers.find("payload_bytes"); exact != node.numbers.end()) {
+      task.amount = std::clamp<std::int64_t>(exact->second, 0, task.amount);
+    }
+    constexpr std::array kLanes{Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas};
+    task.lane = lane.value_or(kLanes[static_cast<std::size_t>(task.peer) % kLanes.size()]);
+  }
+
+  // ASTRA-sim takes no name, and "0" unless a file describes it, as all ranks.
+  std::int32_t group_of(const ChakraNode& node) {
+    const auto pg_name = node.texts.find("pg_name");
+    const std::string name = pg_name == node.texts.end() ? "" : pg_name->second;
+    const auto described = groups_.find(name);
+    const bool is_all = described == groups_.end() && (name.empty() || name == "0");
+    if (described == groups_.end() && !is_all) {
+      throw refused(node,
+                    fmt::format("pg_name {} is described nowhere; allowed: a group of the groups file",
+                                nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+    }
+    auto [known, is_new] = group_index_.try_emplace(is_all ? "" : name, static_cast<std::int32_t>(step_.groups.size()));
+    if (is_new) {
+      Group group;
+      group.kind =
+          named<GroupKind>(node.texts, "group", kNumGroupKinds).value_or(is_all ? GroupKind::world : GroupKind::data);
+      if (!is_all) group.ranks = described->second;
+      for (std::size_t r = 0; is_all && r < trace_.of_rank.size(); ++r)
+        group.ranks.push_back(static_cast<std::int32_t>(r));
+      step_.groups.push_back(std::move(group));
+    }
+    const auto& ranks = step_.groups[static_cast<std::size_t>(known->second)].ranks;
+    if (std::find(ranks.begin(), ranks.end(), static_cast<std::int32_t>(rank_)) == ranks.end()) {
+      throw refused(node, fmt::format("rank {} is not in group {}", rank_, known->first));
+    }
+    return known->second;
+  }
+
+  void fill_message(Task& task, const ChakraNode& node, std::optional<Op> op, std::optional<Lane> lane) const {
+    const bool sends = node.type == ChakraType::comm_send;
+    task.op = op.value_or(sends ? Op::send_chunk : Op::recv_chunk);
+    if (is_send(task.op) != sends || is_recv(task.op) == sends) task.op = sends ? Op::send_chunk : Op::recv_chunk;
+    task.lane = lane.value_or(sends ? Lane::send : Lane::receive);
+    task.peer = static_cast<std::int32_t>(
+        needed(node, sends ? "comm_dst" : "comm_src", static_cast<std::int64_t>(trace_.of_rank.size()) - 1));
+    const auto found = node.numbers.find("comm_tag");
+    task.tag = found == node.numbers.end() ? 0 : static_cast<std::int32_t>(found->second);
+    task.amount = needed(node, "comm_size", kMostBytes);
+  }
+
+  // Pairs sends with receives by sender, receiver and tag, in their order, and numbers them as a Step does.
+  void number_messages() {
+    using Key = std::tuple<std::size_t, std::size_t, std::int32_t>;
+    using Place = std::pair<std::size_t, std::size_t>;  // rank, task
+    std::map<Key, std::deque<Place>> receives;
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
+      auto& tasks = step_.of_rank[r].tasks;
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        if (is_recv(tasks[i].op))
+          receives[{static_cast<std::size_t>(tasks[i].peer), r, tasks[i].tag}].push_back({r, i});
+      }
+    }
+    number_receives();
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
+      auto& tasks = step_.of_rank[r].tasks;
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        if (!is_send(tasks[i].op)) continue;
+        auto& waiting = receives[{r, static_cast<std::size_t>(tasks[i].peer), tasks[i].tag}];
+        const std::string to = fmt::format("rank {} (comm_tag {})", tasks[i].peer, tasks[i].tag);
+        if (waiting.empty()) throw refused(r, *nodes_of_[r][i], "no COMM_RECV_NODE of " + to + " takes this message");
+        const auto [receiver, index] = waiting.front();
+        waiting.pop_front();
+        const Task& receive = step_.of_rank[receiver].tasks[index];
+        if (receive.amount != tasks[i].amount) {
+          throw refused(r, *nodes_of_[r][i],
+                        fmt::format("sends {} bytes, and {} receives {}", tasks[i].amount, to, receive.amount));
+        }
+        tasks[i].tag = receive.tag;
+      }
+    }
+    for (const auto& [key, left] : receives) {
+      if (left.empty()) continue;
+      const auto [r, i] = left.front();
+      throw refused(r, *nodes_of_[r][i],
+                    fmt::format("no COMM_SEND_NODE of rank {} sends this message", std::get<0>(key)));
+    }
+  }
+  void number_receives() {
+    for (RankStep& rank : step_.of_rank) {
+      std::int32_t tag = 0;
+      for (Task& task : rank.tasks) {
+        if (is_recv(task.op)) task.tag = tag++;
+      }
+    }
+  }
+
+  // The k-th collective of a group in a lane is the same at each member.
+  void compare_members() const {
+    std::map<std::pair<std::int32_t, Lane>, std::map<std::size_t, std::vector<std::size_t>>> of;  // rank -> tasks
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
+      const auto& tasks = step_.of_rank[r].tasks;
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        if (tasks[i].comm != Comm::none) of[{tasks[i].peer, tasks[i].lane}][r].push_back(i);
+      }
+    }
+    for (const auto& [key, members] : of) {
+      const auto& [first, list] = *members.begin();
+      for (const std::int32_t rank : step_.groups[static_cast<std::size_t>(key.first)].ranks) {
+        const auto r = static_cast<std::size_t>(rank);
+        const auto found = members.find(r);
+        const std::size_t count = found == members.end() ? 0 : found->second.size();
+        for (std::size_t k = 0; k < std::max(count, list.size()); ++k) {
+          const Task* const here = k < count ? &step_.of_rank[r].tasks[found->second[k]] : nullptr;
+          const Task* const there = k < list.size() ? &step_.of_rank[first].tasks[list[k]] : nullptr;
+          if (here != nullptr && there != nullptr && here->comm == there->comm && here->amount == there->amount)
+            continue;
+          const std::size_t at = there != nullptr ? first : r;
+          const std::size_t index = there != nullptr ? list[k] : found->second[k];
+          throw refused(
+              at, *nodes_of_[at][index],
+              fmt::format("rank {} of its group has another collective, or none, in its place ({} of the group)",
+                          there != nullptr ? r : first, k + 1));
+        }
+      }
+    }
+  }
+
+  const ChakraTrace& trace_;
+  const std::string& prefix_;
+  ChakraGroups groups_;
+  std::map<std::string, std::int32_t> group_index_;
+  std::vector<std::vector<const ChakraNode*>> nodes_of_;  // [rank][task]
+  std::size_t rank_ = 0;
+  Step step_;
+};
+
+}  // namespace
+
+Step step_of(const ChakraTrace& trace, const std::string& prefix) {
+  return StepMaker(trace, prefix).run();
+}
+
+}  // namespace lockstep::schedules

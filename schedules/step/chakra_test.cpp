@@ -1,0 +1,306 @@
+// Chakra traces: against bytes that Google's protobuf wrote, as graphs, back as the same step, and with broken input.
+#include "schedules/step/chakra.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/steps_for_tests.h"
+
+namespace lockstep::schedules {
+namespace {
+
+std::string from_hex(std::string_view hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+// A task behind all others of its rank, which waits for the last of them.
+void append(Step& step, std::size_t r, Task task) {
+  RankStep& rank = step.of_rank[r];
+  task.first_after = static_cast<std::uint32_t>(rank.after.size());
+  task.num_after = 1;
+  rank.after.push_back(static_cast<std::uint32_t>(rank.tasks.size() - 1));
+  rank.tasks.push_back(task);
+}
+
+// A pipeline of two ranks, then collectives of both.
+Step small_step() {
+  const Schedule schedule = make_schedule("1f1b", {.ranks = 2, .microbatches = 3});
+  Step step = step_of_parts(schedule, 2, 1);
+  step.groups = {{GroupKind::embedding, {0, 1}}, {GroupKind::context, {0, 1}}};
+  reduce_at_end(step, GroupKind::embedding, 4096);
+  for (std::size_t r = 0; r < 2; ++r) {
+    Task task{.op = Op::layer_collective, .lane = Lane::tensor, .comm = Comm::all_gather, .part = 3, .peer = 1};
+    task.amount = 1001;  // no multiple of the ranks
+    append(step, r, task);
+    task.comm = Comm::reduce_scatter;
+    task.lane = Lane::reduce;
+    append(step, r, task);
+    append(step, r, {.op = Op::optimizer, .host_waits = true, .amount = 1'234'567, .issue_ps = 17});
+    append(step, r, {.op = Op::offload, .lane = Lane::copy, .amount = 3});
+  }
+  return step;
+}
+
+Step with_a_shift() {
+  Step step = small_step();
+  for (std::size_t r = 0; r < 2; ++r) {
+    append(step, r, {.op = Op::layer_collective, .lane = Lane::tensor, .comm = Comm::shift, .peer = 1, .amount = 77});
+  }
+  return step;
+}
+
+// Through the bytes of its files.
+ChakraTrace written_and_read(const Step& step) {
+  const ChakraTrace made = to_chakra(step);
+  ChakraTrace read{{}, parse_chakra_groups(to_chakra_groups(made.groups), "t.groups.json")};
+  for (std::size_t r = 0; r < made.of_rank.size(); ++r) {
+    read.of_rank.push_back(parse_chakra_file(to_chakra_file(made.of_rank[r]), chakra_file_name("t", r)));
+  }
+  return read;
+}
+
+std::string refusal_of(const ChakraTrace& trace) {
+  try {
+    step_of(trace, "t");
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "none";
+}
+
+std::string refusal_of_bytes(const std::string& bytes) {
+  try {
+    parse_chakra_file(bytes, "t.0.et");
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+testing::AssertionResult says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << '"';
+}
+
+// The first node of a type.
+ChakraNode& first(ChakraTrace& trace, std::size_t rank, ChakraType type) {
+  auto& nodes = trace.of_rank[rank];
+  return *std::find_if(nodes.begin(), nodes.end(), [&](const ChakraNode& node) { return node.type == type; });
+}
+
+TEST(Chakra, IsReadAndWrittenAsProtobufDoes) {
+  // Made with Google's protobuf from the fields of et_def.proto: GlobalMetadata{version "0.0.4"} and a Node.
+  const std::string bytes = from_hex(
+      "070a05302e302e345708ac02120a616c6c5f72656475636518072a0301ab023805520f0a09636f6d6d5f73697a6548808040520d0a09636f"
+      "6d6d5f747970654800520e0a0969735f6370755f6f70d80100520d0a0770675f6e616d65ea010132");
+  const std::vector<ChakraNode> nodes = parse_chakra_file(bytes, "t.0.et");
+  ASSERT_EQ(nodes.size(), 1U);
+  EXPECT_EQ(nodes[0].id, 300U);
+  EXPECT_EQ(nodes[0].name, "all_reduce");
+  EXPECT_EQ(nodes[0].type, ChakraType::comm_coll);
+  EXPECT_EQ(nodes[0].dependencies, (std::vector<std::uint64_t>{1, 299}));
+  EXPECT_EQ(nodes[0].duration_us, 5);
+  EXPECT_EQ(nodes[0].numbers,
+            (std::map<std::string, std::int64_t>{{"comm_size", 1 << 20}, {"comm_type", 0}, {"is_cpu_op", 0}}));
+  EXPECT_EQ(nodes[0].texts, (std::map<std::string, std::string>{{"pg_name", "2"}}));
+  EXPECT_EQ(to_chakra_file(nodes), bytes);
+}
+
+TEST(Chakra, ReadsBackTheSameStep) {
+  const Step step = small_step();
+  const Step read = step_of(written_and_read(step), "t");
+  ASSERT_EQ(read.of_rank.size(), step.of_rank.size());
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    ASSERT_EQ(read.of_rank[r].tasks.size(), step.of_rank[r].tasks.size());
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const Task& was = step.of_rank[r].tasks[i];
+      const Task& is = read.of_rank[r].tasks[i];
+      EXPECT_EQ(is.op, was.op);
+      EXPECT_EQ(is.lane, was.lane);
+      EXPECT_EQ(is.comm, was.comm);
+      EXPECT_EQ(is.amount, was.amount);
+      EXPECT_EQ(is.issue_ps, was.issue_ps);
+      EXPECT_EQ(is.host_waits, was.host_waits);
+      EXPECT_EQ(std::tuple(is.stage, is.microbatch, is.part), std::tuple(was.stage, was.microbatch, was.part));
+      if (was.comm != Comm::none) {
+        EXPECT_EQ(read.groups[static_cast<std::size_t>(is.peer)].ranks,
+                  step.groups[static_cast<std::size_t>(was.peer)].ranks);
+        EXPECT_EQ(read.groups[static_cast<std::size_t>(is.peer)].kind,
+                  step.groups[static_cast<std::size_t>(was.peer)].kind);
+      } else if (is_message(was.op)) {
+        EXPECT_EQ(is.peer, was.peer);
+      }
+    }
+  }
+  EXPECT_EQ(end_of(play_simply(read)), end_of(play_simply(step)));
+}
+
+TEST(Chakra, IsAGraphWithoutCyclesWhoseMessagesPair) {
+  const ChakraTrace trace = to_chakra(with_a_shift());
+  std::multiset<std::vector<std::int64_t>> sent, received;
+  for (std::size_t r = 0; r < trace.of_rank.size(); ++r) {
+    std::set<std::uint64_t> before;
+    for (const ChakraNode& node : trace.of_rank[r]) {
+      for (const std::uint64_t one : node.dependencies) EXPECT_TRUE(before.count(one)) << node.id;
+      EXPECT_TRUE(before.insert(node.id).second) << node.id;
+      if (node.type != ChakraType::comm_send && node.type != ChakraType::comm_recv) continue;
+      const bool sends = node.type == ChakraType::comm_send;
+      EXPECT_EQ(node.numbers.at(sends ? "comm_src" : "comm_dst"), static_cast<std::int64_t>(r));
+      (sends ? sent : received)
+          .insert({node.numbers.at("comm_src"), node.numbers.at("comm_dst"), node.numbers.at("comm_tag"),
+                   node.numbers.at("comm_size")});
+    }
+  }
+  EXPECT_EQ(sent, received);
+  EXPECT_EQ(sent.size(), 6U + 2U);  // the pipeline's, and the shift's
+  EXPECT_EQ(std::set(sent.begin(), sent.end()).size(), sent.size()) << "tags tell messages apart";
+}
+
+TEST(Chakra, SizesAreThoseOfARanksInput) {
+  const ChakraTrace trace = to_chakra(small_step());
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> of;  // name -> type, size
+  for (const ChakraNode& node : trace.of_rank[1]) {
+    if (node.type == ChakraType::comm_coll) {
+      of[node.name.substr(0, node.name.find(' '))] = {node.numbers.at("comm_type"), node.numbers.at("comm_size")};
+    }
+  }
+  EXPECT_EQ(of.at("all_reduce"), std::pair(std::int64_t{0}, std::int64_t{4096}));
+  EXPECT_EQ(of.at("all_gather"), std::pair(std::int64_t{2}, std::int64_t{501}));
+  EXPECT_EQ(of.at("reduce_scatter"), std::pair(std::int64_t{7}, std::int64_t{1001}));
+  EXPECT_EQ(trace.groups.size(), 3U) << "one for each lane of a group";
+}
+
+ChakraNode node_of(std::uint64_t id, ChakraType type, std::vector<std::uint64_t> dependencies) {
+  ChakraNode node;
+  node.id = id;
+  node.type = type;
+  node.dependencies = std::move(dependencies);
+  return node;
+}
+
+// A trace that another tool wrote: no lanes, no groups file, another kind of number, dependencies against the order of
+// numbers.
+TEST(Chakra, ReadsTracesOfOthers) {
+  ChakraTrace trace;
+  for (int rank = 0; rank < 4; ++rank) {
+    ChakraNode compute = node_of(9, ChakraType::comp, {});
+    compute.duration_us = 50;
+    ChakraNode reduce = node_of(2, ChakraType::comm_coll, {9});
+    reduce.numbers = {{"comm_type", 8}, {"comm_size", 400}};
+    ChakraNode gather = node_of(3, ChakraType::comm_coll, {2});
+    gather.numbers = {{"comm_type", 2}, {"comm_size", 100}};
+    gather.texts["pg_name"] = rank < 2 ? "5" : "6";
+    ChakraNode groups = node_of(1, ChakraType::metadata, {});
+    groups.input_values =
+        R"(['[{"pg_name": "5", "ranks": [0, 1]}, {"pg_name": "6", "ranks": [2, 3]}, {"pg_name": "0", "ranks": []}]'])";
+    trace.of_rank.push_back({compute, reduce, gather, groups});
+  }
+  const Step step = step_of(trace, "t");
+  const auto& tasks = step.of_rank[3].tasks;
+  ASSERT_EQ(tasks.size(), 4U);
+  EXPECT_EQ(tasks[1].amount, 50'000'000);
+  EXPECT_EQ(tasks[2].comm, Comm::reduce_scatter);
+  EXPECT_EQ(step.groups[static_cast<std::size_t>(tasks[2].peer)].ranks, (std::vector<std::int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(tasks[3].amount, 200);
+  EXPECT_EQ(step.groups[static_cast<std::size_t>(tasks[3].peer)].ranks, (std::vector<std::int32_t>{2, 3}));
+  EXPECT_EQ(end_of(play_simply(step)), 50'000'000);
+}
+
+TEST(Chakra, RefusesWithFileAndNode) {
+  const ChakraTrace good = to_chakra(with_a_shift());
+  const auto changed = [&](std::size_t rank, ChakraType type, const auto& change) {
+    ChakraTrace trace = good;
+    change(first(trace, rank, type));
+    return refusal_of(trace);
+  };
+  EXPECT_EQ(refusal_of(good), "none");
+  EXPECT_TRUE(says(changed(1, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 9; }),
+                   "comm_type 9 (BARRIER) is not read; allowed: "));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 10; }),
+                   "comm_type is 10; allowed: 0 to 9"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers.erase("comm_size"); }),
+                   "has no attribute comm_size"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_size"] = 8192; }),
+                   "rank 1 of its group has another collective"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.texts["pg_name"] = "77"; }),
+                   "pg_name \"77\" is described nowhere"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_tag"] = 99; }),
+                   "no COMM_RECV_NODE of rank 1 (comm_tag 99) takes this message"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_size"] = 99; }),
+                   "sends 99 bytes"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.dependencies = {4444}; }),
+                   "depends on node 4444, which does not exist"));
+  EXPECT_TRUE(
+      says(changed(0, ChakraType::comp, [&](ChakraNode& node) { node.dependencies = {good.of_rank[0].back().id}; }),
+           "depends on itself"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.id = 2; }), "number is that of another"));
+  EXPECT_TRUE(
+      says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.numbers["duration_ps"] = -1; }), "11 days"));
+  ChakraTrace trace = good;
+  trace.groups["2"] = {0, 2};
+  EXPECT_TRUE(says(refusal_of(trace), "group 2 has rank 2, and there are 2 files"));
+}
+
+TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
+  const std::string version_bytes = from_hex("070a05302e302e34");
+  EXPECT_TRUE(says(refusal_of_bytes(from_hex("070a05312e302e30")),
+                   "t.0.et: is of Chakra's schema version \"1.0.0\"; allowed: 0.0.4"));
+  EXPECT_TRUE(says(refusal_of_bytes(version_bytes + from_hex("0408011808")),
+                   "t.0.et, node 1: node type 8 (STORAGE_NODE) is not read"));
+  EXPECT_TRUE(
+      says(refusal_of_bytes(version_bytes + from_hex("0408011863")), "node type 99 (a type of a newer schema)"));
+  EXPECT_TRUE(says(refusal_of_bytes(from_hex("0408011804")), "begins without Chakra's GlobalMetadata"));
+  EXPECT_TRUE(says(refusal_of_bytes(""), "ends within a message"));
+  EXPECT_TRUE(says(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
+  EXPECT_THROW(parse_chakra_groups("[1]", "g.json"), core::Error);
+  EXPECT_THROW(parse_chakra_groups("{\"1\": [0, -1]}", "g.json"), core::Error);
+}
+
+// Seeded mutations of bytes: a trace is read, or refused in one line, and never anything else.
+TEST(Chakra, SurvivesMutations) {
+  const ChakraTrace good = to_chakra(with_a_shift());
+  const std::string file = to_chakra_file(good.of_rank[0]);
+  constexpr unsigned kSeed = 20260717;
+  constexpr int kMutations = 4'000;
+  std::mt19937 engine(kSeed);
+  const auto random = [&] { return static_cast<unsigned>(engine()); };
+  int refused = 0;
+  for (int n = 0; n < kMutations; ++n) {
+    std::string bytes = file;
+    for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
+      const std::size_t at = random() % bytes.size();
+      const unsigned way = random() % 4;
+      if (way == 0) bytes[at] = static_cast<char>(random());
+      if (way == 1) bytes.erase(at, 1 + random() % 20);
+      if (way == 2) bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 20));
+      if (way == 3) bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
+      if (bytes.empty()) break;
+    }
+    try {
+      ChakraTrace trace = good;
+      trace.of_rank[0] = parse_chakra_file(bytes, "t.0.et");
+      step_of(trace, "t");
+    } catch (const core::Error& error) {
+      ++refused;
+      const std::string text = error.what();
+      ASSERT_EQ(error.failure(), core::Failure::usage) << text;
+      ASSERT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; })) << text;
+    }
+  }
+  EXPECT_GT(refused, kMutations / 2);
+}
+
+}  // namespace
+}  // namespace lockstep::schedules

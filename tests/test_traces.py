@@ -1,0 +1,199 @@
+"""simulate --chakra and simulate replay: files that another decoder reads, graphs that hold together, and the time of the step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+import conftest
+
+USAGE = 6
+MEM, COMP, SEND, RECV, COLL = (2, 3), 4, 5, 6, 7  # NodeType of Chakra's et_def.proto
+COLLECTIVES = {0: "all_reduce", 2: "all_gather", 6: "all_to_all", 7: "reduce_scatter"}  # CollectiveCommType
+STEP = ("--model", "gpt3-1.3b", "--machine", "dgx-a100", "--layout", "tp=2,pp=2,dp=2,batch=8,sp=yes,zero=2")
+
+
+# A decoder of protobuf's wire format (protobuf.dev/programming-guides/encoding) of its own, so that the writer's errors show.
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        if byte < 128:
+            return value, at
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            value, at = data[at:at + value], at + value
+        else:
+            assert key & 7 == 0, "the writer has varints and bytes only"
+        yield key >> 3, value
+    assert at == len(data)
+
+
+def messages(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        length, at = varint(data, at)
+        yield data[at:at + length]
+        at += length
+    assert at == len(data)
+
+
+def packed(data: bytes) -> list[int]:
+    at, found = 0, []
+    while at < len(data):
+        value, at = varint(data, at)
+        found.append(value)
+    return found
+
+
+def node_of(data: bytes) -> dict[str, Any]:
+    node: dict[str, Any] = {"deps": [], "attr": {}, "us": 0}
+    for number, value in fields(data):
+        if number == 10:
+            attribute = dict(fields(value))
+            name = attribute.pop(1).decode()
+            (kind, content), = attribute.items()
+            # Types that ASTRA-sim's and Chakra's feeders read.
+            wanted = {"is_cpu_op": 27, "comm_src": 7, "comm_dst": 7, "comm_tag": 7}.get(name, 29 if isinstance(content, bytes) else 9)
+            assert kind == wanted, name
+            node["attr"][name] = content.decode() if isinstance(content, bytes) else content
+        elif number == 5:
+            node["deps"] += packed(value)
+        else:
+            node[{1: "id", 2: "name", 3: "type", 7: "us"}[number]] = value
+    return node
+
+
+def trace_of(folder: Path, ranks: int) -> list[list[dict[str, Any]]]:
+    traces = []
+    for rank in range(ranks):
+        first, *nodes = messages((folder / f"step.{rank}.et").read_bytes())
+        assert dict(fields(first)) == {1: b"0.0.4"}  # GlobalMetadata.version
+        traces.append([node_of(one) for one in nodes])
+    assert not (folder / f"step.{ranks}.et").exists()
+    return traces
+
+
+@pytest.fixture(name="written", scope="module")
+def _written(programs, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("chakra")
+    done = programs.run("simulate", *STEP, "--chakra", str(folder / "step"), "--json", str(folder / "s.jsonl"))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_each_rank_has_a_graph_without_cycles_that_ends_what_it_begins(written):
+    groups = json.loads((written / "step.groups.json").read_text())
+    sent, received = Counter(), Counter()
+    order = defaultdict(dict)  # group -> rank -> its collectives
+    for rank, nodes in enumerate(trace_of(written, 8)):
+        seen: set[int] = set()
+        for node in nodes:
+            assert set(node["deps"]) <= seen and node["id"] not in seen  # each behind what it depends on: no cycle
+            seen.add(node["id"])
+            attr = node["attr"]
+            assert node["type"] in (COMP, SEND, RECV, COLL)
+            if node["type"] in (SEND, RECV):
+                (sent if node["type"] == SEND else received)[attr["comm_src"], attr["comm_dst"], attr["comm_tag"], attr["comm_size"]] += 1
+                assert attr["comm_src" if node["type"] == SEND else "comm_dst"] == rank
+            if node["type"] == COLL:
+                assert rank in groups[attr["pg_name"]] and int(attr["pg_name"]) > 0  # ASTRA-sim takes 0 for all ranks
+                order[attr["pg_name"]].setdefault(rank, []).append((attr["comm_type"], attr["comm_size"]))
+            if node["type"] == COMP:
+                assert node["us"] == (attr["duration_ps"] + 500_000) // 1_000_000
+    assert sent == received and sum(sent.values()) > 0 and max(sent.values()) == 1
+    for name, of in order.items():
+        assert sorted(of) == sorted(groups[name]) and len({tuple(one) for one in of.values()}) == 1
+
+
+def test_bytes_are_those_that_the_simulator_counts(written):
+    (simulation,) = [line for line in conftest.records_of(written / "s.jsonl") if line["record"] == "simulation"]
+    groups = json.loads((written / "step.groups.json").read_text())
+    counted = []
+    for nodes in trace_of(written, 8):
+        bytes_of: dict[str, float] = defaultdict(float)
+        for node in nodes:
+            attr = node["attr"]
+            if node["type"] == SEND:
+                bytes_of["messages"] += attr["comm_size"]
+            if node["type"] == COLL:
+                n = len(groups[attr["pg_name"]])
+                of_input = {"all_reduce": 2 * (n - 1) / n, "all_gather": n - 1, "reduce_scatter": (n - 1) / n}[COLLECTIVES[attr["comm_type"]]]
+                bytes_of[attr["group"]] += of_input * attr["comm_size"]
+        counted.append(dict(bytes_of))
+    assert any(one == pytest.approx(simulation["sent_bytes"]) for one in counted)  # the record has the rank that computes longest
+
+
+def test_a_replay_takes_as_long_as_the_simulated_step(written, programs):
+    (simulation,) = [line for line in conftest.records_of(written / "s.jsonl") if line["record"] == "simulation"]
+    done = programs.run("simulate", "replay", "--chakra", str(written / "step"), "--machine", "dgx-a100", "--trace", str(written / "p.json"))
+    assert done.returncode == 0, done.stderr
+    assert f"# step: {simulation['step_ms']:.3f} ms" in done.stdout
+    for name, ms in simulation["parts_ms"].items():
+        assert re.search(rf"#   {name} +{ms:.3f} ms", done.stdout), (name, done.stdout)
+    end = max(one["ts"] + one["dur"] for one in json.loads((written / "p.json").read_text())["traceEvents"] if one["ph"] == "X")
+    assert end == pytest.approx(1e3 * simulation["step_ms"], abs=1)
+    measuring = re.findall(r"^#   (\w+_perf) --ranks (\d+) -b (\d+) -e \3$", done.stdout, re.M)
+    assert ("reduce_scatter_perf", "2") in [one[:2] for one in measuring]
+
+
+def test_googles_protobuf_reads_the_files(written):
+    pb = pytest.importorskip("google.protobuf.descriptor_pb2", reason="python3-protobuf is not installed")
+    from google.protobuf import descriptor_pool, message_factory
+
+    kinds = pb.FieldDescriptorProto
+    proto = pb.FileDescriptorProto(name="et_def.proto", package="chakra", syntax="proto3")
+    for name, members in (
+        ("Attribute", (("name", 1, kinds.TYPE_STRING), ("int32_val", 7, kinds.TYPE_INT32), ("int64_val", 9, kinds.TYPE_INT64),
+                       ("bool_val", 27, kinds.TYPE_BOOL), ("string_val", 29, kinds.TYPE_STRING))),
+        ("Node", (("id", 1, kinds.TYPE_UINT64), ("name", 2, kinds.TYPE_STRING), ("type", 3, kinds.TYPE_INT32),
+                  ("data_deps", 5, kinds.TYPE_UINT64), ("duration_micros", 7, kinds.TYPE_UINT64), ("attr", 10, kinds.TYPE_MESSAGE)))):
+        made = proto.message_type.add(name=name)
+        for field, number, kind in members:
+            many = field in ("data_deps", "attr")
+            one = made.field.add(name=field, number=number, type=kind, label=kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL)
+            if kind == kinds.TYPE_MESSAGE:
+                one.type_name = ".chakra.Attribute"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(proto)
+    descriptor = pool.FindMessageTypeByName("chakra.Node")
+    new = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    for rank, nodes in enumerate(trace_of(written, 8)):
+        _, *rest = messages((written / f"step.{rank}.et").read_bytes())
+        read = [new(descriptor).FromString(one) for one in rest]
+        assert [(one.id, one.type, list(one.data_deps), one.duration_micros) for one in read] == [
+            (node["id"], node["type"], node["deps"], node["us"]) for node in nodes]
+        assert [{one.name for one in node.attr} for node in read] == [set(node["attr"]) for node in nodes]
+
+
+@pytest.mark.parametrize("arguments, what", [
+    (["replay"], "replay without --chakra; allowed: --chakra PREFIX"),
+    (["replay", "--chakra", "{f}/none"], "{f}/none.0.et: cannot be read: No such file or directory"),
+    (["replay", "--chakra", "{f}/step", "--groups", "{f}/s.jsonl"], "{f}/s.jsonl: not a file of communicator groups"),
+    (["replay", "--chakra", "{f}/few"], "few: group 1 has rank 1, and there are 1 files"),
+    (["replay", "--chakra", "{f}/bad"], "{f}/bad.0.et: ends within a message"),
+    (["plan", "--chakra", "{f}/x"], "--sweep, --trace or --chakra with plan"),
+    (["--chakra", "{f}/x", "--sweep", "pp=1:2"], "--chakra"),
+    (["--chakra", "{f}/no/x", "--model", "gpt2-124m", "--layout", "dp=1"], "{f}/no"),
+])
+def test_refuses_in_one_line(written, programs, arguments, what):
+    (written / "few.0.et").write_bytes((written / "step.0.et").read_bytes())
+    (written / "few.groups.json").write_text('{"1": [0, 1]}')
+    (written / "bad.0.et").write_bytes((written / "step.0.et").read_bytes()[:-3])
+    done = programs.run("simulate", *(one.replace("{f}", str(written)) for one in arguments))
+    assert done.returncode == USAGE, done.stdout
+    assert done.stderr.count("\n") == 1 and what.replace("{f}", str(written)) in done.stderr
