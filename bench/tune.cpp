@@ -160,9 +160,10 @@ void print_left_out(const Points& points, const tuned_files::TunedFile& file) {
   for (const auto& [point, fastest] : points) {
     if (!fastest.ours || !fastest.library || fastest.ours->median_us >= fastest.library->median_us * kClearlyFaster)
       continue;
-    std::printf("left out: %s  %s is faster by %.2f times than the library's best and has no name there\n",
-                point_text(point).c_str(), fastest.ours->algorithm.c_str(),
-                fastest.library->median_us / fastest.ours->median_us);
+    std::printf("left out: %s, %d ranks, %s: %s is faster by %.2f times than the library's best, %s\n",
+                std::string(collectives::name_of(std::get<0>(point))).c_str(), std::get<1>(point),
+                core::format_size(std::get<2>(point)).c_str(), fastest.ours->algorithm.c_str(),
+                fastest.library->median_us / fastest.ours->median_us, fastest.library->algorithm.c_str());
   }
 }
 
@@ -251,9 +252,13 @@ std::vector<libraries::NcclChoice> nccl_choices_of(const FlagValue& value) {
   for (const FlagValue& one : value.list()) {
     const std::vector<FlagValue> parts = one.list('/');
     if (parts.size() != 2) throw one.refused("not an algorithm and a protocol", "for instance ring/ll128,tree/simple");
-    choices.push_back(one.parsed_by([&](const std::string&) {
-      return libraries::parse_nccl_choice(fmt::format("library:algo={}:proto={}", parts[0].text, parts[1].text));
-    }));
+    try {
+      choices.push_back(
+          libraries::parse_nccl_choice(fmt::format("library:algo={}:proto={}", parts[0].text, parts[1].text)));
+    } catch (const core::Error&) {
+      throw one.refused("not an algorithm and a protocol of NCCL",
+                        "ring, tree, nvls, nvlstree, collnetdirect, collnetchain or pat before /ll, /ll128 or /simple");
+    }
   }
   return choices;
 }
