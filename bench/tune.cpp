@@ -1,19 +1,25 @@
-// tune: writes the table from which `--algo auto` chooses on this machine. Example: tune --ranks 2,4,8
+// tune: writes the table from which `--algo auto` chooses on this machine, and tuning files of Open MPI and NCCL.
+// Example: tune --ranks 2,4,8
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "bench/sweep/sweep.h"
+#include "bench/tuned_files.h"
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/libraries/mpi_library.h"
+#include "collectives/libraries/nccl_rules.h"
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/tuning/tuning.h"
 #include "core/error.h"
+#include "core/output_file.h"
 #include "core/provenance.h"
 #include "core/size.h"
 #include "core/statistics.h"
@@ -26,40 +32,68 @@ using collectives::Kind;
 struct TunerOptions {
   std::string transport = "local";
   std::vector<collectives::Kind> kinds;
-  std::string ranks = "2,4,8";    // as --ranks of the sweeps; ignored under MPI, where mpirun gives the number
-  std::string min_bytes = "8";    // as -b
-  std::string max_bytes = "16M";  // as -e
-  int step_factor = 2;            // as -f
-  double time_budget_s = 120;     // for the whole run
-  std::string path;               // path of the table's file
+  std::string ranks = "2,4,8";     // as --ranks of the sweeps; ignored under MPI, where mpirun gives the number
+  std::string min_bytes = "8";     // as -b
+  std::string max_bytes = "16M";   // as -e
+  int step_factor = 2;             // as -f
+  double time_budget_s = 120;      // for the whole run
+  std::string path = {};           // path of the table's file
+  std::string openmpi_rules = {};  // path of Open MPI's rules file; empty: none
+  std::string nccl_tuner = {};     // path of the configuration of NCCL's tuner plugin; empty: none
+  std::vector<libraries::NcclChoice> nccl_choices = {};
+  int nccl_channels = -1;
+
+  bool compares_library() const { return !openmpi_rules.empty() || !nccl_tuner.empty(); }
 };
 
 // Candidates at one point, and the fastest so far. A later candidate wins only if it is faster by more than the noise
-// between equals, so that the table does not flicker between runs: the catalogue's order breaks ties.
+// between equals, so that the table does not flicker between runs: the order of the candidates breaks ties.
 struct Best {
   std::string algorithm;
   double median_us;
 };
 constexpr double kClearlyFaster = 0.98;
 
-using Points = std::map<std::tuple<Kind, int, std::int64_t>, Best>;  // (collective, ranks, bytes)
+struct Fastest {
+  std::optional<Best> ours;
+  std::optional<Best> library;  // fastest of its own algorithms
+};
 
+using Points = std::map<std::tuple<Kind, int, std::int64_t>, Fastest>;  // (collective, ranks, bytes)
+
+// NCCL's own decision is no candidate: the example plugin cannot leave a call to NCCL. Open MPI's rules can.
 void consider(Points& points, int num_ranks, const sweep::Comparison& comparison) {
   const sweep::RowResult& result = comparison.out_of_place;
-  if (result.wrong.value_or(0) != 0 || comparison.requested == backends::kLibrary) return;
+  if (result.wrong.value_or(0) != 0) return;
+  if (comparison.requested == backends::kLibrary && comparison.backend->on_gpus()) return;
+  Fastest& fastest = points[{result.operation.kind, num_ranks, result.bytes}];
+  std::optional<Best>& best = backends::asks_library(comparison.requested) ? fastest.library : fastest.ours;
   const double median_us = core::median(result.samples_us);
-  const auto [best, is_new] =
-      points.try_emplace({result.operation.kind, num_ranks, result.bytes}, Best{comparison.requested, median_us});
-  if (!is_new && median_us < best->second.median_us * kClearlyFaster) best->second = {comparison.requested, median_us};
+  if (!best || median_us < best->median_us * kClearlyFaster) best = {comparison.requested, median_us};
 }
 
-std::string algorithms_to_try(Kind kind) {
-  std::string names = "all";
+// Open MPI's own decision comes first, so that a rule replaces it only where an algorithm is clearly faster.
+std::string library_algorithms_to_try(const TunerOptions& options, Kind kind, const transports::MpiWorld* mpi) {
+  std::string names;
+  if (!options.openmpi_rules.empty()) {
+    names = std::string(backends::kLibrary) + ",";
+    for (const auto& one : libraries::mpi_algorithms(kind, mpi->placement().num_ranks))
+      names += libraries::mpi_choice_text(one) + ",";
+  }
+  if (!options.nccl_tuner.empty()) {
+    for (const auto& one : options.nccl_choices)
+      if (!libraries::choice_refusal(one, kind)) names += libraries::nccl_choice_text(one) + ",";
+  }
+  return names;
+}
+
+std::string algorithms_to_try(const TunerOptions& options, Kind kind, const transports::MpiWorld* mpi) {
+  std::string names = library_algorithms_to_try(options, kind, mpi) + "all";
   for (const std::string& variant : algorithms::tuned_variants(kind)) names += "," + variant;
   return names;
 }
 
-sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, bool under_mpi) {
+sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, const transports::MpiWorld* mpi) {
   std::vector<std::string> words{std::string(sweep::program_of_kind(kind)),
                                  "--transport",
                                  options.transport,
@@ -72,10 +106,10 @@ sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, bool under_m
                                  "-w",
                                  "2",
                                  "--algo",
-                                 algorithms_to_try(kind),
+                                 algorithms_to_try(options, kind, mpi),
                                  "--time-budget",
                                  fmt::format("{}", options.time_budget_s / static_cast<double>(options.kinds.size()))};
-  if (!under_mpi) words.insert(words.end(), {"--ranks", options.ranks});
+  if (mpi == nullptr) words.insert(words.end(), {"--ranks", options.ranks});
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
   sweep::SweepFlags flags = sweep::parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data());
@@ -83,23 +117,93 @@ sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, bool under_m
   return flags;
 }
 
-void merge(tuning::Table& table, const std::string& transport, const Points& points) {
-  const auto replaced = [&](const tuning::Entry& entry) {
-    return entry.transport == transport && std::any_of(points.begin(), points.end(), [&](const auto& point) {
-             return std::get<0>(point.first) == entry.kind && std::get<1>(point.first) == entry.num_ranks;
-           });
-  };
-  std::erase_if(table.entries, replaced);
-  for (const auto& [key, best] : points) {
-    table.entries.push_back({transport, std::get<0>(key), std::get<1>(key), std::get<2>(key), best.algorithm});
-    std::printf("%-16s %3d ranks %9s  %-24s %10.2f us\n", std::string(collectives::name_of(std::get<0>(key))).c_str(),
-                std::get<1>(key), core::format_size(std::get<2>(key)).c_str(), best.algorithm.c_str(), best.median_us);
+// Entries of one run take the place of those of the same transport, collectives and numbers of ranks.
+void replace(std::vector<tuning::Entry>& entries, const std::vector<tuning::Entry>& measured) {
+  std::erase_if(entries, [&](const tuning::Entry& old) {
+    return std::any_of(measured.begin(), measured.end(), [&](const tuning::Entry& entry) {
+      return entry.transport == old.transport && entry.kind == old.kind && entry.num_ranks == old.num_ranks &&
+             entry.num_hosts == old.num_hosts;
+    });
+  });
+  entries.insert(entries.end(), measured.begin(), measured.end());
+}
+
+std::vector<tuning::Entry> entries_of(const Points& points, std::optional<Best> Fastest::*best,
+                                      const std::string& transport, int num_hosts) {
+  std::vector<tuning::Entry> entries;
+  for (const auto& [key, fastest] : points) {
+    const auto& [kind, num_ranks, bytes] = key;
+    if (const auto& one = fastest.*best)
+      entries.push_back({transport, kind, num_ranks, bytes, one->algorithm, num_hosts});
+  }
+  return entries;
+}
+
+std::string point_text(const std::tuple<Kind, int, std::int64_t>& point) {
+  return fmt::format("{:<16} {:>3} ranks {:>9}", collectives::name_of(std::get<0>(point)), std::get<1>(point),
+                     core::format_size(std::get<2>(point)));
+}
+
+void print(const Points& points, bool compares_library) {
+  for (const auto& [point, fastest] : points) {
+    std::string line = point_text(point);
+    if (fastest.ours) line += fmt::format("  {:<24} {:>10.2f} us", fastest.ours->algorithm, fastest.ours->median_us);
+    if (compares_library && fastest.library)
+      line += fmt::format("  {:<36} {:>10.2f} us", fastest.library->algorithm, fastest.library->median_us);
+    std::printf("%s\n", line.c_str());
   }
 }
 
+// Names the points at which ours are faster than all that the library has: its tuning file cannot choose ours.
+void print_left_out(const Points& points, const tuned_files::TunedFile& file) {
+  for (const std::string& line : file.left_out) std::printf("left out: %s\n", line.c_str());
+  for (const auto& [point, fastest] : points) {
+    if (!fastest.ours || !fastest.library || fastest.ours->median_us >= fastest.library->median_us * kClearlyFaster)
+      continue;
+    std::printf("left out: %s, %d ranks, %s: %s is faster by %.2f times than the library's best, %s\n",
+                std::string(collectives::name_of(std::get<0>(point))).c_str(), std::get<1>(point),
+                core::format_size(std::get<2>(point)).c_str(), fastest.ours->algorithm.c_str(),
+                fastest.library->median_us / fastest.ours->median_us, fastest.library->algorithm.c_str());
+  }
+}
+
+void write(const std::string& path, const tuned_files::TunedFile& tuned) {
+  core::AtomicFile file(path);
+  file.write(tuned.text);
+  file.commit();
+  std::printf("written: %s (%d rules)\n", path.c_str(), tuned.rules);
+}
+
+void write_library_files(const TunerOptions& options, const tuning::Table& table, const Points& points) {
+  if (!options.openmpi_rules.empty()) {
+    const auto id_of = [](Kind kind, std::string_view name) -> std::optional<int> {
+      constexpr int kTwo = 2;  // lists the algorithms for two ranks, too
+      for (const auto& one : libraries::mpi_algorithms(kind, kTwo))
+        if (one.name == name) return one.id;
+      return std::nullopt;
+    };
+    const auto file = tuned_files::openmpi_rules_file(table.library_entries, id_of);
+    print_left_out(points, file);
+    write(options.openmpi_rules, file);
+  }
+  if (!options.nccl_tuner.empty()) {
+    const auto file = tuned_files::nccl_tuner_file(table.library_entries, options.nccl_channels);
+    print_left_out(points, file);
+    write(options.nccl_tuner, file);
+  }
+}
+
+void check_openmpi(const TunerOptions& options, const transports::MpiWorld* mpi) {
+  if (options.openmpi_rules.empty() || !libraries::mpi_algorithms(Kind::all_reduce, 2).empty()) return;
+  throw core::usage_error(
+      fmt::format("--openmpi-rules: {} does not list its algorithms; allowed: with Open MPI", mpi->library_version()));
+}
+
 // Measures, then replaces the entries of the same transport, collectives and numbers of ranks in the table at `path`,
-// if that table is of this machine; else begins a new one. Prints one line per measured size. Returns the exit status.
+// if that table is of this machine; else begins a new one. Tuning files of libraries are written from the whole table,
+// so that runs of several numbers of ranks add up. Prints one line per measured size. Returns the exit status.
 int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
+  check_openmpi(options, mpi);
   const std::string machine = core::fingerprint(core::this_machine());
   Points points;
   sweep::SweepOutput output;
@@ -109,16 +213,21 @@ int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   };
   int worst = 0;
   for (Kind kind : options.kinds) {
-    const sweep::SweepFlags flags = flags_for(options, kind, mpi != nullptr);
+    const sweep::SweepFlags flags = flags_for(options, kind, mpi);
     worst = std::max(worst, sweep::run_sweep(flags, {}, mpi, output));
   }
   if (points.empty()) return worst;  // a rank that reports nothing
   tuning::Table table{machine, {}};
   if (tuning::has_table(options.path)) table = tuning::load_table(options.path);
   if (table.machine != machine) table = {machine, {}};
-  merge(table, options.transport, points);
+  const int num_hosts = mpi == nullptr ? 1 : mpi->placement().num_hosts;
+  replace(table.entries, entries_of(points, &Fastest::ours, options.transport, num_hosts));
+  if (options.compares_library())
+    replace(table.library_entries, entries_of(points, &Fastest::library, options.transport, num_hosts));
+  print(points, options.compares_library());
   tuning::save_table(table, options.path);
   std::printf("written: %s\n", options.path.c_str());
+  write_library_files(options, table, points);
   return worst;
 }
 
@@ -132,13 +241,32 @@ std::vector<Kind> kinds_of(const FlagValue& value) {
 }
 
 std::string transport_of(const FlagValue& value) {
-  if (value.text != "local" && value.text != "mpi")
-    throw value.refused("not a transport that can be tuned", "local mpi");
+  if (value.text != "local" && value.text != "mpi" && value.text != "nccl")
+    throw value.refused("not a transport that can be tuned", "local mpi nccl");
   return value.text;
 }
 
+// "ring/ll128" and so on.
+std::vector<libraries::NcclChoice> nccl_choices_of(const FlagValue& value) {
+  std::vector<libraries::NcclChoice> choices;
+  for (const FlagValue& one : value.list()) {
+    const std::vector<FlagValue> parts = one.list('/');
+    if (parts.size() != 2) throw one.refused("not an algorithm and a protocol", "for instance ring/ll128,tree/simple");
+    try {
+      choices.push_back(
+          libraries::parse_nccl_choice(fmt::format("library:algo={}:proto={}", parts[0].text, parts[1].text)));
+    } catch (const core::Error&) {
+      throw one.refused("not an algorithm and a protocol of NCCL",
+                        "ring, tree, nvls, nvlstree, collnetdirect, collnetchain or pat before /ll, /ll128 or /simple");
+    }
+  }
+  return choices;
+}
+
+constexpr const char* kNcclChoices = "ring/ll,ring/ll128,ring/simple,tree/ll,tree/ll128,tree/simple";
+
 const std::array kFlags{
-    Flag{"--transport", "local", "local, or mpi under mpirun",
+    Flag{"--transport", "local", "local, mpi under mpirun, or nccl",
          [](TunerOptions& o, const FlagValue& v) { o.transport = transport_of(v); }},
     Flag{"--collectives", "all_reduce,reduce_scatter,all_gather,broadcast,reduce,all_to_all",
          "collectives to measure, a list", [](TunerOptions& o, const FlagValue& v) { o.kinds = kinds_of(v); }},
@@ -151,22 +279,47 @@ const std::array kFlags{
          [](TunerOptions& o, const FlagValue& v) { o.time_budget_s = v.number(0, 1e9); }},
     Flag{"--output", "the user's table", "file for the table; --algo auto reads the user's",
          [](TunerOptions& o, const FlagValue& v) { o.path = file_name(v); }},
+    Flag{"--openmpi-rules", "",
+         "with --transport mpi: measures Open MPI's own algorithms too, and writes its rules file",
+         [](TunerOptions& o, const FlagValue& v) { o.openmpi_rules = file_name(v); }},
+    Flag{"--nccl-tuner", "",
+         "with --transport nccl: measures NCCL's own algorithms too, and writes the CSV of its tuner plugin",
+         [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
+    Flag{"--nccl-choices", kNcclChoices, "NCCL's algorithms and protocols to measure, those that the GPUs support",
+         [](TunerOptions& o, const FlagValue& v) { o.nccl_choices = nccl_choices_of(v); }},
+    Flag{"--nccl-channels", "-1",
+         "channels in each row of the CSV; -1 for the plugin's number, which is 1 as published",
+         [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, -1, 64); }},
 };
+
+void check(const TunerOptions& options) {
+  const auto needs = [&](const std::string& path, const char* flag, const char* transport) {
+    if (path.empty() || options.transport == transport) return;
+    throw FlagValue{flag, path}.refused(fmt::format("--transport is {}", options.transport),
+                                        fmt::format("with --transport {}", transport));
+  };
+  needs(options.openmpi_rules, "--openmpi-rules", "mpi");
+  needs(options.nccl_tuner, "--nccl-tuner", "nccl");
+}
 
 TunerOptions parse(int argc, char** argv) {
   TunerOptions options{.kinds = {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast,
                                  Kind::reduce, Kind::all_to_all},
-                       .path = tuning::default_table_path()};
+                       .path = tuning::default_table_path(),
+                       .nccl_choices = nccl_choices_of({"--nccl-choices", kNcclChoices})};
   program::CommandLine line("Measures all algorithms, and writes a table of the fastest, which --algo auto reads");
   declare_all(line, kFlags, "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, options);
+  check(options);
   return options;
 }
 
 int run(int argc, char** argv) {
   const TunerOptions options = parse(argc, argv);
-  if (options.transport == "local") return tune(options, nullptr);
+  const bool under_mpi = options.transport == "mpi" || (options.transport == "nccl" && transports::started_by_mpi());
+  if (!under_mpi) return tune(options, nullptr);
+  if (!options.openmpi_rules.empty()) libraries::let_mpi_algorithms_be_chosen();
   return transports::run_mpi_program(argc, argv, std::chrono::seconds(60),
                                      [&](auto& mpi) { return tune(options, &mpi); });
 }

@@ -19,13 +19,20 @@ class _Parser(argparse.ArgumentParser):
         raise ReportError(f"{message}; see --help")
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: allowed: a whole number from 1")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     called = Path(sys.argv[0]).name
     parser = _Parser(prog=called if called == "lockstep-report" else "python3 -m reports",
                      description="Makes a page of record files (docs/record_format.md).")
-    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz)")
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz), nccl-tests' text or JSON, OSU's text")
     parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
                         help="folder of the page; a report that is there is replaced (default: %(default)s)")
+    parser.add_argument("--ranks", type=_positive, metavar="N", help="number of ranks in outputs that do not say it (OSU's)")
     parser.add_argument("--version", action="version", version=f"lockstep-report (Lockstep) {VERSION}")
     parser.add_argument("--summary", action="store_true", help="only print the main findings; write nothing")
     return parser
@@ -43,7 +50,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    report = report_of(load(options.records))
+    report = report_of(load(options.records, options.ranks))
     index = None
     if not options.summary:
         from reports.html.write import write_report  # matplotlib takes a second to import; a summary needs none

@@ -1,9 +1,13 @@
-"""Record files to Records. Strict: the first thing that is wrong ends the reading with one line, FILE:LINE: what."""
+"""Record files, and outputs of nccl-tests and OSU micro-benchmarks, to Records. Strict: the first thing that is wrong ends the
+reading with one line, FILE:LINE: what."""
 import gzip
 import json
+import re
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable, Optional
 
+from reports import nccl_tests, osu
+from reports.foreign import Line, Text
 from reports.schema import KINDS, problem_in, ReportError, shown
 from reports.records import Records, Run, line_from, plural, run_from
 from reports.units import counted
@@ -16,9 +20,22 @@ def is_partial(name: str) -> bool:
     return ".partial" in Path(name).suffixes[-2:]
 
 
-def load(files: Iterable[str]) -> Records:
-    """All lines of the files, in order. Raises ReportError."""
-    reader = _Reader()
+ForeignReader = Callable[[Text], list[Line]]
+
+
+def foreign_reader(name: str, text: str) -> Optional[ForeignReader]:
+    """The reader of another tool's output, by what is in it; None: it is no such output."""
+    first = text.lstrip().split("\n", 1)[0]
+    if '"record"' in first or name.removesuffix(".gz").endswith(".jsonl"):
+        return None
+    if first.startswith("{"):
+        return nccl_tests.json_lines if '"results"' in text else None
+    return next((tool.text_lines for tool in (osu, nccl_tests) if tool.is_text(text)), None)
+
+
+def load(files: Iterable[str], ranks: Optional[int] = None) -> Records:
+    """All lines of the files, in order. `ranks`: their number in outputs of other tools that do not say it. Raises ReportError."""
+    reader = _Reader(ranks)
     names = tuple(files)
     for name in names:
         reader.read_file(name)
@@ -29,7 +46,8 @@ def load(files: Iterable[str]) -> Records:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, ranks: Optional[int]) -> None:
+        self._ranks = ranks
         self.runs: dict[str, Run] = {}
         self.lines: dict[str, list[Any]] = {kind: [] for kind in KINDS if kind != "run"}
         self._first_seen: dict[str, str] = {}
@@ -38,6 +56,9 @@ class _Reader:
         lines = _whole_lines_of(name) if is_partial(name) else _lines_of(name)
         if not lines:
             raise ReportError(f"{name}: the file is empty; it must hold records (docs/record_format.md)")
+        if foreign := foreign_reader(name, text := "\n".join(lines)):
+            self._read_foreign(name, text, foreign)
+            return
         for number, line in enumerate(lines, start=1):
             place = f"{name}:{number}"
             try:
@@ -45,6 +66,14 @@ class _Reader:
             except _BadLine as bad:
                 cut = " (the file seems to be cut off here)" if number == len(lines) and bad.is_syntax else ""
                 raise ReportError(f"{place}: {bad}{cut}") from None
+
+    def _read_foreign(self, name: str, text: str, reader: ForeignReader) -> None:
+        last = text.rsplit("\n", 1)[-1]
+        if re.match(r"\s*\d", last) and not _bytes_of(name).endswith(b"\n"):
+            raise ReportError(f"{name}:{text.count(chr(10)) + 1}: '{last.strip()[:40]}' has no end of line, so its last number may be cut; "
+                              "allowed: the whole output (was the program stopped?)")
+        for line in reader(Text(name, text, self._ranks)):
+            self._take(line, name, partial=False)
 
     def _take(self, data: dict[str, Any], place: str, partial: bool) -> None:
         kind = data.get("record")
@@ -88,10 +117,14 @@ class _BadLine(Exception):
         self.is_syntax = is_syntax
 
 
+def _bytes_of(name: str) -> bytes:
+    with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
+        return file.read()
+
+
 def _lines_of(name: str) -> list[str]:
     try:
-        with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
-            text = file.read().decode("utf-8")
+        text = _bytes_of(name).decode("utf-8")
     except FileNotFoundError:
         raise ReportError(f"{name}: no such file") from None
     except UnicodeDecodeError as error:

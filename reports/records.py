@@ -49,6 +49,11 @@ class Build:
 class Run:
     """`partial`: its program was stopped, and its file says so by its name."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """Read from another tool's output (reports/foreign.py), which does not say the machine's cores nor the build."""
+        return self.machine.cpu is None and self.build.compiler is None
+
 
 @fields_of("RowRecord")
 class Row:

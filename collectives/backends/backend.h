@@ -36,7 +36,8 @@ plan::Plan plan_for(const collectives::Operation& operation, int num_ranks, std:
 // backend and an algorithm, and sees no difference.
 //
 //   local   ranks of this machine over shared memory; plans by the direct executor; links emulated on request
-//   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
+//   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives, with Open MPI also as
+//           "library:algorithm=ring" (libraries/mpi_library.h)
 //   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
 //   nccl    one GPU per rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
 //           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_rules.h)

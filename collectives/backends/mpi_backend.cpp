@@ -18,10 +18,7 @@ namespace {
 
 Prepared prepare_library(const BackendOptions& options, const collectives::Operation& operation,
                          std::string_view asked) {
-  if (asked != kLibrary)
-    throw core::usage_error(std::string(asked) + ": MPI's own collectives have no options; allowed: library");
-  transports::MpiWorld& mpi = *options.mpi;
-  return {libraries::make_mpi_collective(operation, mpi), std::string(kLibrary), "library", std::nullopt};
+  return {libraries::make_mpi_collective(operation, *options.mpi, asked), std::string(asked), "library", std::nullopt};
 }
 
 Prepared prepare_plan(transports::Transport& transport, const collectives::Operation& operation, plan::Plan plan,

@@ -5,6 +5,7 @@
 #include <array>
 #include <climits>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
@@ -251,9 +252,10 @@ KindCall call_of(Kind kind) {
 
 class MpiCollective final : public collectives::Collective {
  public:
-  MpiCollective(const Operation& operation, transports::MpiWorld& world)
+  MpiCollective(const Operation& operation, transports::MpiWorld& world, std::shared_ptr<void> communicator)
       : function_(call_of(operation.kind)),
         op_(operation.dtype, operation.op),
+        communicator_(std::move(communicator)),
         call_(make_call(operation, world)),
         watchdog_(world.watchdog()) {
     // MPI's in-place reduce-scatter leaves its result at the start of the input; ours leaves it in block `rank`.
@@ -281,7 +283,7 @@ class MpiCollective final : public collectives::Collective {
     const int rank = world.placement().rank;
     const int num_ranks = world.placement().num_ranks;
     Call call{};
-    call.comm = *static_cast<MPI_Comm*>(world.native_communicator());
+    call.comm = *static_cast<MPI_Comm*>(communicator_ ? communicator_.get() : world.native_communicator());
     call.rank = rank;
     call.num_ranks = num_ranks;
     call.root = operation.root;
@@ -306,6 +308,7 @@ class MpiCollective final : public collectives::Collective {
 
   KindCall function_;
   MpiOp op_;
+  const std::shared_ptr<void> communicator_;  // the chosen algorithm's; empty: the world's
   Call call_;
   transports::Watchdog& watchdog_;
   std::vector<std::byte> input_copy_;
@@ -331,9 +334,16 @@ std::optional<std::string> mpi_refusal(const Operation& operation, int num_ranks
   return std::nullopt;
 }
 
-std::unique_ptr<collectives::Collective> make_mpi_collective(const Operation& operation, transports::MpiWorld& world) {
-  if (const auto refusal = mpi_refusal(operation, world.placement().num_ranks)) throw core::usage_error(*refusal);
-  return std::make_unique<MpiCollective>(operation, world);
+std::unique_ptr<collectives::Collective> make_mpi_collective(const Operation& operation, transports::MpiWorld& world,
+                                                             std::string_view asked) {
+  const int num_ranks = world.placement().num_ranks;
+  if (const auto refusal = mpi_refusal(operation, num_ranks)) throw core::usage_error(*refusal);
+  std::shared_ptr<void> communicator;
+  if (asked != "library") {
+    const MpiAlgorithm algorithm = parse_mpi_choice(asked, operation.kind, num_ranks);
+    communicator = communicator_with(algorithm, operation.kind, world.native_communicator());
+  }
+  return std::make_unique<MpiCollective>(operation, world, std::move(communicator));
 }
 
 }  // namespace lockstep::libraries

@@ -96,6 +96,13 @@ NcclChoice parse_nccl_choice(std::string_view text) {
   return choice;
 }
 
+std::string nccl_choice_text(const NcclChoice& choice) {
+  std::string text = "library";
+  if (!choice.algo.empty()) text += ":algo=" + choice.algo;
+  if (!choice.proto.empty()) text += ":proto=" + choice.proto;
+  return text;
+}
+
 std::optional<std::string> choice_refusal(const NcclChoice& choice, Kind kind) {
   if (choice == NcclChoice{}) return std::nullopt;
   const std::string_view collective = collectives::name_of(kind);

@@ -33,6 +33,9 @@ struct NcclChoice {
 // Parses "library:algo=ring:proto=ll128"; every part but the first is optional. Throws a usage Error.
 NcclChoice parse_nccl_choice(std::string_view text);
 
+// The inverse: "library:algo=ring:proto=ll128".
+std::string nccl_choice_text(const NcclChoice& choice);
+
 // Returns in one line why NCCL has no such algorithm or protocol for this collective; nothing if it has one, on
 // machines that support it.
 std::optional<std::string> choice_refusal(const NcclChoice& choice, collectives::Kind kind);

@@ -31,6 +31,7 @@ void check_mpi(int code, const What& what) {
 // A communicator that is freed with its last owner, except while an exception is unwinding: freeing waits for other
 // ranks, which may never come to it.
 using SharedComm = std::shared_ptr<MPI_Comm>;
+SharedComm shared_comm(MPI_Comm comm);
 
 // The communicator carries only messages of its transports. With `oversubscribed` idle() yields the core.
 std::unique_ptr<Transport> make_mpi_transport(SharedComm comm, bool oversubscribed, std::chrono::nanoseconds timeout,

@@ -88,14 +88,14 @@ MPI_Comm comm_of(MPI_Comm world, const std::vector<std::int32_t>& members) {
   return comm;
 }
 
-SharedComm shared(MPI_Comm comm) {
+}  // namespace
+
+SharedComm shared_comm(MPI_Comm comm) {
   return {new MPI_Comm(comm), [](MPI_Comm* owned) {
             if (std::uncaught_exceptions() == 0) MPI_Comm_free(owned);
             delete owned;
           }};
 }
-
-}  // namespace
 
 struct MpiWorld::State {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -150,7 +150,7 @@ std::unique_ptr<Transport> MpiWorld::make_transport(const MpiTransportOptions& o
 std::vector<std::unique_ptr<Transport>> MpiWorld::make_transports(int threads, const MpiTransportOptions& options) {
   LOCKSTEP_CHECK(!options.progresses || state_->threads == MpiThreads::multiple, "a thread that may not call MPI");
   watchdog().enter();  // members meet here
-  const SharedComm comm = shared(comm_of(state_->comm, options.members));
+  const SharedComm comm = shared_comm(comm_of(state_->comm, options.members));
   watchdog().leave();
   const bool crowded = state_->placement.oversubscribed || state_->placement.cores_per_rank < threads;
   std::vector<std::unique_ptr<Transport>> ends;

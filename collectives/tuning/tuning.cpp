@@ -26,8 +26,18 @@ double distance(std::int64_t a, std::int64_t b) {
 }
 
 Entry entry_of(const json& row) {
-  return {row.at("transport").get<std::string>(), collectives::parse_kind(row.at("collective").get<std::string>()),
-          row.at("ranks").get<int>(), row.at("bytes").get<std::int64_t>(), row.at("algorithm").get<std::string>()};
+  return {row.at("transport").get<std::string>(),
+          collectives::parse_kind(row.at("collective").get<std::string>()),
+          row.at("ranks").get<int>(),
+          row.at("bytes").get<std::int64_t>(),
+          row.at("algorithm").get<std::string>(),
+          row.value("hosts", 1)};
+}
+
+json row_of(const Entry& entry) {
+  return {{"transport", entry.transport}, {"collective", collectives::name_of(entry.kind)},
+          {"ranks", entry.num_ranks},     {"hosts", entry.num_hosts},
+          {"bytes", entry.bytes},         {"algorithm", entry.algorithm}};
 }
 
 }  // namespace
@@ -87,8 +97,10 @@ Table load_table(const std::string& path) {
       throw core::usage_error(fmt::format("tuning table {}: version {}; this program reads {}", path,
                                           document.at("version").get<int>(), kVersion));
     }
-    Table table{document.at("machine").get<std::string>(), {}};
+    Table table{document.at("machine").get<std::string>(), {}, {}};
     for (const json& row : document.at("entries")) table.entries.push_back(entry_of(row));
+    for (const json& row : document.value("library_entries", json::array()))
+      table.library_entries.push_back(entry_of(row));
     return table;
   } catch (const json::exception& error) {
     throw core::usage_error(fmt::format("tuning table {}: {}; write a new one with bench/tune", path, error.what()));
@@ -96,14 +108,12 @@ Table load_table(const std::string& path) {
 }
 
 void save_table(const Table& table, const std::string& path) {
-  json document{{"version", kVersion}, {"machine", table.machine}, {"entries", json::array()}};
-  for (const Entry& entry : table.entries) {
-    document["entries"].push_back({{"transport", entry.transport},
-                                   {"collective", collectives::name_of(entry.kind)},
-                                   {"ranks", entry.num_ranks},
-                                   {"bytes", entry.bytes},
-                                   {"algorithm", entry.algorithm}});
-  }
+  json document{{"version", kVersion},
+                {"machine", table.machine},
+                {"entries", json::array()},
+                {"library_entries", json::array()}};
+  for (const Entry& entry : table.entries) document["entries"].push_back(row_of(entry));
+  for (const Entry& entry : table.library_entries) document["library_entries"].push_back(row_of(entry));
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;  // the file's own error says more
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);

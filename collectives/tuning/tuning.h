@@ -19,11 +19,16 @@ struct Entry {
   int num_ranks;
   std::int64_t bytes;  // as algbw counts them
   std::string algorithm;
+  int num_hosts = 1;  // that the ranks were on
 };
 
 struct Table {
   std::string machine;  // fingerprint of the machine that it was measured on (core/provenance.h)
   std::vector<Entry> entries;
+  // The fastest of a vendor library's own algorithms, "library:algorithm=ring"; "library" where none was clearly faster
+  // than the library's own choice. From these the libraries' own tuning files are written (bench/tuned_files.h); `auto`
+  // does not read them.
+  std::vector<Entry> library_entries = {};
 };
 
 struct Query {

@@ -41,7 +41,8 @@ def _stopped(records: Records) -> Iterable[Note]:
 
 
 def machine_text(machine: Machine) -> str:
-    parts = [machine.cpu or "unknown CPU", counted(machine.cores, "core")]
+    is_known = machine.cpu is not None or machine.memory_bytes is not None
+    parts = [machine.cpu or "unknown CPU", *([counted(machine.cores, "core")] if is_known else [])]
     if machine.memory_bytes:
         parts.append(bytes_text(machine.memory_bytes, 3))
     parts += [f"{number} × {gpu}" for gpu, number in Counter(machine.gpus).items()]
@@ -65,7 +66,12 @@ def _machines(records: Records) -> Iterable[Note]:
 
 
 def _builds(records: Records) -> Iterable[Note]:
-    builds = list(dict.fromkeys(run.build for run in records.runs))
+    builds = list(dict.fromkeys(run.build for run in records.runs if not run.is_foreign))
+    foreign = [run for run in records.runs if run.is_foreign]
+    if foreign:
+        tools = joined(sorted({tool for run in foreign for tool in run.libraries}))
+        yield Note("info", f"{counted(len(foreign), 'run')} {have(foreign)} been read from the output of {tools}, which does not say the "
+                           "cores of its machine, nor its source and build.")
     if len(builds) > 1:
         told = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
         yield Note("warning", f"These records come from {len(builds)} builds, {_apart(records)}: "

@@ -68,7 +68,7 @@ def _started(runs: Sequence[Run]) -> str:
 def _machine(machine: Machine) -> list[Fact]:
     caches = asdict(machine.caches) if machine.caches else {}
     sizes = [f"{name.split('_')[0].upper()} {bytes_text(size)}" for name, size in caches.items() if size]
-    facts = [("CPU", machine.cpu), ("Cores", str(machine.cores)), ("Hosts", str(machine.hosts)),
+    facts = [("CPU", machine.cpu), ("Cores", machine.cpu and str(machine.cores)), ("Hosts", str(machine.hosts)),
              ("Memory", machine.memory_bytes and bytes_text(machine.memory_bytes, 3)), ("Caches", ", ".join(sizes)),
              ("Clock", machine.mhz and f"{machine.mhz:.0f} MHz"), ("GPUs", ", ".join(machine.gpus) or "none"),
              ("Kernel", machine.kernel), ("Fingerprint", machine.fingerprint)]

@@ -1,16 +1,17 @@
 """Which files a user means, and which format each has."""
 import glob
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gate.model import UsageError
-from gate.inputs.foreign import read_google_benchmark, read_nccl_json, read_nccl_text
+from gate.inputs.google import read_google_benchmark
 from gate.inputs.observation import Observation
-from gate.inputs.records import read_records
+from gate.inputs.records import read_foreign, read_records
+from reports.load import foreign_reader
+from reports.schema import ReportError
 
 SUFFIXES = (".jsonl", ".json", ".txt", ".out", ".log")  # in a folder; a file that is named may have any
-ALLOWED = "our records (JSON Lines), google/benchmark's JSON, nccl-tests' text or JSON"
+ALLOWED = "our records (JSON Lines), google/benchmark's JSON, nccl-tests' text or JSON, OSU's text"
 
 Reader = Callable[[Path], list[Observation]]
 
@@ -38,6 +39,8 @@ def read(texts: Sequence[str], what: str) -> list[Observation]:
 def read_file(path: Path) -> list[Observation]:
     try:
         return _reader_of(path)(path)
+    except ReportError as error:
+        raise UsageError(str(error)) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 text (byte {error.start}); allowed: {ALLOWED}") from error
     except OSError as error:
@@ -52,16 +55,10 @@ def _reader_of(path: Path) -> Reader:
         raise UsageError(f"{path}: the file is empty; allowed: {ALLOWED}")
     if path.suffix == ".jsonl" or '"record"' in first:
         return read_records
+    if foreign_reader(path.name, text):
+        return read_foreign
     if not first.startswith("{"):
-        if first.startswith("#") or "# nThread" in text or "# Collective test" in text:
-            return read_nccl_text
         raise UsageError(f"{path}:1: '{first[:40]}'; allowed: {ALLOWED}")
-    try:
-        keys = json.loads(text)
-    except ValueError:
-        keys = text  # cut off: its reader says where
-    if "benchmarks" in keys:
+    if '"benchmarks"' in text:
         return read_google_benchmark
-    if "results" in keys:
-        return read_nccl_json
     raise UsageError(f"{path}: JSON without 'benchmarks' or 'results'; allowed: {ALLOWED}")

@@ -7,12 +7,12 @@ import pytest
 
 from gate.model import Channel, UsageError
 from gate.inputs.names import FACTS
-from gate.inputs.fields import utc
 from gate.inputs.files import files_of, read, read_file
 from gate.inputs.files_for_tests import (
     all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
 from gate.inputs.observation import by_quantity
 from gate.inputs.records import KINDS
+from reports.fields import utc
 from reports.records import (
     Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
 from reports.tests import experts_world
@@ -97,7 +97,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_nccl_text(tmp_path, name):
     (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS[name] + "# Out of bounds values : 0 OK\n")
-    case = "all_reduce/ranks:2/float/sum/8B"
+    case = "all_reduce/library/library/nccl/threads/ranks:2/float/sum/8B"
     assert times(tmp_path / "n.txt") == {f"{case}/out-of-place": [(12.9,)], f"{case}/in-place": [(13.9,)]}
 
 
@@ -105,8 +105,8 @@ def test_nccl_text_without_an_operation_and_with_wrong_elements(tmp_path):
     text = NCCL_HEAD.replace("all_reduce", "all_gather") + NCCL_COLUMNS
     text += "          64             8     float              -1    12.90    0.00    0.00       0    13.90    0.00    0.00       3\n"
     (tmp_path / "n.txt").write_text(text)
-    assert times(tmp_path) == {"all_gather/ranks:2/float/64B/out-of-place": [(12.9,)]}  # what is wrong has no time
-    assert facts(tmp_path)["all_gather/ranks:2/float/64B/in-place: wrong"] == [3]
+    assert times(tmp_path) == {"all_gather/library/library/nccl/threads/ranks:2/float/64B/out-of-place": [(12.9,)]}  # what is wrong has no time
+    assert facts(tmp_path)["all_gather/library/library/nccl/threads/ranks:2/float/64B/in-place: failures"] == [1]
 
 
 def test_columns_of_our_sweeps_tell_cases_apart(tmp_path):
@@ -114,8 +114,8 @@ def test_columns_of_our_sweeps_tell_cases_apart(tmp_path):
     for algorithm, us in (("ring", "12.90"), ("two_shot", "7.50")):
         text += f"  8  2  float  sum  -1  {us}  0.00  0.00  0  N/A  N/A  N/A  N/A  4  {algorithm}\n"
     (tmp_path / "n.txt").write_text(text)
-    case = "all_reduce/ranks:4/float/sum/8B"
-    assert times(tmp_path) == {f"{case}/ring/out-of-place": [(12.9,)], f"{case}/two_shot/out-of-place": [(7.5,)]}
+    case = "nccl/nccl/threads/ranks:4/float/sum/8B/out-of-place"
+    assert times(tmp_path) == {f"all_reduce/ring/{case}": [(12.9,)], f"all_reduce/two_shot/{case}": [(7.5,)]}
 
 
 def test_nccl_json_means_the_cases_of_the_text(tmp_path):
@@ -127,7 +127,7 @@ def test_nccl_json_means_the_cases_of_the_text(tmp_path):
     (tmp_path / "n.json").write_text(json.dumps({"version": 3, "args": ["build/all_reduce_perf_mpi"], "start_time": "2026",
                                                  "config": {"nthreads": 1, "ngpus": 2, "devices": [device]}, "results": [entry]}))
     (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS["plain"])
-    case = "all_reduce/ranks:2/float/sum/8B"
+    case = "all_reduce/library/library/nccl/threads/ranks:2/float/sum/8B"
     assert times(tmp_path / "n.json") == {f"{case}/out-of-place": [(12.0, 13.0, 14.0)], f"{case}/in-place": [(13.9,)]}
     prints = {one.origin.fingerprint for one in read([str(tmp_path)], "BASE")}
     assert len(prints) == 1 and prints != {"unknown"}

@@ -1,4 +1,4 @@
-"""Our record files (docs/record_format.md) as observations. reports/ reads and checks them."""
+"""Our record files (docs/record_format.md), and what reports/ reads as such (nccl-tests, OSU), as observations."""
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Any
 
 from reports.schema import ReportError
 from reports.load import load
-from reports.records import Ceiling, Kernel, Row, Run, ScheduleLine, Training, plural
+from reports.records import Ceiling, Kernel, Records, Row, Run, ScheduleLine, Training, plural
 
 from gate.model import Channel, UsageError
 from gate.inputs import names
 from gate.inputs.names import facts_of
-from gate.inputs.observation import FAILURES, Observation, Origin, Quantity
+from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN
 
 CALIBRATION_PROGRAM = "gate_planted"  # its runs say how fast the machine was (gate.py calibrate)
 _COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone
@@ -98,6 +98,15 @@ def read_records(path: Path) -> list[Observation]:
         records = load([str(path)])
     except ReportError as error:
         raise UsageError(f"{error}; allowed: records as docs/record_format.md has them") from error
+    return _all_observations(records, path)
+
+
+def read_foreign(path: Path) -> list[Observation]:
+    """nccl-tests' or OSU's output. Raises ReportError, which says what is allowed."""
+    return _all_observations(load([str(path)]), path)
+
+
+def _all_observations(records: Records, path: Path) -> list[Observation]:
     return [one for kind in KINDS for line in getattr(records, plural(kind)) for one in _observations(kind, line, path.name)]
 
 
@@ -127,4 +136,4 @@ def _with(case: str, part: str) -> str:
 
 def _origin(run: Run, source: str) -> Origin:
     revision = run.build.revision + ("+" if run.build.dirty else "")
-    return Origin(run.run, source, run.started, revision, run.machine.fingerprint)
+    return Origin(run.run, source, "" if run.started == UNKNOWN else run.started, revision, run.machine.fingerprint)

@@ -4,10 +4,9 @@ import json
 import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-from gate.model import UsageError
+from reports.schema import ReportError
 
 _NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
 
@@ -21,21 +20,21 @@ def field(data: Any, name: str, cls: type, where: str, missing: Any = None) -> A
     if is_number if cls is float else isinstance(value, cls):
         return value
     shown = json.dumps(value)
-    raise UsageError(f"{where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
+    raise ReportError(f"{where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
 
 
 def positive(data: Any, name: str, where: str) -> float:
     value = field(data, name, float, where)
     if value <= 0:
-        raise UsageError(f"{where}: field '{name}' is {value:g}; allowed: a time above 0")
+        raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a time above 0")
     return float(value)
 
 
-def read_json(path: Path) -> Any:
+def parsed_json(text: str, where: str) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
+        raise ReportError(f"{where}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
                          "allowed: a whole file (was the program stopped?)") from error
 
 

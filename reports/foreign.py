@@ -1,0 +1,125 @@
+"""Outputs of other benchmarks as lines of docs/record_format.md, so that reports and the gate take them as any record.
+
+Their machine is known by its fingerprint only (what the output says of hosts and GPUs); source, build, cores and start may not be."""
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+
+from reports.schema import ReportError
+
+UNKNOWN = "unknown"
+Line = dict[str, Any]
+
+# Lines among a table's that are no rows: messages of NCCL ("host:pid:tid [0] NCCL INFO ..."), mpirun and Slurm.
+LOG = re.compile(r"\s*(\S+:\d+:\d+ \[\d+\] |\[\S+[:\]]|NCCL version|srun: |slurmstepd: |-{10})")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file, and what the user says of it."""
+
+    name: str
+    text: str
+    ranks: Optional[int] = None  # for outputs that do not say it
+
+    def run_id(self, number: int) -> str:
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:8]
+        return f"{Path(self.name).name}-{digest}-{number}"
+
+    def at(self, line: int) -> str:
+        return f"{self.name}:{line}"
+
+
+@dataclass
+class Setting:
+    """A run: one table of a tool."""
+
+    tool: str  # "nccl-tests", "OSU micro-benchmarks"
+    version: str
+    program: str
+    transport: str  # "nccl", "mpi"
+    ranks: int
+    rank_kind: str = "mpi"
+    started: str = UNKNOWN
+    fingerprint: str = UNKNOWN
+    hosts: int = 1
+    gpus: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A placement of a row. The bandwidths are the tool's own."""
+
+    collective: str
+    bytes: int
+    count: int
+    dtype: str
+    time_us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    op: str = "none"
+    root: int = -1
+    in_place: bool = False
+    samples_us: tuple[float, ...] = ()
+    wrong: Optional[int] = None  # None: unchecked
+    iterations: int = 0  # 0: the output does not say
+    ranks: Optional[int] = None  # None: the run's
+    transport: Optional[str] = None
+    algorithm: str = "library"
+
+
+EXECUTORS = {"local": "direct", "mpi": "message", "cuda": "cuda", "nccl": "nccl", "simulated": "simulated"}  # of our plans
+
+
+def run_line(run: str, setting: Setting) -> Line:
+    return {"record": "run", "version": 1, "run": run, "program": setting.program, "command": setting.command,
+            "started": setting.started or UNKNOWN, "git": {"revision": UNKNOWN, "dirty": None},
+            "build": {"compiler": None, "flags": None, "type": None},
+            "machine": {"fingerprint": setting.fingerprint, "cpu": None, "cores": 1, "memory_bytes": None, "kernel": None,
+                        "caches": None, "mhz": None, "gpus": setting.gpus, "hosts": max(setting.hosts, 1)},
+            "libraries": {setting.tool: setting.version}, "ranks": setting.ranks, "transport": setting.transport,
+            "rank_kind": setting.rank_kind, "oversubscribed": False, "seed": None, "link": None, "basis": "measured"}
+
+
+def row_line(run: str, setting: Setting, one: Measured) -> Line:
+    transport = one.transport or setting.transport
+    executor = "library" if one.algorithm.startswith("library") else EXECUTORS[transport]
+    timed = one.time_us > 0
+    status = "wrong" if one.wrong else "ok" if timed else "failed"
+    samples = [sample for sample in one.samples_us if sample > 0] or [one.time_us]
+    return {"record": "row", "run": run, "collective": one.collective, "algorithm": one.algorithm, "executor": executor,
+            "transport": transport, "ranks": one.ranks or setting.ranks, "bytes": one.bytes, "count": one.count, "dtype": one.dtype,
+            "op": one.op, "root": one.root, "in_place": one.in_place, "basis": "measured", "status": status,
+            "error": None if timed else f"{setting.tool} printed a time of {one.time_us:g} us", "wrong": one.wrong,
+            "iterations": one.iterations or len(samples), "time_us": one.time_us if timed else None,
+            "algbw_gbps": one.algbw_gbps if timed else None, "busbw_gbps": one.busbw_gbps if timed else None,
+            "samples_us": samples if timed else [], "stats": _stats(samples) if timed else None, "plan": None}
+
+
+def _stats(samples: list[float]) -> Line:
+    p5, median, p95, p99 = np.percentile(samples, [5, 50, 95, 99])
+    return {"count": len(samples), "median": float(median), "mean": float(np.mean(samples)), "min": min(samples), "max": max(samples),
+            "p5": float(p5), "p95": float(p95), "p99": float(p99), "ci_low": None, "ci_high": None}
+
+
+def number(text: str, where: str, columns: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ReportError(f"{where}: '{text}' where a number must be; allowed: {columns}") from None
+
+
+# Names of collectives as nccl-tests and OSU have them, in lower case without separators -> ours
+COLLECTIVES = {"allreduce": "all_reduce", "reducescatter": "reduce_scatter", "reducescatterblock": "reduce_scatter",
+               "allgather": "all_gather", "broadcast": "broadcast", "bcast": "broadcast", "reduce": "reduce",
+               "alltoall": "all_to_all", "alltoallv": "all_to_all_v", "gather": "gather", "scatter": "scatter",
+               "sendrecv": "send_recv", "hypercube": "hypercube"}
+
+
+def collective_of(name: str) -> str:
+    return COLLECTIVES.get(re.sub(r"[\W_]", "", name.lower()), name)
