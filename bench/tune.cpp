@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,6 +14,7 @@
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/tuning/tuning.h"
 #include "core/error.h"
+#include "core/output_file.h"
 #include "core/provenance.h"
 #include "core/size.h"
 #include "core/statistics.h"
@@ -92,14 +93,17 @@ void merge(tuning::Table& table, const std::string& transport, const Points& poi
   std::erase_if(table.entries, replaced);
   for (const auto& [key, best] : points) {
     table.entries.push_back({transport, std::get<0>(key), std::get<1>(key), std::get<2>(key), best.algorithm});
-    std::printf("%-16s %3d ranks %9s  %-24s %10.2f us\n", std::string(collectives::name_of(std::get<0>(key))).c_str(),
-                std::get<1>(key), core::format_size(std::get<2>(key)).c_str(), best.algorithm.c_str(), best.median_us);
+    program::to_stdout(fmt::format("{:16} {:3} ranks {:>9}  {:24} {:10.2f} us\n",
+                                   collectives::name_of(std::get<0>(key)), std::get<1>(key),
+                                   core::format_size(std::get<2>(key)), best.algorithm, best.median_us));
   }
 }
 
 // Measures, then replaces the entries of the same transport, collectives and numbers of ranks in the table at `path`,
 // if that table is of this machine; else begins a new one. Prints one line per measured size. Returns the exit status.
 int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
+  std::optional<core::FolderLock> lock;  // a second run would disturb the times, and one of the two lose its entries
+  if (mpi == nullptr || mpi->placement().rank == 0) lock.emplace("--output", core::folder_of(options.path));
   const std::string machine = core::fingerprint(core::this_machine());
   Points points;
   sweep::SweepOutput output;
@@ -118,7 +122,7 @@ int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   if (table.machine != machine) table = {machine, {}};
   merge(table, options.transport, points);
   tuning::save_table(table, options.path);
-  std::printf("written: %s\n", options.path.c_str());
+  program::to_stdout("written: " + options.path + "\n");
   return worst;
 }
 

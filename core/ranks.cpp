@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -149,10 +151,24 @@ std::string how_it_ended(const Child& child, int status) {
   return name + " ended with status " + std::to_string(WEXITSTATUS(status));
 }
 
+// Rank 0 is the parent, which reports failures. If it is stopped it cannot: then the child whose failure came first
+// reports in its place and kills it, and with it all other ranks.
+void speak_for_stopped_parent(int rank, pid_t parent, const AbortFlag& abort) {
+  if (!abort.raised() || abort.rank() != rank || process_state(parent) != 'T') return;
+  try {
+    abort.throw_raised();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s; rank 0 (process %d) is stopped, and is killed\n", error.what(), static_cast<int>(parent));
+  }
+  std::fflush(nullptr);
+  kill(parent, SIGKILL);
+}
+
 [[noreturn]] void run_child(int rank, pid_t parent, AbortFlag& abort, const std::function<void(int)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives rank 0
   if (getppid() != parent) _exit(1);
   run_guarded(rank, abort, body);
+  speak_for_stopped_parent(rank, parent, abort);
   std::fflush(nullptr);
   _exit(0);
 }
@@ -214,6 +230,16 @@ void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::func
     run_processes(num_ranks, abort, body);
   }
   if (abort.raised()) abort.throw_raised();
+}
+
+// The state follows the name in parentheses, which may contain anything (proc_pid_stat(5)).
+std::optional<char> process_state(int process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t end = text.rfind(") ");
+  if (end == std::string::npos || end + 2 >= text.size()) return std::nullopt;
+  return text[end + 2];
 }
 
 }  // namespace lockstep::core

@@ -1,5 +1,6 @@
 #include "bench/program/program.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -27,8 +28,8 @@ void Invocation::set_command(int argc, const char* const* argv) {
 }
 
 void to_stdout(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+  throw core::Error(core::Failure::internal, "cannot write standard output: " + core::system_reason(errno));
 }
 
 void write_file(const std::string& path, const std::string& text) {
