@@ -84,13 +84,13 @@ class RecordFile {
   std::size_t end_ = 0;
 };
 
-// A folder that no other process may write to meanwhile. The lock is the system's, on the folder itself (flock): it ends
-// with its process, however that ends, and leaves no file. A file system without such locks (some network file systems)
-// protects nothing, and neither is another host kept out.
+// A folder that no other process may write to meanwhile. The lock is the system's, on the folder itself (flock): it
+// ends with its process, however that ends, and leaves no file. A file system without such locks (some network file
+// systems) protects nothing, and neither is another host kept out.
 class FolderLock {
  public:
-  // Makes the folder if there is none. `flag` is what the user named the folder with. If another process has the folder,
-  // throws a usage Error that names flag, folder and process.
+  // Makes the folder if there is none. `flag` is what the user named the folder with. If another process has the
+  // folder, throws a usage Error that names flag, folder and process.
   FolderLock(const std::string& flag, const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/wait.h"
 
 namespace lockstep::core {
 namespace {
@@ -193,11 +194,12 @@ std::vector<Child> fork_children(int num_ranks, AbortFlag& abort, const std::fun
 // end by themselves (stopped, or stuck in a system call) are killed.
 void watch_children(const std::vector<Child>& children, AbortFlag& abort) {
   constexpr auto kLook = std::chrono::milliseconds(2);
-  constexpr int kLooksOfGrace = 1500;  // 3 s
+  constexpr auto kGrace = std::chrono::seconds(3);
   std::vector<Child> alive = children;
-  int looks_since_abort = 0;
+  std::optional<Deadline> grace;  // from the abort on
   while (!alive.empty()) {
-    if (abort.raised() && ++looks_since_abort == kLooksOfGrace) {
+    if (!grace && abort.raised()) grace = Deadline::after(kGrace);
+    if (grace && grace->passed()) {
       for (const Child& child : alive) kill(child.pid, SIGKILL);
     }
     for (std::size_t i = 0; i < alive.size();) {

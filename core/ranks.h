@@ -64,7 +64,8 @@ class Arena {
 // results stay in this process. If a rank throws, its message is raised on `abort`, every other rank sees it in its
 // next wait, and the Error of the rank that failed first is thrown here. With processes, a rank that dies (kill -9, a
 // crash) is noticed and named, and no child outlives this process. If this process is stopped (SIGSTOP), the child that
-// fails waiting for it writes its message to standard error and kills it. `abort` must be in memory of the same sharing.
+// fails waiting for it writes its message to standard error and kills it. `abort` must be in memory of the same
+// sharing.
 //
 // Threads that have not ended `grace` after the first failure are stuck in a call that we cannot end (for example a GPU
 // driver's): the failure and the numbers of these ranks are written to standard error, and the process ends with the

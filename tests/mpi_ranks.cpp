@@ -116,7 +116,7 @@ int throws(MpiWorld& mpi) {
 }
 
 int silent(MpiWorld& mpi) {
-  const auto transport = mpi.make_transport();
+  const auto transport = mpi.make_transport({.alone = true});
   if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
   run_for_ever(*transport);
 }

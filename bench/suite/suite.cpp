@@ -177,8 +177,8 @@ std::string last_line_of(const std::string& file) {
   return last;
 }
 
-// Adds how a program ended to its output. Returns why that cannot be written, empty if it was: on a full disk the output
-// lacks what the program had to say of it.
+// Adds how a program ended to its output. Returns why that cannot be written, empty if it was: on a full disk the
+// output lacks what the program had to say of it.
 std::string why_not_written(const std::string& file, const std::string& how) {
   std::ofstream stream(file, std::ios::app);
   const bool written = static_cast<bool>(stream << "suite: " << how << std::endl);  // flushed, to know it now
