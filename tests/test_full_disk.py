@@ -7,9 +7,9 @@ file system of its own ("No space left on device").
 
 from __future__ import annotations
 
-import os
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import MPIRUN, Programs, ROOT
+from conftest import Programs, ROOT
 
 SWEEP = "all_reduce_perf --ranks 2 -b 8 -e 4K -f 2 -n 2 -w 0"
 TRAIN = "mini_train --layers 1 --hidden 32 --length 16 --batch 2 --steps 2 --peak-gflops 100 --gemm packed --threads 1"
@@ -79,34 +79,85 @@ def inputs(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def full_by_limit(writer: Writer, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails with a reason instead of ending the program
-        resource.setrlimit(resource.RLIMIT_FSIZE, (writer.limit, writer.limit))
+@dataclass(frozen=True)
+class Full:
+    """A run whose disk was full: how it ended, and the files that it left."""
 
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit, check=False, cwd=ROOT)
+    done: subprocess.CompletedProcess[str]
+    after: dict[str, bytes]
+    reason: str
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["new", "older"])
+def run(command: Sequence[str], **more) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, **more)
+
+
+def full_by_limit(writer: Writer, command: Sequence[str], disk: Path) -> Full:
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails with a reason instead of ending the program
+        resource.setrlimit(resource.RLIMIT_FSIZE, (writer.limit, writer.limit))
+
+    return Full(run(command, preexec_fn=limit), content_of(disk), "File too large")
+
+
+# $1: room in bytes; $2: the disk, whose files are copied to the one that is mounted over it; $3: where they are in the end.
+MOUNTED = """
+mkdir "$3" && cp -a "$2/." "$3" && mount -t tmpfs -o "size=$(( ($(du -s -B 4096 "$3" | cut -f 1) + 256) * 4096 ))" none "$2" || exit 99
+cp -a "$3/." "$2" && rm -r "$3" && mkdir "$3"
+free=$(df --output=avail -B 4096 "$2" | tail -n 1)
+head -c $(( (free - $1 / 4096) * 4096 )) /dev/zero >"$2/filler"
+disk=$2 left=$3
+shift 3
+"$@"
+status=$?
+rm "$disk/filler"
+cp -a "$disk/." "$left"
+exit $status
+"""
+
+
+def full_by_mount(writer: Writer, command: Sequence[str], disk: Path) -> Full:
+    left = disk.with_name("left")
+    done = run(["unshare", "--mount", "bash", "-c", MOUNTED, "bash", str(writer.limit), str(disk), str(left), *command])
+    return Full(done, content_of(left), "No space left on device")
+
+
+def can_mount() -> bool:
+    probe = "mount -t tmpfs none /mnt"
+    return shutil.which("unshare") is not None and run(["unshare", "--mount", "sh", "-c", probe]).returncode == 0
+
+
+DISKS = {"limit": full_by_limit, **({"mount": full_by_mount} if can_mount() else {})}
+
+
+@pytest.mark.parametrize("fill", DISKS)
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
-def test_a_full_disk_is_said_in_one_line_and_the_older_file_stays(writer: Writer, older: bool, programs: Programs, inputs: Path,
+def test_a_full_disk_is_said_in_one_line_and_the_older_file_stays(writer: Writer, fill: str, programs: Programs, inputs: Path,
                                                                   tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     command = command_of(writer, inputs, disk / "to", programs)
-    if older:
-        first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-        assert first.returncode == 0, first.stderr
+    first = run(command)
+    assert first.returncode == 0, first.stderr
     before = content_of(disk)
-    done = full_by_limit(writer, command)
-    assert done.returncode not in (0, -signal.SIGXFSZ), done.stdout
-    told = [line for line in done.stderr.splitlines() if "File too large" in line]
-    assert told and all(str(disk / "to") in line for line in told), done.stderr
-    assert len(done.stderr.splitlines()) == writer.lines, done.stderr
-    after = content_of(disk)
-    assert {name: after.get(name) for name in before} == before
-    assert set(after) - set(before) <= {writer.stays}
+    full = DISKS[fill](writer, command, disk)
+    assert full.done.returncode not in (0, -signal.SIGXFSZ), full.done.stdout
+    told = [line for line in full.done.stderr.splitlines() if full.reason in line]
+    assert told and all(str(disk / "to") in line for line in told), full.done.stderr
+    assert len(full.done.stderr.splitlines()) == writer.lines, full.done.stderr
+    assert {name: full.after.get(name) for name in before} == before, "the older files are as they were"
+    assert set(full.after) - set(before) <= {writer.stays}
+
+
+@pytest.mark.parametrize("words", [f"{SWEEP}", "simulate", "pipeline_perf --schedule 1f1b", "suite --list", "mini_train --help",
+                                   f"{REPORTS} {{records}} --summary", f"{GATE} exact --suite {{values}} --head {{build}} --base {{build}}"], ids=lambda words: shlex.split(words)[0])
+def test_a_full_standard_output_is_said_in_one_line(words: str, programs: Programs, inputs: Path) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command_of(Writer("", words, 0), inputs, inputs, programs), stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=120, check=False, cwd=ROOT)
+    assert done.returncode != 0
+    assert "standard output: No space left on device" in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -212,6 +212,26 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines) + f"\n\nslowest end: {slowest.seconds:.1f} s after the signal; left behind: {dict(left) or 'nothing'}"
 
 
+# Ranks of mpirun that fail or hang by themselves: program, mode, exit status, and texts of the error.
+FAILURES = (
+    ("mpi_ranks", "throw", 7, ("error: rank 1: rank 1 has seen enough",)),
+    ("mpi_ranks", "silent", 4, ("no message for 3000 ms; waits for", "; rank 1 does not answer")),
+    ("mpi_ranks", "silent_library", 4, ("a collective of MPI is not done after 3000 ms",)),
+    ("mpi_mesh", "silent", 4, ("rank 3: no message for 3000 ms; waits for 20000 bytes from rank 1",)),
+    ("mpi_mesh", "waits", 4, ("rank 3: no message for 3000 ms; waits for 20000 bytes from rank 1",)),
+    ("mpi_mesh", "throws", 7, ("error: rank 1: the weights are lost",)),
+)
+
+
+@pytest.mark.parametrize("program,mode,status,texts", FAILURES)
+def test_a_rank_that_fails_ends_all(program: str, mode: str, status: int, texts: tuple[str, ...], mpi_programs: Programs) -> None:
+    command = [*mpirun(), str(mpi_programs.folder.parent / "tests" / program), mode]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
+    assert all(text in done.stderr for text in texts), done.stderr
+    assert "; rank 0 does not answer" not in done.stderr
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_a_lost_rank_is_named_in_time_and_leaves_nothing(way: Way, request: pytest.FixtureRequest, programs: Programs) -> None:
     if way.launcher:

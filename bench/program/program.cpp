@@ -19,6 +19,15 @@ int report(const std::string& program, const char* what, int status) {
   return status;
 }
 
+int run_or_help(const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const HelpRequested& help) {
+    to_stdout(help.text);
+    return 0;
+  }
+}
+
 }  // namespace
 
 void Invocation::set_command(int argc, const char* const* argv) {
@@ -46,10 +55,7 @@ void check_single(const char* flag, const std::string& path, std::size_t rows, c
 
 int exit_status_of(const std::string& program, const std::function<int()>& run) {
   try {
-    return run();
-  } catch (const HelpRequested& help) {
-    to_stdout(help.text);
-    return 0;
+    return run_or_help(run);
   } catch (const core::Error& error) {
     return report(program, error.what(), error.exit_status());
   } catch (const std::exception& error) {

@@ -204,9 +204,10 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   const auto deadline = core::Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
   const Ended end = run_process(words, stem + ".txt", deadline);
   if (end.status == 0) return 0;
+  const std::string last = last_line_of(stem + ".txt");
   const std::string why = why_not_written(stem + ".txt", end.how);
   progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
-                            why.empty() ? last_line_of(stem + ".txt") : why));
+                            why.empty() ? last : why));
   return end.status;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -157,6 +158,9 @@ std::string mpi_absence() {
 
 MpiWorld::MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads)
     : state_(std::make_unique<State>()) {
+  // A message over TCP to a rank that was killed: it fails with an error, in place of a signal that ends this rank,
+  // too, before anyone has said which one was lost.
+  std::signal(SIGPIPE, SIG_IGN);
   const int wanted = threads == MpiThreads::multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(argc, argv, wanted, &level), [] { return std::string("MPI_Init_thread"); });
