@@ -26,9 +26,9 @@ from pathlib import Path
 import pytest
 from conftest import find_binaries, MPIRUN, Programs
 
-STEPS = 4000  # more than the kills let it do
+STEPS_PER_KILL = 40  # more than a run does before it is killed
 RUN = ("--layers", "1", "--hidden", "32", "--length", "16", "--batch", "4", "--lr", "3e-3", "--peak-gflops", "100", "--threads", "1",
-       "--gemm", "packed", "--report-every", "1", "--steps", str(STEPS))
+       "--gemm", "packed", "--report-every", "1")
 KEEP = 2
 DEADLINE_S = 60
 
@@ -82,38 +82,41 @@ def processes_below(process: int) -> list[int]:
 class Trial:
     """One layout's training in one folder."""
 
-    def __init__(self, layout: Layout, binaries: Path, folder: Path, seed: str) -> None:
-        self.layout, self.binaries, self.folder = layout, binaries, folder
+    def __init__(self, layout: Layout, binaries: Path, folder: Path, kills: int, seed: str) -> None:
+        self.layout, self.binaries, self.folder, self.steps = layout, binaries, folder, STEPS_PER_KILL * kills
         self.rng = random.Random(seed)
         self.counts: Counter[str] = Counter()
-        whole = subprocess.run(layout.command(binaries, "--checkpoints", str(folder / "whole")), capture_output=True, text=True,
+        whole = subprocess.run(self.command("--checkpoints", str(folder / "whole")), capture_output=True, text=True,
                                timeout=2 * DEADLINE_S, check=True)
         self.losses = losses_in(whole.stdout)
-        assert len(self.losses) == STEPS
+        assert len(self.losses) == self.steps
         self.killed = folder / "killed"
         self.killed.mkdir()
 
-    def words(self) -> list[str]:
+    def command(self, *words: str) -> list[str]:
+        return self.layout.command(self.binaries, "--steps", str(self.steps), *words)
+
+    def resumed(self, *words: str) -> list[str]:
         resume = ["--resume", str(self.killed)] if (self.killed / "latest").exists() else []
-        return [*resume, "--checkpoints", str(self.killed), "--keep", str(KEEP)]
+        return self.command(*resume, "--checkpoints", str(self.killed), "--keep", str(KEEP), *words)
 
     def kill_once(self) -> None:
         before = latest_step(self.killed)
         with tempfile.TemporaryFile("w+") as output:
-            run = subprocess.Popen(self.layout.command(self.binaries, *self.words(), "--checkpoint-every", "1"), stdout=output,
-                                   stderr=subprocess.STDOUT)
-            self._kill(run, before)
+            run = subprocess.Popen(self.resumed("--checkpoint-every", "1"), stdout=output, stderr=subprocess.STDOUT)
+            known = self._kill(run, before)
             output.seek(0)
             text = output.read()
         after = latest_step(self.killed)
-        assert after > before, f"the checkpoint of step {before} is the newest, as before: {text}"
+        assert after >= known, f"step {known} was the latest before the kill, and {after} after it: {text}"
         losses = losses_in(text)
         assert min(losses, default=before + 1) == before + 1, "it goes on where the checkpoint ends"
         assert all(self.losses[step] == loss for step, loss in losses.items()), "the losses are those of the run without kills"
         self._count(after)
 
-    def _kill(self, run: subprocess.Popen, before: int) -> None:
-        """In a checkpoint: some time after a partial folder was seen, once this run has written at least one checkpoint."""
+    def _kill(self, run: subprocess.Popen, before: int) -> int:
+        """In a checkpoint: some time after a partial folder was seen, once this run has written at least one. The step that was the
+        latest just before."""
         end = time.monotonic() + DEADLINE_S
         wanted, seen = before + self.rng.randint(1, 4), False
         while not seen and run.poll() is None and time.monotonic() < end:
@@ -122,8 +125,12 @@ class Trial:
             seen = newest >= wanted and any(map(is_partial, names))
         time.sleep(self.rng.uniform(0, 0.01))
         assert run.poll() is None, "it ended by itself"
-        os.kill(self.rng.choice(processes_below(run.pid)), signal.SIGKILL)
+        rank = self.rng.choice(processes_below(run.pid))
+        pointer = self.killed / "latest"
+        known = int(pointer.read_text().split()[0].removeprefix("step-")) if pointer.exists() else 0
+        os.kill(rank, signal.SIGKILL)
         run.wait(DEADLINE_S)
+        return known
 
     def _count(self, latest: int) -> None:
         names = os.listdir(self.killed)
@@ -136,21 +143,21 @@ class Trial:
 
     def finish(self) -> None:
         """To the last step, without a kill: the same bits as without any, and nothing but checkpoints in the folder."""
-        done = subprocess.run(self.layout.command(self.binaries, *self.words()), capture_output=True, text=True, timeout=2 * DEADLINE_S,
-                              check=False)
+        done = subprocess.run(self.resumed(), capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr
         losses = losses_in(done.stdout)
         assert losses and all(self.losses[step] == loss for step, loss in losses.items())
         assert not any(map(is_partial, os.listdir(self.killed)))
-        names = sorted(path.name for path in (self.folder / "whole" / f"step-{STEPS:08d}").glob("*.safetensors"))
+        last = f"step-{self.steps:08d}"
+        names = sorted(path.name for path in (self.folder / "whole" / last).glob("*.safetensors"))
         for name in names:
-            files = [self.folder / run / f"step-{STEPS:08d}" / name for run in ("whole", "killed")]
+            files = [self.folder / run / last / name for run in ("whole", "killed")]
             assert files[0].read_bytes() == files[1].read_bytes(), f"{name} differs from that of the run without kills"
         assert names
 
 
 def trial(layout: Layout, binaries: Path, folder: Path, kills: int, seed: str) -> Counter[str]:
-    one = Trial(layout, binaries, folder, seed)
+    one = Trial(layout, binaries, folder, kills, seed)
     for _ in range(kills):
         one.kill_once()
     one.finish()

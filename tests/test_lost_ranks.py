@@ -31,7 +31,7 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduc
                "scatter", "hypercube")
 RANKS = 4
 TIMEOUT_S = 2  # -T of the programs
-GRACE_S = 10  # mpirun kills what does not end by itself after some seconds, and the machine may be busy
+GRACE_S = 20  # mpirun kills what does not end by itself after some seconds, and the machine may be busy
 LOOP = ("-b", "64K", "-e", "64K", "-n", "1000000000", "-T", str(TIMEOUT_S))
 MARK = "LOCKSTEP_LOST_RANK_RUN"  # variable by which a run's processes are known
 
