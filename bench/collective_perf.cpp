@@ -19,7 +19,8 @@ bool wants_mpi(const sweep::SweepFlags& flags) {
 // Threads of a process send messages themselves, but those on GPUs only meet, for which one of them speaks.
 transports::MpiThreads threads_for(const sweep::SweepFlags& flags) {
   const bool messages = std::find(flags.transports.begin(), flags.transports.end(), "mpi") != flags.transports.end();
-  return messages && flags.ranks_a_process() > 1 ? transports::MpiThreads::multiple : transports::MpiThreads::funneled;
+  return messages && flags.ranks_per_process() > 1 ? transports::MpiThreads::multiple
+                                                   : transports::MpiThreads::funneled;
 }
 
 int run(int argc, char** argv) {

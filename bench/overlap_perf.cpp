@@ -33,7 +33,7 @@ std::string overlap_heading_text(const OverlapFlags& flags) {
       "# lockstep version {}, {}: {}\n", core::build().version, flags.program,
       flags.mode == Mode::simulated ? "SIMULATED, in virtual time" : "EMULATED, in wall-clock time; kernels wait");
   text += fmt::format("# {} layers of {}, forward {:g} ms, backward {:g} ms each; {} microbatches; optimizer {:g} ms\n",
-                      flags.layers, core::format_size(flags.bytes_a_layer), flags.forward_ms, flags.backward_ms,
+                      flags.layers, core::format_size(flags.bytes_per_layer), flags.forward_ms, flags.backward_ms,
                       flags.microbatches, flags.optimizer_ms);
   text += fmt::format("# collectives: {}; each rank's link: {:g} us, {:g} GB/s each way\n", flags.algorithm,
                       flags.link.latency_us, flags.link.gbps);
@@ -65,7 +65,7 @@ std::string source_of(const OverlapCase& one) {
 
 core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& one, const OverlapResult& result) {
   return {.layers = flags.layers,
-          .bytes_a_layer = flags.bytes_a_layer,
+          .bytes_per_layer = flags.bytes_per_layer,
           .replicas = one.replicas,
           .bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20)),
           .zero_stage = one.zero_stage,

@@ -67,7 +67,7 @@ class Torch:
         self.layer(self.x, self.bias).backward(self.dy)
         return time.perf_counter() - start
 
-    def tokens_a_second(self) -> float:
+    def tokens_per_second(self) -> float:
         self.turn()
         return len(self.x) / statistics.median(self.turn() for _ in range(TURNS))
 
@@ -77,7 +77,7 @@ def ours(program: str, threads: int, size: tuple[int, ...]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "moe.jsonl"
         flags = {"--ep": 1, "--tokens": tokens, "--hidden": hidden, "--ffn": ffn, "--experts": experts, "--top-k": top_k,
-                 "--skew": 1, "--threads": threads, "--turns": TURNS, "--json": file}
+                 "--skew": 1, "--threads": threads, "--rounds": TURNS, "--json": file}
         subprocess.run([program, *(str(word) for pair in flags.items() for word in pair)], check=True, stdout=subprocess.DEVNULL)
         records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     record = next(one for one in records if one["record"] == "experts")
@@ -99,7 +99,7 @@ def main() -> None:
     ratios = []
     for size in SIZES:
         peer = Torch(*size)
-        rounds = [(ours(args.program, args.threads, size), peer.tokens_a_second()) for _ in range(args.rounds)]
+        rounds = [(ours(args.program, args.threads, size), peer.tokens_per_second()) for _ in range(args.rounds)]
         each = [a / b for a, b in rounds]
         ratios.append(statistics.median(each))
         print(f"{size[0]:7} {size[1]:5} {size[2]:5} {size[3]:7} {size[4]:2} {statistics.median(a for a, _ in rounds):10.0f} "

@@ -30,7 +30,7 @@ def steps_of(folder: Path, label: str) -> tuple[list[float], int]:
     if (records := folder / f"{label}.jsonl").is_file():
         lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
         training = next(line for line in lines if line["record"] == "training")
-        return [step["ms"] for step in training["steps"]][WARM_UP:], training["tokens_a_step"]
+        return [step["ms"] for step in training["steps"]][WARM_UP:], training["tokens_per_step"]
     said = json.loads((folder / f"{label}.out").read_text(encoding="utf-8"))
     return said["ms"][WARM_UP:], said["tokens"]
 

@@ -11,7 +11,7 @@ import compare_trainer_table as table
 def write(folder: Path, label: str, ms: list[float], ours: bool, mib: int) -> None:
     (folder / f"{label}.memory").write_text(str(mib * 2**20), encoding="utf-8")
     if ours:
-        record = {"record": "training", "tokens_a_step": 1024, "steps": [{"ms": one} for one in ms],
+        record = {"record": "training", "tokens_per_step": 1024, "steps": [{"ms": one} for one in ms],
                   "gemm": {"implementation": "amx" if label.startswith("1") else "packed"}}
         (folder / f"{label}.jsonl").write_text('{"record": "run"}\n' + json.dumps(record) + "\n", encoding="utf-8")
     else:

@@ -132,7 +132,7 @@ def training(lines: list[dict]) -> list[Finding]:
             continue
         energy = run.get("energy")
         found = f"{speed:.0f} tokens/s" + (f", {energy['tokens_per_joule']:.1f} a joule" if energy else "")
-        sequences = run["tokens_a_step"] // GPT2["length"]
+        sequences = run["tokens_per_step"] // GPT2["length"]
         graph = ", as a CUDA graph" if run.get("graph") else ""
         name = f"mini_train 124M, {run['dtype']}, {run['layout']['text'] or 'one rank'}, {sequences} sequences per step{graph}"
         if run is not fastest_run:
@@ -164,7 +164,7 @@ def curves(lines: list[dict]) -> list[Finding]:
 
 
 def curve_key(run: dict) -> tuple:
-    return json.dumps(run["model"]), run["dtype"], run["layout"]["text"], run["data"], run["tokens_a_step"]
+    return json.dumps(run["model"]), run["dtype"], run["layout"]["text"], run["data"], run["tokens_per_step"]
 
 
 def kernels(lines: list[dict]) -> list[Finding]:

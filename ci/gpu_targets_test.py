@@ -70,7 +70,7 @@ def model_of(name: str, **other: int) -> dict:
 def training(run: str, speeds: list[float], losses: list[float] | None = None, **fields) -> dict:
     steps = [{"step": k + 1, "tokens_per_s": speed, "skipped": False, "loss": (losses or [3.0] * len(speeds))[k]}
              for k, speed in enumerate(speeds)]
-    return {"record": "training", "run": run, "dtype": "bf16", "ranks": 1, "tokens_a_step": 32768, "data": "text",
+    return {"record": "training", "run": run, "dtype": "bf16", "ranks": 1, "tokens_per_step": 32768, "data": "text",
             "layout": {"text": ""}, "steps": steps, "model": model_of("custom"), **fields}
 
 
@@ -80,7 +80,7 @@ def trained(run: str, transport: str = "cuda") -> dict:
 
 def test_the_fastest_batch_is_held_against_the_fastest_of_pytorch():
     lines = [trained("a"), training("a", [1.0, 2.0, 500.0, 520.0]), trained("b"),
-             training("b", [1.0, 400.0, 400.0], tokens_a_step=65536, energy={"tokens_per_joule": 640.0})]
+             training("b", [1.0, 400.0, 400.0], tokens_per_step=65536, energy={"tokens_per_joule": 640.0})]
     peers = [{"what": "gpt2", "tokens_per_s": 400.0}, {"what": "gpt2", "tokens_per_s": 511.0}]
     assert [one.met for one in gpu_targets.findings_in(lines)] == [None, None]
     found = gpu_targets.findings_in([*lines, *peers])

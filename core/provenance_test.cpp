@@ -222,7 +222,7 @@ TEST(GpuRecordTest, EnergyThatNothingCountsIsNoField) {
   EXPECT_FALSE(json::parse(to_json(training)).contains("graph"));
   training.energy = EnergyRecord{"nvml", 1, 29, 3.5, 60.5, 500, 541};
   EXPECT_EQ(json::parse(to_json(training)).at("energy"),
-            json::parse(R"({"source": "nvml", "devices": 1, "steps": 29, "seconds": 3.5, "joules_a_step": 60.5,
+            json::parse(R"({"source": "nvml", "devices": 1, "steps": 29, "seconds": 3.5, "joules_per_step": 60.5,
                             "watts": 500.0, "tokens_per_joule": 541.0})"));
 }
 

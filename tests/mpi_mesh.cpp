@@ -39,7 +39,7 @@ constexpr std::chrono::seconds kDeadline{3};
 MeshOptions options_for(MpiWorld& mpi, std::chrono::milliseconds timeout) {
   MeshOptions options;
   options.num_ranks = mpi.placement().num_ranks;
-  options.threads_a_rank = mpi.threads() == MpiThreads::multiple ? 4 : 1;
+  options.threads_per_rank = mpi.threads() == MpiThreads::multiple ? 4 : 1;
   options.timeout = timeout;
   options.mpi = &mpi;
   return options;

@@ -93,8 +93,8 @@ def test_recomputation_trades_memory_for_time(programs, tmp_path):
 
 def test_tensor_ranks_beyond_the_node_lose(programs, tmp_path):
     points = points_of(programs, tmp_path / "t.jsonl", "tp-boundary")
-    simulated = [one["values"]["tflops_a_gpu"] for one in points if one["basis"] == "simulated"]
-    published = [one["values"]["tflops_a_gpu"] for one in points if one["basis"] == "published"]
+    simulated = [one["values"]["tflops_per_gpu"] for one in points if one["basis"] == "simulated"]
+    published = [one["values"]["tflops_per_gpu"] for one in points if one["basis"] == "published"]
     assert published == [363.66, 345.51, 279.5, 158.1, 92.66]
     assert simulated == sorted(simulated, reverse=True)
     assert simulated[3] < 0.75 * simulated[2]

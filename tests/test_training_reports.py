@@ -46,7 +46,7 @@ def test_a_training_record_adds_up(training) -> None:
     assert [step["step"] for step in line["steps"]] == list(range(1, 13))
     assert line["steps"][-1]["loss"] < line["steps"][0]["loss"]
     for step in line["steps"]:
-        assert step["tokens_per_s"] == pytest.approx(line["tokens_a_step"] / step["ms"] * 1e3)
+        assert step["tokens_per_s"] == pytest.approx(line["tokens_per_step"] / step["ms"] * 1e3)
     assert [at for at, _ in line["validation"]["curve"]] == [5, 10, 12]
     assert line["validation"]["loss"] == line["validation"]["curve"][-1][1]
     assert line["validation"]["bigram"] < line["validation"]["unigram"]
@@ -79,7 +79,7 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
         assert measured["stats"]["median"] == pytest.approx(measured["step_ms"])
         within = [measured["stats"]["min"] * (1 - 1e-9), measured["stats"]["max"] * (1 + 1e-9)]
         assert within[0] <= sum(measured["parts_ms"].values()) <= within[1]
-        assert line["sequences_a_step"] == 4 * (line["ranks"] if line["mode"] == "weak" else 1)
+        assert line["sequences_per_step"] == 4 * (line["ranks"] if line["mode"] == "weak" else 1)
         # A single rank has no other rank to slow it down.
         if line["ranks"] == 1:
             assert line["slowdowns"] == [] and times["isolated"]["step_ms"] == times["contended"]["step_ms"]
@@ -96,7 +96,7 @@ def test_what_was_simulated_is_in_a_run_of_its_own(programs, tmp_path) -> None:
     assert [line["basis"] for line in lines] == ["measured", "measured", "simulated", "simulated"]
     beyond = lines[-1]
     assert beyond["ranks"] == 8 and [step["kind"] for step in beyond["steps"]] == ["isolated"]
-    assert beyond["tokens_per_s"] == pytest.approx(beyond["tokens_a_step"] / beyond["steps"][0]["step_ms"] * 1e3)
+    assert beyond["tokens_per_s"] == pytest.approx(beyond["tokens_per_step"] / beyond["steps"][0]["step_ms"] * 1e3)
     assert load([str(path)]).scalings[1].basis == "simulated"
 
 

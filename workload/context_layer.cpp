@@ -60,7 +60,7 @@ ContextLayer context_layer_of(const Model& model, const Layout& layout, std::int
 std::string why_invalid(const ContextLayer& layer) {
   const ContextShape& shape = layer.shape;
   if (std::string reason = why_invalid(shape); !reason.empty()) return reason;
-  const bool in_pairs = chunks_a_rank(shape.way) == 2 && shape.ranks > 1;
+  const bool in_pairs = chunks_per_rank(shape.way) == 2 && shape.ranks > 1;
   const std::string what = in_pairs ? "2 x cp (cp_way=" + std::string(name_of(shape.way)) + ")" : "cp";
   if (std::string cut = must_divide(what, in_pairs ? chunks_of(shape) : shape.ranks, "sequence", layer.length);
       !cut.empty()) {

@@ -71,7 +71,7 @@ class RankLists {
 
   std::vector<ContextBlock> ring_blocks(std::int32_t turn) const {
     const std::int32_t owner = around(rank_ - turn);
-    const ChunkRange all{0, chunks_a_rank(shape_.way)};
+    const ChunkRange all{0, chunks_per_rank(shape_.way)};
     if (turn == 0 || !shape_.causal) return {{rank_, owner, all, all, shape_.causal && turn == 0}};
     if (shape_.way == ContextWay::ring) {
       if (owner > rank_) return {};
@@ -253,7 +253,7 @@ void begin_arrived(const ContextTurn& turn, const ContextShape& shape, Begun& qu
     if (!of_queries && !is_summed(exchange.received)) continue;
     Begun& begun = of_queries ? queries : keys;
     for (const ContextMessage& receive : exchange.receives) {
-      begin(begun, receive.owner, {0, chunks_a_rank(shape.way)});
+      begin(begun, receive.owner, {0, chunks_per_rank(shape.way)});
     }
   }
 }
@@ -274,7 +274,7 @@ void mark_sums(std::vector<ContextTurn>& turns, const ContextShape& shape, bool 
 }  // namespace
 
 std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank) {
-  if (chunks_a_rank(shape.way) == 1) return {rank};
+  if (chunks_per_rank(shape.way) == 1) return {rank};
   return {rank, 2 * shape.ranks - 1 - rank};
 }
 

@@ -45,11 +45,11 @@ struct ContextShape {
 };
 std::string why_invalid(const ContextShape& shape);  // empty: there is a list
 
-constexpr std::int32_t chunks_a_rank(ContextWay way) {
+constexpr std::int32_t chunks_per_rank(ContextWay way) {
   return way == ContextWay::zigzag || way == ContextWay::allgather ? 2 : 1;
 }
 constexpr std::int32_t chunks_of(const ContextShape& shape) {
-  return chunks_a_rank(shape.way) * shape.ranks;
+  return chunks_per_rank(shape.way) * shape.ranks;
 }
 // The rank's chunks of the sequence, in the order of its tokens.
 std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank);

@@ -139,7 +139,7 @@ inline ContextShape context_of(const Layout& layout) {
 
 // Vocabulary words per tensor-parallel rank. A vocabulary that tp does not divide is padded, so that all have the same
 // number.
-inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {
+inline std::int64_t words_per_rank(const Model& model, const Layout& layout) {
   return (model.vocabulary + layout.tp - 1) / layout.tp;
 }
 

@@ -153,7 +153,7 @@ TEST(Operations, OfBalancedContextRanksHaveTheLoadOfTheirTurns) {
 // most. What crosses between nodes is a row for each of them, and not a copy for each expert.
 TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
   const std::string shape =
-      "hidden=7168,layers=1,heads=128,head_size=56,ffn_hidden=2048,experts=256,experts_a_token=8,sequence=4096";
+      "hidden=7168,layers=1,heads=128,head_size=56,ffn_hidden=2048,experts=256,experts_per_token=8,sequence=4096";
   const Layout layout = parse_layout("dp=64,ep=64,dispatch=tokens");
   const double row = 2.0 * 4096 * 7168;
   const auto rows_over = [&](const std::string& groups, GroupKind kind) {
@@ -167,10 +167,10 @@ TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
   };
   EXPECT_NEAR(rows_over("", GroupKind::expert), reached(64, 256, 8), 1e-9);
   EXPECT_NEAR(rows_over(",expert_groups=8", GroupKind::expert_groups), reached(8, 256, 8), 1e-9);
-  EXPECT_NEAR(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_groups), reached(4, 128, 8), 1e-9);
-  EXPECT_NEAR(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_group), reached(32, 128, 8), 1e-9);
-  EXPECT_LT(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_groups), 4);
-  EXPECT_EQ(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert), 0);
+  EXPECT_NEAR(rows_over(",expert_groups=8,groups_per_token=4", GroupKind::expert_groups), reached(4, 128, 8), 1e-9);
+  EXPECT_NEAR(rows_over(",expert_groups=8,groups_per_token=4", GroupKind::expert_group), reached(32, 128, 8), 1e-9);
+  EXPECT_LT(rows_over(",expert_groups=8,groups_per_token=4", GroupKind::expert_groups), 4);
+  EXPECT_EQ(rows_over(",expert_groups=8,groups_per_token=4", GroupKind::expert), 0);
 }
 
 // Work on a layer's four products, sharded as they are; curvature is of both sides of each.

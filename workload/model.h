@@ -27,13 +27,13 @@ struct Model {
   std::int64_t sequence = 0;    // tokens per sequence
   std::int64_t positions = 0;   // rows of learned positions, at least as many as tokens
   std::int64_t experts = 0;     // 0: no mixture of experts
-  std::int64_t experts_a_token = 0;
+  std::int64_t experts_per_token = 0;
   std::int64_t shared_hidden = 0;  // total width of the shared experts, which every token uses; 0: none
   // Node-limited routing (kernels/moe/router.h): groups of experts, and the most groups from which a token has experts.
   std::int64_t expert_groups = 1;
-  std::int64_t groups_a_token = 0;  // 0: all of them
-  double capacity_factor = 0;       // rows that an expert accepts from one rank over an even share; 0: all (dropless)
-  double balance_loss = 0;          // weights of the router's balance loss (kernels/moe/router.h) and z loss
+  std::int64_t groups_per_token = 0;  // 0: all of them
+  double capacity_factor = 0;         // rows that an expert accepts from one rank over an even share; 0: all (dropless)
+  double balance_loss = 0;            // weights of the router's balance loss (kernels/moe/router.h) and z loss
   double z_loss = 0;
   double bias_rate = 0;           // loss-free balancing: change of an expert's bias per step (Wang et al. 2024)
   bool sigmoid_router = false;    // scores of the router: sigmoid, otherwise softmax

@@ -74,7 +74,7 @@ TEST(TrainingFlops, OfGpt2ByHand) {
 // width 10944 in their place (its published configuration).
 TEST(Parameters, OfSharedExpertsAreDeepSeeks) {
   const Model m = parse_model(
-      "layers=28,hidden=2048,heads=16,ffn_hidden=1408,vocabulary=102400,sequence=4096,experts=64,experts_a_token=6,"
+      "layers=28,hidden=2048,heads=16,ffn_hidden=1408,vocabulary=102400,sequence=4096,experts=64,experts_per_token=6,"
       "shared_hidden=2816,gated=yes,biases=no,norm=rms,tied_embeddings=no,learned_positions=no");
   const LayerParameters layer = layer_parameters(m);
   EXPECT_EQ(layer.shared, 2 * layer.mlp);
@@ -115,11 +115,11 @@ TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(parse_model("layers=2,heads=3,hidden=64,head_size=32").head_size, 32);
   EXPECT_EQ(refusal_of("llama3-8b,kv_heads=5"), "model: kv_heads is 5; allowed: divisors of heads, 32");
   EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=3"), "model: expert_groups is 3; allowed: divisors of experts, 8");
-  EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=8,groups_a_token=1"),
-            "model: groups_a_token is 1; allowed: 2 to 8, the expert_groups that have experts_a_token");
+  EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=8,groups_per_token=1"),
+            "model: groups_per_token is 1; allowed: 2 to 8, the expert_groups that have experts_per_token");
   EXPECT_EQ(refusal_of("nano,shared_hidden=64"), "model: shared_hidden is 64; allowed: 0, as the model has no experts");
   EXPECT_EQ(refusal_of("nano,expert_groups=2"), "model: expert_groups is 2; allowed: 1, as the model has no experts");
-  EXPECT_EQ(refusal_of("mixtral-8x7b,experts_a_token=9"), "model: experts_a_token is 9; allowed: 1 to 8");
+  EXPECT_EQ(refusal_of("mixtral-8x7b,experts_per_token=9"), "model: experts_per_token is 9; allowed: 1 to 8");
   EXPECT_NE(refusal_of("gpt3-175b,layer=3").find("no such field; allowed: layers hidden"), std::string::npos);
   EXPECT_NE(refusal_of("").find("is not known"), std::string::npos);
 }

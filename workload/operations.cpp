@@ -292,7 +292,7 @@ Operation rotary(const Sizes& at) {
     return pass(OperationKind::rotary, at, turned, turned, 0);
   }
   // On context-parallel ranks each chunk has positions of its own (workload/context_list.h).
-  const std::int64_t chunks = at.layout.cp == 1 ? 1 : chunks_a_rank(at.layout.cp_way);
+  const std::int64_t chunks = at.layout.cp == 1 ? 1 : chunks_per_rank(at.layout.cp_way);
   const double calls = at.layout.cp == 1 ? 1 : static_cast<double>(at.layout.microbatch_size * chunks);
   kernels::Rotary args{.rows = whole(at.tokens / calls),
                        .length = at.model.sequence / at.layout.cp / chunks,
@@ -413,7 +413,7 @@ double parts_of_token(const Model& model, double parts) {
   const double reached = static_cast<double>(most_groups_of_token(model)) / static_cast<double>(model.expert_groups);
   const double experts = reached * static_cast<double>(model.experts);
   double none = 1;  // probability that no expert of a part is chosen
-  for (std::int64_t i = 0; i < model.experts_a_token; ++i) {
+  for (std::int64_t i = 0; i < model.experts_per_token; ++i) {
     const auto before = static_cast<double>(i);
     none *= std::max(0.0, experts - experts / (reached * parts) - before) / (experts - before);
   }
@@ -421,20 +421,20 @@ double parts_of_token(const Model& model, double parts) {
 }
 
 // Rows per token on the way to its experts: a copy for each, or one for each rank that has any of them.
-double rows_a_token(const Model& model, const Layout& layout) {
-  if (!layout.dispatch_tokens) return static_cast<double>(model.experts_a_token);
+double rows_per_token(const Model& model, const Layout& layout) {
+  if (!layout.dispatch_tokens) return static_cast<double>(model.experts_per_token);
   return parts_of_token(model, layout.ep);
 }
 
-// Each token uses `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
+// Each token uses `experts_per_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
 // after, forward and backward). With a skew the work is that of the busiest rank, for which all others wait: it
 // receives and computes that many times more rows.
 void mixture(std::vector<Operation>& ops, const Sizes& at) {
   const std::int64_t capacity = capacity_of(at.model, whole(at.rows));
-  const double copies = capacity == 0 ? static_cast<double>(at.model.experts_a_token)
+  const double copies = capacity == 0 ? static_cast<double>(at.model.experts_per_token)
                                       : static_cast<double>(capacity * at.model.experts) / at.rows;
   const double row_bytes = at.element * at.rows * at.hidden;
-  const double sent = capacity == 0 ? rows_a_token(at.model, at.layout) : copies;
+  const double sent = capacity == 0 ? rows_per_token(at.model, at.layout) : copies;
   const double here = at.layout.skew * copies * at.tokens;  // rows of the experts
   const auto all_to_all = [&](OperationKind kind, GroupKind group, double rows) {
     ops.push_back(exchange(kind, group, Comm::all_to_all, Comm::all_to_all, at.layout.skew * rows * row_bytes));
@@ -564,7 +564,7 @@ bool dispatches_in_two_hops(const Model& model, const Layout& layout) {
 
 std::int64_t capacity_of(const Model& model, std::int64_t tokens) {
   if (model.capacity_factor == 0) return 0;
-  const double even = static_cast<double>(tokens * model.experts_a_token) / static_cast<double>(model.experts);
+  const double even = static_cast<double>(tokens * model.experts_per_token) / static_cast<double>(model.experts);
   return std::max<std::int64_t>(1, std::llround(std::ceil(model.capacity_factor * even)));
 }
 
@@ -620,11 +620,11 @@ std::vector<Operation> embedding_operations(const Model& model, const Layout& la
   const std::int64_t length = at.fused && model.learned_positions ? model.sequence / layout.cp : 0;
   embed.forward = {kernel_call(
       kernels::EmbeddingForward{
-          .tokens = whole(at.tokens), .length = length, .rows = words_a_rank(model, layout), .columns = model.hidden},
+          .tokens = whole(at.tokens), .length = length, .rows = words_per_rank(model, layout), .columns = model.hidden},
       layout.compute)};
   embed.weight_gradient = {kernel_call(
       kernels::EmbeddingBackward{
-          .tokens = whole(at.tokens), .length = length, .rows = words_a_rank(model, layout), .columns = model.hidden},
+          .tokens = whole(at.tokens), .length = length, .rows = words_per_rank(model, layout), .columns = model.hidden},
       layout.compute)};
   ops.push_back(embed);
   leave(OperationKind::leave_embedding, ops, at, at.tokens);
@@ -641,7 +641,7 @@ std::vector<Operation> embedding_operations(const Model& model, const Layout& la
 std::vector<Operation> head_operations(const Model& model, const Layout& layout) {
   if (layout.has_grid()) return grid_head_operations(model, layout);
   const Sizes at(model, layout);
-  const std::int64_t columns = words_a_rank(model, layout);
+  const std::int64_t columns = words_per_rank(model, layout);
   std::vector<Operation> ops;
   ops.push_back(norm(OperationKind::head_norm, at, false, false));
   enter(OperationKind::enter_head, ops, at, at.tokens);

@@ -48,7 +48,7 @@ struct Parameter {
   std::int64_t elems() const;
 };
 
-// The shape of a rank's share. Rows that the ranks do not divide are padded at the end (words_a_rank); blocks and
+// The shape of a rank's share. Rows that the ranks do not divide are padded at the end (words_per_rank); blocks and
 // columns must be divisible, which is checked with the layout.
 std::vector<std::int64_t> shape_of_share(const Parameter& parameter, std::int32_t tensor_ranks);
 std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_ranks);

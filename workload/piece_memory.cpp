@@ -50,7 +50,7 @@ std::int64_t numbers_of_norm(const Model& model) {
 // sends, if the router is even.
 std::int64_t copies_of(const Model& model, std::int64_t tokens) {
   const std::int64_t capacity = capacity_of(model, tokens);
-  return capacity > 0 ? capacity * model.experts : tokens * model.experts_a_token;
+  return capacity > 0 ? capacity * model.experts : tokens * model.experts_per_token;
 }
 
 std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
@@ -92,7 +92,7 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::gates:
     case T::slots:
     case T::d_gates:
-      return kFloat * rows * model.experts_a_token;
+      return kFloat * rows * model.experts_per_token;
     case T::counts:
       return kFloat * model.experts;
     case T::all_counts:
@@ -123,7 +123,7 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::held2:
       return numbers_of_norm(model) * kFloat * model.hidden;
     case T::logits:
-      return compute * rows * words_a_rank(model, layout);
+      return compute * rows * words_per_rank(model, layout);
     case T::stats:
       return 3 * kFloat * rows;
     case T::all_stats:

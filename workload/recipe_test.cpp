@@ -246,7 +246,7 @@ TEST(Recipe, DispatchRunsBesideSharedExperts) {
     return kinds;
   };
   const std::string shared = ",shared_hidden=32";
-  const std::string groups = ",expert_groups=2,groups_a_token=1";
+  const std::string groups = ",expert_groups=2,groups_per_token=1";
   for (const bool backward : {false, true}) {
     EXPECT_EQ(around(shared, "dp=4,ep=4", backward), (std::vector{Kind::dispatch, Kind::shared_experts}));
     EXPECT_EQ(around(shared + groups, "dp=4,ep=4,dispatch=tokens", backward),

@@ -28,7 +28,7 @@ constexpr double kSampleUs = 1000;
 // Ceilings are measured in several rounds: another program that shares a core and halves its speed seldom stays for all
 // rounds.
 constexpr int kTurns = 4;
-constexpr int kSamplesATurn = 8;
+constexpr int kSamplesPerTurn = 8;
 constexpr std::int64_t kGrainFloats = 128;  // required by ceiling_loops.h
 
 // Sizes of a common machine, for systems that do not report their caches.
@@ -54,7 +54,7 @@ struct Timed {
 Timed time_rounds(const std::function<void(std::int64_t rounds)>& work) {
   Timed timed{1, {}};
   while (us_of([&] { work(timed.rounds); }) < kSampleUs) timed.rounds *= 2;
-  for (int k = 0; k < kSamplesATurn; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
+  for (int k = 0; k < kSamplesPerTurn; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
   return timed;
 }
 

@@ -187,7 +187,7 @@ core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const 
   const trainer::TrainOptions& options = flags.step.options;
   core::OverlapRecord overlap;
   overlap.layers = static_cast<std::int32_t>(options.model.layers);
-  overlap.bytes_a_layer = result.gradient_bytes / options.model.layers;
+  overlap.bytes_per_layer = result.gradient_bytes / options.model.layers;
   overlap.replicas = one.replicas;
   overlap.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
   overlap.algorithm = options.algorithm;
@@ -209,7 +209,7 @@ void add_times(core::ScheduleRecord& record, const DdpResult& result) {
   for (const auto& rank : schedules::breakdown_of(result.step, result.timeline)) {
     record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / 1e9);
   }
-  record.samples_ms = result.turns.step_ms;
+  record.samples_ms = result.rounds.step_ms;
   record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
   record.timeline = pipeline::timeline_record(result.step, result.timeline);
 }

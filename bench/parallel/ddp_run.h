@@ -18,7 +18,7 @@ namespace lockstep::parallel_bench {
 
 // One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
 // ways start from the same weights and the same tokens. Times are in ms, those of the slowest rank.
-struct DdpTurns {
+struct DdpRounds {
   std::vector<double> compute_ms;                       // kernels alone
   std::vector<double> communication_ms;                 // collectives alone
   std::vector<double> step_ms;                          // buckets are reduced during the backward
@@ -30,7 +30,7 @@ struct DdpTurns {
 };
 
 struct DdpResult {
-  DdpTurns turns;
+  DdpRounds rounds;
   std::int32_t buckets = 0;
   std::int64_t gradient_bytes = 0;  // per rank
   double sent_bytes = 0;            // per rank and step, mean over ranks: counted in the plans that ran

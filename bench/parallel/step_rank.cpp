@@ -50,9 +50,9 @@ const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](StepFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--steps", "10", "maximum number of steps to time for each way that is compared",
-         [](StepFlags& f, const FlagValue& v) { f.turns = v.integer(1, 1 << 20); }},
+         [](StepFlags& f, const FlagValue& v) { f.rounds = v.integer(1, 1 << 20); }},
     Flag{"--warmup", "3", "steps before the timed ones",
-         [](StepFlags& f, const FlagValue& v) { f.warm_turns = v.integer(1, 1 << 20); }},
+         [](StepFlags& f, const FlagValue& v) { f.warmup_rounds = v.integer(1, 1 << 20); }},
     Flag{"--time-budget", "30", "seconds per row, after which no further step starts; 0: no limit",
          [](StepFlags& f, const FlagValue& v) { f.budget_s = v.number_from(0, 1e6); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
@@ -128,7 +128,7 @@ void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool reh
   for (const Batch& batch : batches_) microbatches.push_back({batch.tokens, batch.targets});
   const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number, .rehearses = rehearses};
   worker.give(microbatches, rules);
-  worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_a_step()));
+  worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_per_step()));
 }
 
 StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {

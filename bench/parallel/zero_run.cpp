@@ -48,7 +48,7 @@ std::int64_t elem_bytes(core::DType dtype) {
 SentBytes sent_of(const ZeroRow& row, const BucketElems& bucket, const parallel::ZeroCase& of,
                   const parallel::ZeroTraffic& traffic) {
   const parallel::ZeroPasses passes = parallel::zero_passes(row.stage, traffic);
-  const std::int64_t elems_a_pass = (of.ranks - 1) * of.shard_elems();
+  const std::int64_t elems_per_pass = (of.ranks - 1) * of.shard_elems();
   const auto times = [](std::int64_t count, std::int64_t bytes) { return static_cast<double>(count * bytes); };
   const auto bytes_of = [](const workload::CompressedExchange& exchange, int ranks) {
     return workload::wire_bytes(exchange, ranks);
@@ -64,11 +64,11 @@ SentBytes sent_of(const ZeroRow& row, const BucketElems& bucket, const parallel:
   }
   sent.weights =
       row.weight_compression == workload::CompressionWay::none
-          ? times(over_all, elems_a_pass * elem_bytes(row.compute))
+          ? times(over_all, elems_per_pass * elem_bytes(row.compute))
           : times(over_all, bytes_of(weight_gather_of(row.weight_compression, bucket.padded, of.ranks), of.ranks));
   const std::int64_t reductions = passes.gradients;
   if (!row.compression.given() || of.replicas > 1) {
-    sent.gradients = times(reductions, elems_a_pass * elem_bytes(row.gradient));
+    sent.gradients = times(reductions, elems_per_pass * elem_bytes(row.gradient));
   } else if (row.near_ranks == 0) {
     sent.gradients = times(reductions, bytes_of(scatter_of(row.compression, bucket.padded, of.ranks), of.ranks));
   } else {
@@ -161,7 +161,7 @@ class ZeroRank {
   }
 
   void run(const ZeroRow& row, ZeroResult& result) {
-    for (std::int64_t turn = 0; turn < flags_.step.warm_turns; ++turn) rank_.run_timed(worker_, step_, ++number_);
+    for (std::int64_t round = 0; round < flags_.step.warmup_rounds; ++round) rank_.run_timed(worker_, step_, ++number_);
     rank_.model().memory().restart_peaks();
     if (rank_.rank() == 0) {
       energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
@@ -196,8 +196,8 @@ class ZeroRank {
     }
     result.activations_moved = (worker_.copied_bytes() - activations_before) / timed;
     result.update_ms = std::move(update_ms_);
-    result.energy = energy_->record(options_.tokens_a_step());
-    result.energy_text = energy_->text(options_.tokens_a_step());
+    result.energy = energy_->record(options_.tokens_per_step());
+    result.energy_text = energy_->text(options_.tokens_per_step());
   }
 
   void serve(serve::Orders* orders) {
@@ -239,10 +239,10 @@ class ZeroRank {
   std::vector<double> timed_steps() {
     const std::int64_t begin_ns = transports::now_ns();
     std::vector<double> samples;
-    for (std::int64_t turn = 0; turn < flags_.step.turns; ++turn) {
+    for (std::int64_t round = 0; round < flags_.step.rounds; ++round) {
       const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
       const double budget_s = flags_.step.budget_s;
-      if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
+      if (!agreed(rank_.mesh(), round == 0 || budget_s == 0 || spent_s < budget_s)) break;
       if (energy_) energy_->begin_step();
       const StepRank::Timed step = rank_.run_timed(worker_, step_, ++number_);
       samples.push_back(step.ms);

@@ -16,7 +16,7 @@ using lockstep::kernels::HWY_NAMESPACE::exp_f32;
 using lockstep::kernels::HWY_NAMESPACE::F32;
 
 constexpr std::size_t kElems = 4096;
-constexpr int kPassesACall = 16;
+constexpr int kPassesPerCall = 16;
 
 // Separate functions, as in a kernel: inlined into main(), which runs once, constants would not stay in registers.
 [[gnu::noinline]] void ours(const float* x, float* y) {
@@ -30,11 +30,11 @@ constexpr int kPassesACall = 16;
 
 double us_of(void (*function)(const float*, float*), const float* x, float* y) {
   const auto before = std::chrono::steady_clock::now();
-  for (int pass = 0; pass < kPassesACall; ++pass) {
+  for (int pass = 0; pass < kPassesPerCall; ++pass) {
     function(x, y);
     asm volatile("" : : "r"(y) : "memory");  // forces every pass to be done
   }
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count() / kPassesACall;
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count() / kPassesPerCall;
 }
 
 }  // namespace

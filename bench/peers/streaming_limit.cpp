@@ -27,7 +27,7 @@ enum class Kind : char { read = 'r', write = 'w', update = 'u' };
 struct Stream {
   Kind kind;
   std::size_t bytes;
-  std::size_t lines_a_step = 0;
+  std::size_t lines_per_step = 0;
 };
 
 struct Loop {
@@ -50,8 +50,8 @@ Loop parse_loop(const std::string& text) {
   }
   loop.steps = std::max<std::size_t>(largest / (kLinesAStep * kLine), 1);
   for (Stream& stream : loop.streams) {
-    stream.lines_a_step = std::max<std::size_t>(stream.bytes / loop.steps / kLine, 1);
-    loop.set_bytes += (loop.steps * stream.lines_a_step + 5) *
+    stream.lines_per_step = std::max<std::size_t>(stream.bytes / loop.steps / kLine, 1);
+    loop.set_bytes += (loop.steps * stream.lines_per_step + 5) *
                       kLine;  // a gap, because arrays with equal alignment collide in the caches
   }
   return loop;
@@ -86,15 +86,15 @@ void pass(const Loop& loop, char* set, std::size_t begin, std::size_t end, Sums&
   for (std::size_t step = begin; step < end; ++step) {
     char* array = set;
     for (const Stream& stream : loop.streams) {
-      Vector* const lines = reinterpret_cast<Vector*>(array) + step * stream.lines_a_step;
+      Vector* const lines = reinterpret_cast<Vector*>(array) + step * stream.lines_per_step;
       if (stream.kind == Kind::read) {
-        read_lines(lines, stream.lines_a_step, sums);
+        read_lines(lines, stream.lines_per_step, sums);
       } else if (stream.kind == Kind::write) {
-        for (std::size_t i = 0; i < stream.lines_a_step; ++i) put<kPastCaches>(lines + i, sums.of[i % 4]);
+        for (std::size_t i = 0; i < stream.lines_per_step; ++i) put<kPastCaches>(lines + i, sums.of[i % 4]);
       } else {
-        for (std::size_t i = 0; i < stream.lines_a_step; ++i) lines[i] += sums.of[i % 4];
+        for (std::size_t i = 0; i < stream.lines_per_step; ++i) lines[i] += sums.of[i % 4];
       }
-      array += (loop.steps * stream.lines_a_step + 5) * kLine;
+      array += (loop.steps * stream.lines_per_step + 5) * kLine;
     }
   }
   if constexpr (kPastCaches) _mm_sfence();

@@ -48,13 +48,13 @@ struct OverlapFlags : program::Invocation {
   std::vector<double> bucket_caps_mb{25};  // MiB
 
   int layers = 12;
-  int tensors_a_layer = 4;
+  int tensors_per_layer = 4;
   int microbatches = 1;
   double forward_ms = 1;  // per layer
   double backward_ms = 2;
-  double optimizer_ms = 0;                              // per rank
-  std::int64_t bytes_a_layer = std::int64_t{28} << 20;  // gradients per layer, and equally many of parameters
-  int prefetch = 1;                                     // layers gathered ahead of their use
+  double optimizer_ms = 0;                                // per rank
+  std::int64_t bytes_per_layer = std::int64_t{28} << 20;  // gradients per layer, and equally many of parameters
+  int prefetch = 1;                                       // layers gathered ahead of their use
   std::string algorithm = "ring";
   transports::LinkSpec link{.latency_us = 20, .gbps = 12.5};
 

@@ -135,8 +135,8 @@ TEST(Recurrence, ABucketWaitsForItsGradientsAndForTheBucketBefore) {
 OverlapFlags flags_of(int replicas) {
   OverlapFlags flags;
   flags.layers = 6;
-  flags.tensors_a_layer = 3;
-  flags.bytes_a_layer = std::int64_t{3'000'000} * replicas;  // divisible into n whole parts
+  flags.tensors_per_layer = 3;
+  flags.bytes_per_layer = std::int64_t{3'000'000} * replicas;  // divisible into n whole parts
   flags.link = {.latency_us = 30, .gbps = 2};
   return flags;
 }
@@ -171,7 +171,7 @@ TEST(Overlap, SmallBucketsPayLatencyAndOneLargeBucketHidesNothing) {
 // Rajbhandari et al. 2019, section 7, at m microbatches; in units of the parameters' bytes times (n-1)/n.
 TEST(Overlap, ZeroSendsWhatTheFormulasSay) {
   OverlapFlags flags = flags_of(4);
-  const double psi = 6.0 * static_cast<double>(flags.bytes_a_layer) * 3 / 4;
+  const double psi = 6.0 * static_cast<double>(flags.bytes_per_layer) * 3 / 4;
   for (const int m : {1, 4}) {
     flags.microbatches = m;
     EXPECT_DOUBLE_EQ(run_overlap(flags, {4, 0, 4}).sent_bytes, 2 * psi);

@@ -171,8 +171,8 @@ EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, con
   std::vector<RealRun> runs = run_steps(
       schedule, step, flags, flags.mpi, [] {}, &energy);
   EmulatedRuns result;
-  result.emulation.energy = energy.record(options.tokens_a_step());
-  result.emulation.energy_text = energy.text(options.tokens_a_step());
+  result.emulation.energy = energy.record(options.tokens_per_step());
+  result.emulation.energy_text = energy.text(options.tokens_per_step());
   for (const RealRun& run : runs) {
     result.emulation.samples_ms.push_back(static_cast<double>(run.makespan_ps) / kPsPerMs);
   }

@@ -48,24 +48,24 @@ void StepEnergy::end_pause() {
   if (mark_) mark_ = now();
 }
 
-std::optional<core::EnergyRecord> StepEnergy::record(std::int64_t tokens_a_step) const {
+std::optional<core::EnergyRecord> StepEnergy::record(std::int64_t tokens_per_step) const {
   if (!opened_.meter || joules_ <= 0 || seconds_ <= 0) return std::nullopt;
   const auto steps = static_cast<double>(steps_);
   return core::EnergyRecord{.source = opened_.source,
                             .devices = opened_.devices,
                             .steps = steps_,
                             .seconds = seconds_,
-                            .joules_a_step = joules_ / steps,
+                            .joules_per_step = joules_ / steps,
                             .watts = joules_ / seconds_,
-                            .tokens_per_joule = static_cast<double>(tokens_a_step) * steps / joules_};
+                            .tokens_per_joule = static_cast<double>(tokens_per_step) * steps / joules_};
 }
 
-std::string StepEnergy::text(std::int64_t tokens_a_step) const {
-  const auto energy = record(tokens_a_step);
+std::string StepEnergy::text(std::int64_t tokens_per_step) const {
+  const auto energy = record(tokens_per_step);
   if (!energy)
     return fmt::format("# {}\n", opened_.meter ? "no energy: the run was too short to count" : opened_.why_absent);
   return fmt::format("# energy: {:.4g} J per step, {:.4g} W, {:.4g} tokens per joule; {} {}{} by {}, {} steps\n",
-                     energy->joules_a_step, energy->watts, energy->tokens_per_joule, energy->devices,
+                     energy->joules_per_step, energy->watts, energy->tokens_per_joule, energy->devices,
                      energy->source == "nvml" ? "GPU" : "CPU package", energy->devices == 1 ? "" : "s",
                      energy->source == "nvml" ? "NVML" : "RAPL", energy->steps);
 }

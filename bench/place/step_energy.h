@@ -28,8 +28,8 @@ class StepEnergy {
   void begin_step();
   void end_step(std::int64_t steps = 1);  // number of steps that end together
   void end_pause();  // after a validation, for example: energy since the last step belongs to no step
-  std::optional<core::EnergyRecord> record(std::int64_t tokens_a_step) const;
-  std::string text(std::int64_t tokens_a_step) const;  // one line
+  std::optional<core::EnergyRecord> record(std::int64_t tokens_per_step) const;
+  std::string text(std::int64_t tokens_per_step) const;  // one line
 
  private:
   struct Mark {

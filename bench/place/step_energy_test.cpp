@@ -31,12 +31,12 @@ TEST(StepEnergy, CountsStepsWithoutTheFirstAndWithoutWhatComesBetween) {
     joules = *joules + 500;  // validation
     energy.end_pause();
   }
-  const auto record = energy.record(/*tokens_a_step=*/4096);
+  const auto record = energy.record(/*tokens_per_step=*/4096);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->source, "nvml");
   EXPECT_EQ(record->devices, 2);
   EXPECT_EQ(record->steps, 2);
-  EXPECT_DOUBLE_EQ(record->joules_a_step, 20);
+  EXPECT_DOUBLE_EQ(record->joules_per_step, 20);
   EXPECT_DOUBLE_EQ(record->tokens_per_joule, 4096 / 20.0);
   EXPECT_DOUBLE_EQ(record->watts * record->seconds, 40);
   EXPECT_NE(energy.text(4096).find("20 J per step"), std::string::npos) << energy.text(4096);
@@ -53,7 +53,7 @@ TEST(StepEnergy, StepsThatAreBegunCountFromThereTheFirstToo) {
     energy.end_step();
   }
   EXPECT_EQ(energy.record(1).value().steps, 3);
-  EXPECT_DOUBLE_EQ(energy.record(1).value().joules_a_step, 7);
+  EXPECT_DOUBLE_EQ(energy.record(1).value().joules_per_step, 7);
 }
 
 TEST(StepEnergy, OneStepOrACounterThatStoodStillIsNoRecordAndNoZero) {

@@ -313,8 +313,8 @@ class RankTimer {
     if (tells_) energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
     run_rounds(effort);
     if (!tells_) return;
-    seen_.energy = energy_->record(options_.tokens_a_step());
-    seen_.energy_text = energy_->text(options_.tokens_a_step());
+    seen_.energy = energy_->record(options_.tokens_per_step());
+    seen_.energy_text = energy_->text(options_.tokens_per_step());
   }
 
  private:

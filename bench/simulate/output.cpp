@@ -175,9 +175,9 @@ std::string kind_text(schedules::Held kind) {
 // The bytes that are held all the time, and those that are held temporarily.
 core::MemoryRecord memory_record(const simulator::Prediction& made, const workload::Layout& layout) {
   core::MemoryRecord record{"bytes", {}};
-  const std::size_t ranks_a_place = made.memory_over_time.size() / made.memory.size();
+  const std::size_t ranks_per_place = made.memory_over_time.size() / made.memory.size();
   for (std::size_t r = 0; r < made.memory_over_time.size(); ++r) {
-    const workload::MemoryBytes& place = made.memory[r / ranks_a_place];
+    const workload::MemoryBytes& place = made.memory[r / ranks_per_place];
     auto& kinds = record.of_rank.emplace_back();
     kinds["weights"] = {{0, place.weights}};
     kinds["gradients"] = {{0, place.gradients}};
@@ -238,8 +238,8 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.hfu = made.hfu;
   record.flop_convention = workload::kFlopConvention;
   const double device_tera_seconds = made.step_s * number(layout.ranks()) * 1e12;
-  record.model_tflops_a_gpu = made.model_flops / device_tera_seconds;
-  record.hardware_tflops_a_gpu = made.hardware_flops / device_tera_seconds;
+  record.model_tflops_per_gpu = made.model_flops / device_tera_seconds;
+  record.hardware_tflops_per_gpu = made.hardware_flops / device_tera_seconds;
   record.tokens_per_s = made.tokens_per_s;
   const workload::MemoryBytes& memory = made.memory[made.fullest];
   record.memory_bytes = {{"weights", memory.weights},     {"gradients", memory.gradients},

@@ -334,9 +334,9 @@ TEST(Flags, ATransportThatIsNotNamedIsTheCallers) {
   const char* const words[] = {"all_reduce_perf", "-t", "2", "-g", "3", "-r", "7"};
   const SweepFlags flags = parse_sweep_flags(Kind::broadcast, 7, words, "mpi");
   EXPECT_EQ(flags.transports, std::vector<std::string>{"mpi"});
-  EXPECT_EQ(flags.ranks_a_process(), 6) << "and how many processes there are is known later, as whether 7 is a rank";
-  EXPECT_EQ(flags_of("").ranks_a_process(), 1);
-  EXPECT_EQ(flags_of("--ranks 8").ranks_a_process(), 1);
+  EXPECT_EQ(flags.ranks_per_process(), 6) << "and how many processes there are is known later, as whether 7 is a rank";
+  EXPECT_EQ(flags_of("").ranks_per_process(), 1);
+  EXPECT_EQ(flags_of("--ranks 8").ranks_per_process(), 1);
 }
 
 TEST(Flags, OnGpus) {
@@ -344,7 +344,7 @@ TEST(Flags, OnGpus) {
   EXPECT_EQ(flags.device.graph_launches, 3);
   EXPECT_TRUE(flags.device.report_cpu_time);
   EXPECT_EQ(flags.threads, 2);
-  EXPECT_EQ(flags.gpus_a_thread, 4);
+  EXPECT_EQ(flags.gpus_per_thread, 4);
   EXPECT_EQ(flags_of("--transport nccl -R 2").device.registration, 2);
   EXPECT_EQ(flags_of("--transport nccl -m 256").calls_per_iteration, 256);
   EXPECT_EQ(flags_of("--transport nccl -m 300 -G 1").calls_per_iteration, 300);

@@ -19,7 +19,7 @@ namespace {
 
 // Process, host and device of a rank, as they are sent to the other ranks. Texts end in a zero and are cut if they are
 // too long.
-struct Told {
+struct RankSite {
   int process_id;
   int device;
   bool has_mps;
@@ -38,28 +38,28 @@ std::string without_function(const std::string& pci_id) {
   return pci_id.substr(0, pci_id.rfind('.'));
 }
 
-Told told_of_gpu(const core::Device& device, const backends::Backend& backend) {
+RankSite told_of_gpu(const core::Device& device, const backends::Backend& backend) {
   const std::vector<core::CudaDeviceInfo> gpus = backend.gpus();
   const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
-  Told told{.process_id = getpid(),
-            .device = device.index(),
-            .has_mps = gpu.shared_by_mps.value_or(false),
-            .host = {},
-            .bus_id = {},
-            .name = {}};
+  RankSite told{.process_id = getpid(),
+                .device = device.index(),
+                .has_mps = gpu.shared_by_mps.value_or(false),
+                .host = {},
+                .bus_id = {},
+                .name = {}};
   put(told.bus_id, without_function(gpu.pci_id));
   put(told.name, device.name());
   return told;
 }
 
-Told told_of_core(int rank) {
+RankSite told_of_core(int rank) {
   const core::Machine machine = core::this_machine();
-  Told told{.process_id = getpid(),
-            .device = rank % static_cast<int>(machine.cores),
-            .has_mps = false,
-            .host = {},
-            .bus_id = {},
-            .name = {}};
+  RankSite told{.process_id = getpid(),
+                .device = rank % static_cast<int>(machine.cores),
+                .has_mps = false,
+                .host = {},
+                .bus_id = {},
+                .name = {}};
   put(told.bus_id, "cpu");
   put(told.name, machine.cpu.value_or("cpu"));
   return told;
@@ -75,10 +75,10 @@ std::map<std::pair<std::string, int>, std::vector<int>> ranks_of_gpus(const std:
 }  // namespace
 
 std::vector<DeviceLine> places_of_ranks(backends::Endpoint& endpoint, const backends::Backend& backend) {
-  Told mine = backend.on_gpus() ? told_of_gpu(endpoint.device, backend) : told_of_core(endpoint.world.rank());
+  RankSite mine = backend.on_gpus() ? told_of_gpu(endpoint.device, backend) : told_of_core(endpoint.world.rank());
   gethostname(mine.host.data(), mine.host.size() - 1);
   std::vector<DeviceLine> places;
-  for (const Told& told : transports::all_gather_value(endpoint.world, mine)) {
+  for (const RankSite& told : transports::all_gather_value(endpoint.world, mine)) {
     places.push_back({static_cast<int>(places.size()), told.process_id, told.host.data(), told.device,
                       told.bus_id.data(), told.name.data(), told.has_mps});
   }

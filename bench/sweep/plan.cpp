@@ -146,22 +146,22 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
   return matrix;
 }
 
-std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends, const Operation& operation,
+std::vector<Candidate> candidates_for(const SweepFlags& flags, const Backends& backends, const Operation& operation,
                                       int num_ranks, const Choices& choices) {
-  std::vector<Contender> contenders;
+  std::vector<Candidate> candidates;
   for (const auto* backend : backends) {
     for (const std::string& name : algorithms_of(flags, *backend, operation, num_ranks, choices.table)) {
-      contenders.push_back({backend, name});
+      candidates.push_back({backend, name});
     }
     if (!backend->has_plans()) continue;
-    for (const OwnPlan& plan : choices.own_plans) contenders.push_back({backend, plan->algorithm, plan});
+    for (const OwnPlan& plan : choices.own_plans) candidates.push_back({backend, plan->algorithm, plan});
   }
-  return contenders;
+  return candidates;
 }
 
-backends::Prepared prepare(backends::Endpoint& endpoint, const Operation& operation, const Contender& contender) {
-  if (contender.own_plan) return endpoint.prepare_plan(operation, *contender.own_plan);
-  return endpoint.prepare(operation, contender.algorithm);
+backends::Prepared prepare(backends::Endpoint& endpoint, const Operation& operation, const Candidate& candidate) {
+  if (candidate.own_plan) return endpoint.prepare_plan(operation, *candidate.own_plan);
+  return endpoint.prepare(operation, candidate.algorithm);
 }
 
 namespace {
@@ -195,20 +195,20 @@ SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int 
   const double budget_s = flags.time_budget_s * static_cast<double>(backends.size()) / shares;
   SessionPlan session{flags, backends, num_ranks, budget_s, operations_of(flags, num_ranks), {}};
   for (const Operation& operation : session.operations) {
-    session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, choices));
-    if (flags.ranks_a_process() == 1) continue;  // else "all" has no library of processes
-    std::erase_if(session.contenders.back(),
-                  [](const Contender& one) { return is_library_of_processes(*one.backend, one.algorithm); });
+    session.candidates.push_back(candidates_for(flags, backends, operation, num_ranks, choices));
+    if (flags.ranks_per_process() == 1) continue;  // else "all" has no library of processes
+    std::erase_if(session.candidates.back(),
+                  [](const Candidate& one) { return is_library_of_processes(*one.backend, one.algorithm); });
   }
   return session;
 }
 
 void check_library(const SweepFlags& flags, const backends::Backend& backend) {
-  if (flags.ranks_a_process() == 1) return;
+  if (flags.ranks_per_process() == 1) return;
   for (const std::string& algorithm : flags.algorithms) {
     if (!is_library_of_processes(backend, algorithm)) continue;
     throw core::usage_error(
-        "--algo " + algorithm + " with -t times -g of " + std::to_string(flags.ranks_a_process()) +
+        "--algo " + algorithm + " with -t times -g of " + std::to_string(flags.ranks_per_process()) +
         ": a process is one rank to MPI's own collectives; allowed: without -t and -g, and a process for each rank");
   }
 }
@@ -223,7 +223,7 @@ void check_ranks(const SweepFlags& flags, const backends::Backend& backend, cons
                             "; allowed: " + processes + ", or -t for several ranks per process");
   }
   // Processes with one rank each may share GPUs, as ranks of --ranks may.
-  if (!backend.on_gpus() || flags.threads == 0 || (mpi != nullptr && flags.ranks_a_process() == 1)) return;
+  if (!backend.on_gpus() || flags.threads == 0 || (mpi != nullptr && flags.ranks_per_process() == 1)) return;
   const auto gpus = static_cast<int>(backend.gpus().size());
   if (flags.ranks.front() <= gpus) return;
   throw core::usage_error("-t times -g is " + std::to_string(flags.ranks.front()) + " GPUs, and there are " +
@@ -248,7 +248,7 @@ std::vector<SessionPlan> plan_sweep(const SweepFlags& flags, const FindBackend& 
   const std::vector<OwnPlan> own_plans = read_own_plans(flags);
   std::vector<int> ranks = flags.ranks;
   if (!flags.ranks_given && !own_plans.empty()) ranks = {own_plans.front()->num_ranks};
-  if (mpi != nullptr) ranks = {mpi->placement().num_ranks * flags.ranks_a_process()};
+  if (mpi != nullptr) ranks = {mpi->placement().num_ranks * flags.ranks_per_process()};
   for (const Backends& backends : backends_of_sessions(flags.transports, find)) {
     for (const auto* backend : backends) {
       if (const auto why = backend->absence()) {
@@ -292,7 +292,7 @@ std::size_t session_bytes(const SessionPlan& session) {
 
 void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi) {
   const auto ranks_here = static_cast<std::size_t>(
-      mpi != nullptr ? mpi->placement().most_ranks_of_a_host * session.flags.ranks_a_process() : session.num_ranks);
+      mpi != nullptr ? mpi->placement().most_ranks_of_a_host * session.flags.ranks_per_process() : session.num_ranks);
   if (session.on_gpus()) {
     check_gpu_memory(session.backends.front()->gpus(), static_cast<int>(ranks_here), session_bytes(session),
                      session.flags.sizes.max_bytes);

@@ -46,7 +46,7 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
                                                               std::uint64_t seed);
 
 // An algorithm on a backend.
-struct Contender {
+struct Candidate {
   const backends::Backend* backend;
   std::string algorithm;
   OwnPlan own_plan = nullptr;  // set if the algorithm is "plan:NAME"
@@ -54,12 +54,12 @@ struct Contender {
 
 // Algorithms to run for one operation: `all` and `auto` are replaced by the names that they mean, each once, for each
 // backend that can run them; then come the user's own plans.
-std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends,
+std::vector<Candidate> candidates_for(const SweepFlags& flags, const Backends& backends,
                                       const collectives::Operation& operation, int num_ranks, const Choices& choices);
 
 // Collective: all ranks call it together.
 backends::Prepared prepare(backends::Endpoint& endpoint, const collectives::Operation& operation,
-                           const Contender& contender);
+                           const Candidate& candidate);
 
 }  // namespace lockstep::sweep
 
@@ -77,7 +77,7 @@ struct SessionPlan {
   int num_ranks;
   double time_budget_s;  // time budget of this session; 0: none
   std::vector<collectives::Operation> operations;
-  std::vector<std::vector<Contender>> contenders;  // [operation]
+  std::vector<std::vector<Candidate>> candidates;  // [operation]
   bool on_gpus() const { return backends.front()->on_gpus(); }
 };
 

@@ -31,7 +31,7 @@ void* allocate_pool(backends::Endpoint& endpoint, std::size_t size_bytes) {
 
 // One trial of a table row, and its results.
 struct Placement {
-  Contender contender;
+  Candidate candidate;
   Operation operation;
   std::unique_ptr<Trial> trial;
 };
@@ -69,8 +69,8 @@ class Session {
   void measure_models();
   void run_operation(std::size_t index);
   backends::Endpoint& endpoint_of(const backends::Backend& backend);
-  Placement prepare(const Operation& operation, const Contender& contender);
-  void tell_running(const Operation& operation, const Contender& contender) const;
+  Placement prepare(const Operation& operation, const Candidate& candidate);
+  void tell_running(const Operation& operation, const Candidate& candidate) const;
   core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
   core::SteadyClocks measure_steadily(std::vector<Placement>& placements, std::size_t index);
   void measure_in_turn(std::vector<Placement>& placements, double budget_s);
@@ -110,16 +110,16 @@ backends::Endpoint& Session::endpoint_of(const backends::Backend& backend) {
   return *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
 }
 
-void Session::tell_running(const Operation& operation, const Contender& contender) const {
-  if (is_rank0_) sink_.running(operation, contender);
+void Session::tell_running(const Operation& operation, const Candidate& candidate) const {
+  if (is_rank0_) sink_.running(operation, candidate);
 }
 
-Placement Session::prepare(const Operation& operation, const Contender& contender) {
-  backends::Endpoint& endpoint = endpoint_of(*contender.backend);
-  auto trial = std::make_unique<Trial>(endpoint, operation, sweep::prepare(endpoint, operation, contender), pool_,
+Placement Session::prepare(const Operation& operation, const Candidate& candidate) {
+  backends::Endpoint& endpoint = endpoint_of(*candidate.backend);
+  auto trial = std::make_unique<Trial>(endpoint, operation, sweep::prepare(endpoint, operation, candidate), pool_,
                                        rounds_, trial_options(session_));
   trial->warm_up(flags_.warmup_iterations);
-  return {contender, operation, std::move(trial)};
+  return {candidate, operation, std::move(trial)};
 }
 
 // Seconds of the session's budget that remain, shared evenly among the operations left; 0 without a budget.
@@ -193,7 +193,7 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
       const auto& samples = placements[i].trial->measured().samples_us;
       const std::size_t before = samples.size();
       const std::size_t most = stopping_options(*placements[i].trial, budget_s).max_samples;
-      tell_running(placements[i].operation, placements[i].contender);
+      tell_running(placements[i].operation, placements[i].candidate);
       placements[i].trial->run_batch(static_cast<int>(most - before));
       const double elapsed_us = core::us_between(start, core::Clock::now());
       for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
@@ -221,7 +221,7 @@ core::SteadyClocks Session::measure_steadily(std::vector<Placement>& placements,
 
 RowResult Session::result_of(const Placement& placement) {
   RowResult result = combine(endpoint_.world, placement.operation, *placement.trial,
-                             {flags_.time_of, std::max(flags_.gpus_a_thread, 1)}, flags_.check);
+                             {flags_.time_of, std::max(flags_.gpus_per_thread, 1)}, flags_.check);
   result.gpu_memory = gpu_memory();
   // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
   const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
@@ -231,7 +231,7 @@ RowResult Session::result_of(const Placement& placement) {
 }
 
 PlanFacts Session::explain(const plan::Plan& plan, const Placement& placement) const {
-  const auto model = models_.find(placement.contender.backend);
+  const auto model = models_.find(placement.candidate.backend);
   PlanFacts facts = facts_of(plan, placement.operation, model == models_.end() ? nullptr : &model->second);
   if (flags_.explain && !flags_.link.empty()) {
     predict_on_links(facts, plan, placement.operation, transports::parse_link(flags_.link), machine_cost_,
@@ -246,10 +246,10 @@ void Session::run_operation(std::size_t index) {
     machine_cost_ = measure_machine_cost(endpoint_.world, operation, {pool_, session_bytes(session_)});
   }
   std::vector<Placement> placements;
-  for (const Contender& contender : session_.contenders[index]) {
-    tell_running(operation, contender);
-    placements.push_back(prepare(operation, contender));
-    if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), contender));
+  for (const Candidate& candidate : session_.candidates[index]) {
+    tell_running(operation, candidate);
+    placements.push_back(prepare(operation, candidate));
+    if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), candidate));
   }
   const core::SteadyClocks clocks = measure_steadily(placements, index);
   const auto result_at = [&](std::size_t place) {
@@ -259,8 +259,8 @@ void Session::run_operation(std::size_t index) {
     return result;
   };
   std::size_t next = 0;
-  for (const Contender& contender : session_.contenders[index]) {
-    Comparison comparison{contender.backend, contender.algorithm, result_at(next++), std::nullopt};
+  for (const Candidate& candidate : session_.candidates[index]) {
+    Comparison comparison{candidate.backend, candidate.algorithm, result_at(next++), std::nullopt};
     if (wants_in_place(operation)) comparison.in_place = result_at(next++);
     if (is_rank0_) sink_.measured(comparison);
   }
@@ -276,24 +276,24 @@ namespace {
 
 struct ServedRow {
   collectives::Operation operation;
-  Contender contender;
+  Candidate candidate;
   std::string name;
 };
 
-std::string name_of_row(const collectives::Operation& operation, const Contender& contender, int num_ranks) {
+std::string name_of_row(const collectives::Operation& operation, const Candidate& candidate, int num_ranks) {
   const std::string op = has_op(operation.kind) ? std::string(core::name_of(operation.op)) + "/" : "";
-  return std::string(collectives::name_of(operation.kind)) + "/" + contender.algorithm + "/" +
+  return std::string(collectives::name_of(operation.kind)) + "/" + candidate.algorithm + "/" +
          std::string(core::name_of(operation.dtype)) + "/" + op +
          std::to_string(collectives::message_bytes(operation.kind, num_ranks, operation.count, operation.dtype)) +
-         "B/ranks:" + std::to_string(num_ranks) + "/" + std::string(contender.backend->name);
+         "B/ranks:" + std::to_string(num_ranks) + "/" + std::string(candidate.backend->name);
 }
 
 std::vector<ServedRow> rows_of(const SessionPlan& session) {
   std::vector<ServedRow> rows;
   for (std::size_t i = 0; i < session.operations.size(); ++i) {
-    for (const Contender& contender : session.contenders[i]) {
+    for (const Candidate& candidate : session.candidates[i]) {
       const collectives::Operation& operation = session.operations[i];
-      rows.push_back({operation, contender, name_of_row(operation, contender, session.num_ranks)});
+      rows.push_back({operation, candidate, name_of_row(operation, candidate, session.num_ranks)});
     }
   }
   return rows;
@@ -326,9 +326,9 @@ class Server {
   void make_ready(std::size_t index) {
     const ServedRow& row = rows_[index];
     ready_.reset();
-    const auto at = std::find(session_.backends.begin(), session_.backends.end(), row.contender.backend);
+    const auto at = std::find(session_.backends.begin(), session_.backends.end(), row.candidate.backend);
     backends::Endpoint& endpoint = *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
-    ready_ = std::make_unique<Trial>(endpoint, row.operation, prepare(endpoint, row.operation, row.contender), pool_,
+    ready_ = std::make_unique<Trial>(endpoint, row.operation, prepare(endpoint, row.operation, row.candidate), pool_,
                                      rounds_, trial_options(session_));
     ready_->run_batch(kMostCallsOfABatch);
     if (session_.flags.check && ready_->measured().wrong > 0) {

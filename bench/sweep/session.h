@@ -31,7 +31,7 @@ struct Sink {
   std::function<void(const std::vector<DeviceLine>& places)> started;
   std::function<void(const Comparison&)> measured;
   // Called before a row runs, so that a failure can be reported with the row.
-  std::function<void(const collectives::Operation&, const Contender&)> running;
+  std::function<void(const collectives::Operation&, const Candidate&)> running;
   // The GPUs' clocks right now; none where there is nothing to see.
   core::SteadyClocks::Look look = {};
   std::function<void(const GpuMemory&)> ended = [](const GpuMemory&) {};  // called with -M

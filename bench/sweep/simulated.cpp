@@ -39,27 +39,27 @@ class Simulation {
   explicit Simulation(const SessionPlan& session)
       : session_(session), machine_(simulator::load_machine(session.flags.machine)) {}
 
-  RowResult result_of(const Operation& operation, const Contender& contender) {
+  RowResult result_of(const Operation& operation, const Candidate& candidate) {
     RowResult result;
     result.operation = operation;
     result.bytes = row_bytes(operation, session_.num_ranks);
-    result.algorithm = label_of(contender);
+    result.algorithm = label_of(candidate);
     result.executor = kSimulated;
     result.timed_calls = 1;
-    result.time_us = static_cast<double>(time_of(operation, contender).play_ps(operation)) / 1e6;
+    result.time_us = static_cast<double>(time_of(operation, candidate).play_ps(operation)) / 1e6;
     result.samples_us = {result.time_us};
     set_bandwidths(result, session_.num_ranks);
     return result;
   }
 
  private:
-  std::string label_of(const Contender& contender) const {
-    return contender.own_plan ? contender.algorithm : choice_of(contender).label();
+  std::string label_of(const Candidate& candidate) const {
+    return candidate.own_plan ? candidate.algorithm : choice_of(candidate).label();
   }
 
   // Groups of hierarchical algorithms are nodes unless the user chooses others.
-  algorithms::Choice choice_of(const Contender& contender) const {
-    algorithms::Choice choice = algorithms::parse_choice(session_.flags.kind, contender.algorithm);
+  algorithms::Choice choice_of(const Candidate& candidate) const {
+    algorithms::Choice choice = algorithms::parse_choice(session_.flags.kind, candidate.algorithm);
     const auto group = choice.options.find("group");
     const simulator::NetworkLevel& inner = machine_.levels.front();
     const std::int32_t node = inner.torus ? inner.torus->columns : inner.ranks;
@@ -68,16 +68,16 @@ class Simulation {
     return choice;
   }
 
-  const PlanTime& time_of(const Operation& operation, const Contender& contender) {
-    const auto key = std::pair(contender.algorithm, operation.root);
+  const PlanTime& time_of(const Operation& operation, const Candidate& candidate) {
+    const auto key = std::pair(candidate.algorithm, operation.root);
     const auto known = times_.find(key);
     if (known != times_.end()) return known->second;
     return times_
-        .emplace(key, contender.own_plan ? PlanTime(*contender.own_plan, machine_) : generated(operation, contender))
+        .emplace(key, candidate.own_plan ? PlanTime(*candidate.own_plan, machine_) : generated(operation, candidate))
         .first->second;
   }
-  PlanTime generated(const Operation& operation, const Contender& contender) const {
-    return {algorithms::make_plan(choice_of(contender), session_.num_ranks, operation.root), machine_};
+  PlanTime generated(const Operation& operation, const Candidate& candidate) const {
+    return {algorithms::make_plan(choice_of(candidate), session_.num_ranks, operation.root), machine_};
   }
 
   const SessionPlan& session_;
@@ -96,10 +96,10 @@ void run_simulated(const SessionPlan& session, const Sink& sink) {
   Simulation simulation(session);
   sink.started({});
   for (std::size_t i = 0; i < session.operations.size(); ++i) {
-    for (const Contender& contender : session.contenders[i]) {
-      sink.running(session.operations[i], contender);
-      Comparison comparison{contender.backend, contender.algorithm,
-                            simulation.result_of(session.operations[i], contender), std::nullopt};
+    for (const Candidate& candidate : session.candidates[i]) {
+      sink.running(session.operations[i], candidate);
+      Comparison comparison{candidate.backend, candidate.algorithm,
+                            simulation.result_of(session.operations[i], candidate), std::nullopt};
       if (has_in_place(session.flags.kind)) {
         comparison.in_place = comparison.out_of_place;
         comparison.in_place->operation.in_place = true;

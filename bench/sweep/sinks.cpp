@@ -70,8 +70,8 @@ Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ran
   return row;
 }
 
-Row failed_row(const collectives::Operation& operation, const Contender& contender, int num_ranks) {
-  Row row = new_row(operation, *contender.backend, contender.algorithm, num_ranks);
+Row failed_row(const collectives::Operation& operation, const Candidate& candidate, int num_ranks) {
+  Row row = new_row(operation, *candidate.backend, candidate.algorithm, num_ranks);
   row.out_of_place.failed = true;
   row.in_place.failed = true;
   return row;
@@ -166,11 +166,11 @@ void Recorder::add(const Comparison& comparison) {
   if (comparison.in_place) add_result(run, *comparison.in_place);
 }
 
-void Recorder::add_failure(const collectives::Operation& operation, const Contender& contender,
+void Recorder::add_failure(const collectives::Operation& operation, const Candidate& candidate,
                            const std::string& error) {
-  core::RowRecord record = row_record(run_of(*contender.backend), operation);
-  record.algorithm = contender.algorithm;
-  record.executor = backends::asks_library(contender.algorithm) ? "library" : contender.backend->executor;
+  core::RowRecord record = row_record(run_of(*candidate.backend), operation);
+  record.algorithm = candidate.algorithm;
+  record.executor = backends::asks_library(candidate.algorithm) ? "library" : candidate.backend->executor;
   record.status = "failed";
   record.error = error;
   writer_.write(record);
@@ -197,11 +197,11 @@ bool Sinks::prints() const {
 bool Sinks::oversubscribed(const SessionPlan& session) const {
   if (is_simulated(session)) return false;
   if (mpi_ == nullptr) return session.num_ranks > machine_.cores;
-  return mpi_->placement().oversubscribed || mpi_->placement().cores_a_rank < session.flags.ranks_a_process();
+  return mpi_->placement().oversubscribed || mpi_->placement().cores_per_rank < session.flags.ranks_per_process();
 }
 
 std::string Sinks::mpi_ranks_text() const {
-  const int threads = flags_.ranks_a_process();
+  const int threads = flags_.ranks_per_process();
   if (threads == 1) return "processes of MPI";
   return std::to_string(mpi_->placement().num_ranks) + " processes of MPI, " + std::to_string(threads) +
          " threads in each";
@@ -225,9 +225,9 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
     for (const std::string& note : sharing_notes(places)) lines.push_back(note);
   }
   if (!flags_.link.empty()) lines.push_back("EMULATED links: " + flags_.link + "; times are not this machine's own");
-  for (const Contender& contender : session.contenders.front()) {
-    const bool is_own = contender.own_plan != nullptr && contender.backend == session.backends.front();
-    if (is_own) lines.push_back(contender.algorithm + ": the user's own plan, proved");
+  for (const Candidate& candidate : session.candidates.front()) {
+    const bool is_own = candidate.own_plan != nullptr && candidate.backend == session.backends.front();
+    if (is_own) lines.push_back(candidate.algorithm + ": the user's own plan, proved");
   }
   const auto looks_up = [](const auto* backend) { return backend->has_plans() && !backend->auto_is_library(); };
   for (const std::string& algorithm : flags_.algorithms) {
@@ -242,7 +242,7 @@ void Sinks::show_heading(const SessionPlan& session, const std::vector<DeviceLin
   heading.program = flags_.program;
   heading.version = core::build().version;
   heading.threads = flags_.threads > 0 ? flags_.threads : mpi_ != nullptr ? 1 : session.num_ranks;
-  heading.gpus = std::max(flags_.gpus_a_thread, 1);
+  heading.gpus = std::max(flags_.gpus_per_thread, 1);
   heading.sizes = flags_.sizes;
   heading.warmup_iterations = flags_.warmup_iterations;
   heading.iterations = flags_.iterations;
@@ -269,7 +269,7 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   run.transport = backend.name;
   run.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
   if (mpi_ != nullptr) run.mpi_processes = mpi_->placement().num_ranks;
-  if (flags_.threads > 0) run.gpus_a_thread = flags_.gpus_a_thread;
+  if (flags_.threads > 0) run.gpus_per_thread = flags_.gpus_per_thread;
   run.oversubscribed = oversubscribed(session);
   run.seed = flags_.seed;
   if (is_simulated(session)) {
@@ -347,17 +347,17 @@ void Sinks::show_memory(const GpuMemory& memory) {
 }
 
 void Sinks::show_failure(const SessionPlan& session, const collectives::Operation& operation,
-                         const Contender& contender, const std::string& error) {
+                         const Candidate& candidate, const std::string& error) {
   if (!prints()) return;
   ++wrong_rows_;
-  const Row row = failed_row(operation, contender, session.num_ranks);
+  const Row row = failed_row(operation, candidate, session.num_ranks);
   output_.print(row_text(columns_of(session), row));
   if (nccl_json_) {
     nccl_json_->add_failure(row, error);
     nccl_json_->finish(footing());
   }
   record([&](Recorder& recorder) {
-    recorder.add_failure(operation, contender, error);
+    recorder.add_failure(operation, candidate, error);
     recorder.commit();
   });
 }

@@ -57,7 +57,7 @@ class Recorder {
 
   void begin_run(const core::RunRecord& run);
   void add(const Comparison& comparison);
-  void add_failure(const collectives::Operation& operation, const Contender& contender, const std::string& error);
+  void add_failure(const collectives::Operation& operation, const Candidate& candidate, const std::string& error);
   void commit() { writer_.commit(); }
 
  private:
@@ -78,7 +78,7 @@ class Sinks {
   void show(const SessionPlan& session, const Comparison& comparison);
   void show_memory(const GpuMemory& memory);
   // Ends the files too.
-  void show_failure(const SessionPlan& session, const collectives::Operation& operation, const Contender& contender,
+  void show_failure(const SessionPlan& session, const collectives::Operation& operation, const Candidate& candidate,
                     const std::string& error);
   bool finish();  // false if a row was wrong or the bandwidth is below the minimum
 

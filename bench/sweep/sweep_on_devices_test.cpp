@@ -486,7 +486,7 @@ TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
                                                      {"cta_policy", 1},
                                                      {"split_share", nullptr},
                                                      {"net", "Socket"}}));
-  EXPECT_EQ(run_line["gpus_a_thread"], 2);
+  EXPECT_EQ(run_line["gpus_per_thread"], 2);
   EXPECT_EQ(run_line["null_stream"], true);
   EXPECT_FALSE(run_line.contains("mpi_processes"));
   EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 ")) << printed_;

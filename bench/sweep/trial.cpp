@@ -288,7 +288,7 @@ std::vector<double> slowest(transports::World& world, const std::vector<double>&
 }  // namespace
 
 double time_by(const TimeRule& rule, const std::vector<double>& time_of_rank) {
-  const auto gpus = static_cast<std::ptrdiff_t>(rule.gpus_a_thread);
+  const auto gpus = static_cast<std::ptrdiff_t>(rule.gpus_per_thread);
   std::vector<double> of_threads;
   for (auto first = time_of_rank.begin(); first != time_of_rank.end(); first += gpus) {
     of_threads.push_back(*std::max_element(first, first + gpus));

@@ -157,7 +157,7 @@ void set_bandwidths(RowResult& result, int num_ranks);
 // its GPUs.
 struct TimeRule {
   TimeOf time_of = TimeOf::mean;
-  int gpus_a_thread = 1;
+  int gpus_per_thread = 1;
 };
 double time_by(const TimeRule& rule, const std::vector<double>& time_of_rank);
 

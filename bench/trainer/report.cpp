@@ -92,8 +92,8 @@ std::string place_text(const trainer::TrainOptions& options) {
   std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
                                  threaded ? "collectives over data-parallel ranks and messages overlap with kernels"
                                           : "all communication runs in the rank's own thread; nothing overlaps");
-  const int threads = trainer::mesh_of(options).threads_a_rank;
-  const int cores = mpi.placement().cores_a_rank;
+  const int threads = trainer::mesh_of(options).threads_per_rank;
+  const int cores = mpi.placement().cores_per_rank;
   if (threaded && threads > cores) {
     text += fmt::format("# OVERSUBSCRIBED: {} threads per rank, {} of them waiting for communication, on {} core{}\n",
                         threads, threads - options.threads, cores, cores == 1 ? "" : "s");
@@ -145,7 +145,7 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
 }
 
 double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report) {
-  return static_cast<double>(flags.options.tokens_a_step()) / report.seconds;
+  return static_cast<double>(flags.options.tokens_per_step()) / report.seconds;
 }
 
 double mfu_of(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops) {
@@ -437,7 +437,7 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .ranks = run.ranks,
           .threads = options.threads,
           .data = public_name(data),
-          .tokens_a_step = options.tokens_a_step(),
+          .tokens_per_step = options.tokens_per_step(),
           .flop_convention = std::string(workload::kFlopConvention),
           .peak_flops = peak_flops_,
           .steps = steps_,

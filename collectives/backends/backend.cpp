@@ -112,7 +112,7 @@ void run_gpu_ranks(const BackendOptions& options, const std::function<void(trans
     throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
   }
   if (options.mpi != nullptr) {
-    return transports::run_threads_of_process(*options.mpi, options.ranks_a_process, options.timeout, run_rank);
+    return transports::run_threads_of_process(*options.mpi, options.ranks_per_process, options.timeout, run_rank);
   }
   transports::LocalOptions local;
   local.num_ranks = options.num_ranks;

@@ -93,7 +93,7 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
   const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
   const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, place.ranks_on_it, wanted.most_blocks);
   if (!blocks) {
-    const int most = executors::kBlocksAMultiprocessor * gpu.num_multiprocessors;
+    const int most = executors::kBlocksPerMultiprocessor * gpu.num_multiprocessors;
     throw core::usage_error(std::to_string(place.ranks_on_it) + " ranks on " + gpu.name + " have room for " +
                             std::to_string(most) + " thread blocks together; allowed: --ranks for at least one each, " +
                             "and --blocks " + std::to_string(most / place.ranks_on_it) + " or less");

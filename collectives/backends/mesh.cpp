@@ -99,7 +99,7 @@ plan::Plan mesh_plan(const MeshOptions& options, std::string_view transport, con
 
 void run_mesh(const MeshOptions& options, std::span<const Channel> channels,
               const std::function<void(MeshRank&)>& body) {
-  LOCKSTEP_CHECK(options.num_ranks >= 1 && options.threads_a_rank >= 1, "a mesh without ranks or threads");
+  LOCKSTEP_CHECK(options.num_ranks >= 1 && options.threads_per_rank >= 1, "a mesh without ranks or threads");
   for (const Channel& channel : channels) check_channel(channel, options.num_ranks);
   if (options.mpi != nullptr) {
     run_mpi_mesh(options, channels, body);

@@ -46,8 +46,8 @@ inline constexpr int kComputeQueue = -1;  // the stream of kernels
 using WrapDevice = std::function<std::unique_ptr<core::Device>(std::unique_ptr<core::Device>)>;
 
 struct MeshOptions {
-  int num_ranks = 1;       // with mpi: the number that mpirun started
-  int threads_a_rank = 1;  // threads per rank that wait or compute concurrently: decides whether waits may spin
+  int num_ranks = 1;         // with mpi: the number that mpirun started
+  int threads_per_rank = 1;  // threads per rank that wait or compute concurrently: decides whether waits may spin
   // emulated links: one port per rank, shared by its messages and collectives
   std::optional<transports::LinkSpec> link = {};
   std::chrono::milliseconds timeout{60'000};

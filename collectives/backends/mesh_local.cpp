@@ -217,7 +217,7 @@ class LocalMesh {
 LocalMesh::LocalMesh(const MeshOptions& options, std::span<const Channel> channels)
     : options_(options),
       channels_(channels),
-      num_threads_(options.num_ranks * options.threads_a_rank),
+      num_threads_(options.num_ranks * options.threads_per_rank),
       num_cores_(core::usable_cores()),
       memory_(abort_),
       ports_(static_cast<std::size_t>(options.num_ranks)),

@@ -68,7 +68,7 @@ TEST(Mesh, ChannelsAndMessagesRunSideBySide) {
   const std::vector<Channel> channels = grid_channels(kRanks);
   MeshOptions options;
   options.num_ranks = kRanks;
-  options.threads_a_rank = 3;
+  options.threads_per_rank = 3;
   run_mesh(options, channels, [&](MeshRank& mesh) {
     std::vector<ChannelCase> of_rows;
     std::vector<ChannelCase> of_columns;
@@ -162,7 +162,7 @@ TEST(Mesh, APortIsSharedByAllChannelsAndMessages) {
   constexpr std::int64_t kCount = 250'000;  // 1 MB; an all-reduce of two ranks moves half of it twice
   MeshOptions options;
   options.num_ranks = 2;
-  options.threads_a_rank = 2;
+  options.threads_per_rank = 2;
   options.link = transports::LinkSpec{0, 0.02};  // 20 MB/s: 50 ms for 1 MB
   double longest_us = 0;
   run_mesh(options, channels, [&](MeshRank& mesh) {
@@ -206,7 +206,7 @@ TEST(Mesh, ARankThatThrowsEndsAllAndIsNamed) {
   const std::vector<Channel> channels = grid_channels(8);
   MeshOptions options;
   options.num_ranks = 8;
-  options.threads_a_rank = 2;
+  options.threads_per_rank = 2;
   const auto start = core::Clock::now();
   const core::Error error = error_of([&] {
     run_mesh(options, channels, [&](MeshRank& mesh) {

@@ -53,7 +53,7 @@ std::optional<std::string> null_stream_refusal(const HostPlacement& places, int 
 }
 
 std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it, int wanted) {
-  const int share = executors::kBlocksAMultiprocessor * num_multiprocessors / ranks_on_it;
+  const int share = executors::kBlocksPerMultiprocessor * num_multiprocessors / ranks_on_it;
   if (share < std::max(1, wanted)) return std::nullopt;
   if (wanted > 0) return wanted;
   return ranks_on_it == 1 ? std::min(share, kBlocksAlone) : share;

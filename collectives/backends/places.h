@@ -18,7 +18,7 @@ struct Process {
 Process this_process();
 
 // Placement of all ranks, as seen by one of them. The ranks of a process follow each other. Therefore the rank_of_host
-// of GPU g of thread t in process p of the host is (p * threads + t) * gpus_a_thread + g, which is the device number
+// of GPU g of thread t in process p of the host is (p * threads + t) * gpus_per_thread + g, which is the device number
 // that nccl-tests uses.
 struct HostPlacement {
   int rank_of_host = 0;

@@ -33,14 +33,14 @@ TEST(GpuAssignment, RanksTakeDevicesInTurn) {
 // nccl-tests' grid: processes, of which so many are on a host, threads in each, GPUs of each thread.
 struct Grid {
   int processes;
-  int processes_a_host;
+  int processes_per_host;
   int threads;
   int gpus;
-  int ranks_a_process() const { return threads * gpus; }
-  int ranks() const { return processes * ranks_a_process(); }
+  int ranks_per_process() const { return threads * gpus; }
+  int ranks() const { return processes * ranks_per_process(); }
   Process process_of(int rank) const {
-    const int process = rank / ranks_a_process();
-    return {.host = static_cast<std::uint64_t>(process / processes_a_host), .number = process};
+    const int process = rank / ranks_per_process();
+    return {.host = static_cast<std::uint64_t>(process / processes_per_host), .number = process};
   }
 };
 
@@ -60,19 +60,19 @@ TEST(GpuAssignment, OfAThreadsGpuIsNcclTestsDevice) {
   for (const Grid& grid : small_grids()) {
     std::vector<Process> all;
     for (int rank = 0; rank < grid.ranks(); ++rank) all.push_back(grid.process_of(rank));
-    const int gpus_of_host = grid.processes_a_host * grid.ranks_a_process();
+    const int gpus_of_host = grid.processes_per_host * grid.ranks_per_process();
     for (int process = 0; process < grid.processes; ++process) {
-      const int local_process = process % grid.processes_a_host;
+      const int local_process = process % grid.processes_per_host;
       for (int thread = 0; thread < grid.threads; ++thread) {
         for (int gpu = 0; gpu < grid.gpus; ++gpu) {
           const int rank = (process * grid.threads + thread) * grid.gpus + gpu;
           const HostPlacement places = places_among(all, rank);
           const int wanted = local_process * grid.threads * grid.gpus + thread * grid.gpus + gpu;
           EXPECT_EQ(assigned_gpu(places.rank_of_host, places.ranks_of_host, gpus_of_host).device, wanted);
-          EXPECT_EQ(places.ranks_of_process, grid.ranks_a_process());
+          EXPECT_EQ(places.ranks_of_process, grid.ranks_per_process());
           EXPECT_EQ(places.leads_process, thread == 0 && gpu == 0);
           EXPECT_EQ(places.one_process, grid.processes == 1);
-          EXPECT_EQ(places.one_host, grid.processes <= grid.processes_a_host);
+          EXPECT_EQ(places.one_host, grid.processes <= grid.processes_per_host);
           EXPECT_EQ(sharers_in_process(places, gpus_of_host), 1);
           EXPECT_EQ(null_stream_refusal(places, gpus_of_host), std::nullopt);
         }
@@ -98,7 +98,7 @@ void join_grid(const Grid& grid, const libraries::FakeNccl& nccl, std::mutex& mu
   core::AbortFlag failed;
   core::run_ranks(core::Sharing::threads, grid.processes, failed, [&](int process) {
     std::vector<std::unique_ptr<transports::Transport>> ends;
-    for (int t = 0; t < grid.ranks_a_process(); ++t) ends.push_back(processes.endpoint(process));
+    for (int t = 0; t < grid.ranks_per_process(); ++t) ends.push_back(processes.endpoint(process));
     core::AbortFlag abort;
     transports::run_threads(ends, abort, kDeadline, [&](transports::Transport& world) {
       const auto all = transports::all_gather_value(world, grid.process_of(world.rank()));
@@ -130,8 +130,8 @@ TEST(Nccl, EveryRankOfProcessesThreadsAndGpusJoinsOnceByOneIdentifier) {
     EXPECT_EQ(nccl.joined().size(), static_cast<std::size_t>(grid.ranks()));
     EXPECT_EQ(ranks.size(), static_cast<std::size_t>(grid.ranks()));
     EXPECT_EQ(*ranks.rbegin(), grid.ranks() - 1);
-    const int hosts = grid.processes / grid.processes_a_host;
-    for (int device = 0; device < grid.processes_a_host * grid.ranks_a_process(); ++device) {
+    const int hosts = grid.processes / grid.processes_per_host;
+    for (int device = 0; device < grid.processes_per_host * grid.ranks_per_process(); ++device) {
       EXPECT_EQ(devices.count(device), static_cast<std::size_t>(hosts)) << "device " << device << " of each host";
     }
   }

@@ -110,22 +110,22 @@ namespace {
 
 // Calls run(args, piece, memory) for each piece of each head of keys.
 template <class Memory, class Args, class Run>
-void run_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head, const Run& run) {
+void run_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_per_head, const Run& run) {
   const AttentionShape& shape = args.shape;
   const std::size_t elems = Memory(shape).elems;
   const std::int64_t heads = shape.key_heads();
-  pool.for_pieces(shape.batch * heads * pieces_a_head, [&](std::int64_t piece, int thread) {
-    const std::int64_t head = piece / pieces_a_head;
+  pool.for_pieces(shape.batch * heads * pieces_per_head, [&](std::int64_t piece, int thread) {
+    const std::int64_t head = piece / pieces_per_head;
     const Memory memory(shape, pool.scratch_of<float>(thread, elems).data());
-    run(args, AttentionPiece{head / heads, head % heads, piece % pieces_a_head, pieces_a_head}, memory);
+    run(args, AttentionPiece{head / heads, head % heads, piece % pieces_per_head, pieces_per_head}, memory);
   });
 }
 
 // The same with the thread's unit of tiles, which each piece uses exclusively.
 template <class Memory, class Args>
-void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head) {
+void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_per_head) {
   const MakeTileMultiplier make = pool.kept<TileUnit>().make;
-  run_pieces<Memory>(args, pool, pieces_a_head,
+  run_pieces<Memory>(args, pool, pieces_per_head,
                      [make](const Args& all, const AttentionPiece& piece, const Memory& memory) {
                        run_tiled_piece(all, piece, memory, *make());
                      });
@@ -138,11 +138,11 @@ void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_
 void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   const AttentionShape& shape = args.shape;
   const std::int64_t heads = shape.batch * shape.key_heads();
-  constexpr std::int64_t kPiecesAThread = 4;
-  const std::int64_t wanted = (kPiecesAThread * pool.size() + heads - 1) / heads;
-  const std::int64_t pieces_a_head = pool.size() == 1 ? 1 : std::min(wanted, tiles_of(shape.queries));
-  if (is_tiled(args, pool)) return run_tiled_pieces<TiledForwardMemory>(args, pool, pieces_a_head);
-  run_pieces<ForwardMemory>(args, pool, pieces_a_head, run_forward_piece);
+  constexpr std::int64_t kPiecesPerThread = 4;
+  const std::int64_t wanted = (kPiecesPerThread * pool.size() + heads - 1) / heads;
+  const std::int64_t pieces_per_head = pool.size() == 1 ? 1 : std::min(wanted, tiles_of(shape.queries));
+  if (is_tiled(args, pool)) return run_tiled_pieces<TiledForwardMemory>(args, pool, pieces_per_head);
+  run_pieces<ForwardMemory>(args, pool, pieces_per_head, run_forward_piece);
 }
 
 // A piece is a head of keys: dq sums over key tiles, dk and dv over query tiles and heads, all in a fixed order.

@@ -367,10 +367,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 }
 
 // Divides contexts into parts: enough for a few waves of blocks, but no smaller than is worthwhile.
-void divide(const DecodeShape& s, std::int64_t block_tokens, std::int64_t blocks_a_part, int num_multiprocessors,
+void divide(const DecodeShape& s, std::int64_t block_tokens, std::int64_t blocks_per_part, int num_multiprocessors,
             std::int64_t& parts, std::int64_t& part_tokens) {
-  constexpr std::int64_t kBlocksAMultiprocessor = 16;  // their registers allow 4 to run at a time
-  const std::int64_t wanted = ceil_div(kBlocksAMultiprocessor * num_multiprocessors, blocks_a_part);
+  constexpr std::int64_t kBlocksPerMultiprocessor = 16;  // their registers allow 4 to run at a time
+  const std::int64_t wanted = ceil_div(kBlocksPerMultiprocessor * num_multiprocessors, blocks_per_part);
   const std::int64_t most = ceil_div(s.most_keys, kLeastPart);
   const std::int64_t least = ceil_div(s.most_keys, kMostPart);
   const std::int64_t tokens = ceil_div(s.most_keys, std::clamp(wanted, least, most));
@@ -394,8 +394,8 @@ void run_rows(const AttentionDecode& args, CudaContext& cuda) {
                        .lengths = args.lengths.as<std::int32_t>(),
                        .o = args.o.as<T>(),
                        .lse = args.lse.as<float>()};
-  const std::int64_t blocks_a_part = s.sequences * s.kv_heads * decoding.chunks;
-  divide(s, s.paged() ? s.block : 1, blocks_a_part, cuda.num_multiprocessors(), decoding.parts, decoding.part_tokens);
+  const std::int64_t blocks_per_part = s.sequences * s.kv_heads * decoding.chunks;
+  divide(s, s.paged() ? s.block : 1, blocks_per_part, cuda.num_multiprocessors(), decoding.parts, decoding.part_tokens);
   if (decoding.parts > 1) {
     WorkspacePlan plan;
     const auto slots = static_cast<std::size_t>(s.rows() * decoding.parts);
@@ -407,13 +407,13 @@ void run_rows(const AttentionDecode& args, CudaContext& cuda) {
   }
   const std::int64_t entries = s.paged() ? ceil_div(decoding.part_tokens, s.block) : 0;
   launch(cuda, "attention_decode",
-         {.blocks = blocks_a_part * decoding.parts,
+         {.blocks = blocks_per_part * decoding.parts,
           .threads = kThreads,
           .shared_bytes = static_cast<std::size_t>(entries) * sizeof(std::int32_t)},
          decode_kernel<T, kItems, kRows>, decoding);
   if (decoding.parts == 1) return;
   launch(cuda, "attention_decode merge",
-         {.blocks = grid_blocks(ceil_div(s.rows(), kWarpsABlock), cuda.num_multiprocessors())}, merge_kernel<T>,
+         {.blocks = grid_blocks(ceil_div(s.rows(), kWarpsPerBlock), cuda.num_multiprocessors())}, merge_kernel<T>,
          decoding);
 }
 

@@ -46,7 +46,7 @@ void run_cuda(const CacheAppend& args, CudaContext& cuda) {
                                       {args.k.data, args.v.data, args.k_cache.data, args.v_cache.data});
     with_items<static_cast<int>(kAccessBytes / sizeof(T))>(items, [&](auto constant) {
       constexpr int kItems = decltype(constant)::value;
-      const std::int64_t tiles = (args.tokens * args.cache.kv_heads + kWarpsABlock - 1) / kWarpsABlock;
+      const std::int64_t tiles = (args.tokens * args.cache.kv_heads + kWarpsPerBlock - 1) / kWarpsPerBlock;
       const LaunchShape shape{.blocks = grid_blocks(tiles, cuda.num_multiprocessors())};
       launch(cuda, "cache_append", shape, append_by_warps<T, kItems>, appended);
     });

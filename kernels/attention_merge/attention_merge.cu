@@ -61,7 +61,7 @@ void run_cuda(const AttentionMerge& args, CudaContext& cuda) {
     const int items = items_an_access(sizeof(T), args.head_columns, {args.o.data, args.part_o.data});
     with_items<static_cast<int>(kAccessBytes / sizeof(T))>(items, [&](auto constant) {
       constexpr int kItems = decltype(constant)::value;
-      const std::int64_t tiles = (rows.rows + kWarpsABlock - 1) / kWarpsABlock;
+      const std::int64_t tiles = (rows.rows + kWarpsPerBlock - 1) / kWarpsPerBlock;
       const LaunchShape shape{.blocks = grid_blocks(tiles, cuda.num_multiprocessors())};
       launch(cuda, "attention_merge", shape, merge_by_warps<T, kItems>, rows);
     });

@@ -191,17 +191,17 @@ TEST(CudaGeometry, PartsOfASumAreAsManyAsRunAtATime) {
 
 TEST(CudaGeometry, ShortRowsHaveAWarp) {
   const RowLayout layout = row_layout(8192, 768, 8, 2, kProcessors);
-  EXPECT_TRUE(layout.warp_a_row);
+  EXPECT_TRUE(layout.warp_per_row);
   EXPECT_EQ(layout.blocks, 1024);
   EXPECT_EQ(layout.threads, 256);
-  EXPECT_TRUE(row_layout(1, 1, 1, 4, kProcessors).warp_a_row);
-  EXPECT_TRUE(row_layout(1, 1024, 1, 4, kProcessors).warp_a_row);
-  EXPECT_FALSE(row_layout(1, 1025, 1, 4, kProcessors).warp_a_row);
+  EXPECT_TRUE(row_layout(1, 1, 1, 4, kProcessors).warp_per_row);
+  EXPECT_TRUE(row_layout(1, 1024, 1, 4, kProcessors).warp_per_row);
+  EXPECT_FALSE(row_layout(1, 1025, 1, 4, kProcessors).warp_per_row);
 }
 
 TEST(CudaGeometry, LongRowsHaveABlockAndAStashThatFits) {
   const RowLayout vocabulary = row_layout(4096, 50304, 4, 4, kProcessors);
-  EXPECT_FALSE(vocabulary.warp_a_row);
+  EXPECT_FALSE(vocabulary.warp_per_row);
   EXPECT_EQ(vocabulary.threads, 512);
   EXPECT_EQ(vocabulary.blocks, 4096);
   EXPECT_EQ(vocabulary.stash_bytes, std::size_t{50304} * 4);
@@ -236,8 +236,8 @@ TEST(CudaGeometry, TeamsThatReadAheadHaveRoomForWholeRows) {
           continue;
         }
         const std::int64_t slice = slice_columns(columns, items, at.cluster);
-        EXPECT_EQ(at.warp_a_row, items > 1 && columns <= kWarpRowElems);
-        const std::int64_t room = at.warp_a_row ? kWarpRowElems : std::int64_t{at.threads} * kBlockItems;
+        EXPECT_EQ(at.warp_per_row, items > 1 && columns <= kWarpRowElems);
+        const std::int64_t room = at.warp_per_row ? kWarpRowElems : std::int64_t{at.threads} * kBlockItems;
         EXPECT_GE(slice * at.cluster, columns);
         EXPECT_LE(slice, room) << columns << " columns";
         EXPECT_LE(at.shared_bytes, kStashBytes);
@@ -250,7 +250,7 @@ TEST(CudaGeometry, TeamsThatReadAheadHaveRoomForWholeRows) {
 
 TEST(CudaGeometry, TeamsReadAsManyRowsAheadAsLeaveRoomForTwoBlocks) {
   const AheadLayout narrow = ahead_layout(8192, 1024, 8, 4, kProcessors, 8);
-  EXPECT_TRUE(narrow.warp_a_row);
+  EXPECT_TRUE(narrow.warp_per_row);
   EXPECT_EQ(narrow.rows_ahead, 2);
   EXPECT_EQ(narrow.parts, 2 * kProcessors);
   EXPECT_EQ(narrow.shared_bytes, std::size_t{96} << 10);

@@ -27,7 +27,7 @@ std::int64_t part_blocks(std::int64_t tiles, int num_multiprocessors);
 // which keeps the row in shared memory if that is large enough.
 inline constexpr std::int64_t kWarpRowElems = 1024;
 inline constexpr int kWarpItems = static_cast<int>(kWarpRowElems) / kWarpLanes;  // per lane
-inline constexpr int kWarpsABlock = kBlockThreads / kWarpLanes;
+inline constexpr int kWarpsPerBlock = kBlockThreads / kWarpLanes;
 inline constexpr int kRowThreads =
     512;  // most threads of a block that computes a row: two blocks fit, so that one reads while the other writes
 inline constexpr int kRowBlocks = 2;  // least blocks per multiprocessor, for __launch_bounds__
@@ -38,15 +38,15 @@ inline constexpr std::size_t kStashBytes = std::size_t{224}
 inline constexpr std::size_t kStashBytesOfTwo = std::size_t{112} << 10;
 
 struct RowLayout {
-  bool warp_a_row;
+  bool warp_per_row;
   int threads;              // per block
   std::int64_t blocks;      // they take rows in a grid-stride loop
   std::size_t stash_bytes;  // dynamic shared memory; 0: rows are read from memory again
   int cluster = 1;          // blocks that share a row
 };
 
-// Returns the number of threads for a block whose row has `packs` packs: about `packs_a_thread` for each thread.
-int row_threads(std::int64_t packs, std::int64_t packs_a_thread);
+// Returns the number of threads for a block whose row has `packs` packs: about `packs_per_thread` for each thread.
+int row_threads(std::int64_t packs, std::int64_t packs_per_thread);
 
 // Returns how many columns of a row each block of a cluster computes. They are whole accesses; the last blocks may have
 // fewer columns, or none.
@@ -69,7 +69,7 @@ RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::si
 // the same time. `parts`: number of partial column sums, for add_column_parts_kernel.
 inline constexpr int kBlockItems = 16;  // elements of a row per thread, if a block computes a row
 struct AheadLayout {
-  bool warp_a_row = false;
+  bool warp_per_row = false;
   int threads = 0;
   std::int64_t blocks = 0;
   std::int64_t parts = 0;

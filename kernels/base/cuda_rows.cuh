@@ -36,8 +36,9 @@ __device__ __forceinline__ void for_thread_packs(std::int64_t columns, Load&& lo
 // Calls visit(row) for the rows of this warp, or of this block.
 template <class Visit>
 __device__ __forceinline__ void for_warp_rows(std::int64_t rows, Visit&& visit) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * kWarpsABlock;
-  for (std::int64_t row = std::int64_t{blockIdx.x} * kWarpsABlock + warp_index(); row < rows; row += stride) visit(row);
+  const std::int64_t stride = std::int64_t{gridDim.x} * kWarpsPerBlock;
+  for (std::int64_t row = std::int64_t{blockIdx.x} * kWarpsPerBlock + warp_index(); row < rows; row += stride)
+    visit(row);
 }
 template <class Visit>
 __device__ __forceinline__ void for_block_rows(std::int64_t rows, Visit&& visit) {

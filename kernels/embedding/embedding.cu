@@ -274,7 +274,7 @@ BackwardMemory backward_memory(const EmbeddingBackward& args, CudaContext& cuda)
 }
 
 LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((rows + kWarpsABlock - 1) / kWarpsABlock, cuda.num_multiprocessors())};
+  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
 template <class T, int kItems>

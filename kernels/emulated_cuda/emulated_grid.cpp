@@ -32,7 +32,7 @@ namespace {
   throw core::Error(core::Failure::internal, "emulated grid: " + what);
 }
 
-constexpr unsigned kWaysAYield = 64;  // yields among a block's threads until other blocks get the core
+constexpr unsigned kWaysPerYield = 64;  // yields among a block's threads until other blocks get the core
 
 // CPU threads that are kept from launch to launch: touching stacks and thread-local memory for the first time costs
 // more than a block's work. For one thread at a time.
@@ -284,7 +284,7 @@ void wait_for_stream() {
 
 void give_way() {
   Grid& grid = the_grid();
-  if (++grid.given_way % kWaysAYield == 0) std::this_thread::yield();
+  if (++grid.given_way % kWaysPerYield == 0) std::this_thread::yield();
   grid.threads.give_way();
   take_turn();
 }

@@ -9,8 +9,8 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kTile = static_cast<int>(kScaleTile);
-constexpr int kEach = kTile / kWarpLanes;        // columns per thread
-constexpr int kRowsEach = kTile / kWarpsABlock;  // rows per warp
+constexpr int kEach = kTile / kWarpLanes;          // columns per thread
+constexpr int kRowsEach = kTile / kWarpsPerBlock;  // rows per warp
 constexpr std::uint32_t kMagnitude =
     0x7fffffffU;  // mask of a float's magnitude: its bits order like magnitudes, NaN last
 
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
-    const std::int64_t row = tile.row + warp_index() + r * kWarpsABlock;
+    const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;
     float x[kEach];
     load_row<kItems>(m, row, tile.column, x);
     if constexpr (kShare == Share::row) {
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
-    const std::int64_t row = tile.row + warp_index() + r * kWarpsABlock;
+    const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;
     if (row >= m.rows) continue;
     float x[kEach];
     load_row<kItems>(m, row, tile.column, x);
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
-    const int tile_row = warp_index() + r * kWarpsABlock;
+    const int tile_row = warp_index() + r * kWarpsPerBlock;
     const std::int64_t row = min(tile.row + tile_row, m.rows - 1);
     float x[kEach];
     load_row<kItems>(m, tile.row + tile_row, tile.column, x);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   if constexpr (kRaises) raise_block(m, tile, mine, largest);
   __syncthreads();
-  for (int tile_column = warp_index(); tile_column < kTile; tile_column += kWarpsABlock) {
+  for (int tile_column = warp_index(); tile_column < kTile; tile_column += kWarpsPerBlock) {
     const std::int64_t column = tile.column + tile_column;
     if (column >= m.columns) continue;
     for (int tile_row = lane_index(); tile_row < kTile; tile_row += kWarpLanes) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kBlockThreads) decode_kernel(Matrix<Code> m, c
   const TilePlace tile = tile_place(m.columns);
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
-    const std::int64_t row = tile.row + warp_index() + r * kWarpsABlock;
+    const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;
     if (row >= m.rows) continue;
     float codes[kEach];
     load_row<kItems>(m, row, tile.column, codes);

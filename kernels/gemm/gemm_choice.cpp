@@ -231,7 +231,7 @@ constexpr double kHopeless = 8;         // times the fastest in the first round:
 constexpr double kAsFast = 1.05;        // times the fastest: counts as equal
 constexpr std::int64_t kInputs = 256;
 constexpr std::int64_t kOutputs = 768;
-constexpr std::int64_t kRowsAThread = 128;
+constexpr std::int64_t kRowsPerThread = 128;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -305,7 +305,7 @@ std::vector<std::string> gemm_implementations(core::DType dtype) {
 std::vector<GemmTime> probe_gemms(std::span<const std::string> names, core::DType dtype, int threads) {
   ThreadPool pool(threads);
   const Context where(pool);
-  Layer layer(dtype, kRowsAThread * threads);
+  Layer layer(dtype, kRowsPerThread * threads);
   return time_in_turn(names, [&](std::size_t i) {
     choose_gemms_by_rule(where, names[i]);
     const auto start = std::chrono::steady_clock::now();

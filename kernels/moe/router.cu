@@ -208,8 +208,8 @@ struct LoadsArgs {
 // warps are added in the warps' order, so that the bits repeat.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads) router_loads_kernel(LoadsArgs<T> args) {
-  __shared__ float of_warps[kWarpsABlock][kWarpLanes];
-  __shared__ float z_of_warps[kWarpsABlock];
+  __shared__ float of_warps[kWarpsPerBlock][kWarpLanes];
+  __shared__ float z_of_warps[kWarpsPerBlock];
   const RouterShape& shape = args.shape;
   float sums[kHeld] = {};
   float z = 0;
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kBlockThreads) router_loads_kernel(LoadsArgs<T
     if (warp_index() != 0) continue;
     float sum = 0;
     float z_sum = 0;
-    for (int w = 0; w < kWarpsABlock; ++w) {
+    for (int w = 0; w < kWarpsPerBlock; ++w) {
       sum += of_warps[w][lane_index()];
       z_sum += z_of_warps[w];
     }
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((rows + kWarpsABlock - 1) / kWarpsABlock, cuda.num_multiprocessors())};
+  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
 }  // namespace
@@ -292,7 +292,7 @@ void run_cuda(const RouterBackward& args, CudaContext& cuda) {
 
 void run_cuda(const RouterLoads& args, CudaContext& cuda) {
   const RouterShape& shape = args.shape;
-  const std::int64_t tiles = (shape.tokens + kWarpsABlock - 1) / kWarpsABlock;
+  const std::int64_t tiles = (shape.tokens + kWarpsPerBlock - 1) / kWarpsPerBlock;
   const std::int64_t parts = tiles < kMostParts ? tiles : kMostParts;
   auto* const memory = static_cast<float*>(cuda.workspace(size_bytes(core::DType::f32, parts * (shape.experts + 1))));
   core::check_cuda(cudaMemsetAsync(args.counts.data, 0, size_bytes(core::DType::i32, shape.experts), stream_of(cuda)),

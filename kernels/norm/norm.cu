@@ -210,7 +210,7 @@ __device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, cons
 // of its cluster.
 struct WarpTeam {
   static constexpr int kItems = kWarpItems;  // elements of a row per thread
-  static constexpr int kTeams = kWarpsABlock;
+  static constexpr int kTeams = kWarpsPerBlock;
   static constexpr int kMostThreads = kBlockThreads;
   static constexpr int kBlocks = 2;
   static constexpr bool kHoldsGamma = false;  // registers are full: gamma is loaded for each row, from a cache
@@ -453,7 +453,7 @@ void forward(const NormForward& args, CudaContext& cuda) {
                             args.rstd.as<float>()};
   const RowLayout layout =
       row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors(), cuda.most_cluster_blocks());
-  auto* const kernel = layout.warp_a_row        ? forward_by_warps<kNorm, T, kItems>
+  auto* const kernel = layout.warp_per_row      ? forward_by_warps<kNorm, T, kItems>
                        : layout.stash_bytes > 0 ? forward_by_blocks<kNorm, T, kItems, true>
                                                 : forward_by_blocks<kNorm, T, kItems, false>;
   launch_early(cuda, args.name().data(), shape_of(layout), kernel, rows);
@@ -493,7 +493,7 @@ void backward(const NormBackward& args, CudaContext& cuda) {
   auto* kernel =
       rows.rows_ahead == 0 ? backward_by_blocks<kNorm, T, kItems> : backward_by_teams<kNorm, T, kItems, BlockTeam>;
   if constexpr (kItems > 1) {
-    if (layout.warp_a_row) kernel = backward_by_teams<kNorm, T, kItems, WarpTeam>;
+    if (layout.warp_per_row) kernel = backward_by_teams<kNorm, T, kItems, WarpTeam>;
   }
   launch_early(cuda, args.name().data(), shape, kernel, rows);
   const ColumnParts of_columns{

@@ -124,7 +124,7 @@ HWY_INLINE auto vector_of_codes(D d, const T* x, VF32 inverse) {
 // Computes codes of elements_at_once() elements.
 template <class Codes>
 HWY_INLINE std::size_t elements_at_once() {
-  return HWY_TARGET == HWY_SCALAR ? 2 : static_cast<std::size_t>(Codes::kInAByte) * 2 * pair_elems();
+  return HWY_TARGET == HWY_SCALAR ? 2 : static_cast<std::size_t>(Codes::kCodesPerByte) * 2 * pair_elems();
 }
 template <class D, class T>
 HWY_INLINE void encode_some(CodesOf<8> /*codes*/, D d, const T* x, VF32 inverse, std::int8_t* to) {
@@ -168,15 +168,15 @@ void encode_codes(Codes codes, const T* x, Code* to, float inverse, std::size_t 
   std::size_t i = 0;
   for (; i + step <= count; i += step) {
     prefetch_ahead(x + i, step * sizeof(T));
-    prefetch_ahead(to + i / Codes::kInAByte, step / Codes::kInAByte);
-    encode_some(codes, DI32(), x + i, factor, to + i / Codes::kInAByte);
+    prefetch_ahead(to + i / Codes::kCodesPerByte, step / Codes::kCodesPerByte);
+    encode_some(codes, DI32(), x + i, factor, to + i / Codes::kCodesPerByte);
   }
   if (i == count) return;
-  HWY_ALIGN T padded[std::size_t{HWY_MAX_BYTES} * Codes::kInAByte] = {};
+  HWY_ALIGN T padded[std::size_t{HWY_MAX_BYTES} * Codes::kCodesPerByte] = {};
   HWY_ALIGN Code last[HWY_MAX_BYTES];
   std::memcpy(padded, x + i, (count - i) * sizeof(T));
   encode_some(codes, DI32(), static_cast<const T*>(padded), factor, static_cast<Code*>(last));
-  std::memcpy(to + i / Codes::kInAByte, last,
+  std::memcpy(to + i / Codes::kCodesPerByte, last,
               static_cast<std::size_t>(Codes::bytes(static_cast<std::int64_t>(count - i))));
 }
 
@@ -302,7 +302,7 @@ void quantize_blocks(const Args& args, std::int64_t first, std::int64_t last) {
         largest[n] = largest_magnitude(DI32(), x + i + j, count);
       });
       for_blocks(elems, block, [&](std::size_t j, std::size_t count, std::size_t n) {
-        Code* const to = codes + (i + j) / Codes::kInAByte;
+        Code* const to = codes + (i + j) / Codes::kCodesPerByte;
         scales[k * group + n] = quantize_block(Codes(), largest[n], x + i + j, to, count);
       });
     });
@@ -320,7 +320,7 @@ void dequantize_blocks(const Args& args, bool stream, std::int64_t first, std::i
     using T = decltype(zero);
     const auto produce = [&](std::size_t begin, std::size_t count, T* y) {
       for_blocks(count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
-        decode_codes(Codes(), codes + (begin + i) / Codes::kInAByte, scales[begin / block + k], y + i, elems);
+        decode_codes(Codes(), codes + (begin + i) / Codes::kCodesPerByte, scales[begin / block + k], y + i, elems);
       });
     };
     produce_elems(args.y.template as<T>() + span.begin, span.count, stream, block, produce);
@@ -377,7 +377,7 @@ template <int kBits>
 void CodesOf<kBits>::check_shape(std::string_view kernel, std::int64_t count, std::int64_t block) {
   check_at_least(kernel, "count", count, 1);
   check_at_least(kernel, "block", block, 1);
-  if (block % kInAByte == 0) return;
+  if (block % kCodesPerByte == 0) return;
   throw core::usage_error(std::string(kernel) + ": block is " + std::to_string(block) + "; allowed: even numbers");
 }
 template struct CodesOf<8>;

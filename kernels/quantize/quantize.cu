@@ -42,7 +42,7 @@ struct MaximumBits {
 
 // The threads that share a block of elements.
 struct WarpTeam {
-  static constexpr int kInABlock = kWarpsABlock;
+  static constexpr int kInABlock = kWarpsPerBlock;
   __device__ __forceinline__ static int member() { return lane_index(); }
   __device__ __forceinline__ static int members() { return kWarpLanes; }
   __device__ __forceinline__ static int team() { return warp_index(); }

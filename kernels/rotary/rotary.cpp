@@ -215,12 +215,12 @@ Cost cost_of(const Rotary& args) {
 
 void run_cpu(const Rotary& args, ThreadPool& pool) {
   const std::vector<double> turns = rotary_turns(args);
-  constexpr std::int64_t kRowsAPiece = 8;
+  constexpr std::int64_t kRowsPerPiece = 8;
   const std::size_t elems = RotaryMemory::elems(args.head_columns);
-  pool.for_pieces((args.rows + kRowsAPiece - 1) / kRowsAPiece, [&](std::int64_t piece, int thread) {
+  pool.for_pieces((args.rows + kRowsPerPiece - 1) / kRowsPerPiece, [&](std::int64_t piece, int thread) {
     const RotaryMemory memory(args.head_columns, pool.scratch_of<float>(thread, elems).data());
-    const std::int64_t begin = piece * kRowsAPiece;
-    const std::int64_t end = begin + kRowsAPiece < args.rows ? begin + kRowsAPiece : args.rows;
+    const std::int64_t begin = piece * kRowsPerPiece;
+    const std::int64_t end = begin + kRowsPerPiece < args.rows ? begin + kRowsPerPiece : args.rows;
     HWY_DYNAMIC_DISPATCH(turn_rows)(args, turns.data(), begin, end, memory);
   });
 }

@@ -17,7 +17,7 @@ struct Operands {
   std::int64_t stride;
   int heads;
   int half;  // half of a head's columns
-  int rows_a_block;
+  int rows_per_block;
   float direction;  // -1 rotates backwards
   double turns[kMostHeadColumns / 2];
   const T* x;
@@ -66,37 +66,37 @@ __device__ __forceinline__ void turn_pairs(const T* x, T* y, int first, int half
 template <RotaryPairs kPairs, int kItems, class T>
 __global__ void __launch_bounds__(kBlockThreads) rotary_kernel(Operands<T> args) {
   Turn* const turns = dynamic_shared<Turn>();
-  const int packs_a_head = args.half / kItems;
-  const int packs_a_row = args.heads * packs_a_head;
-  const std::int64_t stride = std::int64_t{gridDim.x} * args.rows_a_block;
-  for (std::int64_t first_row = std::int64_t{blockIdx.x} * args.rows_a_block; first_row < args.rows;
+  const int packs_per_head = args.half / kItems;
+  const int packs_per_row = args.heads * packs_per_head;
+  const std::int64_t stride = std::int64_t{gridDim.x} * args.rows_per_block;
+  for (std::int64_t first_row = std::int64_t{blockIdx.x} * args.rows_per_block; first_row < args.rows;
        first_row += stride) {
     const std::int64_t left = args.rows - first_row;
-    const int rows = left < args.rows_a_block ? static_cast<int>(left) : args.rows_a_block;
+    const int rows = left < args.rows_per_block ? static_cast<int>(left) : args.rows_per_block;
     __syncthreads();  // all threads have finished with the previous rows
     for (int i = static_cast<int>(threadIdx.x); i < rows * args.half; i += kBlockThreads) {
       turns[i] = turn_of(args, first_row + i / args.half, i % args.half);
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < rows * packs_a_row; i += kBlockThreads) {
-      const int row = i / packs_a_row;
-      const int head = i % packs_a_row / packs_a_head;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * packs_per_row; i += kBlockThreads) {
+      const int row = i / packs_per_row;
+      const int head = i % packs_per_row / packs_per_head;
       const std::int64_t at = (first_row + row) * args.stride + std::int64_t{head} * 2 * args.half;
-      turn_pairs<kPairs, kItems>(args.x + at, args.y + at, i % packs_a_head * kItems, args.half,
+      turn_pairs<kPairs, kItems>(args.x + at, args.y + at, i % packs_per_head * kItems, args.half,
                                  turns + row * args.half);
     }
   }
 }
 
 template <class T>
-Operands<T> operands_for(const Rotary& args, std::int64_t rows_a_block) {
+Operands<T> operands_for(const Rotary& args, std::int64_t rows_per_block) {
   Operands<T> operands{.rows = args.rows,
                        .length = args.length,
                        .first_position = args.first_position,
                        .stride = args.row_stride(),
                        .heads = static_cast<int>(args.heads),
                        .half = static_cast<int>(args.head_columns / 2),
-                       .rows_a_block = static_cast<int>(rows_a_block),
+                       .rows_per_block = static_cast<int>(rows_per_block),
                        .direction = args.backward ? -1.0F : 1.0F,
                        .turns = {},
                        .x = args.x.as<T>(),
@@ -113,14 +113,14 @@ void run(const Rotary& args, CudaContext& cuda) {
   const int items = rows_fit ? items_an_access(sizeof(T), half, {args.x.data, args.y.data}) : 1;
   with_items<static_cast<int>(kAccessBytes / sizeof(T))>(items, [&](auto constant) {
     constexpr int kItems = decltype(constant)::value;
-    constexpr std::int64_t kPacksABlock = 4 * std::int64_t{kBlockThreads};
+    constexpr std::int64_t kPacksPerBlock = 4 * std::int64_t{kBlockThreads};
     constexpr std::int64_t kMostRows = 16;
-    const std::int64_t packs_a_row = args.heads * (half / kItems);
-    const std::int64_t rows_a_block = std::clamp<std::int64_t>(kPacksABlock / packs_a_row, 1, kMostRows);
-    const std::int64_t tiles = (args.rows + rows_a_block - 1) / rows_a_block;
+    const std::int64_t packs_per_row = args.heads * (half / kItems);
+    const std::int64_t rows_per_block = std::clamp<std::int64_t>(kPacksPerBlock / packs_per_row, 1, kMostRows);
+    const std::int64_t tiles = (args.rows + rows_per_block - 1) / rows_per_block;
     const LaunchShape shape{.blocks = grid_blocks(tiles, cuda.num_multiprocessors()),
-                            .shared_bytes = static_cast<std::size_t>(rows_a_block * half) * sizeof(Turn)};
-    launch(cuda, "rotary", shape, rotary_kernel<kPairs, kItems, T>, operands_for<T>(args, rows_a_block));
+                            .shared_bytes = static_cast<std::size_t>(rows_per_block * half) * sizeof(Turn)};
+    launch(cuda, "rotary", shape, rotary_kernel<kPairs, kItems, T>, operands_for<T>(args, rows_per_block));
   });
 }
 

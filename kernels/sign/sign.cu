@@ -12,7 +12,7 @@ struct Signs {
 };
 
 LaunchShape launch_shape(const Signs& signs, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((signs.blocks + kWarpsABlock - 1) / kWarpsABlock, cuda.num_multiprocessors())};
+  return {.blocks = grid_blocks((signs.blocks + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
 // One warp per block of elements; in each iteration it encodes 32 of them to four bytes of codes.

@@ -165,7 +165,7 @@ void run_cuda(const SoftmaxForward& args, CudaContext& cuda) {
           constexpr int kItems = decltype(constant)::value;
           const RowLayout layout = row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors(),
                                               cuda.most_cluster_blocks());
-          auto* const kernel = layout.warp_a_row        ? forward_by_warps<T, kItems>
+          auto* const kernel = layout.warp_per_row      ? forward_by_warps<T, kItems>
                                : layout.stash_bytes > 0 ? forward_by_blocks<T, kItems, true>
                                                         : forward_by_blocks<T, kItems, false>;
           launch_early(cuda, "softmax_fwd", shape_of(layout), kernel, rows);
@@ -182,7 +182,7 @@ void run_cuda(const SoftmaxBackward& args, CudaContext& cuda) {
           constexpr int kItems = decltype(constant)::value;
           const RowLayout layout = row_layout(args.rows, args.columns, kItems, 2 * sizeof(T),
                                               cuda.num_multiprocessors(), cuda.most_cluster_blocks());
-          auto* const kernel = layout.warp_a_row        ? backward_by_warps<T, kItems>
+          auto* const kernel = layout.warp_per_row      ? backward_by_warps<T, kItems>
                                : layout.stash_bytes > 0 ? backward_by_blocks<T, kItems, true>
                                                         : backward_by_blocks<T, kItems, false>;
           launch_early(cuda, "softmax_bwd", shape_of(layout), kernel, rows);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
-constexpr int kDigitsAKey = 4;
+constexpr int kDigitsPerKey = 4;
 constexpr std::int64_t kTile = 4096;  // elements per warp
 static_assert(kDigits == kBlockThreads);
 
@@ -22,7 +22,7 @@ struct Search {
 
 struct Workspace {
   Search* search;
-  std::uint32_t* histograms;  // [kDigitsAKey][kDigits]
+  std::uint32_t* histograms;  // [kDigitsPerKey][kDigits]
   std::uint32_t* larger;      // [tiles], first counts, then the offset of each tile's elements
   std::uint32_t* equal;       // [tiles], likewise
 };
@@ -33,7 +33,7 @@ __device__ __forceinline__ std::uint32_t key_of(float x) {
 
 __global__ void __launch_bounds__(kBlockThreads)
     begin_kernel(Search* search, std::uint32_t* histograms, std::uint32_t k) {
-  for (int digit = 0; digit < kDigitsAKey; ++digit) histograms[digit * kDigits + static_cast<int>(threadIdx.x)] = 0;
+  for (int digit = 0; digit < kDigitsPerKey; ++digit) histograms[digit * kDigits + static_cast<int>(threadIdx.x)] = 0;
   if (threadIdx.x == 0) *search = {0, k};
 }
 
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 Workspace workspace_for(std::int64_t tiles, CudaContext& cuda) {
-  constexpr std::size_t kHistograms = sizeof(std::uint32_t) * kDigits * kDigitsAKey;
+  constexpr std::size_t kHistograms = sizeof(std::uint32_t) * kDigits * kDigitsPerKey;
   auto* const memory = static_cast<std::byte*>(
       cuda.workspace(kHistograms + 2 * sizeof(std::uint32_t) * static_cast<std::size_t>(tiles) + sizeof(Search)));
   Workspace made{};
@@ -199,16 +199,16 @@ void run_cuda(const TopK& args, CudaContext& cuda) {
   auto* const indices = args.indices.as<std::int32_t>();
   launch(cuda, "top_k", {.blocks = 1}, begin_kernel, memory.search, memory.histograms,
          static_cast<std::uint32_t>(args.k));
-  for (int digit = 0; digit < kDigitsAKey; ++digit) {
-    const int shift = (kDigitsAKey - 1 - digit) * kDigitBits;
+  for (int digit = 0; digit < kDigitsPerKey; ++digit) {
+    const int shift = (kDigitsPerKey - 1 - digit) * kDigitBits;
     std::uint32_t* const histogram = memory.histograms + digit * kDigits;
     launch(cuda, "top_k", elements_shape(args.count, cuda), histogram_kernel, x, args.count, shift, memory.search,
            histogram);
     launch(cuda, "top_k", {.blocks = 1, .threads = 1}, choose_kernel, histogram, shift, magnitude_key(args.at),
            memory.search);
   }
-  const LaunchShape warps{.blocks =
-                              grid_blocks((tiles.tiles + kWarpsABlock - 1) / kWarpsABlock, cuda.num_multiprocessors())};
+  const LaunchShape warps{
+      .blocks = grid_blocks((tiles.tiles + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
   launch(cuda, "top_k", warps, count_kernel, x, tiles, memory.search, memory.larger, memory.equal);
   launch(cuda, "top_k", {.blocks = 1}, sum_kernel, tiles.tiles, memory.larger, memory.equal);
   launch(cuda, "top_k", elements_shape(args.k, cuda), clear_kernel, args.k, values, indices);

@@ -94,7 +94,7 @@ def grown_part(first: StudyPoint, last: StudyPoint) -> Optional[tuple[str, float
 
 
 def mean_error(result: StudyResult) -> float:
-    errors = [abs(ours.values["tflops_a_gpu"] / theirs.values["tflops_a_gpu"] - 1) for ours, theirs in beside(result)]
+    errors = [abs(ours.values["tflops_per_gpu"] / theirs.values["tflops_per_gpu"] - 1) for ours, theirs in beside(result)]
     return sum(errors) / len(errors)
 
 
@@ -164,7 +164,7 @@ def _boundary_answer(result: StudyResult) -> str:
     if not inside or not beyond:
         return f"No point on both sides of a node of {node:.0f} ranks.{error}"
     one, other = inside[-1], beyond[0]
-    left = other.values["tflops_a_gpu"] / one.values["tflops_a_gpu"]
+    left = other.values["tflops_per_gpu"] / one.values["tflops_per_gpu"]
     waits = other.parts_ms.get("exposed_tensor", 0) / other.values["step_ms"]
     return (f"From {one.at['tp']:.0f} to {other.at['tp']:.0f} tensor ranks, beyond a node of {node:.0f}, {100 * left:.0f} % of the "
             f"TFLOP/s per GPU are left: {100 * waits:.0f} % of the step is waiting for collectives in layers.{error}")

@@ -72,7 +72,7 @@ def _line(name: str, one: Simulation) -> Line:
     shares = [number(100 * value / one.step_ms, 3) for value in (computing, one.step_ms - computing - bubble, bubble)]
     kinds = [_gib(one.memory_bytes.get(kind)) for kind in KINDS]
     return Line((word(name), word(one.schedule), number(one.ranks), number(one.step_ms), number(100 * one.mfu, 3),
-                 number(100 * one.hfu, 3), number(one.model_tflops_a_gpu), number(one.tokens_per_s), *shares,
+                 number(100 * one.hfu, 3), number(one.model_tflops_per_gpu), number(one.tokens_per_s), *shares,
                  _gib(one.memory_bytes["total"]), *kinds, _gib(one.capacity_bytes), word("yes" if one.fits else "no"),
                  number(one.events)))
 
@@ -125,4 +125,4 @@ def _names(of) -> list[str]:
 
 def _shown(name: str) -> str:
     """step_ms: step ms."""
-    return name.replace("tflops_a_gpu", "TFLOP/s per GPU").replace("_percent", " %").replace("_", " ")
+    return name.replace("tflops_per_gpu", "TFLOP/s per GPU").replace("_percent", " %").replace("_", " ")

@@ -169,5 +169,5 @@ def energy_cells(lines: Sequence[Counted], one: Counted) -> tuple[Cell, ...]:
     if not energy_columns(lines):
         return ()
     energy = one.energy
-    return (number(energy and energy.tokens_per_joule), number(energy and energy.joules_a_step),
+    return (number(energy and energy.tokens_per_joule), number(energy and energy.joules_per_step),
             number(energy and energy.watts, 3), word(energy.of if energy else "–"))

@@ -99,7 +99,7 @@ def step_title(line: ScheduleLine) -> str:
 
 def step_subtitle(line: ScheduleLine) -> str:
     one = line.overlap
-    return _dotted([f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)}", one.algorithm,
+    return _dotted([f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}", one.algorithm,
                     "a row a replica"])
 
 

@@ -99,19 +99,19 @@ def published_figure(result: StudyResult, heading: Heading) -> Figure:
     _powers(axes, [one.at[field] for one in result.simulated], "GPUs" if field == "gpus" else "tensor-parallel ranks")
     axes.set_ylabel("TFLOP/s per GPU")
     for name, points in series.items():
-        draw_line(axes, [one.at[field] for one in points], [one.values["tflops_a_gpu"] for one in points], styles[name])
+        draw_line(axes, [one.at[field] for one in points], [one.values["tflops_per_gpu"] for one in points], styles[name])
     published = by_series(result.published)
     for ours, theirs in beside(result):
-        axes.plot([ours.at[field]] * 2, [ours.values["tflops_a_gpu"], theirs.values["tflops_a_gpu"]], color=GRID, linewidth=3,
+        axes.plot([ours.at[field]] * 2, [ours.values["tflops_per_gpu"], theirs.values["tflops_per_gpu"]], color=GRID, linewidth=3,
                   zorder=1.5)
     for name, points in published.items():
-        axes.plot([one.at[field] for one in points], [one.values["tflops_a_gpu"] for one in points], linestyle="none",
+        axes.plot([one.at[field] for one in points], [one.values["tflops_per_gpu"] for one in points], linestyle="none",
                   marker=styles[name].marker, markersize=8, markerfacecolor="none", markeredgewidth=1.6,
                   color=styles[name].colour, zorder=4)
-    axes.set_ylim(0, 1.12 * max(one.values["tflops_a_gpu"] for one in result.drawn))
+    axes.set_ylim(0, 1.12 * max(one.values["tflops_per_gpu"] for one in result.drawn))
     if field == "tp":
         _mark_node(axes, result)
-    label_ends(axes, [End(name, points[-1].at[field], points[-1].values["tflops_a_gpu"], styles[name])
+    label_ends(axes, [End(name, points[-1].at[field], points[-1].values["tflops_per_gpu"], styles[name])
                       for name, points in series.items()])
     if published:
         handles = [Line2D([], [], color=INK, marker="o", markersize=4.4, label="simulated"),
@@ -138,7 +138,7 @@ def parts_figure(result: StudyResult, heading: Heading) -> Figure:
             where = f"{one.at['gpus']:,.0f} GPUs" if "gpus" in one.at else f"tp={one.at['tp']:.0f}"
             shares = {part: 100 * ms / one.values["step_ms"] for part, ms in one.parts_ms.items()}
             rows.append(BarRow(f"{name}, {where}" if several else where, shares,
-                               f"{time_text(1e3 * one.values['step_ms'])}, {short(one.values['tflops_a_gpu'])} TFLOP/s per GPU"
+                               f"{time_text(1e3 * one.values['step_ms'])}, {short(one.values['tflops_per_gpu'])} TFLOP/s per GPU"
                                + ("" if one.fits else ": does not fit"), gap=name != last))
             last = name
     return stacked_figure(rows, Scale("share of the step (%)", colours=part_colours(row.parts for row in rows)), heading)

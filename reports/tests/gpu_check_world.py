@@ -105,7 +105,7 @@ def training(name: str, batch: int, ranks: int, text: dict[str, Any], tokens_per
     steps = [{"step": n, "loss": 10.9 - 2.9 * n / (n + 6), "norm": 1.0, "rate": 3e-4, "skipped": False,
               "ms": ms * (9 if n == 1 else 1), "tokens_per_s": tokens_per_s / (9 if n == 1 else 1),
               "mfu": 8.2e8 * tokens_per_s / (GEMM_GFLOPS["bf16"] * 1e9) / (9 if n == 1 else 1)} for n in range(1, 31)]
-    energy = {"source": "nvml", "devices": 1, "steps": 29, "seconds": 29 * ms / 1e3, "joules_a_step": 0.61 * ms,
+    energy = {"source": "nvml", "devices": 1, "steps": 29, "seconds": 29 * ms / 1e3, "joules_per_step": 0.61 * ms,
               "watts": 610.0, "tokens_per_joule": tokens / (0.61 * ms)}
     parts = {"forward": 0.31 * ms, "backward": 0.62 * ms, "optimizer": 0.05 * ms, "exposed_reduce": 0.02 * ms}
     timeline = {"unit": "ms", "ranks": [[["compute", "F", 0, 0, 0, 0.0, 0.31 * ms],
@@ -114,7 +114,7 @@ def training(name: str, batch: int, ranks: int, text: dict[str, Any], tokens_per
     memory = {"weights": 0.7 * gib, "gradients": 0.5 * gib, "optimizer": 0.9 * gib, "activations": 0.55 * batch * gib,
               "buffers": 0.1 * gib}
     return [world.run(), {**world.training(), "steps": steps} | dict(
-        model=model, layout=text, dtype="bf16", ranks=ranks, tokens_a_step=tokens, energy=energy,
+        model=model, layout=text, dtype="bf16", ranks=ranks, tokens_per_step=tokens, energy=energy,
         parts_ms=parts, timeline=timeline, timed_step=30, data="synthetic",
         peak_flops=GEMM_GFLOPS["bf16"] * 1e9, memory_bytes={**memory, "total": sum(memory.values())},
         validation={"loss": 8.2, "unigram": 3.5, "bigram": 2.8, "curve": [[30, 8.2]]})]

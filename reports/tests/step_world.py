@@ -114,7 +114,7 @@ class StepWorld:
                 tasks.append(["reduce", "REDUCE_GRAD", 0, -1, number, begin, begin + took])
                 free, alone, waiting, number = begin + took, alone + took, 0, number + 1
         step = max(computing, free)
-        told = {"layers": layers, "bytes_a_layer": mib << 20, "replicas": self.ranks, "bucket_cap_bytes": cap_mib << 20,
+        told = {"layers": layers, "bytes_per_layer": mib << 20, "replicas": self.ranks, "bucket_cap_bytes": cap_mib << 20,
                 "zero_stage": zero_stage, "prefetch": 1, "algorithm": "ring", "collectives": number,
                 "compute_alone_ms": computing, "communication_alone_ms": alone,
                 "efficiency": 1 - (step - computing) / alone}
@@ -210,7 +210,7 @@ class LayoutWorld:
             "bubbles": {"of_ideal": 0.1, "of_makespan": parts["bubble"] / step, "of_own_span": 0.05,
                         "own_of_ideal": 0.05},
             "mfu": 3000.0 / step, "hfu": 3600.0 / step, "flop_convention": "6 N D plus attention",
-            "model_tflops_a_gpu": 312 * 3000.0 / step, "hardware_tflops_a_gpu": 312 * 3600.0 / step,
+            "model_tflops_per_gpu": 312 * 3000.0 / step, "hardware_tflops_per_gpu": 312 * 3600.0 / step,
             "tokens_per_s": 512 * 2048 / step * 1e3, "memory_bytes": {**memory, "total": total},
             "capacity_bytes": 80e9, "fits": total <= 80e9, "events": 10000, "wall_s": 0.01,
             "engine_s": 0.005, "sent_bytes": {"messages": 1e9}, "timeline": None,

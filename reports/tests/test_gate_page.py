@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reports.analysis.gate.results import analyse_gates
-from reports.analysis.gate.words import Told, change_text, headline, interval_text, value_text, worst_first
+from reports.analysis.gate.words import RankSite, change_text, headline, interval_text, value_text, worst_first
 from reports.cli import main
 from reports.schema import ReportError
 from reports.html.write import gate_file
@@ -35,7 +35,7 @@ def result_of(tmp_path):
 
 def told(verdict, ratio=1.0, channel="time", case="a"):
     bounds = (None, None) if channel == "exact" else (0.9 * ratio, 1.1 * ratio)
-    return Told(case, channel, verdict, ratio, *bounds)
+    return RankSite(case, channel, verdict, ratio, *bounds)
 
 
 def test_cases_are_worst_first(result_of):
@@ -61,7 +61,7 @@ def test_cases_are_worst_first(result_of):
     ([told("new", None, "exact"), told("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
     ([told("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
     ([told("slower", 1.00001, "exact"), told("same")], "1 of 2 cases costs more: a by +0.001 %."),
-    ([Told("a", "exact", "slower", None, None, None), told("same")], "1 of 2 cases costs more: a."),
+    ([RankSite("a", "exact", "slower", None, None, None), told("same")], "1 of 2 cases costs more: a."),
 ])
 def test_headline(cases, text):
     assert headline(cases, 0.02) == text

@@ -23,7 +23,7 @@ KERNEL, CEILING = KernelWorld().kernel(WORKS[0]), KernelWorld().ceilings()[0]
 GOOD_KERNELS = [KERNEL, CEILING, kernel_failed(KERNEL), kernel_wrong(KERNEL), {**KERNEL, "stats": None, "gbps": None},
                 KernelWorld().ceilings()[-1]]
 SCHEDULE, SIMULATION = StepWorld(ranks=2, microbatches=2).schedule("1f1b"), LayoutWorld().simulation(4, 4, 8)
-OVERLAP = {"layers": 4, "bytes_a_layer": 1 << 20, "replicas": 2, "bucket_cap_bytes": 25 << 20, "zero_stage": 0,
+OVERLAP = {"layers": 4, "bytes_per_layer": 1 << 20, "replicas": 2, "bucket_cap_bytes": 25 << 20, "zero_stage": 0,
            "prefetch": 1, "algorithm": "ring", "collectives": 4, "compute_alone_ms": 10.0,
            "communication_alone_ms": 8.0, "efficiency": 0.5}
 REDUCTIONS = {"compression": "int8", "backward_ms": 7.0, "one_by_one_ms": 18.0, "exposed_ms": -0.5,

@@ -267,7 +267,7 @@ def results_of(tmp_path, points):
 
 def steps(gpus, efficiency, reduce_ms, series="weak"):
     return point("scaling", series=series, layout=f"dp={gpus}", at={"gpus": gpus},
-                 values={"step_ms": 100.0, "tflops_a_gpu": 100 * efficiency, "efficiency": efficiency},
+                 values={"step_ms": 100.0, "tflops_per_gpu": 100 * efficiency, "efficiency": efficiency},
                  parts_ms={"forward": 100.0 - reduce_ms, "exposed_reduce": reduce_ms})
 
 
@@ -278,8 +278,8 @@ def test_scaling_says_what_is_left_and_what_grows(tmp_path):
 
 
 def test_published_points_are_beside_and_in_no_other_number(tmp_path):
-    ours = point("tp_boundary", at={"tp": 2, "node": 8}, values={"tflops_a_gpu": 110.0, "step_ms": 10.0})
-    theirs = point("tp_boundary", basis="published", at={"tp": 2, "node": 8}, values={"tflops_a_gpu": 100.0}, source="a paper")
+    ours = point("tp_boundary", at={"tp": 2, "node": 8}, values={"tflops_per_gpu": 110.0, "step_ms": 10.0})
+    theirs = point("tp_boundary", basis="published", at={"tp": 2, "node": 8}, values={"tflops_per_gpu": 100.0}, source="a paper")
     (result,) = results_of(tmp_path, [ours, theirs])
     assert [one.basis for one in result.simulated] == ["simulated"] and [one.basis for one in result.published] == ["published"]
     assert len(beside(result)) == 1 and mean_error(result) == pytest.approx(0.1)

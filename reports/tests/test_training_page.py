@@ -153,7 +153,7 @@ def test_there_is_no_table_where_all_stay_on_the_device(tmp_path):
 
 # A table has columns for energy where something counted it; a line without it has dashes there.
 
-ENERGY = {"source": "rapl", "devices": 1, "steps": 5, "seconds": 2.5, "joules_a_step": 31.25, "watts": 62.5,
+ENERGY = {"source": "rapl", "devices": 1, "steps": 5, "seconds": 2.5, "joules_per_step": 31.25, "watts": 62.5,
           "tokens_per_joule": 16.384}
 
 

@@ -241,7 +241,7 @@ class TrainingWorld:
         record = {
             "record": "training", "run": self.run_name, "program": "mini_train", "basis": self.basis, "model": MODEL,
             "layout": layout(dp=2), "schedule": "1f1b", "dtype": "f32", "ranks": 2, "threads": 1, "data": "GPL-3",
-            "tokens_a_step": 2048, "flop_convention": "6 N + 12 L H Q T", "peak_flops": 5e11, "steps": curve,
+            "tokens_per_step": 2048, "flop_convention": "6 N + 12 L H Q T", "peak_flops": 5e11, "steps": curve,
             "validation": {"loss": 1.9, "unigram": 3.5, "bigram": 2.78, "curve": [[5, 2.4], [steps, 1.9]]},
             "timed_step": steps, "timeline": timeline(2, 15.0, 30.0, 5.0),
             "parts_ms": {"forward": 15.0, "backward": 30.0, "exposed_reduce": 5.0, "bubble": 0.0},
@@ -264,7 +264,7 @@ class TrainingWorld:
         record = {
             "record": "scaling", "run": self.run_name, "program": "scaling", "basis": self.basis, "mode": mode,
             "model": MODEL, "layout": layout(dp=dp), "dtype": "f32", "ranks": dp, "threads": 1,
-            "oversubscribed": dp > 16, "sequences_a_step": sequences, "tokens_a_step": 128 * sequences,
+            "oversubscribed": dp > 16, "sequences_per_step": sequences, "tokens_per_step": 128 * sequences,
             "steps": steps, "tokens_per_s": 128e3 * sequences / measured, "efficiency": 50.0 / measured,
             "slowdowns": [{"of": "B", "beside": "kernels of other ranks", "ranks": dp, "factor": 1.13, "samples": 40}]
             if dp > 1 else [],

@@ -99,13 +99,13 @@ using collectives::Kind;
 using schedules::Comm;
 using schedules::Task;
 
-constexpr std::int64_t kElementsARank = 256;
+constexpr std::int64_t kElementsPerRank = 256;
 constexpr int kChannelsOfPlan = 64;
 constexpr int kFirstChannel = 1 << 28;  // above the tags of messages between stages
 
 // Rounded up so that all chunks of a plan have the same size.
 std::int64_t elements_a_block(Kind kind, int ranks) {
-  return kind == Kind::all_reduce ? kElementsARank * ranks : kElementsARank;
+  return kind == Kind::all_reduce ? kElementsPerRank * ranks : kElementsPerRank;
 }
 
 int first_channel(const Task& task) {

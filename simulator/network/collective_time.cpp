@@ -40,7 +40,7 @@ double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t fi
   double rate = std::numeric_limits<double>::infinity();
   for (std::size_t l = first_level; l < members.size(); ++l) {
     const Crossing crossing = crossing_of(members, l);
-    if (crossing.parts > 1) rate = std::min(rate, crossing.members_a_part * port_rate(machine, members, l));
+    if (crossing.parts > 1) rate = std::min(rate, crossing.members_per_part * port_rate(machine, members, l));
   }
   return rate;
 }
@@ -95,7 +95,7 @@ CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLev
   const auto n = static_cast<double>(members.back());
   for (std::size_t l = 0; l < members.size(); ++l) {
     const Crossing crossing = crossing_of(members, l);
-    const double peers = (crossing.parts - 1) * crossing.members_a_part;
+    const double peers = (crossing.parts - 1) * crossing.members_per_part;
     made.latency_us += peers * machine.levels[l].latency_us;
     const auto& torus = machine.levels[l].torus;
     const double share = torus ? torus_load(*torus, members[l]) * static_cast<double>(members[l]) / n : peers / n;

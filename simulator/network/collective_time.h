@@ -40,8 +40,8 @@ using MembersOfLevels = std::span<const std::int64_t>;
 
 // One level of the machine as a group crosses it.
 struct Crossing {
-  double parts = 1;           // switches of the level below that the members of one switch come from
-  double members_a_part = 1;  // members in each of those
+  double parts = 1;             // switches of the level below that the members of one switch come from
+  double members_per_part = 1;  // members in each of those
 };
 Crossing crossing_of(MembersOfLevels members, std::size_t level);
 

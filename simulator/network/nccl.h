@@ -105,7 +105,7 @@ struct NcclCall {
   double bytes = 0;
   double ranks = 1;
   double nodes = 1;
-  double ranks_a_node() const { return ranks / nodes; }
+  double ranks_per_node() const { return ranks / nodes; }
   double rounds() const { return comm == schedules::Comm::all_reduce ? 2 : 1; }  // around a ring
   double ring_steps() const { return rounds() * (ranks - 1); }
 };

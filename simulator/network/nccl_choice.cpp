@@ -34,7 +34,7 @@ double chain_and_tree_latency_us(const Nccl& nccl, const NcclCall& call, Protoco
   const nccl::Hops& inside = hops_in_node(nccl);
   const std::size_t p = index_of(protocol);
   return nccl::kTreeStartUs[p] +
-         2 * ((call.ranks_a_node() - 1) * inside.tree[p] + hops_between_nodes(call) * nccl::kNetworkUs.tree[p]);
+         2 * ((call.ranks_per_node() - 1) * inside.tree[p] + hops_between_nodes(call) * nccl::kNetworkUs.tree[p]);
 }
 
 // GB/s that NCCL's search assumes for all channels of a ring: inside a node, those of the links among the ranks; across
@@ -49,15 +49,15 @@ Searched searched(const Machine& machine, const NcclCall& call, MembersOfLevels 
   if (call.nodes == 1) return {channels * nccl.channel_gbps, channels};
   constexpr double kOfAPort = 0.96;
   constexpr double kChannelGbps = 24;
-  const double ports = call.ranks_a_node() * machine.levels[1].gbps * kOfAPort;
-  const double inside = call.ranks_a_node() > 1 ? channels * nccl.channel_gbps : ports;
+  const double ports = call.ranks_per_node() * machine.levels[1].gbps * kOfAPort;
+  const double inside = call.ranks_per_node() > 1 ? channels * nccl.channel_gbps : ports;
   return {std::min(inside, ports), std::ceil(std::min(inside, ports) / kChannelGbps)};
 }
 
 double ring_gbps(const Nccl& nccl, const NcclCall& call, const Searched& found, Protocol protocol) {
   if (protocol == Protocol::ll) return std::min(found.gbps * nccl::kLl, most_ll_gbps(nccl, call));
   if (protocol == Protocol::simple) return found.gbps;
-  const double share = call.ranks_a_node() < 2 ? nccl::kLl128OneRankANode : nccl::kLl128;
+  const double share = call.ranks_per_node() < 2 ? nccl::kLl128OneRankANode : nccl::kLl128;
   return std::min(found.gbps * share, found.channels * most_of(nccl::kMostRingLl128, nccl, call));
 }
 
@@ -72,7 +72,7 @@ double tree_gbps(const Nccl& nccl, const NcclCall& call, const Searched& found, 
 // One channel per rank of the node; one of them waits for the others.
 double nvls_gbps(const Machine& machine, const NcclCall& call, bool with_tree) {
   const Nccl& nccl = *machine.nccl;
-  const double heads = call.ranks_a_node();
+  const double heads = call.ranks_per_node();
   const double inside = nccl.nvls_search_gbps * nccl::kNvlsEfficiency[static_cast<std::size_t>(nccl.generation)] *
                         (heads - 1) / heads * (call.comm == Comm::all_reduce ? 2 : (heads - 1) / heads);
   if (!with_tree) return inside;
@@ -122,10 +122,10 @@ std::vector<NcclWay> nccl_ways(const Nccl& nccl, const NcclCall& call) {
   };
   add(Algorithm::ring);
   if (call.comm == Comm::all_reduce) add(Algorithm::tree);
-  const bool has_nvls = nccl.nvls > 0 && call.ranks_a_node() > 2;
+  const bool has_nvls = nccl.nvls > 0 && call.ranks_per_node() > 2;
   if (has_nvls && call.nodes == 1) ways.push_back({Algorithm::nvls});
   if (has_nvls && call.nodes > 1 && call.comm == Comm::all_reduce) ways.push_back({Algorithm::nvls_tree});
-  if (call.comm != Comm::all_reduce && call.nodes > 1 && call.ranks_a_node() == 1) ways.push_back({Algorithm::pat});
+  if (call.comm != Comm::all_reduce && call.nodes > 1 && call.ranks_per_node() == 1) ways.push_back({Algorithm::pat});
   return ways;
 }
 
@@ -154,7 +154,7 @@ double hops_between_nodes(const NcclCall& call) {
 }
 
 double most_nvls_tree_gbps(const Nccl& nccl, const NcclCall& call) {
-  return call.ranks_a_node() * most_of(nccl::kMostNvlsTree, nccl, call);
+  return call.ranks_per_node() * most_of(nccl::kMostNvlsTree, nccl, call);
 }
 
 double tree_share(double bytes, Protocol protocol) {

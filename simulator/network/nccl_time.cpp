@@ -45,7 +45,7 @@ double tree_us(const Machine& machine, const NcclCall& call, MembersOfLevels mem
 // Bytes that all heads and channels of NVLS move at once.
 template <std::size_t N>
 double loop_bytes(const NcclCall& call, double chunk_bytes, const std::array<nccl::ChunkLimit, N>& limits) {
-  const double at_once = nccl::kNvlsChannels * call.ranks_a_node();
+  const double at_once = nccl::kNvlsChannels * call.ranks_per_node();
   for (const nccl::ChunkLimit& limit : limits) {
     if (call.bytes < limit.chunks * at_once * chunk_bytes) chunk_bytes = std::min(chunk_bytes, limit.bytes);
   }
@@ -55,7 +55,7 @@ double loop_bytes(const NcclCall& call, double chunk_bytes, const std::array<ncc
 // Time in which the switch reads and writes a vector in a node.
 double through_switch_us(const Machine& machine, const NcclCall& call, double bytes) {
   const double rate = machine.levels[kNode].gbps * machine.nccl->nvls * 1e3;
-  const double sums = call.comm == schedules::Comm::all_reduce ? 1 + 1 / call.ranks_a_node() : 1;
+  const double sums = call.comm == schedules::Comm::all_reduce ? 1 + 1 / call.ranks_per_node() : 1;
   return bytes * sums / rate;
 }
 
@@ -101,7 +101,7 @@ double simple_steps_us(const Nccl& nccl, const NcclCall& call, const NcclWay& wa
   const nccl::Hops& hops = hops_in_node(nccl);
   const double more = nccl.simple_step_us - hops.ring[static_cast<std::size_t>(Protocol::simple)];
   if (way.algorithm == Algorithm::ring) return (call.ring_steps() - call.rounds() * (call.nodes - 1)) * more;
-  return way.algorithm == Algorithm::tree ? 2 * (call.ranks_a_node() - 1) * more : 0;
+  return way.algorithm == Algorithm::tree ? 2 * (call.ranks_per_node() - 1) * more : 0;
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, Membe
   made.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];
   for (std::size_t l = 0; l < members.size(); ++l) {
     const Crossing crossing = crossing_of(members, l);
-    const double peers = (crossing.parts - 1) * crossing.members_a_part;
+    const double peers = (crossing.parts - 1) * crossing.members_per_part;
     if (peers == 0) continue;
     const nccl::Hops& hops = l == kNode ? hops_in_node(*machine.nccl) : nccl::kNetworkUs;
     made.latency_us += std::ceil(peers / kPeersAtOnce) * hops.ring[2];

@@ -63,7 +63,7 @@ std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const Collect
 
 }  // namespace
 
-std::vector<std::int64_t> members_a_level(const Machine& machine, std::span<const RankSet> members) {
+std::vector<std::int64_t> members_per_level(const Machine& machine, std::span<const RankSet> members) {
   std::int64_t count = 0;
   for (const RankSet& set : members) count += set.count;
   std::vector<std::int64_t> most;
@@ -84,7 +84,7 @@ CollectivePrice price_in(const workload::Model& model, const workload::Layout& l
                                                  std::vector<std::int64_t>(machine.levels.size(), 1));
   for (const schedules::Group& group : workload::groups_of_places(model, layout, schedule)) {
     if (group.ranks.front() != 0) continue;
-    members[static_cast<std::size_t>(group.kind)] = members_a_level(machine, workload::members_of(layout, group, 0));
+    members[static_cast<std::size_t>(group.kind)] = members_per_level(machine, workload::members_of(layout, group, 0));
   }
   return [machine, members](Comm comm, GroupKind kind, std::int64_t bytes) {
     const auto best =

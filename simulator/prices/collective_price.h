@@ -18,7 +18,7 @@ namespace lockstep::simulator {
 
 // The placement of ranks on a machine: for each level from the innermost, the largest number of members that one switch
 // joins.
-std::vector<std::int64_t> members_a_level(const Machine& machine, std::span<const workload::RankSet> members);
+std::vector<std::int64_t> members_per_level(const Machine& machine, std::span<const workload::RankSet> members);
 
 // Returns the time of a collective in a group, in picoseconds. `bytes`: payload as in Task::amount.
 using CollectivePrice =

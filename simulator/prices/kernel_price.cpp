@@ -33,14 +33,14 @@ double product_us(const DeviceSpec& device, const workload::Product& product, do
   const double multiprocessors = device.multiprocessors;
   const Tile& largest = kTiles.front();
   const double share_of_loads = largest.m * largest.n / largest.work();
-  const double works_a_us = tflops * 1e6 / 2 / multiprocessors / share_of_loads;
+  const double works_per_us = tflops * 1e6 / 2 / multiprocessors / share_of_loads;
   double fastest = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     const double tiles = std::ceil(product.m / tile.m) * std::ceil(product.n / tile.n);
     for (const double split : kSplits) {
       if (split > 1 && product.k / split < kShortestSplit) continue;
       const double waves = std::ceil(tiles * split / multiprocessors);
-      const double tile_us = kTileUs + tile.work() * product.k / split / works_a_us;
+      const double tile_us = kTileUs + tile.work() * product.k / split / works_per_us;
       fastest = std::min(fastest, waves * tile_us + (split > 1 ? kSplitUs : 0));
     }
   }

@@ -240,7 +240,7 @@ TEST(Groups, LieOnLevels) {
   Machine machine;
   machine.levels = {{.name = "nvlink", .ranks = 8}, {.name = "rail", .ranks = 32}, {.name = "spine", .ranks = 64}};
   const auto lies = [&](const workload::RankSet& ranks) {
-    return members_a_level(machine, std::vector<workload::RankSet>{ranks});
+    return members_per_level(machine, std::vector<workload::RankSet>{ranks});
   };
   using Members = std::vector<std::int64_t>;
   EXPECT_EQ(lies({0, 1, 8}), (Members{8, 8, 8})) << "tensor ranks of tp=8,dp=6,pp=64";
@@ -268,7 +268,7 @@ TEST(Groups, LieOnLevelsAsEveryMemberSays) {
           most.push_back(largest);
         }
         most.push_back(count);
-        EXPECT_EQ(members_a_level(machine, std::vector<workload::RankSet>{set}), most)
+        EXPECT_EQ(members_per_level(machine, std::vector<workload::RankSet>{set}), most)
             << first << " + " << stride << " x " << count;
       }
     }

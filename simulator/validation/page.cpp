@@ -16,16 +16,12 @@ struct Measure {
   std::string_view unit;
   int digits;
 };
-constexpr std::array kMeasures{Measure{"experts_forward_ms", "ms forward", 2},
-                               Measure{"experts_backward_ms", "ms backward", 2},
-                               Measure{"tflops_a_gpu", "TFLOP/s", 0},
-                               Measure{"forward_ms", "ms forward", 1},
-                               Measure{"backward_ms", "ms backward", 1},
-                               Measure{"step_s", "s", 2},
-                               Measure{"attention_forward_ms", "ms forward", 2},
-                               Measure{"attention_both_ms", "ms forward and backward", 1},
-                               Measure{"hidden_ktokens", "thousand tokens", 1},
-                               Measure{"sent_nh", "N h", 4}};
+constexpr std::array kMeasures{
+    Measure{"experts_forward_ms", "ms forward", 2},   Measure{"experts_backward_ms", "ms backward", 2},
+    Measure{"tflops_per_gpu", "TFLOP/s", 0},          Measure{"forward_ms", "ms forward", 1},
+    Measure{"backward_ms", "ms backward", 1},         Measure{"step_s", "s", 2},
+    Measure{"attention_forward_ms", "ms forward", 2}, Measure{"attention_both_ms", "ms forward and backward", 1},
+    Measure{"hidden_ktokens", "thousand tokens", 1},  Measure{"sent_nh", "N h", 4}};
 
 std::string number(double value, const std::string& measure) {
   for (const Measure& known : kMeasures) {

@@ -117,7 +117,7 @@ Machine ideal_machine(double tflops, double gbps) {
   return machine;
 }
 
-double tflops_a_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
+double tflops_per_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
   const double flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
   return flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
@@ -165,7 +165,7 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   const workload::Model model = workload::parse_model(of.model);
   const workload::Layout layout = workload::parse_layout(of.layout);
   if (of.measure == "step_s") return {of, predict(model, layout, machine).step_s};
-  if (of.measure == "tflops_a_gpu") return {of, tflops_a_gpu(model, layout, predict(model, layout, machine))};
+  if (of.measure == "tflops_per_gpu") return {of, tflops_per_gpu(model, layout, predict(model, layout, machine))};
   if (of.measure == "hidden_ktokens") return {of, hidden_ktokens(model, layout, machine)};
   if (of.measure == "sent_nh") return {of, sent_nh(model, layout)};
   const auto* const part = std::find_if(kLayerParts.begin(), kLayerParts.end(),
@@ -179,9 +179,10 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   if (measure == "forward_ms") return {of, forward_ms};
   if (measure == "backward_ms") return {of, backward_ms};
   if (measure == "both_ms") return {of, forward_ms + backward_ms};
-  throw core::usage_error("validation: measure '" + of.measure +
-                          "' is not known; allowed: step_s tflops_a_gpu hidden_ktokens sent_nh forward_ms backward_ms "
-                          "both_ms, experts_ or attention_ before these three");
+  throw core::usage_error(
+      "validation: measure '" + of.measure +
+      "' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh forward_ms backward_ms "
+      "both_ms, experts_ or attention_ before these three");
 }
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {

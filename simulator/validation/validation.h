@@ -93,7 +93,7 @@ struct ValidationCase {
   std::string title;
   std::string model;   // argument of parse_model()
   std::string layout;  // argument of parse_layout()
-  // "tflops_a_gpu", "step_s"; of a layer "forward_ms", "backward_ms", with experts_ before: of its mixture, with
+  // "tflops_per_gpu", "step_s"; of a layer "forward_ms", "backward_ms", with experts_ before: of its mixture, with
   // attention_ before: of its attention, exchanges of context ranks with it; "attention_both_ms": forward and backward;
   // "hidden_ktokens": 1,000 tokens of a context rank, from which on a ring's exchange of keys and values takes no
   // longer than the attention of a block, of which a rank has six; "sent_nh": elements that a rank sends in a layer's

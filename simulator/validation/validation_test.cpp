@@ -193,7 +193,7 @@ TEST(ValidationCasesFile, IsRefusedWithTheField) {
   EXPECT_EQ(refusal_of(with("gpt2-124m", "step_s", "-1")),
             "c.json: cases[0].published: -1; allowed: numbers from 0 up");
   EXPECT_EQ(refusal_of(with("gpt2-124m", "hours", "1")),
-            "validation: measure 'hours' is not known; allowed: step_s tflops_a_gpu hidden_ktokens sent_nh "
+            "validation: measure 'hours' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh "
             "forward_ms backward_ms both_ms, experts_ or attention_ before these three");
   EXPECT_NE(refusal_of(with("gpt9", "step_s", "1")).find("model: 'gpt9' is not known"), std::string::npos);
 }

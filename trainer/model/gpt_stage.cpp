@@ -119,8 +119,8 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (model.experts > kernels::RouterShape::kMostExperts) {
     refuse(std::to_string(model.experts) + " experts", "at most " + std::to_string(kernels::RouterShape::kMostExperts));
   }
-  if (model.experts_a_token > kernels::RouterShape::kMostChoices) {
-    refuse(std::to_string(model.experts_a_token) + " experts per token",
+  if (model.experts_per_token > kernels::RouterShape::kMostChoices) {
+    refuse(std::to_string(model.experts_per_token) + " experts per token",
            "at most " + std::to_string(kernels::RouterShape::kMostChoices));
   }
   if (model.sigmoid_router && (model.balance_loss > 0 || model.z_loss > 0)) {

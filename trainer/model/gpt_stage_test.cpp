@@ -398,7 +398,7 @@ TEST(MixtureStage, SharedExpertsGradientsAreDerivativesHoweverTheBackwardIsCut) 
   kernels::ThreadPool pool(1);
   for (const char* fields : {"", ",norm=rms,biases=no,gated=yes"}) {
     const std::string mixture =
-        std::string(",heads=4,ffn_hidden=24,experts=2,experts_a_token=2,router=sigmoid,shared_hidden=40") + fields;
+        std::string(",heads=4,ffn_hidden=24,experts=2,experts_per_token=2,router=sigmoid,shared_hidden=40") + fields;
     const ModelOptions options{.shape = small_shape({"mixture", mixture.c_str()}), .microbatches = 2};
     expect_gradients_are_derivatives(pool, options);
     expect_cutting_changes_no_bit(pool, options);

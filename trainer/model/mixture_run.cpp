@@ -36,9 +36,9 @@ parallel::MixtureLayer MixtureRun::layer() const {
   const workload::Layout& layout = stage_.shape.layout;
   return {.router = {.tokens = stage_.shape.own_rows(),
                      .experts = model.experts,
-                     .top_k = model.experts_a_token,
+                     .top_k = model.experts_per_token,
                      .scores = model.sigmoid_router ? kernels::RouterScores::sigmoid : kernels::RouterScores::softmax,
-                     .normalised = model.normalised_gates && model.experts_a_token > 1,
+                     .normalised = model.normalised_gates && model.experts_per_token > 1,
                      .groups = model.expert_groups,
                      .limit = workload::most_groups_of_token(model)},
           .hidden = model.hidden,
@@ -54,7 +54,7 @@ parallel::MixtureLayer MixtureRun::layer() const {
 parallel::MixtureLosses MixtureRun::losses() const {
   const workload::Model& model = stage_.shape.model;
   const auto experts = static_cast<float>(model.experts);
-  const auto copies = static_cast<float>(stage_.shape.own_rows() * model.experts_a_token);
+  const auto copies = static_cast<float>(stage_.shape.own_rows() * model.experts_per_token);
   return {.balance_scale = stage_.gradient_scale * static_cast<float>(model.balance_loss) * experts / copies,
           .z_scale = 2 * stage_.gradient_scale * static_cast<float>(model.z_loss)};
 }

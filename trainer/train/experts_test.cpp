@@ -108,7 +108,7 @@ TrainOptions options_with(const std::string& fields, const workload::Layout& lay
   return options;
 }
 
-constexpr const char* kEight = "experts=8,experts_a_token=2,balance_loss=0.01,z_loss=0.001";
+constexpr const char* kEight = "experts=8,experts_per_token=2,balance_loss=0.01,z_loss=0.001";
 constexpr const char* kShared = ",shared_hidden=48";
 
 // Without clipping: the router's gradient, which is 0, stands between the others in the sum of their squares, whose
@@ -120,7 +120,7 @@ TEST(Experts, OneIsTheDenseModelBitForBit) {
     return run(options);
   };
   const TrainResult dense = train("");
-  for (const char* one : {"experts=1,experts_a_token=1", "experts=1,experts_a_token=1,capacity_factor=1"}) {
+  for (const char* one : {"experts=1,experts_per_token=1", "experts=1,experts_per_token=1,capacity_factor=1"}) {
     const TrainResult mixture = train(one);
     for (std::size_t i = 0; i < dense.steps.size(); ++i) EXPECT_EQ(mixture.steps[i].loss, dense.steps[i].loss) << one;
     EXPECT_EQ(mixture.validation_loss, dense.validation_loss) << one;
@@ -152,13 +152,13 @@ TEST(Experts, TheRestOfALayoutChangesNothing) {
 }
 
 TEST(Experts, RoutersTrain) {
-  for (const char* fields : {kEight, "experts=8,router=sigmoid", "experts=8,experts_a_token=1,capacity_factor=1"}) {
+  for (const char* fields : {kEight, "experts=8,router=sigmoid", "experts=8,experts_per_token=1,capacity_factor=1"}) {
     const TrainResult trained = run(options_with(fields, {.dp = 2, .ep = 2}, 20));
     EXPECT_LT(trained.steps.back().loss, trained.steps.front().loss - 0.5) << fields;
     const auto& loads = trained.steps.back().expert_loads;
     ASSERT_EQ(loads.size(), 2u);
     const std::int64_t copies =
-        kBatch * 16 * (std::string(fields).find("experts_a_token=1") == std::string::npos ? 2 : 1);
+        kBatch * 16 * (std::string(fields).find("experts_per_token=1") == std::string::npos ? 2 : 1);
     for (const auto& layer : loads) EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), std::int64_t{0}), copies);
   }
 }

@@ -294,7 +294,7 @@ class Reference {
  private:
   double loss(const TrainOptions& options, WholeModel& model, std::int64_t step) {
     if (versions_.empty()) versions_.push_back(model.weights());
-    const double tokens_a_microbatch = static_cast<double>(options.tokens_a_step());
+    const double tokens_per_microbatch = static_cast<double>(options.tokens_per_step());
     double sum = 0;
     Values gradients;
     for (std::int64_t k = 0; k < microbatches_; ++k) {
@@ -304,7 +304,7 @@ class Reference {
         seen[name] = versions_[static_cast<std::size_t>(updates - age_(name, k, updates))].at(name);
       }
       model.set_weights(seen);
-      const auto more = model.gradients(step, k, 1 / (tokens_a_microbatch * static_cast<double>(a_update_)));
+      const auto more = model.gradients(step, k, 1 / (tokens_per_microbatch * static_cast<double>(a_update_)));
       sum += more.loss_sum;
       for (const auto& [name, values] : more.values) {
         auto& to = gradients[name];
@@ -320,7 +320,7 @@ class Reference {
       versions_.push_back(std::move(next));
       gradients.clear();
     }
-    return sum / tokens_a_microbatch / static_cast<double>(microbatches_);
+    return sum / tokens_per_microbatch / static_cast<double>(microbatches_);
   }
 
   const std::int64_t microbatches_;

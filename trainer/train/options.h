@@ -82,7 +82,7 @@ struct TrainOptions {
 
   // Includes the server's own rank, if there is one, after all others.
   std::int32_t ranks() const { return layout.ranks() + (sync.has_server_rank() ? 1 : 0); }
-  std::int64_t tokens_a_step() const { return layout.global_batch() * model.sequence; }
+  std::int64_t tokens_per_step() const { return layout.global_batch() * model.sequence; }
 };
 
 }  // namespace lockstep::trainer

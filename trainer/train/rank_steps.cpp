@@ -65,7 +65,7 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
 backends::MeshOptions mesh_of(const TrainOptions& options) {
   const auto lanes = interpreter_of(options, is_threaded(options)).thread_of;
   return {.num_ranks = options.ranks(),
-          .threads_a_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
+          .threads_per_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
           .link = options.link,
           .timeout = options.timeout,
           .mpi = options.mpi,

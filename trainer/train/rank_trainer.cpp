@@ -197,7 +197,7 @@ std::int64_t RankTrainer::sent_bytes() const {
 
 double RankTrainer::local_gradients(std::int64_t step) {
   draw(step);
-  const double tokens = static_cast<double>(options_.tokens_a_step()) / options_.layout.dp;
+  const double tokens = static_cast<double>(options_.tokens_per_step()) / options_.layout.dp;
   UpdateRules rules{.adamw = options_.adamw, .step = step};
   rules.rehearses = true;
   const auto start_ns = now_ns();
@@ -216,9 +216,9 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
   UpdateRules rules{
       .adamw = options_.adamw, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
   rules.adamw.rate = own.report.rate;
-  auto tokens = static_cast<double>(options_.tokens_a_step());
-  tokens /= static_cast<double>(model_.versions().updates_a_step());  // the loss of an update is its own mean
-  if (options_.sync.averages()) tokens /= options_.layout.dp;         // the loss of a replica is its own mean
+  auto tokens = static_cast<double>(options_.tokens_per_step());
+  tokens /= static_cast<double>(model_.versions().updates_per_step());  // the loss of an update is its own mean
+  if (options_.sync.averages()) tokens /= options_.layout.dp;           // the loss of a replica is its own mean
   rules.rehearses = synchronizer_ && options_.sync.sums_gradients();
   const std::int64_t copied_before = training_.copied_bytes();
   const auto start_ns = now_ns();
@@ -260,7 +260,7 @@ std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& ste
     double seconds = 0;
     for (std::size_t i = 0; i < mine.size(); ++i) {
       const Numbers& told = rank[static_cast<std::ptrdiff_t>(i)];
-      reports[i].loss += told.loss_sum / static_cast<double>(options_.tokens_a_step());
+      reports[i].loss += told.loss_sum / static_cast<double>(options_.tokens_per_step());
       reports[i].sent_bytes = std::max(reports[i].sent_bytes, told.sent_bytes);
       reports[i].most_bytes = std::max(reports[i].most_bytes, told.most_bytes);
       reports[i].copied_bytes = std::max(reports[i].copied_bytes, told.copied_bytes);
@@ -342,7 +342,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   forward_.give(views(), {});
   forward_.begin_step(Mode::generate, 0);
   LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "a prompt is not empty and fits the positions");
-  std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
+  std::vector<float> mine(static_cast<std::size_t>(words_per_rank()));
   const TokenPlace last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
     const std::vector<float> logits = stage.model->logits(microbatch);
@@ -365,7 +365,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   return logits;
 }
 
-std::int64_t RankTrainer::words_a_rank() const {
+std::int64_t RankTrainer::words_per_rank() const {
   return (options_.model.vocabulary + options_.layout.tp - 1) / options_.layout.tp;
 }
 
@@ -417,7 +417,7 @@ double RankTrainer::validate() {
     evaluate();
     if (counts) sum += forward_.loss_sum();
   }
-  return sum_over_ranks(sum) / static_cast<double>(passes * options_.tokens_a_step());
+  return sum_over_ranks(sum) / static_cast<double>(passes * options_.tokens_per_step());
 }
 
 }  // namespace lockstep::trainer

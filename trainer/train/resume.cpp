@@ -80,9 +80,9 @@ Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int
   return {.step = step,
           .model = integers_of(options.model),
           .layout = layout_of(options),
-          .integers = {{"tokens", step * options.tokens_a_step()},
+          .integers = {{"tokens", step * options.tokens_per_step()},
                        {"seed", static_cast<std::int64_t>(options.seed)},
-                       {"sequences_a_step", options.layout.global_batch()},
+                       {"sequences_per_step", options.layout.global_batch()},
                        {"good_steps", scale.good_steps}},
           .reals = {{"loss_scale", scale.scale}}};
 }

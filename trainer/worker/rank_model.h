@@ -35,7 +35,7 @@ class OldWeights {
       : versions_(versions_of(layout)),
         updates_a_step_(workload::updates_every_microbatch(layout) ? layout.microbatches : 1) {}
 
-  std::int64_t updates_a_step() const { return updates_a_step_; }  // per stage
+  std::int64_t updates_per_step() const { return updates_a_step_; }  // per stage
 
   void begin_run(parallel::ParameterStore& store) const {
     if (versions_ != schedules::Versions::double_buffered) return;

@@ -27,7 +27,7 @@ struct UpdateRules {
 
 class StepEnd {
  public:
-  explicit StepEnd(RankModel& model) : model_(model), updates_(model.versions().updates_a_step()) {}
+  explicit StepEnd(RankModel& model) : model_(model), updates_(model.versions().updates_per_step()) {}
 
   // Sets the values that begin_step() copies: the learning rate and the numbers that depend on the step. The other
   // rules are constants of the work queued after this. No work of an earlier step may still be queued.

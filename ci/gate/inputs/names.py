@@ -130,7 +130,7 @@ def _overlap(line: ScheduleLine) -> list[str]:
     if one is None:
         return []
     compression = [one.reductions.compression] if one.reductions else []
-    return [f"layers:{one.layers}", f"{one.bytes_a_layer}B", f"replicas:{one.replicas}", f"bucket:{one.bucket_cap_bytes}B",
+    return [f"layers:{one.layers}", f"{one.bytes_per_layer}B", f"replicas:{one.replicas}", f"bucket:{one.bucket_cap_bytes}B",
             f"zero:{one.zero_stage}", f"prefetch:{one.prefetch}", one.algorithm, *compression]
 
 
@@ -140,13 +140,13 @@ def simulation_name(line: Simulation) -> str:
 
 def training_name(line: Training) -> str:
     return _joined(line.program, _model(line.model), line.layout.text, line.schedule, line.dtype, line.data,
-                   f"ranks:{line.ranks}", f"threads:{line.threads}", f"tokens:{line.tokens_a_step}",
+                   f"ranks:{line.ranks}", f"threads:{line.threads}", f"tokens:{line.tokens_per_step}",
                    *_conditions(line.run, line.basis))
 
 
 def scaling_name(line: Scaling) -> str:
     return _joined(line.program, line.mode, _model(line.model), line.layout.text, line.dtype, f"ranks:{line.ranks}",
-                   f"threads:{line.threads}", f"tokens:{line.tokens_a_step}", *_conditions(line.run, line.basis))
+                   f"threads:{line.threads}", f"tokens:{line.tokens_per_step}", *_conditions(line.run, line.basis))
 
 
 def sharding_name(line: Sharding) -> str:

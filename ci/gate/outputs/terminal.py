@@ -5,7 +5,7 @@ from typing import TextIO
 
 from gate.model import Report, Result, Verdict
 from reports.analysis.gate.words import (
-    answer, change_text, counts_text, headline, interval_text, limit_text, NONE, side_text, Told, value_text,
+    answer, change_text, counts_text, headline, interval_text, limit_text, NONE, side_text, RankSite, value_text,
     worst_first)
 
 
@@ -14,8 +14,8 @@ __all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval
 NOTABLE = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.FASTER, Verdict.GONE, Verdict.NEW)
 
 
-def told(result: Result) -> Told:
-    return Told(result.case, result.channel.value, result.verdict.value, result.ratio, result.low, result.high)
+def told(result: Result) -> RankSite:
+    return RankSite(result.case, result.channel.value, result.verdict.value, result.ratio, result.low, result.high)
 
 
 def sorted_results(report: Report) -> list[Result]:

@@ -37,7 +37,7 @@ __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockStat
 }
 
 template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
+__global__ void __launch_bounds__(kMostThreads, kBlocksPerMultiprocessor)
     pass_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
 }
 
 template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
+__global__ void __launch_bounds__(kMostThreads, kBlocksPerMultiprocessor)
     packet_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
@@ -223,16 +223,16 @@ std::int64_t longest_pass_bytes(const plan::Program& program, std::size_t elem_b
   return longest * static_cast<std::int64_t>(elem_bytes);
 }
 
-// Blocks per lane: enough to give each thread kBytesAThread of the longest pass, limited by the number that can run at
-// once. The same on every rank, as ranks wait for all blocks of a lane.
+// Blocks per lane: enough to give each thread kBytesPerThread of the longest pass, limited by the number that can run
+// at once. The same on every rank, as ranks wait for all blocks of a lane.
 int blocks_of_a_lane(const plan::Program& program, std::size_t elem_bytes, const CudaOptions& options,
-                     std::int64_t bytes_a_thread) {
+                     std::int64_t bytes_per_thread) {
   if (program.num_lanes > options.most_blocks) {
     throw core::usage_error("the plan has " + std::to_string(program.num_lanes) +
                             " lanes, a thread block each; thread blocks per rank that can run at once: " +
                             std::to_string(options.most_blocks));
   }
-  const std::int64_t wanted = longest_pass_bytes(program, elem_bytes) / (bytes_a_thread * options.threads);
+  const std::int64_t wanted = longest_pass_bytes(program, elem_bytes) / (bytes_per_thread * options.threads);
   const int most = std::min(options.most_blocks, cuda::kMostSlots) / program.num_lanes;
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, most));
 }
@@ -311,14 +311,14 @@ int threads_for(std::int64_t units, const CudaOptions& options) {
   return static_cast<int>(std::min<std::int64_t>(std::max(kFewest, warps * kernels::kWarpLanes), options.threads));
 }
 
-constexpr std::int64_t kBytesAThread = 64;  // in the longest pass, if there are enough blocks
+constexpr std::int64_t kBytesPerThread = 64;  // in the longest pass, if there are enough blocks
 
 Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
   const CudaOptions& options = ranks.options;
   const plan::Program program = lowered(plan, operation, options);
   ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
   const std::size_t elem_bytes = core::size_of(operation.dtype);
-  const int blocks = blocks_of_a_lane(program, elem_bytes, options, kBytesAThread);
+  const int blocks = blocks_of_a_lane(program, elem_bytes, options, kBytesPerThread);
   return {.program = cuda::make_device_program(program, operation, ranks.world.rank(), blocks),
           .way = Way::passes,
           .lanes = program.num_lanes,

@@ -26,7 +26,7 @@ using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
 
 // Blocks of collectives that a multiprocessor runs at once; with one block per rank there is room for another kernel
 // beside it.
-inline constexpr int kBlocksAMultiprocessor = 2;
+inline constexpr int kBlocksPerMultiprocessor = 2;
 
 struct CudaOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // timeout of every wait in a kernel

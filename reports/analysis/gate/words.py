@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Told:
+class RankSite:
     """One case, as sentences need it."""
 
     case: str
@@ -29,7 +29,7 @@ class Told:
     high: Optional[float]
 
 
-def worst_first(items: Iterable[Item], told: Callable[[Item], Told]) -> list[Item]:
+def worst_first(items: Iterable[Item], told: Callable[[Item], RankSite]) -> list[Item]:
     """By verdict, then by ratio: what costs most comes first, what gains most last."""
     def key(item: Item) -> tuple[int, float]:
         one = told(item)
@@ -67,19 +67,19 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
     return f"{short(value, 6 if channel in COUNTED else 4)} {unit}"
 
 
-def answer(cases: Sequence[Told]) -> str:
+def answer(cases: Sequence[RankSite]) -> str:
     """The verdict on all of them in a word."""
     verdicts = {one.verdict for one in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
-def counts_text(cases: Sequence[Told]) -> str:
+def counts_text(cases: Sequence[RankSite]) -> str:
     """1 slower, 2 undecided, 40 same."""
     counts = Counter(one.verdict for one in cases)
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
 
 
-def headline(cases: Sequence[Told], threshold: float) -> str:
+def headline(cases: Sequence[RankSite], threshold: float) -> str:
     """The one sentence that a reader must take home."""
     if not cases:
         return "No cases were compared."
@@ -98,7 +98,7 @@ def headline(cases: Sequence[Told], threshold: float) -> str:
     return f"Nothing {verb}: {counts_text(cases)}."
 
 
-def _slower_sentence(slower: Sequence[Told], number: int) -> str:
+def _slower_sentence(slower: Sequence[RankSite], number: int) -> str:
     worst = slower[0]
     verb = "costs more" if worst.channel in COUNTED else "is slower"
     verbs = {"costs more": "cost more", "is slower": "are slower"}

@@ -157,7 +157,7 @@ class OverlapResult:
     @property
     def name(self) -> str:
         one = self.overlap
-        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)} on "
+        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)} on "
                 f"{counted(one.replicas, 'replica')}, {one.algorithm}")
         return f"{name}, {self.place}" if self.place else name
 
@@ -182,7 +182,7 @@ def analyse_overlap(records: Records) -> tuple[OverlapResult, ...]:
         if line.overlap is None:
             continue
         one = line.overlap
-        work = one.layers, one.bytes_a_layer, one.replicas, one.algorithm, line.microbatches
+        work = one.layers, one.bytes_per_layer, one.replicas, one.algorithm, line.microbatches
         key = (*work, place_of(line), line.basis)
         case = (one.bucket_cap_bytes, one.zero_stage, one.prefetch, line.run.link)
         grouped.setdefault(key, {})[case] = line

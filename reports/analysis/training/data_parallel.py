@@ -60,7 +60,7 @@ class BucketsResult:
     @property
     def name(self) -> str:
         one = self.overlap
-        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)}, gradients "
+        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}, gradients "
                 f"{as_text(one.reductions.compression)}, {one.algorithm}")
         return f"{name}, {self.place}" if self.place else name
 
@@ -86,7 +86,7 @@ def analyse_buckets(records: Records) -> tuple[BucketsResult, ...]:
     grouped: dict[tuple, dict[tuple, dict[int, ScheduleLine]]] = {}
     for line in records.schedules:
         one = line.overlap
-        key = (one.layers, one.bytes_a_layer, one.algorithm, line.microbatches, one.reductions.compression, place_of(line),
+        key = (one.layers, one.bytes_per_layer, one.algorithm, line.microbatches, one.reductions.compression, place_of(line),
                line.basis)
         curve = (one.replicas, -((line.run.link and line.run.link.gbps) or float("inf")), line.run.link)
         grouped.setdefault(key, {}).setdefault(curve, {})[bucket_bytes(line)] = line
@@ -112,7 +112,7 @@ def exposed_ms(line: ScheduleLine) -> float:
 def bucket_bytes(line: ScheduleLine) -> int:
     """One bucket is as large as all gradients."""
     one = line.overlap
-    whole = one.layers * one.bytes_a_layer
+    whole = one.layers * one.bytes_per_layer
     return min(one.bucket_cap_bytes or whole, whole)
 
 

@@ -47,7 +47,7 @@ def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
     for one in records.scalings:
         key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
                one.basis, one.run.link, one.run.machine.fingerprint, one.run.build)
-        grouped.setdefault(key, {})[one.mode, one.layout.text, one.sequences_a_step] = one
+        grouped.setdefault(key, {})[one.mode, one.layout.text, one.sequences_per_step] = one
     ordered = [sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in grouped.values()]
     return tuple(ScalingResult(f"scaling-{number}", tuple(of)) for number, of in enumerate(ordered, start=1))
 
