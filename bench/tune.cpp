@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -150,20 +149,20 @@ void print(const Points& points, bool compares_library) {
     if (fastest.ours) line += fmt::format("  {:<24} {:>10.2f} us", fastest.ours->algorithm, fastest.ours->median_us);
     if (compares_library && fastest.library)
       line += fmt::format("  {:<36} {:>10.2f} us", fastest.library->algorithm, fastest.library->median_us);
-    std::printf("%s\n", line.c_str());
+    program::to_stdout(line + "\n");
   }
 }
 
 // Names the points at which ours are faster than all that the library has: its tuning file cannot choose ours.
 void print_left_out(const Points& points, const tuned_files::TunedFile& file) {
-  for (const std::string& line : file.left_out) std::printf("left out: %s\n", line.c_str());
+  for (const std::string& line : file.left_out) program::to_stdout("left out: " + line + "\n");
   for (const auto& [point, fastest] : points) {
     if (!fastest.ours || !fastest.library || fastest.ours->median_us >= fastest.library->median_us * kClearlyFaster)
       continue;
-    std::printf("left out: %s, %d ranks, %s: %s is faster by %.2f times than the library's best, %s\n",
-                std::string(collectives::name_of(std::get<0>(point))).c_str(), std::get<1>(point),
-                core::format_size(std::get<2>(point)).c_str(), fastest.ours->algorithm.c_str(),
-                fastest.library->median_us / fastest.ours->median_us, fastest.library->algorithm.c_str());
+    program::to_stdout(fmt::format(
+        "left out: {}, {} ranks, {}: {} is faster by {:.2f} times than the library's best, {}\n",
+        collectives::name_of(std::get<0>(point)), std::get<1>(point), core::format_size(std::get<2>(point)),
+        fastest.ours->algorithm, fastest.library->median_us / fastest.ours->median_us, fastest.library->algorithm));
   }
 }
 
@@ -171,7 +170,7 @@ void write(const std::string& path, const tuned_files::TunedFile& tuned) {
   core::AtomicFile file(path);
   file.write(tuned.text);
   file.commit();
-  std::printf("written: %s (%d rules)\n", path.c_str(), tuned.rules);
+  program::to_stdout(fmt::format("written: {} ({} rules)\n", path, tuned.rules));
 }
 
 void write_library_files(const TunerOptions& options, const tuning::Table& table, const Points& points) {
@@ -204,6 +203,8 @@ void check_openmpi(const TunerOptions& options, const transports::MpiWorld* mpi)
 // so that runs of several numbers of ranks add up. Prints one line per measured size. Returns the exit status.
 int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   check_openmpi(options, mpi);
+  std::optional<core::FolderLock> lock;  // a second run would disturb the times, and one of the two lose its entries
+  if (mpi == nullptr || mpi->placement().rank == 0) lock.emplace("--output", core::folder_of(options.path));
   const std::string machine = core::fingerprint(core::this_machine());
   Points points;
   sweep::SweepOutput output;
@@ -226,7 +227,7 @@ int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
     replace(table.library_entries, entries_of(points, &Fastest::library, options.transport, num_hosts));
   print(points, options.compares_library());
   tuning::save_table(table, options.path);
-  std::printf("written: %s\n", options.path.c_str());
+  program::to_stdout("written: " + options.path + "\n");
   write_library_files(options, table, points);
   return worst;
 }

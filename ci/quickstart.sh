@@ -8,6 +8,15 @@ began=$(date +%s)
 step() { printf '\n\033[1m%s\033[0m (after %d s)\n' "$*" $(($(date +%s) - began)); }
 log=build/quickstart.log
 mkdir -p build out
+
+# One run at a time: two would build and write in the same folders. The system's lock ends with this script and all that it
+# has started; the file only says which process has it.
+exec {lock}>>build/quickstart.lock
+if ! flock --nonblock "$lock"; then
+  echo "ci/quickstart.sh: process $(<build/quickstart.lock) is at work in $PWD/out; wait until it has ended, or take another clone" >&2
+  exit 6
+fi
+echo $$ >build/quickstart.lock
 # quiet COMMAND...: its output goes to the log, which is shown when it fails.
 quiet() {
   "$@" >"$log" 2>&1 || { tail -n 40 "$log"; echo "ci/quickstart.sh: failed: $* (all of it is in $log)" >&2; exit 1; }

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -14,11 +16,6 @@
 
 namespace lockstep::core {
 namespace {
-
-std::string folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
 
 std::string path_of(int descriptor) {
   return "/proc/self/fd/" + std::to_string(descriptor);
@@ -33,7 +30,36 @@ int open_unnamed(const std::string& folder) {
   return -1;
 }
 
+// "process 123", the owner of another process's lock on this open file; "another process" if the system does not say.
+// A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 123 fe:00:4567 0 EOF", where 4567 is the file's inode.
+std::string lock_owner(int descriptor) {
+  struct stat status {};
+  std::ifstream locks("/proc/locks");
+  if (fstat(descriptor, &status) != 0) return "another process";
+  const std::string inode = ":" + std::to_string(status.st_ino);
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number, kind, mode, access, file;
+    long process = 0;
+    words >> number >> kind >> mode >> access >> process >> file;
+    if (kind == "FLOCK" && file.ends_with(inode) && process > 0) return "process " + std::to_string(process);
+  }
+  return "another process";
+}
+
+bool is_named(int descriptor, const std::string& path) {
+  struct stat open_file {};
+  struct stat named {};
+  return fstat(descriptor, &open_file) == 0 && stat(path.c_str(), &named) == 0 && open_file.st_ino == named.st_ino &&
+         open_file.st_dev == named.st_dev;
+}
+
 }  // namespace
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
 
 std::string system_reason(int error_number) {
   return std::generic_category().message(error_number);
@@ -123,16 +149,22 @@ std::string partial_path(const std::string& path) {
   return name.replace_extension(".partial" + extension).string();
 }
 
+// A file that is locked, but has lost its name since it was opened, is one that another program has just completed.
 RecordFile::RecordFile(std::string path) : path_(std::move(path)), partial_(partial_path(path_)) {
   refuse_special_target(path_);
-  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) {
-    throw usage_error("cannot write " + path_ + ": " + system_reason(errno) +
-                      "; allowed: a file in an existing, writable folder");
+  for (;;) {
+    descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+      throw usage_error("cannot write " + path_ + ": " + system_reason(errno) +
+                        "; allowed: a file in an existing, writable folder");
+    }
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) break;
+    if (is_named(descriptor_, partial_)) return;
+    close(descriptor_);
   }
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const std::string owner = lock_owner(descriptor_);
   close(descriptor_);
-  throw usage_error("cannot write " + path_ + ": another program is writing it; allowed: another name");
+  throw usage_error("cannot write " + path_ + ": " + owner + " is writing it; allowed: another name");
 }
 
 RecordFile::~RecordFile() {
@@ -187,8 +219,24 @@ void RecordFile::commit() {
   if (rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
   close(descriptor_);
   descriptor_ = -1;
-  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-  sync_folder(folder.empty() ? "." : folder.string());  // the rename itself must survive a crash, too
+  sync_folder(folder_of(path_));  // the rename itself must survive a crash, too
+}
+
+FolderLock::FolderLock(const std::string& flag, const std::string& folder) {
+  const std::string name = flag + " " + folder + ": ";
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) throw usage_error(name + "cannot be made: " + failed.message());
+  descriptor_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) throw usage_error(name + "cannot be read: " + system_reason(errno));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // or there are no such locks
+  const std::string owner = lock_owner(descriptor_);
+  close(descriptor_);
+  throw usage_error(name + owner + " is writing to it; allowed: another folder, or this one when it has ended");
+}
+
+FolderLock::~FolderLock() {
+  close(descriptor_);
 }
 
 }  // namespace lockstep::core

@@ -1,4 +1,4 @@
-// Files that appear whole or not at all, and files of records.
+// Files that appear whole or not at all, files of records, and folders that one process at a time writes to.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +35,9 @@ class AtomicFile {
   bool is_named_ = false;
   int descriptor_ = -1;
 };
+
+// Folder of a file: "." for a mere name.
+std::string folder_of(const std::string& path);
 
 // Returns the system's text for an error number.
 std::string system_reason(int error_number);
@@ -79,6 +82,22 @@ class RecordFile {
   std::size_t num_lines_ = 0;
   std::size_t last_begins_ = 0;  // offset of the last line
   std::size_t end_ = 0;
+};
+
+// A folder that no other process may write to meanwhile. The lock is the system's, on the folder itself (flock): it
+// ends with its process, however that ends, and leaves no file. A file system without such locks (some network file
+// systems) protects nothing, and neither is another host kept out.
+class FolderLock {
+ public:
+  // Makes the folder if there is none. `flag` is what the user named the folder with. If another process has the
+  // folder, throws a usage Error that names flag, folder and process.
+  FolderLock(const std::string& flag, const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
 };
 
 }  // namespace lockstep::core

@@ -208,7 +208,42 @@ TEST(RecordFile, WhatCannotBeWrittenIsNamed) {
   EXPECT_THROW(RecordFile(folder / "none/r.jsonl"), Error);
   EXPECT_THROW(RecordFile(folder.path()), Error) << "a folder";
   const RecordFile first(folder / "r.jsonl");
-  EXPECT_THROW(RecordFile(folder / "r.jsonl"), Error) << "two programs, one file";
+  EXPECT_EQ(error_text([&] { const RecordFile second(folder / "r.jsonl"); }),
+            "cannot write " + folder / "r.jsonl" + ": process " + std::to_string(getpid()) +
+                " is writing it; allowed: another name");
+}
+
+// ---- folders with one writer
+
+TEST(FolderLock, AnotherProcessIsNamedAndKeepsTheFolderUntilItEnds) {
+  const TemporaryFolder folder;
+  const std::string place = folder / "new/records";
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const FolderLock lock("--out", place);
+    const bool told = ::write(ends[1], "x", 1) == 1;
+    while (told) pause();
+    _exit(1);
+  }
+  char taken = 0;
+  ASSERT_EQ(read(ends[0], &taken, 1), 1);
+  EXPECT_EQ(error_text([&] { const FolderLock lock("--out", place); }),
+            "--out " + place + ": process " + std::to_string(child) +
+                " is writing to it; allowed: another folder, or this one when it has ended");
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(error_text([&] { const FolderLock lock("--out", place); }), "");
+  EXPECT_EQ(error_text([&] { const FolderLock again("--out", place); }), "") << "a lock ends with its owner";
+  EXPECT_TRUE(fs::is_empty(place));
+}
+
+TEST(FolderLock, AFolderThatCannotBeMadeIsRefused) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  EXPECT_EQ(error_text([&] { const FolderLock lock("--out", folder / "file/records"); }),
+            "--out " + folder / "file/records" + ": cannot be made: Not a directory");
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/wait.h"
 
 namespace lockstep::core {
 namespace {
@@ -149,10 +152,24 @@ std::string how_it_ended(const Child& child, int status) {
   return name + " ended with status " + std::to_string(WEXITSTATUS(status));
 }
 
+// Rank 0 is the parent, which reports failures. If it is stopped it cannot: then the child whose failure came first
+// reports in its place and kills it, and with it all other ranks.
+void speak_for_stopped_parent(int rank, pid_t parent, const AbortFlag& abort) {
+  if (!abort.raised() || abort.rank() != rank || process_state(parent) != 'T') return;
+  try {
+    abort.throw_raised();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s; rank 0 (process %d) is stopped, and is killed\n", error.what(), static_cast<int>(parent));
+  }
+  std::fflush(nullptr);
+  kill(parent, SIGKILL);
+}
+
 [[noreturn]] void run_child(int rank, pid_t parent, AbortFlag& abort, const std::function<void(int)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives rank 0
   if (getppid() != parent) _exit(1);
   run_guarded(rank, abort, body);
+  speak_for_stopped_parent(rank, parent, abort);
   std::fflush(nullptr);
   _exit(0);
 }
@@ -177,11 +194,12 @@ std::vector<Child> fork_children(int num_ranks, AbortFlag& abort, const std::fun
 // end by themselves (stopped, or stuck in a system call) are killed.
 void watch_children(const std::vector<Child>& children, AbortFlag& abort) {
   constexpr auto kLook = std::chrono::milliseconds(2);
-  constexpr int kLooksOfGrace = 1500;  // 3 s
+  constexpr auto kGrace = std::chrono::seconds(3);
   std::vector<Child> alive = children;
-  int looks_since_abort = 0;
+  std::optional<Deadline> grace;  // from the abort on
   while (!alive.empty()) {
-    if (abort.raised() && ++looks_since_abort == kLooksOfGrace) {
+    if (!grace && abort.raised()) grace = Deadline::after(kGrace);
+    if (grace && grace->passed()) {
       for (const Child& child : alive) kill(child.pid, SIGKILL);
     }
     for (std::size_t i = 0; i < alive.size();) {
@@ -214,6 +232,16 @@ void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::func
     run_processes(num_ranks, abort, body);
   }
   if (abort.raised()) abort.throw_raised();
+}
+
+// The state follows the name in parentheses, which may contain anything (proc_pid_stat(5)).
+std::optional<char> process_state(int process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t end = text.rfind(") ");
+  if (end == std::string::npos || end + 2 >= text.size()) return std::nullopt;
+  return text[end + 2];
 }
 
 }  // namespace lockstep::core

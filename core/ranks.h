@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "core/gate.h"
@@ -62,12 +63,18 @@ class Arena {
 // Runs body(rank) for all ranks and returns when every one has ended. Rank 0 runs on the calling thread, so that its
 // results stay in this process. If a rank throws, its message is raised on `abort`, every other rank sees it in its
 // next wait, and the Error of the rank that failed first is thrown here. With processes, a rank that dies (kill -9, a
-// crash) is noticed and named, and no child outlives this process. `abort` must be in memory of the same sharing.
+// crash) is noticed and named, and no child outlives this process. If this process is stopped (SIGSTOP), the child that
+// fails waiting for it writes its message to standard error and kills it. `abort` must be in memory of the same
+// sharing.
 //
 // Threads that have not ended `grace` after the first failure are stuck in a call that we cannot end (for example a GPU
 // driver's): the failure and the numbers of these ranks are written to standard error, and the process ends with the
 // failure's status.
 void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body,
                std::chrono::milliseconds grace = std::chrono::seconds(120));
+
+// State letter of a process of this machine, as in ps: 'T' stopped by a signal, 'Z' ended but not waited for, ...;
+// nothing if there is no such process.
+std::optional<char> process_state(int process);
 
 }  // namespace lockstep::core

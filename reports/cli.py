@@ -40,13 +40,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
-        return _report(_parser().parse_args(arguments))
+        status = _report(_parser().parse_args(arguments))
+        sys.stdout.flush()
+        return status
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output left, as head does; nothing is lost but text
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:  # of standard output: all others are ReportErrors
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
+        if isinstance(error, BrokenPipeError):  # the reader of our output left, as head does; nothing is lost but text
+            return 0
+        print(f"reports: standard output: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def _report(options: argparse.Namespace) -> int:

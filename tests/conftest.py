@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from reports.schema import kind_schema, problem_in
 
 ROOT = Path(__file__).resolve().parent.parent
+MPIRUN = (shutil.which("mpirun") or "", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca",
+          "mpi_yield_when_idle", "1")
 
 
 def find_binaries() -> Path | None:
@@ -47,3 +50,12 @@ def programs() -> Programs:
     if folder is None:
         pytest.fail("no built programs: build a preset first, or set LOCKSTEP_BIN")
     return Programs(folder)
+
+
+@pytest.fixture(scope="session")
+def mpi_programs(programs: Programs) -> Programs:
+    """The programs, if they can run under MPIRUN."""
+    probe = ("sendrecv_perf", "--transport", "mpi", "-b", "8", "-e", "8", "-n", "1")
+    if not MPIRUN[0] or "not built in" in programs.run(*probe).stderr:
+        pytest.skip("MPI is not here")
+    return programs

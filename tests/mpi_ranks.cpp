@@ -4,10 +4,7 @@
 //   throw     rank 1 throws an Error while the others run collectives
 //   silent    rank 1 does not enter a plan's collective: the others end it at their deadline
 //   silent_library  the same for a collective of MPI's
-//   loop      collectives without end, for a test that kills or stops a rank; prints its process
 // Exits with 0 if all is right.
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -116,7 +113,7 @@ int throws(MpiWorld& mpi) {
 }
 
 int silent(MpiWorld& mpi) {
-  const auto transport = mpi.make_transport();
+  const auto transport = mpi.make_transport({.alone = true});
   if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
   run_for_ever(*transport);
 }
@@ -130,21 +127,12 @@ int silent_library(MpiWorld& mpi) {
   return 0;
 }
 
-int loop(MpiWorld& mpi) {
-  const auto transport = mpi.make_transport();
-  std::printf("process %d\n", static_cast<int>(getpid()));
-  std::fflush(stdout);
-  transport->barrier();
-  run_for_ever(*transport);
-}
-
 int run_mode(const std::string& mode, MpiWorld& mpi) {
   if (mode == "exact") return exact(mpi);
   if (mode == "big") return big(mpi);
   if (mode == "throw") return throws(mpi);
   if (mode == "silent") return silent(mpi);
   if (mode == "silent_library") return silent_library(mpi);
-  if (mode == "loop") return loop(mpi);
   throw core::usage_error("mpi_ranks: unknown mode '" + mode + "'");
 }
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Programs, find_binaries
-from test_mini_train import MPIRUN
+from conftest import MPIRUN, ROOT, Programs, find_binaries
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
 TOOLS = ("cmake", "ctest", "ninja", "tar")  # of others: their flags are not checked

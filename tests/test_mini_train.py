@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from conftest import Programs, records_of
+from conftest import MPIRUN, Programs, records_of
 
 
 SMALL = ("--layers", "2", "--hidden", "32", "--length", "16", "--batch", "4", "--steps", "4", "--lr", "3e-3",
@@ -200,17 +199,6 @@ def test_a_damaged_checkpoint_is_refused_by_name(programs: Programs, tmp_path: P
     file.write_bytes(contents)
     done = programs.run("mini_train", *SMALL, "--resume", str(folder))
     assert done.returncode == 7 and len(done.stderr.splitlines()) == 1 and file.name in done.stderr, done.stderr
-
-
-MPIRUN = [shutil.which("mpirun") or "", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca",
-          "mpi_yield_when_idle", "1"]
-
-
-@pytest.fixture(name="mpi_programs")
-def _mpi_programs(programs: Programs) -> Programs:
-    if not MPIRUN[0] or "not built in" in programs.run("mini_train", *SMALL, "--transport", "mpi").stderr:
-        pytest.skip("MPI is not here")
-    return programs
 
 
 @pytest.mark.parametrize("threads", ["multiple", "funneled"])

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Programs, records_of, ROOT
-from test_mini_train import MPIRUN
+from conftest import MPIRUN, Programs, records_of, ROOT
 
 
 SMALL = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
@@ -212,13 +211,6 @@ def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: 
 LAYERS = ["--rounds", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
           "--vocabulary", "61"]
 SMALL_STEP = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
-
-
-@pytest.fixture(name="mpi_programs")
-def _mpi_programs(programs: Programs) -> Programs:
-    if not MPIRUN[0] or "not built in" in programs.run("ddp_overlap_bench", *SMALL_STEP, "--transport", "mpi").stderr:
-        pytest.skip("MPI is not here")
-    return programs
 
 
 def under_mpi(programs: Programs, program: str, *words: str) -> subprocess.CompletedProcess[str]:

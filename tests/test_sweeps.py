@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -188,74 +187,6 @@ def test_a_killed_sweep_leaves_its_rows_under_a_name_that_says_partial(programs:
     page = subprocess.run([sys.executable, "-m", "reports", str(path), "--summary"], capture_output=True, text=True,
                           cwd=Path(__file__).resolve().parent.parent, timeout=60, check=False)
     assert page.returncode == 0 and "has a partial record" in page.stdout, page.stdout + page.stderr
-
-
-def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
-
-
-def wait_for_children(process: subprocess.Popen, number: int) -> list[int]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        children = children_of(process.pid)
-        if len(children) == number:
-            return children
-        time.sleep(0.01)
-    raise AssertionError("the ranks did not start")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
-
-
-def start_long_run(programs: Programs) -> subprocess.Popen:
-    command = [str(programs.folder / "all_reduce_perf"), "-b", "1M", "-e", "1M", "--ranks", "4", "--processes", "-n",
-               "1000000", "--algo", "ring"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_a_killed_rank_is_named_and_nothing_stays_behind(programs: Programs) -> None:
-    before = set(os.listdir("/dev/shm"))
-    process = start_long_run(programs)
-    children = wait_for_children(process, 3)
-    time.sleep(0.3)
-    os.kill(children[1], signal.SIGKILL)
-    started = time.monotonic()
-    _, errors = process.communicate(timeout=30)
-    assert time.monotonic() - started < 15
-    assert process.returncode == 8
-    assert "rank 2" in errors and "signal 9" in errors
-    assert not any(is_alive(child) for child in children)
-    assert set(os.listdir("/dev/shm")) <= before
-
-
-def test_ranks_do_not_outlive_rank_0(programs: Programs) -> None:
-    process = start_long_run(programs)
-    children = wait_for_children(process, 3)
-    process.kill()
-    process.communicate(timeout=10)
-    deadline = time.monotonic() + 10
-    while any(is_alive(child) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(is_alive(child) for child in children)
-
-
-def test_a_stopped_rank_ends_the_run_at_the_deadline(programs: Programs) -> None:
-    command = [str(programs.folder / "all_reduce_perf"), "-b", "1M", "-e", "1M", "--ranks", "3", "--processes", "-n",
-               "1000000", "--algo", "ring", "-T", "2"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    children = wait_for_children(process, 2)
-    time.sleep(0.3)
-    os.kill(children[0], signal.SIGSTOP)
-    _, errors = process.communicate(timeout=40)
-    assert process.returncode == 4
-    assert "rank 1" in errors and "waited" in errors
-    assert not any(is_alive(child) for child in children)
 
 
 def test_minimum_bandwidth_fails_the_run_as_in_nccl_tests(programs: Programs) -> None:

@@ -1,5 +1,6 @@
 #include "bench/program/program.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -18,6 +19,15 @@ int report(const std::string& program, const char* what, int status) {
   return status;
 }
 
+int run_or_print(const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const TextRequested& requested) {
+    to_stdout(requested.text);
+    return 0;
+  }
+}
+
 }  // namespace
 
 void Invocation::set_command(int argc, const char* const* argv) {
@@ -27,8 +37,8 @@ void Invocation::set_command(int argc, const char* const* argv) {
 }
 
 void to_stdout(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+  throw core::Error(core::Failure::internal, "cannot write standard output: " + core::system_reason(errno));
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -45,10 +55,7 @@ void check_single(const char* flag, const std::string& path, std::size_t rows, c
 
 int exit_status_of(const std::string& program, const std::function<int()>& run) {
   try {
-    return run();
-  } catch (const TextRequested& requested) {
-    to_stdout(requested.text);
-    return 0;
+    return run_or_print(run);
   } catch (const core::Error& error) {
     return report(program, error.what(), error.exit_status());
   } catch (const std::exception& error) {

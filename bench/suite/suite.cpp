@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/output_file.h"
 #include "core/wait.h"
 
 namespace lockstep::suite {
@@ -176,6 +177,14 @@ std::string last_line_of(const std::string& file) {
   return last;
 }
 
+// Adds how a program ended to its output. Returns why that cannot be written, empty if it was: on a full disk the
+// output lacks what the program had to say of it.
+std::string why_not_written(const std::string& file, const std::string& how) {
+  std::ofstream stream(file, std::ios::app);
+  const bool written = static_cast<bool>(stream << "suite: " << how << std::endl);  // flushed, to know it now
+  return written ? "" : file + ": " + core::system_reason(errno);
+}
+
 // A line's share of the remaining seconds, by its weight among the remaining lines.
 double share_of(const Suite& suite, std::size_t index, double seconds_left) {
   double weights = 0;
@@ -194,10 +203,11 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   const std::chrono::duration<double> timeout(options.line_timeout_s);
   const auto deadline = core::Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
   const Ended end = run_process(words, stem + ".txt", deadline);
-  if (end.status != 0) {
-    progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
-                              last_line_of(stem + ".txt")));
-  }
+  if (end.status == 0) return 0;
+  const std::string last = last_line_of(stem + ".txt");
+  const std::string why = why_not_written(stem + ".txt", end.how);
+  progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
+                            why.empty() ? last : why));
   return end.status;
 }
 
@@ -301,9 +311,7 @@ std::string text_of(const Suite& suite) {
 int run_suite(const Suite& suite, const SuiteOptions& options) {
   std::vector<std::vector<std::string>> commands;
   for (const SuiteLine& line : suite) commands.push_back(words_of(line, options.programs));
-  std::error_code failed;
-  std::filesystem::create_directories(options.folder, failed);
-  if (failed) throw core::usage_error(fmt::format("--out {}: cannot be made: {}", options.folder, failed.message()));
+  const core::FolderLock lock("--out", options.folder);
 
   Progress progress(suite.size());
   int worst = 0;

@@ -17,6 +17,7 @@
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
 #include "core/device_cuda.h"
+#include "core/output_file.h"
 #include "core/wait.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/trace.h"
@@ -238,6 +239,11 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   flags.options.mpi = mpi;
   flags.options = trainer::checked(flags.options);
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
+  const bool tells = mpi == nullptr || mpi->placement().rank == 0;
+  std::optional<core::FolderLock> checkpoints;  // for as long as this run may write there
+  if (tells && !flags.options.checkpoint_folder.empty()) {
+    checkpoints.emplace("--checkpoints", flags.options.checkpoint_folder);
+  }
   const trainer::Corpus corpus = corpus_of(flags.options);
   if (flags.serve) {
     if (flags.gemm != kProbeGemms)
@@ -252,7 +258,6 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   }
   std::optional<PredictedStep> predicted;
   if (!flags.predict.empty()) predicted.emplace(flags);
-  const bool tells = mpi == nullptr || mpi->placement().rank == 0;
   const program::Print print_here = tells ? print : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));

@@ -124,7 +124,8 @@ class MessageCollective final : public collectives::Collective {
     if (++idle_rounds_ == 1) {
       stuck_since_ = core::Clock::now();
     } else if (idle_rounds_ % kRoundsBetweenLooksAtTheClock == 0 && core::Clock::now() - stuck_since_ > timeout_) {
-      throw core::Error(core::Failure::timeout, describe_wait());
+      const std::string wait = describe_wait();
+      throw core::Error(core::Failure::timeout, wait + transport_.find_silent());
     }
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <unistd.h>
+
 #include "core/cores.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
@@ -107,7 +109,9 @@ LocalWorld::LocalWorld(LocalGroup& group, int rank)
       rank_(rank),
       policy_(group.wait_policy()),
       arena_(group.arena_of(rank)),
-      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {}
+      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {
+  if (group.options().sharing == core::Sharing::processes) group.board(rank).process = getpid();
+}
 
 std::byte* LocalWorld::scratch(int half, std::size_t size_bytes) {
   Scratch& scratch = scratch_[half];
@@ -123,6 +127,18 @@ std::byte* LocalWorld::scratch(int half, std::size_t size_bytes) {
   return scratch.data;
 }
 
+// A stopped rank may have been waiting for others when it was stopped, so that the chain of waits is a circle: the
+// system knows.
+std::string LocalWorld::stopped_ranks() const {
+  std::string text;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const int process = group_.board(rank).process;
+    if (process == 0 || core::process_state(process) != 'T') continue;
+    text += "; rank " + std::to_string(rank) + " (process " + std::to_string(process) + ") is stopped";
+  }
+  return text;
+}
+
 // Follows the chain of waiting ranks from `peer` on: a rank that waits for no other is the one that does not answer.
 void LocalWorld::time_out(int peer, const std::string& doing) {
   const auto& among = group_.options().among;
@@ -130,6 +146,8 @@ void LocalWorld::time_out(int peer, const std::string& doing) {
   std::string text = "rank " + std::to_string(number_of(rank_)) + " waited " +
                      std::to_string(policy_.deadline.count()) + " ms for rank " + std::to_string(first) + " (" + doing +
                      ")";
+  const std::string stopped = stopped_ranks();
+  if (!stopped.empty()) throw core::Error(core::Failure::timeout, text + stopped);
   int last = first;
   constexpr int kMostHops = 32;  // bounds the length of the text if ranks wait in a circle
   for (int hops = 0; hops < std::max(num_ranks(), among ? kMostHops : 0); ++hops) {

@@ -79,6 +79,7 @@ struct RankBoard {
   PacedRank paced;
   core::Gate coordination;          // number of barriers and gathers done
   std::atomic<int> blocked_on{-1};  // the rank that this one has waited for for some time; for error messages
+  std::atomic<int> process{0};      // the rank's, if each has its own; for error messages
   std::byte gathered[1024];
 };
 
@@ -177,6 +178,7 @@ class LocalWorld final : public World {
 
  private:
   [[noreturn]] void time_out(int peer, const std::string& doing);
+  std::string stopped_ranks() const;
   void meet(std::span<const std::byte> mine, std::span<std::byte> all);
   void start_together(std::size_t turn);
 

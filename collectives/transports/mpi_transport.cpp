@@ -96,6 +96,7 @@ bool MpiProgress::is_needed() const {
 // The Transport over messages of MPI.
 namespace {
 
+constexpr std::chrono::seconds kLongestAnswer{1};
 constexpr std::size_t kPieceBytes = std::size_t{1} << 30;  // bytes that one element of a large MPI count covers
 
 std::string describe(const char* call, int rank, int peer, std::size_t bytes) {
@@ -224,6 +225,36 @@ class MpiTransport final : public Transport {
     }
   }
 
+  // Every rank that still runs has reached its deadline, too, and tells all others so: the channel after the last
+  // carries nothing else.
+  std::string find_silent() override {
+    if (!options_.alone) return {};
+    std::vector<bool> heard(static_cast<std::size_t>(num_ranks_));
+    for (int peer = 0; peer < num_ranks_; ++peer) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (peer != rank_) MPI_Isend(nullptr, 0, MPI_BYTE, peer, largest_channel_, comm_, &request);
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+    heard[static_cast<std::size_t>(rank_)] = true;
+    const core::Deadline deadline = core::Deadline::after(kLongestAnswer);
+    while (!deadline.passed() && std::find(heard.begin(), heard.end(), false) != heard.end()) {
+      int found = 0;
+      MPI_Status status;
+      MPI_Iprobe(MPI_ANY_SOURCE, largest_channel_, comm_, &found, &status);
+      if (found == 0) {
+        idle();
+        continue;
+      }
+      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, largest_channel_, comm_, MPI_STATUS_IGNORE);
+      heard[static_cast<std::size_t>(status.MPI_SOURCE)] = true;
+    }
+    std::string text;
+    for (int peer = 0; peer < num_ranks_; ++peer) {
+      if (!heard[static_cast<std::size_t>(peer)]) text += "; rank " + std::to_string(peer) + " does not answer";
+    }
+    return text;
+  }
+
   void barrier() override {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ibarrier(comm_, &request), [] { return std::string("MPI_Ibarrier"); });
@@ -272,7 +303,7 @@ class MpiTransport final : public Transport {
       check_mpi(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), [&] { return std::string(call); });
       if (complete == 0 && deadline.passed()) {
         throw core::Error(core::Failure::timeout, std::string(call) + ": rank " + std::to_string(number_of(rank())) +
-                                                      ": not all ranks arrived in time");
+                                                      ": not all ranks arrived in time" + find_silent());
       }
       if (complete == 0) idle();
     }

@@ -71,6 +71,8 @@ struct MpiPlacement {
 struct MpiTransportOptions {
   std::vector<std::int32_t> members = {};  // ranks of the world, ascending, including this one; empty: all
   const core::AbortFlag* abort = nullptr;  // idle() throws its Error
+  // The ranks wait on this transport only, all with the same deadline: find_silent() asks.
+  bool alone = false;
   // idle() sleeps, longer from call to call: for ranks whose computing threads need the core.
   bool naps = false;
   // Messages progress while the caller's thread computes: a thread of the transport makes them, from the first message

@@ -1,14 +1,20 @@
 #include <mpi.h>
 #include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "collectives/transports/mpi_calls.h"
 #include "collectives/transports/mpi_transport.h"
+#include "core/ranks.h"
 
 namespace lockstep::transports {
 namespace {
@@ -36,8 +42,44 @@ CoreShare find_core_share(MPI_Comm host) {
   return share;
 }
 
+// A rank of this host as its operating system knows it. Process numbers mean something within their namespace only,
+// which containers have one each of.
+struct HostMate {
+  int rank = 0;
+  pid_t process = 0;
+  ino_t process_namespace = 0;
+};
+
+std::vector<HostMate> find_mates(MPI_Comm world, MPI_Comm host) {
+  HostMate mine;
+  MPI_Comm_rank(world, &mine.rank);
+  mine.process = getpid();
+  struct stat status {};
+  if (stat("/proc/self/ns/pid", &status) == 0) mine.process_namespace = status.st_ino;
+  int num_ranks = 1;
+  MPI_Comm_size(host, &num_ranks);
+  std::vector<HostMate> all(static_cast<std::size_t>(num_ranks));
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host);
+  std::erase_if(all, [&](const HostMate& mate) {
+    return mate.rank == mine.rank || mate.process_namespace != mine.process_namespace;
+  });
+  return all;
+}
+
+// Describes the ranks of this host that cannot answer, as their processes are stopped or have ended; empty: none.
+std::string find_lost(const std::vector<HostMate>& mates) {
+  std::string text;
+  for (const HostMate& mate : mates) {
+    const std::optional<char> state = core::process_state(mate.process);
+    if (state && *state != 'T' && *state != 'Z') continue;
+    text += "; rank " + std::to_string(mate.rank) + " (process " + std::to_string(mate.process) + ") " +
+            (state == 'T' ? "is stopped" : "has ended");
+  }
+  return text;
+}
+
 // Hosts are distinguished by which ranks can share memory, and numbered by their lowest rank.
-MpiPlacement find_placement(MPI_Comm world) {
+MpiPlacement find_placement(MPI_Comm world, std::vector<HostMate>& mates) {
   MpiPlacement placement;
   MPI_Comm_rank(world, &placement.rank);
   MPI_Comm_size(world, &placement.num_ranks);
@@ -48,6 +90,7 @@ MpiPlacement find_placement(MPI_Comm world) {
   MPI_Comm_rank(host, &rank_in_host);
   MPI_Comm_size(host, &ranks_of_host);
   const CoreShare share = find_core_share(host);
+  mates = find_mates(world, host);
   MPI_Comm_free(&host);
   int first = rank_in_host == 0 ? 1 : 0;
   MPI_Allreduce(&first, &placement.num_hosts, 1, MPI_INT, MPI_SUM, world);
@@ -100,6 +143,7 @@ SharedComm shared_comm(MPI_Comm comm) {
 struct MpiWorld::State {
   MPI_Comm comm = MPI_COMM_NULL;
   MpiPlacement placement;
+  std::vector<HostMate> mates = {};
   std::chrono::nanoseconds timeout{};
   MpiThreads threads = MpiThreads::funneled;
   std::unique_ptr<Watchdog> watchdog;  // its thread begins at first use
@@ -114,13 +158,16 @@ std::string mpi_absence() {
 
 MpiWorld::MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads)
     : state_(std::make_unique<State>()) {
+  // A message over TCP to a rank that was killed: it fails with an error, in place of a signal that ends this rank,
+  // too, before anyone has said which one was lost.
+  std::signal(SIGPIPE, SIG_IGN);
   const int wanted = threads == MpiThreads::multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(argc, argv, wanted, &level), [] { return std::string("MPI_Init_thread"); });
   MPI_Comm_dup(MPI_COMM_WORLD, &state_->comm);
   MPI_Comm_set_errhandler(state_->comm, MPI_ERRORS_RETURN);
   state_->threads = threads_of_all(state_->comm, std::min(level, wanted));
-  state_->placement = find_placement(state_->comm);
+  state_->placement = find_placement(state_->comm, state_->mates);
   state_->timeout = timeout;
 }
 
@@ -178,8 +225,14 @@ std::string MpiWorld::library_version() const {
 }
 
 void MpiWorld::abort(const core::Error& error) const {
+  constexpr auto kHostsWithMore = std::chrono::milliseconds(500);  // ranks that know which one is lost speak first
   const std::string who = "rank " + std::to_string(state_->placement.rank) + ": ";
-  const std::string text = error.what();
+  std::string text = error.what();
+  if (error.failure() == core::Failure::timeout || error.failure() == core::Failure::rank_lost) {
+    const std::string lost = find_lost(state_->mates);
+    if (lost.empty() && state_->placement.num_hosts > 1) std::this_thread::sleep_for(kHostsWithMore);
+    text += lost;
+  }
   std::fprintf(stderr, "error: %s%s\n", text.starts_with(who) ? "" : who.c_str(), text.c_str());
   std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, error.exit_status());

@@ -64,6 +64,9 @@ class Transport : public World {
   // Called by a rank between two polls of messages that are not complete: yields the core, and throws Error if the run
   // was aborted or a rank is lost. Callers keep the deadline.
   virtual void idle() = 0;
+  // Call it when a deadline has passed, for the error's text: "; rank 2 does not answer" for each rank that does not
+  // call it at about the same time. Takes up to a second. Empty if all do, or if this transport cannot ask.
+  virtual std::string find_silent() { return {}; }
   // After an Error: ends all access of messages in flight to this rank's memory. The transport is unusable from then
   // on. (If that cannot be guaranteed, as in MPI, the program has to end.)
   virtual void abandon() {}

@@ -1,6 +1,8 @@
 """Writes the report's folder: built beside its place, then renamed into it, so that a failure leaves the old one."""
 
 import base64
+import ctypes
+import errno
 import gzip
 import os
 import shutil
@@ -60,36 +62,64 @@ class PageLink:
 
 
 def write_report(report: Report, out: Path) -> Path:
-    """The first page's path. Raises ReportError if the folder cannot be written or is not ours to replace."""
+    """The first page's path. Raises ReportError if the folder cannot be written or is not ours to replace. Of several processes
+    that write the same report, each writes a whole one, and the last stays."""
     out = Path(os.path.abspath(out))
     if out.exists() and not _replaceable(out):
         raise ReportError(f"-o {out}: exists and is not a report; name a new folder or one that holds a report")
-    building, old = (out.with_name(f"{out.name}.{word}-{os.getpid()}") for word in ("new", "old"))
+    place = out.resolve()
+    building = place.with_name(f"{place.name}{_BUILDING}{os.getpid()}")
     try:
+        _remove_abandoned(place)
         building.mkdir(parents=True)
+        (building / MARK).write_text("written by python3 -m reports, which replaces this folder\n", encoding="utf-8")
         _build(report, building)
-        _swap(building, out, old)
+        _swap(building, place)
     except OSError as error:
         raise ReportError(f"-o {out}: cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
     return out / "index.html"
+
+
+_BUILDING = ".new-"  # between a report's name and the number of the process that writes it
 
 
 def _replaceable(out: Path) -> bool:
     return out.is_dir() and ((out / MARK).exists() or not any(out.iterdir()))
 
 
-def _swap(building: Path, out: Path, old: Path) -> None:
-    if out.exists():
-        out.rename(old)
+def _remove_abandoned(place: Path) -> None:
+    """Removes what writers of this report have left that were killed."""
+    for folder in place.parent.iterdir() if place.parent.is_dir() else ():
+        name, _, process = folder.name.rpartition(_BUILDING)
+        if name == place.name and process.isdecimal() and not Path("/proc", process).exists() and _replaceable(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _swap(building: Path, place: Path) -> None:
+    """The report gets its name; an older one gets the name that this one had. At no moment is there none."""
     try:
-        building.rename(out)
+        building.rename(place)  # where nothing is, or an empty folder
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _exchange(building, place)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    at_working_directory, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2(2)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), exchange) == 0:
+        return
+    aside = one.with_name(f"{one.name}.aside")  # this file system cannot exchange names
+    other.rename(aside)
+    try:
+        one.rename(other)
     except OSError:
-        if old.exists():
-            old.rename(out)
+        aside.rename(other)
         raise
+    aside.rename(one)
 
 
 Made = tuple[AnyPage, Sequence[FigureFile]]  # a page, and the figures that are on it
@@ -108,7 +138,6 @@ def _build(report: Report, folder: Path) -> None:
     for page in pages:
         told = story if page is pages[0] else None
         (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages, told), encoding="utf-8")
-    (folder / MARK).write_text("written by python3 -m reports, which replaces this folder\n", encoding="utf-8")
 
 
 def _flat(figures: Sequence[Sequence[FigureFile]]) -> list[FigureFile]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # for reports/, whose words and pages these outputs share
 
-from gate.model import GateError, HistoryReport, Report, UsageError
+from gate.model import CouldNotRun, GateError, HistoryReport, Report, UsageError
 from gate.builds import wipe
 from gate.outputs.records import check_writable, history_lines, lines_of, text_of, write_whole
 from gate.outputs.page import as_report, check_packages, page
@@ -36,10 +36,10 @@ class Outputs:
     started: str  # UTC, ISO 8601
 
     def write(self, report: Report | HistoryReport) -> None:
-        """The table comes first and always; then all files that can be written, before the first that cannot is told."""
+        """The table comes first and always; then all files that can be written, before the first failure is told."""
         wipe()
-        self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
-        failures = [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
+        failures = self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
+        failures += [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
         if failures:
             raise failures[0]
 
@@ -64,10 +64,15 @@ class Outputs:
         lines += history_lines(report, lines[0]["run"])
         return text_of(lines) if name == "records" else page(lines)
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str) -> list[GateError]:
         """Also where the terminal lacks a letter of a case's name."""
         encoding = sys.stdout.encoding or "utf-8"
-        print(text.encode(encoding, "replace").decode(encoding))
+        try:
+            print(text.encode(encoding, "replace").decode(encoding), flush=True)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
+            return [CouldNotRun(f"standard output: {error.strerror}")]
+        return []
 
 
 def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outputs:

@@ -1,0 +1,163 @@
+"""Every writer on a disk that is full: one line that names the file and the reason, a status that is not 0, no file that is half
+written under the name that was asked for, and the older file kept.
+
+The disk is full at LIMIT bytes of a file (RLIMIT_FSIZE, "File too large"), and, where a test may mount, at that many bytes of a
+file system of its own ("No space left on device").
+"""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import Programs, ROOT
+
+SWEEP = "all_reduce_perf --ranks 2 -b 8 -e 4K -f 2 -n 2 -w 0"
+TRAIN = "mini_train --layers 1 --hidden 32 --length 16 --batch 2 --steps 2 --peak-gflops 100 --gemm packed --threads 1"
+REPORTS = f"{sys.executable} -m reports"
+GATE = f"{sys.executable} {ROOT / 'ci' / 'gate.py'}"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Files that are there before: `records` (of a sweep), `suite` (a list of one program), `values` (what gate exact compares)."""
+
+    name: str
+    command: str  # with {to}, what is written
+    limit: int  # bytes that there is room for: less than it writes
+    stays: str = ""  # what a run leaves beside its file, and says so (docs/method.md)
+    folder: bool = False  # {to} is a folder
+    lines: int = 1  # on stderr
+
+
+WRITERS = (
+    Writer("records", f"{SWEEP} --json {{to}}.jsonl", 4096, stays="to.partial.jsonl"),
+    Writer("records of a run that is rewritten", f"{TRAIN} --json {{to}}.jsonl", 2048),
+    Writer("nccl-tests' JSON", f"{SWEEP} -J {{to}}", 512),
+    Writer("trace of a schedule", "pipeline_perf --schedule 1f1b --stages 4 --microbatches 8 --trace {to}", 512),
+    Writer("trace of an overlap", "overlap_perf --mode simulated --ranks 2 --zero 1 --bucket-cap-mb 1 --trace {to}", 512),
+    Writer("trace of training", f"{TRAIN} --trace {{to}}", 512),
+    Writer("trace of a simulated step", "simulate --layout pp=4,batch=8 --trace {to}", 512),
+    Writer("schedule as CSV", "pipeline_perf --schedule 1f1b --stages 4 --microbatches 8 --dump-csv {to}", 64),
+    Writer("machine description", "simulate --calibrate {records} --output {to}", 64),
+    Writer("tuning table", "tune --collectives all_reduce --ranks 2 -b 1K -e 1K --time-budget 1 --output {to}", 64),
+    Writer("checkpoint", f"{TRAIN} --checkpoints {{to}}", 4096, folder=True),
+    Writer("checkpoint of 2 ranks", f"{TRAIN} --dp 2 --zero 1 --checkpoints {{to}}", 4096, folder=True),
+    Writer("weights as Hugging Face has them", f"{TRAIN} --export {{to}}", 4096),
+    Writer("tokens", f"{TRAIN} --data {ROOT / 'README.md'} --tokenize {{to}}", 2048),
+    Writer("suite", "suite --suite {suite} --out {to} --time-budget 1", 1024, folder=True, lines=4),
+    Writer("report", f"{REPORTS} {{records}} -o {{to}}", 4096, folder=True),
+    Writer("gate's baseline", f"{GATE} exact --suite {{values}} --head {{build}} --base {{to}} --update", 256),
+    Writer("gate's page", f"{GATE} exact --suite {{values}} --head {{build}} --base {{build}} --html {{to}}", 4096),
+    Writer("gate's records", f"{GATE} exact --suite {{values}} --head {{build}} --base {{build}} --records {{to}}", 256),
+    Writer("gate's store", f"{GATE} store {{to}} {{records}}", 256, folder=True),
+)
+
+
+def command_of(writer: Writer, folder: Path, to: Path, programs: Programs) -> list[str]:
+    names = {name: folder / name for name in ("records", "suite", "values")}
+    words = shlex.split(writer.command.format(to=to, build=programs.folder.parent, **names))
+    return [str(programs.folder / words[0]), *words[1:]] if (programs.folder / words[0]).exists() else words
+
+
+@pytest.fixture(scope="module")
+def inputs(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    swept = programs.run(*shlex.split(SWEEP), "--json", str(folder / "records.jsonl"))
+    assert swept.returncode == 0, swept.stderr
+    (folder / "records.jsonl").rename(folder / "records")
+    (folder / "suite").write_text(f"sums 1 {SWEEP}\n")
+    (folder / "values").write_text("plans records all_reduce_perf --ranks 2 -b 1K -e 1K --algo ring,tree -n 1 -w 0 -c 0\n")
+    return folder
+
+
+@dataclass(frozen=True)
+class Full:
+    """A run whose disk was full: how it ended, and the files that it left."""
+
+    done: subprocess.CompletedProcess[str]
+    after: dict[str, bytes]
+    reason: str
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run(command: Sequence[str], **more) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, **more)
+
+
+def full_by_limit(writer: Writer, command: Sequence[str], disk: Path) -> Full:
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails with a reason instead of ending the program
+        resource.setrlimit(resource.RLIMIT_FSIZE, (writer.limit, writer.limit))
+
+    return Full(run(command, preexec_fn=limit), content_of(disk), "File too large")
+
+
+# $1: room in bytes; $2: the disk, whose files are copied to the one that is mounted over it; $3: where they are in the end.
+MOUNTED = """
+mkdir "$3" && cp -a "$2/." "$3" && mount -t tmpfs -o "size=$(( ($(du -s -B 4096 "$3" | cut -f 1) + 256) * 4096 ))" none "$2" || exit 99
+cp -a "$3/." "$2" && rm -r "$3" && mkdir "$3"
+free=$(df --output=avail -B 4096 "$2" | tail -n 1)
+head -c $(( (free - $1 / 4096) * 4096 )) /dev/zero >"$2/filler"
+disk=$2 left=$3
+shift 3
+"$@"
+status=$?
+rm "$disk/filler"
+cp -a "$disk/." "$left"
+exit $status
+"""
+
+
+def full_by_mount(writer: Writer, command: Sequence[str], disk: Path) -> Full:
+    left = disk.with_name("left")
+    done = run(["unshare", "--mount", "bash", "-c", MOUNTED, "bash", str(writer.limit), str(disk), str(left), *command])
+    return Full(done, content_of(left), "No space left on device")
+
+
+def can_mount() -> bool:
+    probe = "mount -t tmpfs none /mnt"
+    return shutil.which("unshare") is not None and run(["unshare", "--mount", "sh", "-c", probe]).returncode == 0
+
+
+DISKS = {"limit": full_by_limit, **({"mount": full_by_mount} if can_mount() else {})}
+
+
+@pytest.mark.parametrize("fill", DISKS)
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
+def test_a_full_disk_is_said_in_one_line_and_the_older_file_stays(writer: Writer, fill: str, programs: Programs, inputs: Path,
+                                                                  tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = command_of(writer, inputs, disk / "to", programs)
+    first = run(command)
+    assert first.returncode == 0, first.stderr
+    before = content_of(disk)
+    full = DISKS[fill](writer, command, disk)
+    assert full.done.returncode not in (0, -signal.SIGXFSZ), full.done.stdout
+    told = [line for line in full.done.stderr.splitlines() if full.reason in line]
+    assert told and all(str(disk / "to") in line for line in told), full.done.stderr
+    assert len(full.done.stderr.splitlines()) == writer.lines, full.done.stderr
+    assert {name: full.after.get(name) for name in before} == before, "the older files are as they were"
+    assert set(full.after) - set(before) <= {writer.stays}
+
+
+@pytest.mark.parametrize("words", [f"{SWEEP}", "simulate", "pipeline_perf --schedule 1f1b", "suite --list", "mini_train --help",
+                                   f"{REPORTS} {{records}} --summary", f"{GATE} exact --suite {{values}} --head {{build}} --base {{build}}"], ids=lambda words: shlex.split(words)[0])
+def test_a_full_standard_output_is_said_in_one_line(words: str, programs: Programs, inputs: Path) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command_of(Writer("", words, 0), inputs, inputs, programs), stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=120, check=False, cwd=ROOT)
+    assert done.returncode != 0
+    assert "standard output: No space left on device" in done.stderr and done.stderr.count("\n") == 1, done.stderr

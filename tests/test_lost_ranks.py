@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Stops or kills one rank of a collective that runs, in every collective and on every executor whose ranks are processes: the run
+ends in time, with an error that names the rank, and leaves no process, no segment of shared memory and no file.
+
+As a test, each way and signal once. As a program, all collectives, and the table of docs/method.md:
+
+    python3 tests/test_lost_ranks.py --bin build/release/bin --runs 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import find_binaries, MPIRUN, Programs
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "alltoallv", "sendrecv", "gather",
+               "scatter", "hypercube")
+RANKS = 4
+TIMEOUT_S = 2  # -T of the programs
+GRACE_S = 20  # mpirun kills what does not end by itself after some seconds, and the machine may be busy
+LOOP = ("-b", "64K", "-e", "64K", "-n", "1000000000", "-T", str(TIMEOUT_S))
+MARK = "LOCKSTEP_LOST_RANK_RUN"  # variable by which a run's processes are known
+
+
+@dataclass(frozen=True)
+class Way:
+    """How ranks run: the executor, and what carries their bytes."""
+
+    name: str
+    launcher: tuple[str, ...]
+    words: tuple[str, ...]
+    threads: int = 1  # ranks of a process
+    lacks: tuple[str, ...] = ()  # collectives
+
+    def command(self, folder: Path, collective: str) -> list[str]:
+        return [*self.launcher, str(folder / f"{collective}_perf"), *LOOP, *self.words]
+
+    def processes(self) -> int:
+        return RANKS // self.threads
+
+
+def mpirun(*words: str, processes: int = RANKS) -> tuple[str, ...]:
+    return (*MPIRUN, *words, "-n", str(processes))
+
+
+FORKED = ("--ranks", str(RANKS), "--processes")
+WAYS = (
+    Way("forked, shared memory", (), FORKED),
+    Way("forked, emulated links", (), (*FORKED, "--link", "latency_us=20,gbps=1.25")),
+    Way("MPI messages, shared memory", mpirun(), ()),
+    Way("MPI messages, TCP", mpirun("--mca", "pml", "ob1", "--mca", "btl", "self,tcp"), ()),
+    Way("MPI messages, 2 threads each", mpirun(processes=2), ("-t", "2"), threads=2),
+    Way("MPI's own collectives", mpirun(), ("--algo", "library"), lacks=("hypercube",)),
+)
+SIGNALS = (signal.SIGSTOP, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Case:
+    way: Way
+    collective: str
+    signal: signal.Signals
+
+
+@dataclass
+class Outcome:
+    case: Case
+    rank: int
+    seconds: float  # from the signal to the end of the run
+    status: int | None  # None: it did not end
+    output: str
+    left: list[str] = field(default_factory=list)
+
+    def in_time(self) -> bool:
+        return self.status is not None and self.seconds < TIMEOUT_S + GRACE_S
+
+    def names_the_rank(self) -> bool:
+        """The rank itself, not one that waited for it. Rank 0 of forked ranks is the program: if it is killed, nobody can speak."""
+        if self.case.signal == signal.SIGKILL and self.rank == 0 and not self.case.way.launcher:
+            return self.status == -signal.SIGKILL
+        ranks = "|".join(str(self.rank * self.case.way.threads + thread) for thread in range(self.case.way.threads))
+        process = f"|{self.rank}" if self.case.way.threads > 1 else ""  # mpirun counts processes
+        lost = r"(is stopped|does not answer|was killed by signal 9|has ended|exited on signal 9)"
+        return re.search(rf"rank ({ranks}{process})\b((?!rank ).)*{lost}", self.output) is not None
+
+    def faults(self) -> list[str]:
+        checks = {"it does not end in time": self.in_time(), "it ends with status 0": self.status != 0,
+                  f"it does not name rank {self.rank}": self.names_the_rank(), f"left: {self.left}": not self.left}
+        return [fault for fault, holds in checks.items() if not holds]
+
+    def __str__(self) -> str:
+        return (f"{self.case.collective}, {self.case.way.name}, {self.case.signal.name} of rank {self.rank}: "
+                f"{'; '.join(self.faults()) or 'as promised'} ({self.seconds:.1f} s, status {self.status})")
+
+
+def processes_of(mark: str) -> dict[int, dict[str, str]]:
+    """Process -> its environment, of the processes that run; zombies have none."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            if not folder.name.isdecimal():
+                continue
+            words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if f"{MARK}={mark}" in words:
+            found[int(folder.name)] = dict(word.partition("=")[::2] for word in words)
+    return found
+
+
+def ranks_of(case: Case, mark: str, program: int) -> list[int]:
+    """[rank] process; empty as long as they have not all started. Forked ranks start in their order."""
+    running = processes_of(mark)
+    if not case.way.launcher:
+        return [program, *sorted(set(running) - {program})] if len(running) == RANKS else []
+    by_rank = {int(environment["OMPI_COMM_WORLD_RANK"]): process for process, environment in running.items()
+               if "OMPI_COMM_WORLD_RANK" in environment}
+    return [by_rank[rank] for rank in sorted(by_rank)] if len(by_rank) == case.way.processes() else []
+
+
+def segments_of(processes: list[int]) -> set[str]:
+    """Shared memory with a name that the processes use."""
+    found = set()
+    for process in processes:
+        try:
+            maps = Path(f"/proc/{process}/maps").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        found |= {path for path in re.findall(r"(/dev/shm/\S+)$", maps, re.MULTILINE)}
+        found |= {f"SysV {key}" for key in re.findall(r"/SYSV(\w+)", maps)}
+    return found
+
+
+def segments_left(segments: set[str]) -> list[str]:
+    keys = {f"SysV {int(line.split()[0]) & 0xffffffff:08x}" for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+    return sorted(name for name in segments if name in keys or (name.startswith("/") and Path(name).exists()))
+
+
+def wait_until(holds, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def run(case: Case, folder: Path, rng: random.Random) -> Outcome:
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="lost-") as home:  # short: Open MPI puts sockets below it
+        environment = {**os.environ, MARK: mark, "TMPDIR": home, "LOCKSTEP_TUNING": "/nonexistent"}
+        output = Path(home).with_suffix(".out")
+        with output.open("wb") as file:
+            program = subprocess.Popen(case.way.command(folder, case.collective), stdout=file, stderr=file, env=environment)
+        try:
+            return _hurt(case, program, mark, Path(home), output, rng)
+        finally:
+            for process in processes_of(mark):
+                os.kill(process, signal.SIGKILL)
+            program.wait()
+            output.unlink()
+
+
+def _hurt(case: Case, program: subprocess.Popen, mark: str, home: Path, output: Path, rng: random.Random) -> Outcome:
+    started = wait_until(lambda: program.poll() is not None or ("#  " in output.read_text() and ranks_of(case, mark, program.pid)), 60)
+    if not started or program.poll() is not None:
+        return Outcome(case, -1, 0, None, output.read_text(), ["the collectives did not start"])
+    time.sleep(rng.uniform(0.2, 0.8))  # somewhere within them
+    ranks = ranks_of(case, mark, program.pid)
+    rank, segments = rng.randrange(len(ranks)), segments_of(ranks)
+    begun = time.monotonic()
+    os.kill(ranks[rank], case.signal)
+    ended = wait_until(lambda: program.poll() is not None, TIMEOUT_S + GRACE_S)
+    outcome = Outcome(case, rank, time.monotonic() - begun, program.poll(), output.read_text())
+    if ended:
+        wait_until(lambda: not processes_of(mark) and not segments_left(segments) and not list(home.iterdir()), 3)
+        outcome.left = [f"process {process}" for process in processes_of(mark)] + segments_left(segments)
+        outcome.left += [str(path) for path in home.rglob("*") if not path.is_dir()]
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Runs that were as promised, of all, for each collective, way and signal."""
+    columns = sorted({(outcome.case.way.name, outcome.case.signal) for outcome in outcomes},
+                     key=lambda one: ([way.name for way in WAYS].index(one[0]), -one[1]))
+    runs, good = Counter(), Counter()
+    for outcome in outcomes:
+        for row in (outcome.case.collective, "all"):
+            runs[row, outcome.case.way.name, outcome.case.signal] += 1
+            good[row, outcome.case.way.name, outcome.case.signal] += not outcome.faults()
+    lines = ["| collective | " + " | ".join(f"{way}: {'stop' if sent == signal.SIGSTOP else 'kill'}" for way, sent in columns) + " |",
+             "| --- |" + " --- |" * len(columns)]
+    for row in (*(name for name in COLLECTIVES if any(key[0] == name for key in runs)), "all"):
+        cells = [f"{good[row, *column]} of {runs[row, *column]}" if runs[row, *column] else "-" for column in columns]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    slowest = max(outcomes, key=lambda outcome: outcome.seconds)
+    left = Counter(name.split()[0] if " " in name else "file" for outcome in outcomes for name in outcome.left)
+    return "\n".join(lines) + f"\n\nslowest end: {slowest.seconds:.1f} s after the signal; left behind: {dict(left) or 'nothing'}"
+
+
+# Ranks of mpirun that fail or hang by themselves: program, mode, exit status, and texts of the error.
+FAILURES = (
+    ("mpi_ranks", "throw", 7, ("error: rank 1: rank 1 has seen enough",)),
+    ("mpi_ranks", "silent", 4, ("no message for 3000 ms; waits for", "; rank 1 does not answer")),
+    ("mpi_ranks", "silent_library", 4, ("a collective of MPI is not done after 3000 ms",)),
+    ("mpi_mesh", "silent", 4, ("rank 3: no message for 3000 ms; waits for 20000 bytes from rank 1",)),
+    ("mpi_mesh", "waits", 4, ("rank 3: no message for 3000 ms; waits for 20000 bytes from rank 1",)),
+    ("mpi_mesh", "throws", 7, ("error: rank 1: the weights are lost",)),
+)
+
+
+@pytest.mark.parametrize("program,mode,status,texts", FAILURES)
+def test_a_rank_that_fails_ends_all(program: str, mode: str, status: int, texts: tuple[str, ...], mpi_programs: Programs) -> None:
+    command = [*mpirun(), str(mpi_programs.folder.parent / "tests" / program), mode]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
+    assert all(text in done.stderr for text in texts), done.stderr
+    assert "; rank 0 does not answer" not in done.stderr
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_a_lost_rank_is_named_in_time_and_leaves_nothing(way: Way, request: pytest.FixtureRequest, programs: Programs) -> None:
+    if way.launcher:
+        request.getfixturevalue("mpi_programs")
+    rng = random.Random(way.name)
+    cases = [Case(way, rng.choice([name for name in COLLECTIVES if name not in way.lacks]), sent) for sent in SIGNALS]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        outcomes = list(pool.map(lambda case: run(case, programs.folder, rng), cases))
+    assert not any(outcome.faults() for outcome in outcomes), "\n".join(f"{outcome}\n{outcome.output}" for outcome in outcomes)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=Path, default=find_binaries(), help="folder of the programs")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each collective, way and signal")
+    parser.add_argument("--only", default="", help="expression that 'WAY COLLECTIVE SIGNAL' must contain")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    cases = [Case(way, collective, sent) for way in WAYS for collective in COLLECTIVES for sent in SIGNALS
+             if collective not in way.lacks and re.search(options.only, f"{way.name} {collective} {sent.name}")] * options.runs
+    rng = random.Random(options.seed)
+    outcomes = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for outcome in pool.map(lambda case: run(case, options.bin, rng), cases):
+            outcomes.append(outcome)
+            if outcome.faults():
+                print(f"{outcome}\n{outcome.output}", file=sys.stderr, flush=True)
+    print(table(outcomes))
+    return int(any(outcome.faults() for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
