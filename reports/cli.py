@@ -46,7 +46,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # of standard output: all others are ReportErrors
+    except OSError as error:  # Number of standard output: all others are ReportErrors
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
         if isinstance(error, BrokenPipeError):  # the reader of our output left, as head does; nothing is lost but text
             return 0
