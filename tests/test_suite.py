@@ -26,7 +26,7 @@ collectives 1 all_reduce_perf --ranks 2 -b 8 -e 64K -f 64 -n 3 --algo ring,tree
 kernels 1 kernels_bench --benchmark_filter=gelu_fwd/f32/B4_T64 --benchmark_min_time=0.01 --threads 1 --ceilings 0
 buckets 1 ddp_overlap_bench {STEP} --bucket-cap-mb 0,0.75
 sharding 1 zero_bench {STEP} --dtype f32
-layers 1 tp_linear_bench --turns 1 --warmup 1 --hidden 32 --heads 4 --batch 2 --length 16 --block row --tiles 2
+layers 1 tp_linear_bench --rounds 1 --warmup 1 --hidden 32 --heads 4 --batch 2 --length 16 --block row --tiles 2
 schedules 1 pipeline_perf --schedule gpipe,1f1b
 simulations 1 simulate --layout pp=8,batch=8
 training 1 mini_train {TRAINED} --steps 3 --lr 1e-3

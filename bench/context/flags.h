@@ -31,8 +31,8 @@ struct ContextFlags : program::Invocation {
   std::string fit_layout;  // without cp and cp_way
   double fit_gb = 80;
   int threads = 1;
-  int turns = 7;
-  int warm_turns = 1;
+  int rounds = 7;
+  int warmup_rounds = 1;
   std::chrono::milliseconds timeout{60'000};
   program::PlaceFlags place;
   transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is initialised

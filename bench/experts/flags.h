@@ -27,8 +27,8 @@ struct ExpertsFlags : program::Invocation {
   std::string algorithm = "auto";
   std::optional<transports::LinkSpec> link;
   int threads = 1;
-  int turns = 9;
-  int warm_turns = 2;
+  int rounds = 9;
+  int warmup_rounds = 2;
   std::chrono::milliseconds timeout{60'000};
 };
 

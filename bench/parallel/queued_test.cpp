@@ -96,8 +96,8 @@ TEST(QueuedRows, OfDdpOverlapBenchAreRightAndThoseOfTheCpu) {
   flags.step.options = small_options();
   flags.step.options.model = workload::parse_model(
       "layers=6,hidden=64,heads=4,vocabulary=1024,sequence=16,dropout=no");  // more than the first bucket's 1 MiB
-  flags.step.turns = 1;
-  flags.step.warm_turns = 1;
+  flags.step.rounds = 1;
+  flags.step.warmup_rounds = 1;
   const DdpCase one{2, 0.1, {}};
   const DdpResult at_once = run_ddp(flags, one);
   flags.step.options.device.cuda = true;
@@ -121,7 +121,7 @@ TEST(QueuedRows, OfDdpOverlapBenchAreRightAndThoseOfTheCpu) {
   EXPECT_EQ(queued.buckets, at_once.buckets);
   EXPECT_EQ(queued.sent_bytes, at_once.sent_bytes);
   EXPECT_EQ(queued.relative_error, at_once.relative_error);
-  EXPECT_EQ(queued.turns.step_ms.size(), 1U);
+  EXPECT_EQ(queued.rounds.step_ms.size(), 1U);
   for (const double ms : {queued.compute_ms(), queued.communication_ms(), queued.step_ms(), queued.one_by_one_ms(),
                           queued.backward_ms(), queued.predicted_ms()}) {
     EXPECT_GT(ms, 0);

@@ -27,10 +27,10 @@ struct StepFlags : program::Invocation {
   std::vector<int> replicas{2};   // swept
   bool all_ranks = true;          // true: all ranks of mpirun; false: the number given by --dp
   program::PlaceFlags place;
-  std::int64_t turns = 10;      // maximum number of timed runs of each way
-  std::int64_t warm_turns = 3;  // untimed runs before them, in which kernels choose their implementation
-  double budget_s = 30;         // per row; 0: no limit
-  bool serve = false;           // be a worker for one row (bench/serve/orders.h) instead of measuring
+  std::int64_t rounds = 10;        // maximum number of timed runs of each way
+  std::int64_t warmup_rounds = 3;  // untimed runs before them, in which kernels choose their implementation
+  double budget_s = 30;            // per row; 0: no limit
+  bool serve = false;              // be a worker for one row (bench/serve/orders.h) instead of measuring
 };
 
 void declare_step_flags(program::CommandLine& line, StepFlags& flags);

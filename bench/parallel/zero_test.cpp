@@ -21,8 +21,8 @@ ZeroFlags small_flags() {
   flags.step.options.model = workload::parse_model("nano,layers=3,hidden=64");
   flags.step.options.layout.microbatch_size = 1;
   flags.step.options.model.sequence = 16;
-  flags.step.turns = 2;
-  flags.step.warm_turns = 1;
+  flags.step.rounds = 2;
+  flags.step.warmup_rounds = 1;
   return flags;
 }
 

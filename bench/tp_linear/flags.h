@@ -25,8 +25,8 @@ struct TpLinearFlags : program::Invocation {
   std::string algorithm = "ring";
   std::optional<transports::LinkSpec> link;
   int threads = 1;
-  int turns = 11;
-  int warm_turns = 2;
+  int rounds = 11;
+  int warmup_rounds = 2;
   std::chrono::milliseconds timeout{60'000};
   program::PlaceFlags place;
   transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is initialised

@@ -143,8 +143,8 @@ TpLinearFlags small_flags(core::DType dtype) {
   TpLinearFlags flags;
   flags.shape = kShape;
   flags.shape.dtype = dtype;
-  flags.turns = 1;
-  flags.warm_turns = 1;
+  flags.rounds = 1;
+  flags.warmup_rounds = 1;
   flags.tiles = {2, 4};
   flags.ranks = {2, 4};
   flags.blocks = {BlockKind::column,    BlockKind::row,       BlockKind::mlp,
