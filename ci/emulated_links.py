@@ -5,15 +5,15 @@
                        [--rounds N]
 
 Runs `*_perf --algo all --link LINK --explain` for each collective, number of ranks and link, once with the links and once without,
-and prints the tables of docs/emulated_links.md. Where other guests share the machine's processors, --rounds 2 or 3 tells their bursts,
-which are longer than a row, from the emulation. What is in the output folder already is not run again, so that a long matrix can be
-measured in slices.
+and prints the tables of docs/emulated_links.md. Where other guests share the machine's processors, use --rounds 2 or 3: their bursts
+last longer than a row, so that some round of each row is free of them. Runs that are already in the output folder are not repeated,
+so that a long matrix can be measured in slices.
 
 A row is bound by the links unless one of two criteria says that it is bound by the machine:
-  memory   all bytes that the ranks' passes read and write, counted, over the bandwidth that all ranks reach together, measured
-           (column `memory` of --explain), take more than 80 % of the prediction;
-  turns    the same call takes more than 80 % of the prediction without any emulated link: with more ranks than cores this is
-           mostly threads that wait for their turn on a core.
+  memory      all bytes that the ranks' passes read and write, counted, over the bandwidth that all ranks reach together, measured
+              (column `memory` of --explain), take more than 80 % of the prediction;
+  scheduling  the same call takes more than 80 % of the prediction without any emulated link; with more ranks than cores most of that
+              is threads that wait for a core.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Row:
     def bound(self) -> str:
         if self.memory_us > BOUND_SHARE * self.predicted_us:
             return "memory"
-        return "turns" if self.alone_us > BOUND_SHARE * self.predicted_us else "links"
+        return "scheduling" if self.alone_us > BOUND_SHARE * self.predicted_us else "links"
 
     @property
     def is_close(self) -> bool:
@@ -121,10 +121,10 @@ def summary(rows: list[Row]) -> str:
         bound = [row for row in of if row.bound == "links"]
         ratios = sorted(row.ratio for row in bound)
         count = lambda kind: str(sum(row.bound == kind for row in of))  # noqa: E731
-        lines.append([link_text(link), str(ranks), collective, str(len(of)), count("memory"), count("turns"), str(len(bound)),
+        lines.append([link_text(link), str(ranks), collective, str(len(of)), count("memory"), count("scheduling"), str(len(bound)),
                       str(sum(row.is_close for row in bound)),
                       f"{ratios[0]:.3f} to {ratios[-1]:.3f}, {statistics.median(ratios):.3f}" if ratios else "-"])
-    return markdown(["link", "ranks", "collective", "rows", "memory", "turns", "links", "of these within 5 %",
+    return markdown(["link", "ranks", "collective", "rows", "memory", "scheduling", "links", "of these within 5 %",
                      "measured / predicted: range, median"], lines)
 
 

@@ -99,7 +99,7 @@ TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
 }
 
 // 1F1B without slack loses twice the latency for most microbatches; the interleaved form, with slack, does not
-// (docs/metrics.md, "What latency costs").
+// (docs/metrics.md, "Cost of latency").
 TEST(Catalogue, LatencyLaws) {
   const double c = 0.01;
   const Times times{1, 1, 1, c};
