@@ -60,6 +60,7 @@ class Command:
     line: int
     words: tuple[str, ...]
     in_block: bool
+    output: str | None = None  # the file behind ">"
 
     @property
     def where(self) -> str:
@@ -72,8 +73,8 @@ class Command:
         return next((reason for pattern, reason in NOT_RUN if re.search(pattern, text)), None)
 
 
-def split_command(text: str) -> list[tuple[str, ...]]:
-    """Simple commands of a shell line, without variables set before them, comments and redirections."""
+def split_command(text: str) -> list[tuple[tuple[str, ...], str | None]]:
+    """Simple commands of a shell line, without variables set before them and comments, each with the file behind its ">"."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="&|;<>")
     lexer.whitespace_split, lexer.commenters = True, "#"
     commands: list[list[str]] = [[]]
@@ -82,7 +83,8 @@ def split_command(text: str) -> list[tuple[str, ...]]:
             commands.append([])
         elif commands[-1] or not re.fullmatch(r"\w+=\S*", word):
             commands[-1].append(word)
-    return [tuple(words[: words.index(">")] if ">" in words else words) for words in commands if words]
+    ends = [words.index(">") if ">" in words else len(words) for words in commands]
+    return [(tuple(words[:end]), words[end + 1] if end < len(words) else None) for words, end in zip(commands, ends) if words]
 
 
 def block_commands(page: str, text: str) -> list[Command]:
@@ -101,7 +103,7 @@ def block_commands(page: str, text: str) -> list[Command]:
         if pending.endswith("\\"):
             pending = pending[:-1]
             continue
-        found += [Command(page, first, words, True) for words in split_command(pending)]
+        found += [Command(page, first, words, True, output) for words, output in split_command(pending)]
         pending = ""
     return found
 
@@ -115,7 +117,7 @@ def span_commands(page: str, text: str, ours: frozenset[str]) -> list[Command]:
         first = span.split()[0].rsplit("/", 1)[-1]
         if (first in ours or re.match(r"ci/\S+\.(py|sh) |(/usr/bin/)?python3 |mpirun ", span)) and re.search(r" -", span):
             number = text[: m.start()].count("\n") + 1
-            found += [Command(page, number, words, False) for words in split_command(span)]
+            found += [Command(page, number, words, False) for words, _ in split_command(span)]
     return found
 
 
@@ -233,9 +235,8 @@ def run(folder: Path, command: Command) -> str | None:
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     env = {**os.environ, "LOCKSTEP_TUNING": str(folder / "tuning.json"), "PYTHONPATH": path}
     done = subprocess.run(call, capture_output=True, text=True, timeout=60, cwd=folder, env=env, check=False)
-    for word in command.words:  # later lines of the page read what this one writes
-        if done.stdout and ">" not in word and word.endswith(".plan") and not (folder / word).exists():
-            (folder / word).write_text(done.stdout)
+    if command.output is not None:  # later lines of the page read it
+        (folder / command.output).write_text(done.stdout, encoding="utf-8")
     return None if done.returncode == 0 else f"{command.where}: status {done.returncode}: {done.stderr.strip()[-300:]}"
 
 

@@ -186,7 +186,8 @@ const std::array kOwnFlags{
          }},
     Flag{"--algo", "auto", "algorithms, as name or name:option=value, or all; auto: from the machine's measured table",
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
-    Flag{"--plan", "", "files with plans of your own (docs/plan_format.md): each is proved, run and verified",
+    Flag{"--plan", "",
+         "files with plans of your own, as text or MSCCL XML (docs/plan_format.md): each is proved, run and verified",
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
     Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that allow them",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
@@ -242,6 +243,8 @@ void declare(CommandLine& line, SweepFlags& flags) {
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
   line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and exit", kOwnGroup);
+  line.add_switch("--print-msccl", flags.print_msccl, "print the one plan that would run as MSCCL XML, and exit",
+                  kOwnGroup);
   line.add_switch("--draw", flags.draw,
                   "draw the plans that would run, one row per rank and one column per round, and exit", kOwnGroup);
   line.add_switch("--serve", flags.serve,
@@ -358,8 +361,13 @@ void check_together(const SweepFlags& flags, bool ranks_known) {
     throw core::usage_error(
         "-I,--per_iter_timing with -G: a graph's iterations are timed together; allowed: one of the two");
   }
-  if ((flags.print_plan || flags.draw) && !(flags.json_file.empty() && flags.nccl_json_file.empty())) {
-    throw core::usage_error("--print-plan or --draw with a file for records: nothing is run; allowed: one of the two");
+  if (flags.print_msccl && (flags.print_plan || flags.draw)) {
+    throw core::usage_error(
+        "--print-msccl with --print-plan or --draw: what is printed would be no XML; allowed: one of them");
+  }
+  if (flags.only_shows_plans() && !(flags.json_file.empty() && flags.nccl_json_file.empty())) {
+    throw core::usage_error(
+        "--print-plan, --print-msccl or --draw with a file for records: nothing is run; allowed: one of the two");
   }
   if (flags.processes && !only_local(flags)) {
     throw core::usage_error("--processes forks local ranks; allowed with --transport local, others have mpirun's");

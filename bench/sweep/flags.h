@@ -92,7 +92,9 @@ struct SweepFlags : program::Invocation {
 
   std::vector<std::string> plan_files;  // --plan: the user's own plans; without --algo only they run
   bool print_plan = false;              // print or draw the plans that would run, and run nothing
+  bool print_msccl = false;             // likewise, the one plan as MSCCL XML
   bool draw = false;
+  bool only_shows_plans() const { return print_plan || print_msccl || draw; }
 
   bool ranks_given = false;  // by --ranks, -t or -g
   int threads = 0;           // per process: -t and -g as given; 1 if only the other one is given; 0 if neither is

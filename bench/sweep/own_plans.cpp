@@ -12,7 +12,9 @@
 
 #include "collectives/backends/backend.h"
 #include "collectives/plan/check.h"
+#include "collectives/plan/msccl.h"
 #include "collectives/plan/text.h"
+#include "collectives/transports/local_world.h"
 #include "core/error.h"
 
 namespace lockstep::sweep {
@@ -25,7 +27,8 @@ constexpr std::string_view kPrefix = "plan:";  // no algorithm of the catalogue 
 std::string content_of(const std::string& file) {
   std::ifstream stream(file);
   if (!stream || std::filesystem::is_directory(file)) {
-    throw core::usage_error(fmt::format("--plan {}: cannot be read; allowed: a text file with a plan", file));
+    throw core::usage_error(
+        fmt::format("--plan {}: cannot be read; allowed: a file with a plan, as text or MSCCL XML", file));
   }
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -55,7 +58,7 @@ std::string label_of(const plan::Plan& plan, const std::string& file) {
 
 OwnPlan read_own_plan(const std::string& file, const SweepFlags& flags) {
   plan::StepLines lines;
-  plan::Plan plan = plan::parse_plan(content_of(file), file, &lines);
+  plan::Plan plan = plan::parse_any_plan(content_of(file), file, &lines);
   if (plan.kind != flags.kind) {
     throw core::usage_error(fmt::format("{}: is a plan of {}; allowed: {}, which {} measures", file,
                                         collectives::name_of(plan.kind), collectives::name_of(flags.kind),
@@ -63,6 +66,11 @@ OwnPlan read_own_plan(const std::string& file, const SweepFlags& flags) {
   }
   const plan::CheckResult result = plan::check(plan, {.capacity = plan::kUnbounded});
   if (!result.ok()) throw refused(file, lines, result);
+  constexpr int kMostLanes = transports::RankBoard::kMaxLanes;
+  if (plan::num_lanes(plan) > kMostLanes) {
+    throw core::usage_error(fmt::format("{}: has {} lanes, or channels of MSCCL; allowed: up to {}", file,
+                                        plan::num_lanes(plan), kMostLanes));
+  }
   plan.algorithm = label_of(plan, file);
   return std::make_shared<const plan::Plan>(std::move(plan));
 }
@@ -74,6 +82,7 @@ std::optional<plan::Plan> plan_of(const Candidate& candidate, const Operation& o
 }
 
 std::string shown(const plan::Plan& plan, const SweepFlags& flags) {
+  if (flags.print_msccl) return plan::to_msccl(plan);
   std::string text = flags.print_plan ? plan::to_text(plan) : "";
   if (!flags.draw) return text;
   std::istringstream drawing(plan::draw(plan, plan::contents_of(plan, {.capacity = plan::kUnbounded})));
@@ -118,11 +127,21 @@ std::string plans_text(const SweepFlags& flags, const std::vector<SessionPlan>& 
     for (std::size_t i = 0; i < session.operations.size(); ++i) {
       for (const Candidate& candidate : session.candidates[i]) {
         const auto plan = plan_of(candidate, session.operations[i], session.num_ranks);
+        if (!plan && flags.print_msccl) {
+          throw core::usage_error(
+              fmt::format("--print-msccl: {} has no plan; allowed: an algorithm", candidate.algorithm));
+        }
         const std::string one = plan ? shown(*plan, flags) : fmt::format("# {} has no plan\n", candidate.algorithm);
         if (!known.insert(one).second) continue;
         text += (text.empty() ? "" : "\n") + one;
       }
     }
+  }
+  if (flags.print_msccl && known.size() != 1) {
+    throw core::usage_error(fmt::format(
+        "--print-msccl: {} plans would run, and MSCCL XML holds one; allowed: one algorithm (--algo), number "
+        "of ranks, size (-b, -e) and root",
+        known.size()));
   }
   return text;
 }

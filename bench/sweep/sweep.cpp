@@ -100,7 +100,7 @@ int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, tran
   std::optional<Sinks> sinks;
   try {
     sessions = plan_sweep(flags, environment.find_backend, environment.tuning, mpi);
-    if (flags.print_plan || flags.draw) {
+    if (flags.only_shows_plans()) {
       if (mpi == nullptr || mpi->placement().rank == 0) output.print(plans_text(flags, sessions));
       return 0;
     }

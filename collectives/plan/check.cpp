@@ -72,7 +72,7 @@ class ShapeCheck {
     if (reads_src(step.op) && writes_dst(step.op) && step.src.count != step.dst.count) {
       problems_.add(where, fmt::format("reads {} chunks but writes {}", step.src.count, step.dst.count));
     }
-    after(where, step.after);
+    for (const After& one : step.after) after(where, one);
   }
 
   void operation(const StepPlace& where, const Step& step) {
@@ -102,11 +102,10 @@ class ShapeCheck {
   }
 
   void after(const StepPlace& where, const After& after) {
-    if (after.lane < 0) return;
     const auto& lanes = plan_.ranks[static_cast<std::size_t>(where.rank)].lanes;
     if (after.lane == where.lane) {
       problems_.add(where, "waits (after) for its own lane, whose steps run in order anyway");
-    } else if (after.lane >= static_cast<int>(lanes.size()) || after.step < 0 ||
+    } else if (after.lane < 0 || after.lane >= static_cast<int>(lanes.size()) || after.step < 0 ||
                after.step >= static_cast<int>(lanes[static_cast<std::size_t>(after.lane)].size())) {
       problems_.add(where,
                     fmt::format("waits (after) for lane {} step {}, which does not exist", after.lane, after.step));
@@ -168,7 +167,7 @@ class RankRaces {
     for (bool moved = true; moved && !problems_.full();) {
       moved = false;
       for (int lane = 0; lane < lanes_; ++lane) {
-        while (next_[at(lane)] < steps_in(lane) && after_is_done(lane)) {
+        while (next_[at(lane)] < steps_in(lane) && awaited(lane) == nullptr) {
           step(lane, next_[at(lane)]++);
           moved = true;
         }
@@ -188,9 +187,12 @@ class RankRaces {
   int* clock_of(int lane, int index) {
     return clocks_.data() + at(ids_.id(rank_, lane, index) - first_step()) * at(lanes_);
   }
-  bool after_is_done(int lane) const {
-    const After after = step_of(lane, next_[at(lane)]).after;
-    return after.lane < 0 || after.step < next_[at(after.lane)];
+  // The first step that the lane's next step waits for and that is not done; nullptr: none.
+  const After* awaited(int lane) const {
+    for (const After& after : step_of(lane, next_[at(lane)]).after) {
+      if (after.step >= next_[at(after.lane)]) return &after;
+    }
+    return nullptr;
   }
 
   void join(int* clock, int lane, int index) {
@@ -203,7 +205,7 @@ class RankRaces {
     const Step& step = step_of(lane, index);
     int* clock = clock_of(lane, index);
     if (index > 0) join(clock, lane, index - 1);
-    if (step.after.lane >= 0) join(clock, step.after.lane, step.after.step);
+    for (const After& after : step.after) join(clock, after.lane, after.step);
     if (reads_src(step.op)) access(lane, index, clock, step.src, false);
     if (writes_dst(step.op)) access(lane, index, clock, step.dst, true);
   }
@@ -234,9 +236,9 @@ class RankRaces {
   void report_cycle() {
     for (int lane = 0; lane < lanes_; ++lane) {
       if (next_[at(lane)] == steps_in(lane)) continue;
-      const After after = step_of(lane, next_[at(lane)]).after;
+      const After* after = awaited(lane);
       problems_.add({rank_, lane, next_[at(lane)]},
-                    fmt::format("deadlock: waits (after) for lane {} step {}, in a cycle", after.lane, after.step));
+                    fmt::format("deadlock: waits (after) for lane {} step {}, in a cycle", after->lane, after->step));
     }
   }
 

@@ -52,8 +52,10 @@ class SymbolicRun {
   int awaited(int id) const {
     const StepPlace& where = ids_.place(id);
     const Step& step = step_at(plan_, where);
-    const int after = ids_.id(where.rank, step.after);
-    if (after >= 0 && !lanes_.done(after)) return after;
+    for (const After& after : step.after) {
+      const int earlier = ids_.id(where.rank, after);
+      if (!lanes_.done(earlier)) return earlier;
+    }
     const int message = messages_.of_step[at(id)];
     if (step.op == Op::send && !reads_in_place() && messages_.list[at(message)].position >= capacity_) {
       const int makes_room = messages_.list[at(message - capacity_)].recv;

@@ -239,17 +239,17 @@ TEST(Check, AMessageBetweenLanesOrdersNothing) {
 
 TEST(Check, AfterMustNameAStepOfAnotherLane) {
   Plan plan = two_lane_plan(3);
-  plan.ranks[0].lanes[1][1].after = {2, 0};
+  plan.ranks[0].lanes[1][1].after = {{2, 0}};
   expect_problem(plan, "waits (after) for lane 2 step 0, which does not exist");
-  plan.ranks[0].lanes[1][1].after = {0, 9};
+  plan.ranks[0].lanes[1][1].after = {{0, 9}};
   expect_problem(plan, "waits (after) for lane 0 step 9, which does not exist");
-  plan.ranks[0].lanes[1][1].after = {1, 0};
+  plan.ranks[0].lanes[1][1].after = {{1, 0}};
   expect_problem(plan, "waits (after) for its own lane");
 }
 
 TEST(Check, AfterInACycleIsADeadlock) {
   Plan plan = two_lane_plan(3);
-  plan.ranks[0].lanes[0][0].after = {1, 2};
+  plan.ranks[0].lanes[0][0].after = {{1, 2}};
   expect_problem(plan, "deadlock: waits (after) for lane 1 step 2, in a cycle");
 }
 

@@ -49,9 +49,8 @@ int longest_chain(const Plan& plan, const StepIds& ids) {
   for (const int id : dependence_order(plan, ids, messages)) {
     const StepPlace& where = ids.place(id);
     const Step& step = step_at(plan, where);
-    const int after = ids.id(where.rank, step.after);
     if (where.step > 0) depth[at(id)] = depth[at(id - 1)];
-    if (after >= 0) depth[at(id)] = std::max(depth[at(id)], depth[at(after)]);
+    for (const After& after : step.after) depth[at(id)] = std::max(depth[at(id)], depth[at(ids.id(where.rank, after))]);
     if (reads_peer(step.op)) {
       const int send = messages.list[at(messages.of_step[at(id)])].send;
       depth[at(id)] = std::max(depth[at(id)], depth[at(send)] + 1);
@@ -189,8 +188,10 @@ class Simulation {
 
   // A step, or a message's arrival: num_steps + message.
   int awaited(int id) const {
-    const int after = ids_.id(ids_.place(id).rank, step_of(id).after);
-    if (after >= 0 && !lanes_.done(after)) return after;
+    for (const After& after : step_of(id).after) {
+      const int earlier = ids_.id(ids_.place(id).rank, after);
+      if (!lanes_.done(earlier)) return earlier;
+    }
     const int message = messages_.of_step[at(id)];
     if (reads_peer(step_of(id).op) && !arrived_[at(message)]) return ids_.num_steps() + message;
     return -1;

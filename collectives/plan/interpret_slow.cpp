@@ -114,10 +114,10 @@ class Engine {
 
   bool can_run(const LaneOf& lane) {
     const Step& step = step_of(lane);
-    if (step.after.lane >= 0) {
+    for (const After& after : step.after) {
       const auto& next = ranks_[at(lane.rank)].next;
-      if (at(step.after.lane) >= next.size() || step.after.step < 0) throw Wrong("after names no lane");
-      if (next[at(step.after.lane)] <= at(step.after.step)) return false;
+      if (after.lane < 0 || at(after.lane) >= next.size() || after.step < 0) throw Wrong("after names no lane");
+      if (next[at(after.lane)] <= at(after.step)) return false;
     }
     if (step.op == Op::send && options_.capacity != kReadInPlace &&
         channel(lane.rank, step.peer, lane.lane).size() >= at(options_.capacity)) {

@@ -90,7 +90,9 @@ bool Lowering::ready(int rank, int lane) const {
   const int i = next_[at(rank)][at(lane)];
   if (at(i) >= steps.size()) return false;
   const Step& step = steps[at(i)];
-  if (step.after.lane >= 0 && !issued_[at(rank)][at(step.after.lane)][at(step.after.step)]) return false;
+  for (const After& after : step.after) {
+    if (!issued_[at(rank)][at(after.lane)][at(after.step)]) return false;
+  }
   if (!reads_peer(step.op)) return true;
   const StepPlace& send = partners_[at(rank)][at(lane)][at(i)];
   return issued_[at(send.rank)][at(send.lane)][at(send.step)];

@@ -18,7 +18,7 @@ std::vector<std::vector<bool>> after_targets(const RankSteps& rank) {
   for (const Lane& lane : rank.lanes) targets.emplace_back(lane.size(), false);
   for (const Lane& lane : rank.lanes) {
     for (const Step& step : lane) {
-      if (step.after.lane >= 0) targets.at(at(step.after.lane)).at(at(step.after.step)) = true;
+      for (const After& after : step.after) targets.at(at(after.lane)).at(at(after.step)) = true;
     }
   }
   return targets;
@@ -52,7 +52,7 @@ LaneGroups group_lane(const Lane& lane, const std::vector<bool>& is_target, bool
       continue;
     }
     const bool joins =
-        fuse && open && accumulates(step) && step.dst == result.groups.back().destination && step.after.lane < 0;
+        fuse && open && accumulates(step) && step.dst == result.groups.back().destination && step.after.empty();
     if (!joins) result.groups.push_back({step.dst, {}, 0});
     result.groups.back().steps.push_back(static_cast<int>(i));
     result.group_of_step[i] = static_cast<int>(result.groups.size()) - 1;

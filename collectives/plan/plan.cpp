@@ -60,6 +60,14 @@ PlanBuilder::PlanBuilder(collectives::Kind kind, int num_ranks, int root, int ch
   plan_.ranks.resize(static_cast<std::size_t>(num_ranks));
 }
 
+namespace {
+
+std::vector<After> list_of(After after) {
+  return after.lane < 0 ? std::vector<After>{} : std::vector<After>{after};
+}
+
+}  // namespace
+
 int PlanBuilder::append(int rank, int lane, const Step& step) {
   auto& lanes = plan_.ranks.at(static_cast<std::size_t>(rank)).lanes;
   if (lanes.size() <= static_cast<std::size_t>(lane)) lanes.resize(static_cast<std::size_t>(lane) + 1);
@@ -69,23 +77,23 @@ int PlanBuilder::append(int rank, int lane, const Step& step) {
 }
 
 int PlanBuilder::send(int rank, int peer, Slice src, int lane, After after) {
-  return append(rank, lane, {Op::send, peer, src, {}, after});
+  return append(rank, lane, {Op::send, peer, src, {}, list_of(after)});
 }
 
 int PlanBuilder::recv(int rank, int peer, Slice dst, int lane, After after) {
-  return append(rank, lane, {Op::recv, peer, {}, dst, after});
+  return append(rank, lane, {Op::recv, peer, {}, dst, list_of(after)});
 }
 
 int PlanBuilder::recv_reduce(int rank, int peer, Slice dst, Slice src, int lane, After after) {
-  return append(rank, lane, {Op::recv_reduce, peer, src, dst, after});
+  return append(rank, lane, {Op::recv_reduce, peer, src, dst, list_of(after)});
 }
 
 int PlanBuilder::copy(int rank, Slice dst, Slice src, int lane, After after) {
-  return append(rank, lane, {Op::copy, -1, src, dst, after});
+  return append(rank, lane, {Op::copy, -1, src, dst, list_of(after)});
 }
 
 int PlanBuilder::reduce(int rank, Slice dst, Slice src, int lane, After after) {
-  return append(rank, lane, {Op::reduce, -1, src, dst, after});
+  return append(rank, lane, {Op::reduce, -1, src, dst, list_of(after)});
 }
 
 void PlanBuilder::transfer(int from, int to, Slice src, Slice dst, int lane) {
@@ -172,8 +180,10 @@ std::vector<int> dependence_order(const Plan& plan, const StepIds& ids, const Me
   LaneRun lanes(ids, ids.num_steps());
   const auto awaited = [&](int id) {
     const Step& step = step_at(plan, ids.place(id));
-    const int after = ids.id(ids.place(id).rank, step.after);
-    if (after >= 0 && !lanes.done(after)) return after;
+    for (const After& after : step.after) {
+      const int earlier = ids.id(ids.place(id).rank, after);
+      if (!lanes.done(earlier)) return earlier;
+    }
     const int send = reads_peer(step.op) ? messages.list[at(messages.of_step[at(id)])].send : -1;
     return send >= 0 && !lanes.done(send) ? send : -1;
   };

@@ -35,8 +35,8 @@ constexpr std::int64_t chunk_size(std::int64_t count, std::int64_t chunks, std::
 //   copy         dst <- src
 //   reduce       dst <- dst (+) src
 //
-// Steps of a lane run in order; lanes of a rank run concurrently. `after` makes a step wait for a step of another lane
-// of the same rank. The k-th send of lane l to a peer is received by the k-th recv or recv_reduce from that rank in
+// Steps of a lane run in order; lanes of a rank run concurrently. `after` makes a step wait for steps of other lanes of
+// the same rank. The k-th send of lane l to a peer is received by the k-th recv or recv_reduce from that rank in
 // lane l at the peer: (from, to, lane) is a first-in first-out channel. How many sends may be in flight before their
 // receives, whether bytes are copied or read in place, whether steps are fused or cut into segments: the executor
 // decides all that, and it is never part of a plan.
@@ -65,7 +65,7 @@ inline Slice scratch(int first, int count = 1) {
   return {Buffer::scratch, first, count};
 }
 
-// A step of another lane of the same rank; lane -1: none.
+// A step of another lane of the same rank, to wait for. As an argument of PlanBuilder, lane -1 is none.
 struct After {
   int lane = -1;
   int step = -1;
@@ -74,10 +74,10 @@ struct After {
 
 struct Step {
   Op op = Op::copy;
-  int peer = -1;  // send, recv, recv_reduce
-  Slice src;      // read on this rank; unused by recv
-  Slice dst;      // written on this rank; unused by send
-  After after;
+  int peer = -1;             // send, recv, recv_reduce
+  Slice src;                 // read on this rank; unused by recv
+  Slice dst;                 // written on this rank; unused by send
+  std::vector<After> after;  // mostly none or one
   friend bool operator==(const Step&, const Step&) = default;
 };
 
@@ -165,8 +165,7 @@ class StepIds {
   int lane_end(int lane_id) const { return first_step_[at(lane_id) + 1]; }
   int id(int rank, int lane, int step) const { return lane_begin(lane_id(rank, lane)) + step; }
   int id(StepPlace place) const { return id(place.rank, place.lane, place.step); }
-  // Id of the step that a step of this rank waits for; -1 if `after` is none.
-  int id(int rank, After after) const { return after.lane < 0 ? -1 : id(rank, after.lane, after.step); }
+  int id(int rank, After after) const { return id(rank, after.lane, after.step); }
 
   const StepPlace& place(int step_id) const { return places_[at(step_id)]; }
   int lane_of(int step_id) const { return lane_id(place(step_id).rank, place(step_id).lane); }

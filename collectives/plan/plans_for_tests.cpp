@@ -199,7 +199,9 @@ class Mutator {
 
   void orders() {
     visit("dropped", [&](Plan& plan) { drop(plan); });
-    if (original().after.lane >= 0) visit_step("without its after", [](Step& step) { step.after = {}; });
+    for (std::size_t i = 0; i < original().after.size(); ++i) {
+      visit_step("without its after", [i](Step& step) { step.after.erase(step.after.begin() + static_cast<int>(i)); });
+    }
     if (at(where_.step) + 1 == plan_.ranks[at(where_.rank)].lanes[at(where_.lane)].size()) return;
     visit("swapped with the next", [&](Plan& plan) {
       Lane& lane = lane_in(plan, where_);
@@ -214,8 +216,8 @@ class Mutator {
     lane.erase(lane.begin() + where_.step);
     for (Lane& other : plan.ranks[at(where_.rank)].lanes) {
       for (Step& step : other) {
-        if (step.after.lane != where_.lane || step.after.step < where_.step) continue;
-        if (--step.after.step < 0) step.after = {};
+        for (After& after : step.after) after.step -= after.lane == where_.lane && after.step >= where_.step ? 1 : 0;
+        std::erase_if(step.after, [](const After& after) { return after.step < 0; });
       }
     }
   }

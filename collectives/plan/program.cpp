@@ -92,7 +92,7 @@ class SendStaging {
     }
     for (Lane& lane : to.lanes) {
       for (Step& step : lane) {
-        if (step.after.lane >= 0) step.after.step = moved.at(at(step.after.lane)).at(at(step.after.step));
+        for (After& after : step.after) after.step = moved.at(at(after.lane)).at(at(after.step));
       }
     }
   }
@@ -144,10 +144,10 @@ Plan stage_input(const Plan& plan) {
     for (std::size_t l = 0; l < lanes.size(); ++l) {
       for (Step& step : lanes[l]) {
         redirect(step.src);
-        if (step.after.lane == 0) ++step.after.step;
+        for (After& after : step.after) after.step += after.lane == 0 ? 1 : 0;
       }
       // Other lanes begin after the copy, which is the first step of lane 0.
-      if (l > 0 && !lanes[l].empty() && lanes[l].front().after.lane < 0) lanes[l].front().after = {0, 0};
+      if (l > 0 && !lanes[l].empty() && lanes[l].front().after.empty()) lanes[l].front().after = {{0, 0}};
     }
     lanes[0].insert(lanes[0].begin(), Step{Op::copy, -1, input(0, chunks), scratch(first_slot, chunks), {}});
   }

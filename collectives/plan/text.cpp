@@ -51,7 +51,9 @@ bool is_word(std::string_view name) {
 
 std::string to_text(const Step& step) {
   std::string text = fmt::format("{} {}", name_of(step.op), operands_text(step));
-  if (step.after.lane >= 0) text += fmt::format(" after {}.{}", step.after.lane, step.after.step);
+  for (std::size_t i = 0; i < step.after.size(); ++i) {
+    text += fmt::format("{}{}.{}", i == 0 ? " after " : ", ", step.after[i].lane, step.after[i].step);
+  }
   return text;
 }
 
@@ -188,11 +190,17 @@ Step parse_operands(Op op, LineReader& line) {
   return step;
 }
 
-After parse_after(LineReader& line) {
+After parse_awaited(LineReader& line) {
   After after;
   after.lane = line.integer("lane of the step to wait for");
   line.expect(".");
   after.step = line.integer("index of the step to wait for");
+  return after;
+}
+
+std::vector<After> parse_after(LineReader& line) {
+  std::vector<After> after{parse_awaited(line)};
+  while (line.accept(",")) after.push_back(parse_awaited(line));
   return after;
 }
 

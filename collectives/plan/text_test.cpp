@@ -23,8 +23,10 @@ const std::string kHead = "plan all_reduce x ranks=2 root=0 chunks=1 scratch=1\n
 TEST(Text, Steps) {
   EXPECT_EQ(to_text(Step{Op::send, 1, input(0, 2), {}, {}}), "send input[0..1] -> 1");
   EXPECT_EQ(to_text(Step{Op::recv, 3, {}, output(2), {}}), "recv output[2] <- 3");
-  EXPECT_EQ(to_text(Step{Op::recv_reduce, 3, input(1), output(1), {0, 4}}),
+  EXPECT_EQ(to_text(Step{Op::recv_reduce, 3, input(1), output(1), {{0, 4}}}),
             "recv_reduce output[1] <- 3 + input[1] after 0.4");
+  EXPECT_EQ(to_text(Step{Op::copy, -1, input(0), output(0), {{1, 4}, {2, 0}}}),
+            "copy output[0] <- input[0] after 1.4, 2.0");
   EXPECT_EQ(to_text(Step{Op::copy, -1, input(1), scratch(0), {}}), "copy scratch[0] <- input[1]");
   EXPECT_EQ(to_text(Step{Op::reduce, -1, scratch(0), output(0), {}}), "reduce output[0] += scratch[0]");
 }
@@ -45,7 +47,8 @@ TEST(Text, WrongPlansComeBackEqualToo) {
   PlanBuilder plan(collectives::Kind::gather, 3, 2, 4);
   plan.send(0, -7, input(-3, 0), 2, {0, 11});  // lanes 0 and 1 are empty
   plan.copy(1, scratch(5, 1000000), output(9));
-  const Plan odd = plan.finish("");
+  Plan odd = plan.finish("");
+  odd.ranks[1].lanes[0][0].after = {{3, 1}, {-1, 0}, {3, 1}};
   EXPECT_EQ(parse_plan(to_text(odd)), odd) << to_text(odd);
 }
 

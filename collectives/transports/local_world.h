@@ -72,7 +72,7 @@ struct PacedCalls {
 
 // One rank's part of the memory that all ranks share.
 struct RankBoard {
-  static constexpr int kMaxLanes = 16;
+  static constexpr int kMaxLanes = 64;
   // For executors: progress(), one per lane. Lane 0 also holds the call that the rank has entered.
   core::Gate lanes[kMaxLanes];
   CallBases calls[2];  // [call % 2]

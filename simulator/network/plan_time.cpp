@@ -239,12 +239,14 @@ class PlanTime::Playing {
   }
 
   bool waits_for_lane(std::size_t lane, const Step& step) {
-    if (step.after.lane < 0) return false;
     const std::size_t first = lane - lane % at(time_.lanes_a_rank_);
-    LaneState& other = state_[first + at(step.after.lane)];
-    if (other.done > step.after.step) return false;
-    other.waiters.push_back(lane);
-    return true;
+    for (const plan::After& after : step.after) {
+      LaneState& other = state_[first + at(after.lane)];
+      if (other.done > after.step) continue;
+      other.waiters.push_back(lane);
+      return true;
+    }
+    return false;
   }
 
   void send(std::size_t lane, const Step& step, std::int64_t bytes, std::int64_t now_ps) {

@@ -52,7 +52,7 @@ class PlanTime {
     std::int32_t channel = -1;  // messages only
     std::int32_t path = -1;     // index in paths_; sends only
     std::int32_t distance = 0;  // to its peer, upwards around all ranks
-    plan::After after;
+    std::vector<plan::After> after;
   };
   struct Lane {
     std::int32_t rank;

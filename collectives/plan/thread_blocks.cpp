@@ -1,0 +1,372 @@
+#include "collectives/plan/thread_blocks.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "collectives/plan/check.h"
+#include "collectives/plan/check_parts.h"
+#include "collectives/plan/in_place_names.h"
+#include "collectives/plan/messages.h"
+#include "core/error.h"
+#include "core/index.h"
+
+namespace lockstep::plan {
+namespace {
+
+const ThreadBlock& block_of(const ThreadBlocks& all, const StepPlace& place) {
+  return all.blocks[at(place.rank)][at(place.lane)];
+}
+
+core::Error refused(const ThreadBlocks& from, std::string_view source, const StepPlace& where,
+                    const std::string& what) {
+  if (where.step < 0) return core::usage_error(fmt::format("{}: {}", source, what));
+  return core::usage_error(fmt::format("{}:{}: gpu {} tb {}: {}: {}", source,
+                                       from.lines[at(where.rank)][at(where.lane)][at(where.step)], where.rank,
+                                       where.lane, to_text(step_at(from.plan, where)), what));
+}
+
+// The parts of check() that speak of one rank's lanes alone, while these still are the thread blocks: afterwards, what
+// one lane does in order may have been side by side.
+void check_blocks(const ThreadBlocks& from, std::string_view source) {
+  const auto throw_first = [&](Problems& problems, const char* note) {
+    if (problems.empty()) return;
+    const Problem first = problems.take().front();
+    throw refused(from, source, first.where, first.what + note);
+  };
+  Problems problems;
+  check_shape(from.plan, problems);
+  throw_first(problems, "");
+  const StepIds ids(from.plan);
+  const Messages none;
+  for (const bool in_place : {false, true}) {
+    if (!(in_place ? from.in_place : from.out_of_place)) continue;
+    check_races(from.plan, ids, Locations(from.plan, in_place), problems);
+    throw_first(problems, in_place ? " (in place; a lane is a tb here)" : " (a lane is a tb here)");
+  }
+}
+
+// Runs thread blocks in turns, one step each, and notes the order: a step runs once its lane has come to it, the steps
+// that it waits for are done, and its message has arrived. Messages arrive when nothing else can run, so that no send
+// stands behind a receive that it does not need: the longest chain of messages stays as it was.
+class Turns {
+ public:
+  Turns(const ThreadBlocks& from, std::string_view source) : from_(from), source_(source) {
+    for (int rank = 0; rank < from.plan.num_ranks; ++rank) {
+      const auto& lanes = from.plan.ranks[at(rank)].lanes;
+      next_.emplace_back(lanes.size(), 0);
+      for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane) waiting_.push_back({rank, lane, 0});
+    }
+  }
+
+  std::vector<StepPlace> order() {
+    while (!waiting_.empty()) {
+      const std::size_t before = order_.size();
+      std::erase_if(waiting_, [this](StepPlace& place) {
+        if (place.step < num_steps(place) && can_run(place)) run(place);
+        return place.step == num_steps(place);
+      });
+      if (order_.size() > before || waiting_.empty()) continue;
+      if (sent_.empty()) refuse_endless_wait();
+      for (const Connection& connection : std::exchange(sent_, {})) ++arrived_[connection];
+    }
+    return std::move(order_);
+  }
+
+ private:
+  using Connection = std::tuple<int, int, int>;  // from, to, channel
+
+  int num_steps(const StepPlace& place) const {
+    return static_cast<int>(from_.plan.ranks[at(place.rank)].lanes[at(place.lane)].size());
+  }
+  Connection sends_on(const StepPlace& place) const {
+    return {place.rank, step_at(from_.plan, place).peer, block_of(from_, place).channel};
+  }
+  Connection receives_on(const StepPlace& place) const {
+    return {step_at(from_.plan, place).peer, place.rank, block_of(from_, place).channel};
+  }
+
+  // The step that must be done first; nullptr: none.
+  const After* awaited(const StepPlace& place) const {
+    for (const After& after : step_at(from_.plan, place).after) {
+      if (next_[at(place.rank)][at(after.lane)] <= after.step) return &after;
+    }
+    return nullptr;
+  }
+
+  bool can_run(const StepPlace& place) {
+    if (awaited(place) != nullptr) return false;
+    return !reads_peer(step_at(from_.plan, place).op) || arrived_[receives_on(place)] > 0;
+  }
+
+  void run(StepPlace& place) {
+    const Op op = step_at(from_.plan, place).op;
+    if (op == Op::send) sent_.push_back(sends_on(place));
+    if (reads_peer(op)) --arrived_[receives_on(place)];
+    order_.push_back(place);
+    next_[at(place.rank)][at(place.lane)] = ++place.step;
+  }
+
+  [[noreturn]] void refuse_endless_wait() const {
+    const StepPlace& place = waiting_.front();
+    const After* const after = awaited(place);
+    if (after != nullptr) {
+      const int line = from_.lines[at(place.rank)][at(after->lane)][at(after->step)];
+      throw refused(from_, source_, place, fmt::format("waits forever for tb {}, line {}", after->lane, line));
+    }
+    throw refused(from_, source_, place,
+                  fmt::format("waits forever for a message from rank {} on channel {}", step_at(from_.plan, place).peer,
+                              block_of(from_, place).channel));
+  }
+
+  const ThreadBlocks& from_;
+  std::string_view source_;
+  std::vector<std::vector<int>> next_;  // [rank][lane]
+  std::vector<StepPlace> waiting_;      // each lane's next step
+  std::vector<Connection> sent_;        // messages that have not arrived
+  std::map<Connection, int> arrived_;   // messages that are not received
+  std::vector<StepPlace> order_;
+};
+
+// Puts steps, in the order of Turns, into lanes.
+class Joining {
+ public:
+  explicit Joining(const ThreadBlocks& from) : from_(from), plan_(from.plan) {
+    for (const auto& of_rank : from.blocks) {
+      for (const ThreadBlock& block : of_rank) lane_of_channel_.try_emplace(block.channel);
+    }
+    int lanes = 0;
+    for (auto& [channel, lane] : lane_of_channel_) lane = lanes++;
+    for (RankSteps& rank : plan_.ranks) rank.lanes.assign(at(lanes), {});
+    lines_.assign(plan_.ranks.size(), std::vector<std::vector<int>>(at(lanes)));
+    waited_.assign(plan_.ranks.size(), std::vector<std::vector<int>>(at(lanes), std::vector<int>(at(lanes), -1)));
+    for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
+      moved_.emplace_back(from.blocks[rank].size());
+      if (!from.out_of_place) names_.emplace_back(from.plan, static_cast<int>(rank));
+    }
+  }
+
+  Plan run(const std::vector<StepPlace>& order) {
+    for (const StepPlace& place : order) {
+      const int lane = lane_of_channel_.at(block_of(from_, place).channel);
+      const int line = from_.lines[at(place.rank)][at(place.lane)][at(place.step)];
+      add(place.rank, lane, line, moved(place));
+      const int index = static_cast<int>(plan_.ranks[at(place.rank)].lanes[at(lane)].size()) - 1;
+      moved_[at(place.rank)][at(place.lane)].push_back({lane, index});
+    }
+    for (std::size_t rank = 0; rank < names_.size(); ++rank) finish_in_place(static_cast<int>(rank));
+    return std::move(plan_);
+  }
+  StepLines& lines() { return lines_; }
+
+ private:
+  // The step with its waits named by where the awaited steps stand now.
+  Step moved(const StepPlace& place) const {
+    Step step = step_at(from_.plan, place);
+    for (After& after : step.after) after = moved_[at(place.rank)][at(after.lane)][at(after.step)];
+    return step;
+  }
+
+  void add(int rank, int lane, int line, Step step) {
+    if (names_.empty()) return append(rank, lane, line, std::move(step));
+    // A step may need copies in front of it; they take over its waits.
+    for (Step& copy : names_[at(rank)].rename(step, end_of(rank, lane))) append(rank, lane, line, std::move(copy));
+    append(rank, lane, line, std::move(step));
+  }
+
+  After end_of(int rank, int lane) const {
+    return {lane, static_cast<int>(plan_.ranks[at(rank)].lanes[at(lane)].size())};
+  }
+
+  // Keeps of the step's waits those that neither the lane's order nor an earlier step of the lane implies.
+  void append(int rank, int lane, int line, Step step) {
+    std::map<int, int> latest;  // by lane
+    for (const After& after : step.after)
+      latest[after.lane] = std::max(after.step, latest.try_emplace(after.lane, -1).first->second);
+    step.after.clear();
+    auto& waited = waited_[at(rank)][at(lane)];
+    for (const auto& [other, index] : latest) {
+      if (other == lane || index <= waited[at(other)]) continue;
+      waited[at(other)] = index;
+      step.after.push_back({other, index});
+    }
+    plan_.ranks[at(rank)].lanes[at(lane)].push_back(std::move(step));
+    lines_[at(rank)][at(lane)].push_back(line);
+  }
+
+  // Copies to the output, in lane 0, what the rank's steps leave elsewhere, after all of them.
+  void finish_in_place(int rank) {
+    plan_.scratch_chunks = std::max(plan_.scratch_chunks, names_[at(rank)].scratch_chunks());
+    std::vector<Step> copies = names_[at(rank)].finish();
+    if (copies.empty()) return;
+    if (lane_of_channel_.empty()) {
+      plan_.ranks[at(rank)].lanes.resize(1);
+      lines_[at(rank)].resize(1);
+    }
+    const int lanes = static_cast<int>(plan_.ranks[at(rank)].lanes.size());
+    for (int lane = 1; lane < lanes; ++lane) {
+      const After end = end_of(rank, lane);
+      if (end.step > 0) copies.front().after.push_back({lane, end.step - 1});
+    }
+    for (Step& copy : copies) {
+      plan_.ranks[at(rank)].lanes[0].push_back(std::move(copy));
+      lines_[at(rank)][0].push_back(1);
+    }
+  }
+
+  const ThreadBlocks& from_;
+  Plan plan_;
+  StepLines lines_;
+  std::map<int, int> lane_of_channel_;
+  std::vector<std::vector<std::vector<After>>> moved_;  // [rank][thread block][step] -> place in plan_
+  std::vector<std::vector<std::vector<int>>> waited_;   // [rank][lane][other lane] last step that the lane waited for
+  std::vector<InPlaceNames> names_;                     // [rank] if in place only
+};
+
+}  // namespace
+
+Plan join_channels(const ThreadBlocks& from, std::string_view source, StepLines* lines) {
+  check_blocks(from, source);
+  Joining joining(from);
+  Plan plan = joining.run(Turns(from, source).order());
+  if (lines != nullptr) *lines = std::move(joining.lines());
+  return plan;
+}
+
+// Deals the steps of one rank to thread blocks and finds the waits between these.
+namespace {
+
+class RankSplit {
+ public:
+  RankSplit(const Locations& locations, int rank)
+      : locations_(locations), rank_(rank), cells_(at(locations.end(rank) - locations.begin(rank))) {}
+
+  // Steps come in an order that the plan allows.
+  void add(int lane, const Step& step) {
+    const After here = take_place(lane, step);
+    std::vector<After> earlier;
+    if (reads_src(step.op)) read(step.src, here, earlier);
+    if (writes_dst(step.op)) write(step.dst, here, earlier);
+    Step& moved = steps.lanes[at(here.lane)].emplace_back(step);
+    moved.after.clear();
+    wait_for(earlier, here, moved);
+  }
+
+  RankSteps steps;
+  std::vector<ThreadBlock> blocks;
+
+ private:
+  struct Cell {
+    After writer;
+    std::vector<After> readers;  // since it was written
+  };
+  struct Channel {
+    std::vector<int> blocks;
+    int latest = -1;
+  };
+
+  // A step with a peer belongs to the thread block that has it, else to the first that can take it, the latest one
+  // before others; a step without stays with the latest.
+  After take_place(int lane, const Step& step) {
+    Channel& channel = channels_[lane];
+    const bool has_peer = step.op == Op::send || reads_peer(step.op);
+    const auto peer_of = [&](int block) -> int& {
+      return step.op == Op::send ? blocks[at(block)].send_to : blocks[at(block)].recv_from;
+    };
+    const auto first_with = [&](int peer) {
+      const auto it =
+          std::find_if(channel.blocks.begin(), channel.blocks.end(), [&](int block) { return peer_of(block) == peer; });
+      return it == channel.blocks.end() ? -1 : *it;
+    };
+    int block = channel.latest;
+    if (has_peer) {
+      block = first_with(step.peer);
+      if (block < 0 && channel.latest >= 0 && peer_of(channel.latest) < 0) block = channel.latest;
+      if (block < 0) block = first_with(-1);
+    }
+    if (block < 0) {
+      block = static_cast<int>(blocks.size());
+      blocks.push_back({-1, -1, lane});
+      channel.blocks.push_back(block);
+      steps.lanes.emplace_back();
+      clocks_.emplace_back();
+    }
+    if (has_peer) peer_of(block) = step.peer;
+    channel.latest = block;
+    return {block, static_cast<int>(steps.lanes[at(block)].size())};
+  }
+
+  Cell& cell(const Slice& slice, int i) { return cells_[at(locations_.of(rank_, slice, i) - locations_.begin(rank_))]; }
+  void read(const Slice& slice, After here, std::vector<After>& earlier) {
+    for (int i = 0; i < slice.count; ++i) {
+      earlier.push_back(cell(slice, i).writer);
+      cell(slice, i).readers.push_back(here);
+    }
+  }
+  void write(const Slice& slice, After here, std::vector<After>& earlier) {
+    for (int i = 0; i < slice.count; ++i) {
+      Cell& written = cell(slice, i);
+      earlier.push_back(written.writer);
+      earlier.insert(earlier.end(), written.readers.begin(), written.readers.end());
+      written = {here, {}};
+    }
+  }
+
+  // Makes the step wait for those of the earlier steps that its thread block does not know to be done. The latest come
+  // first, as the end of one implies that of others.
+  void wait_for(std::vector<After>& earlier, After here, Step& step) {
+    std::erase_if(earlier, [&](const After& one) { return one.lane < 0 || one.lane == here.lane; });
+    std::sort(earlier.begin(), earlier.end(), [this](const After& a, const After& b) { return turn(a) > turn(b); });
+    auto& clocks = clocks_[at(here.lane)];
+    std::vector<int> known = clocks.empty() ? std::vector<int>() : clocks.back().done;
+    known.resize(blocks.size(), 0);
+    for (const After& one : earlier) {
+      if (known[at(one.lane)] > one.step) continue;
+      step.after.push_back(one);
+      const auto& theirs = clocks_[at(one.lane)][at(one.step)].done;
+      for (std::size_t b = 0; b < theirs.size(); ++b) known[b] = std::max(known[b], theirs[b]);
+    }
+    known[at(here.lane)] = here.step + 1;
+    clocks.push_back({std::move(known), turns_++});
+    std::reverse(step.after.begin(), step.after.end());
+  }
+  int turn(const After& step) const { return clocks_[at(step.lane)][at(step.step)].turn; }
+
+  struct Clock {
+    std::vector<int> done;  // [thread block] steps that are done when this one is; those behind the end: 0
+    int turn;               // place in the order of all steps
+  };
+
+  const Locations& locations_;
+  int rank_;
+  std::vector<Cell> cells_;  // [location of the rank]
+  std::map<int, Channel> channels_;
+  std::vector<std::vector<Clock>> clocks_;  // [thread block][step]
+  int turns_ = 0;
+};
+
+}  // namespace
+
+ThreadBlocks split_lanes(const Plan& plan) {
+  ThreadBlocks split;
+  split.in_place = check(plan, {kUnbounded, true}).ok();
+  split.plan = plan;
+  const StepIds ids(plan);
+  const Locations locations(plan, split.in_place);
+  std::vector<RankSplit> ranks;
+  for (int rank = 0; rank < plan.num_ranks; ++rank) ranks.emplace_back(locations, rank);
+  for (const int id : dependence_order(plan, ids, match_messages(plan, ids))) {
+    const StepPlace& place = ids.place(id);
+    ranks[at(place.rank)].add(place.lane, step_at(plan, place));
+  }
+  for (int rank = 0; rank < plan.num_ranks; ++rank) {
+    split.plan.ranks[at(rank)] = std::move(ranks[at(rank)].steps);
+    split.blocks.push_back(std::move(ranks[at(rank)].blocks));
+  }
+  return split;
+}
+
+}  // namespace lockstep::plan
