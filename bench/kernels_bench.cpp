@@ -131,7 +131,7 @@ WorkbenchOptions workbench_options(const Bench& bench) {
           bench.flags.check,
           bench.cold_bytes(),
           bench.flags.gemm,
-          bench.flags.attention,
+          bench.flags.choices,
           std::chrono::seconds(bench.flags.timeout_s)};
 }
 

@@ -66,7 +66,7 @@ function(lockstep_unite name)
   get_target_property(sources ${name} SOURCES)
   list(FILTER sources EXCLUDE REGEX "^(/|\\$<)")  # neither generated ones nor objects
   # These are compiled alone, so that a test can replace them when it links the library.
-  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$|(^|/)(cuda_call|cuda_context|gemm_cublaslt|attention_choice_cuda|tensor_map)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$|(^|/)(cuda_call|cuda_context|gemm_cublaslt|attention_choice_cuda|experts_choice_cuda|tensor_map)\\.cpp$")
   if(NOT sources)
     return()
   endif()

@@ -25,7 +25,7 @@ set(lockstep_counted
   lockstep_serve lockstep_calls lockstep_kernel_bench lockstep_gate_generation)
 # Tests whose time is spent in their own sources: they emulate hardware, hold vector code or read large tables.
 set(lockstep_hot_tests
-  attention_tiled_test attention_emulated_test attention_hopper_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test
+  attention_tiled_test attention_emulated_test attention_hopper_emulated_test experts_hopper_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test
   direct_lowering_test schedules_test trainer_queued_test)
 
 # lockstep_precompile(name headers ...): an object library that exists for its precompiled header.

@@ -58,6 +58,13 @@ KernelCase case_of(const GemmForward& args);
 KernelCase case_of(const GemmInputGradient& args);
 KernelCase case_of(const GemmWeightGradient& args);
 
+struct GroupedGemmForward;
+struct GroupedGemmInputGradient;
+struct GroupedGemmWeightGradient;
+KernelCase case_of(const GroupedGemmForward& args, std::string shape);
+KernelCase case_of(const GroupedGemmInputGradient& args, std::string shape);
+KernelCase case_of(const GroupedGemmWeightGradient& args, std::string shape);
+
 struct Rotary;
 KernelCase case_of(const Rotary& args);
 

@@ -7,6 +7,7 @@
 #include "core/cores.h"
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm_choice.h"
+#include "kernels/moe/grouped_gemm.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -45,8 +46,9 @@ void check_together(const program::CommandLine& line, const BenchFlags& flags) {
                               "; allowed: at most " + std::to_string(cores) + " threads of all copies, a core each");
     }
   }
-  if (!flags.attention.empty() && flags.device != "cuda") {
-    throw core::usage_error("--attention with --device " + flags.device + "; allowed: with --device cuda");
+  for (const char* of_cuda : {"--attention", "--experts"}) {
+    if (!line.value(of_cuda) || flags.device == "cuda") continue;
+    throw core::usage_error(std::string(of_cuda) + " with --device " + flags.device + "; allowed: with --device cuda");
   }
   if (flags.model.empty() && line.value("--layout")) {
     throw core::usage_error("--layout without --model; allowed: with --model");
@@ -74,7 +76,11 @@ const std::array kFlags{
     Flag{"--gemm", "the fastest for each shape, measured", "implementation of matrix products on the CPU",
          [](BenchFlags& f, const FlagValue& v) { f.gemm = v.one_of(kernels::gemm_implementations(core::DType::f32)); }},
     Flag{"--attention", kernels::kAttentionChoices.front(), kernels::kAttentionHelp,
-         [](BenchFlags& f, const FlagValue& v) { f.attention = v.one_of(kernels::kAttentionChoices); }},
+         [](BenchFlags& f, const FlagValue& v) { f.choices.attention = v.one_of(kernels::kAttentionChoices); }},
+    Flag{"--experts", kernels::kExpertsChoices.front(),
+         "kernels of experts' products on a GPU: cublaslt, or wgmma (compute capability 9.0; bf16 and f16, inputs and "
+         "outputs multiples of 8)",
+         [](BenchFlags& f, const FlagValue& v) { f.choices.experts = v.one_of(kernels::kExpertsChoices); }},
     program::json_flag<BenchFlags>(),
     Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would start later are left out",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},

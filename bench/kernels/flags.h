@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/kernels/timed_device.h"
 #include "bench/program/program.h"
 
 namespace lockstep::kernel_bench {
@@ -22,7 +23,7 @@ struct BenchFlags : program::Invocation {
   std::vector<std::string> layouts{""};
   std::string device = "cpu";
   std::string gemm;          // implementation of GEMM on the CPU; empty: the fastest for each shape
-  std::string attention;     // attention kernels on CUDA (attention.h); empty: the default
+  CudaChoices choices;       // kernels to use on CUDA
   int timeout_s = 60;        // deadline of every wait for a GPU
   double time_budget_s = 0;  // for the whole run; 0: no limit, each benchmark takes --benchmark_min_time
   bool check = true;

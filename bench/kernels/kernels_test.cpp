@@ -47,7 +47,10 @@ TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
   EXPECT_THROW(parse({"--gemm", "cublas"}), core::Error);
   EXPECT_THROW(parse({"--device", "cuda", "--attention", "flash"}), core::Error);
   EXPECT_THROW(parse({"--attention", "wgmma"}), core::Error);
-  EXPECT_EQ(parse({"--device", "cuda", "--attention", "wgmma"}).attention, "wgmma");
+  EXPECT_EQ(parse({"--device", "cuda", "--attention", "wgmma"}).choices.attention, "wgmma");
+  EXPECT_EQ(parse({"--device", "cuda", "--experts", "wgmma"}).choices.experts, "wgmma");
+  EXPECT_THROW(parse({"--experts", "wgmma"}), core::Error);
+  EXPECT_THROW(parse({"--device", "cuda", "--experts", "mma"}), core::Error);
   EXPECT_EQ(kernels::attention_refusal("wgmma", 80),
             "attention wgmma: the device has compute capability 8.0; allowed: 9.0, or mma");
   for (const int capability : {80, 90, 100}) EXPECT_FALSE(kernels::attention_refusal("mma", capability));

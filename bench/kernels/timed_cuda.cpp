@@ -8,6 +8,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/memory_loops.h"
 #include "kernels/base/stream_gate.h"
+#include "kernels/moe/grouped_gemm.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -17,7 +18,7 @@ constexpr std::int64_t kMostHeldCalls = 100;
 
 class TimedCuda final : public TimedDevice {
  public:
-  TimedCuda(core::Device& device, bool by_graph, const std::string& attention)
+  TimedCuda(core::Device& device, bool by_graph, const CudaChoices& choices)
       : stream_(device.make_stream()),
         start_(device.make_event()),
         end_(device.make_event()),
@@ -25,7 +26,8 @@ class TimedCuda final : public TimedDevice {
         context_(cuda_),
         gate_(cuda_),
         by_graph_(by_graph) {
-    if (!attention.empty()) kernels::choose_attention(cuda_, attention);
+    if (!choices.attention.empty()) kernels::choose_attention(cuda_, choices.attention);
+    if (!choices.experts.empty()) kernels::choose_experts(cuda_, choices.experts);
   }
 
   const kernels::Context& context() const override { return context_; }
@@ -76,8 +78,8 @@ class TimedCuda final : public TimedDevice {
 }  // namespace
 
 std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& device, const std::string& timing,
-                                             const std::string& attention) {
-  return std::make_unique<TimedCuda>(device, timing == "graph", attention);
+                                             const CudaChoices& choices) {
+  return std::make_unique<TimedCuda>(device, timing == "graph", choices);
 }
 
 namespace {

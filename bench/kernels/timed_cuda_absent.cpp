@@ -14,7 +14,7 @@ namespace {
 }  // namespace
 
 std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& /*device*/, const std::string& /*timing*/,
-                                             const std::string& /*attention*/) {
+                                             const CudaChoices& /*choices*/) {
   not_built();
 }
 

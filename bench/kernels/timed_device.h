@@ -27,10 +27,15 @@ class TimedDevice {
 // The threads are pinned to the usable core `first_core` and the ones after it.
 std::unique_ptr<TimedDevice> make_timed_cpu(int threads, int first_core = 0);
 
-// `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed. `attention`: a
-// choice of kernels (attention.h); empty: the default.
+// Kernels to use where there are several sets (attention.h, grouped_gemm.h); empty: the default.
+struct CudaChoices {
+  std::string attention;
+  std::string experts;
+};
+
+// `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed.
 std::unique_ptr<TimedDevice> make_timed_cuda(core::Device& device, const std::string& timing,
-                                             const std::string& attention = "");
+                                             const CudaChoices& choices = {});
 
 std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout);  // "cpu", "cuda"
 std::vector<std::string> timings_of(const std::string& device);  // {"host"}, {"events", "graph"}

@@ -85,7 +85,7 @@ void Workbench::enter_device(const Instance& instance) {
   if (timed_ && timed_setting_.threads == wanted.threads && timed_by_ == instance.timing) return;
   timed_.reset();  // first, because a pool pins the thread that makes the next one
   timed_ = wanted.device == "cpu" ? make_timed_cpu(wanted.threads)
-                                  : make_timed_cuda(*device_, instance.timing, options_.attention);
+                                  : make_timed_cuda(*device_, instance.timing, options_.choices);
   if (!options_.gemm.empty()) kernels::choose_gemms_by_rule(timed_->context(), options_.gemm);
   timed_setting_ = wanted;
   timed_by_ = instance.timing;

@@ -81,7 +81,7 @@ struct WorkbenchOptions {
   bool check = true;
   double cold_bytes = 0;  // size of the operands through which cold calls rotate
   std::string gemm;       // as BenchFlags::gemm
-  std::string attention;  // as BenchFlags::attention
+  CudaChoices choices;
   std::chrono::seconds timeout{60};
 };
 

@@ -23,13 +23,13 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/base/context.h"
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
 
 namespace lockstep::kernels {
 
-class Context;
 class CudaContext;
 
 struct AttentionShape {
@@ -140,10 +140,8 @@ inline constexpr const char* kAttentionHelp =
 // Why the choice cannot be had on a device of this compute capability, 90 for 9.0; nothing if it can.
 // "attention wgmma: ...", as the flag is.
 inline std::optional<std::string> attention_refusal(const std::string& name, int capability) {
-  constexpr int kHopper = 90;  // code for 9.0a runs on no other
-  if (name != "wgmma" || capability == kHopper) return std::nullopt;
-  return "attention wgmma: the device has compute capability " + std::to_string(capability / 10) + "." +
-         std::to_string(capability % 10) + "; allowed: 9.0, or mma";
+  if (name != "wgmma") return std::nullopt;
+  return wgmma_refusal("attention", capability, "mma");
 }
 
 // Whether wgmma takes rows of this dtype and head; besides these, strides and addresses count.

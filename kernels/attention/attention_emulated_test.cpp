@@ -12,7 +12,7 @@
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_forward.cuh"
 #include "kernels/attention/attention_sizes.cuh"
-#include "kernels/attention/emulated_block.h"
+#include "kernels/emulated_cuda/emulated_block.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
 #include "kernels/cases.h"

@@ -1,6 +1,6 @@
 // The rows, columns and tiles that a block of an attention kernel works on: arithmetic that needs no device.
 //
-// The kernels here are templates over Lane, the operations of one thread on the device (attention_lane.cuh). The test
+// The kernels here are templates over Lane, the operations of one thread on the device (cuda_lane.cuh). The test
 // compiles them for the CPU, with __device__ defined as nothing, and runs them on an emulated block (emulated_block.h).
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include "kernels/attention/attention.h"
+#include "kernels/base/tensor_core_tiles.cuh"
 
 namespace lockstep::kernels {
 
@@ -117,15 +118,6 @@ __device__ HeadRows<T> packed_rows(T* base, const AttentionGeometry& g, const Bl
 template <class T>
 __device__ T* row_numbers(T* base, const AttentionGeometry& g, const BlockPlace& place) {
   return base + (place.batch * g.heads + place.head) * g.queries;
-}
-
-// A lane's part of a warp's [16, 8 n] sums, laid out as in mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"):
-// element e of block b is in row 8 (e / 2) + lane / 4 and column 8 b + 2 (lane % 4) + e % 2.
-__device__ inline int sum_row(int lane, int element) {
-  return 8 * (element / 2) + lane / 4;
-}
-__device__ inline int sum_column(int lane, int block, int element) {
-  return 8 * block + 2 * (lane % 4) + element % 2;
 }
 
 }  // namespace lockstep::kernels

@@ -2,7 +2,7 @@
 #include "kernels/attention/attention_hopper_backward.cuh"
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/attention/attention_launch.cuh"
-#include "kernels/attention/hopper_lane.cuh"
+#include "kernels/base/hopper_lane.cuh"
 
 namespace lockstep::kernels {
 namespace {

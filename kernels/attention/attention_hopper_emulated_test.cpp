@@ -16,29 +16,13 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_hopper_backward.cuh"
 #include "kernels/attention/attention_hopper_forward.cuh"
-#include "kernels/attention/emulated_hopper.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
 #include "kernels/cases.h"
+#include "kernels/emulated_cuda/faulty_hopper_lanes.h"
 
 namespace lockstep::kernels {
 namespace {
-
-// Runs the blocks of a grid, this many at a time.
-template <class Lane, class Body>
-void run_grid(std::int64_t blocks, std::int64_t together, int shared_bytes, std::uint64_t seed, Body body) {
-  emulated::Threads threads;
-  for (std::int64_t first = 0; first < blocks; first += together) {
-    std::deque<EmulatedHopperBlock> some;
-    for (std::int64_t block = first; block < std::min(blocks, first + together); ++block) {
-      some.emplace_back(EmulatedHopperBlock::Options{.threads = kHopperThreads,
-                                                     .shared_bytes = shared_bytes,
-                                                     .seed = core::hash64(seed, static_cast<std::uint64_t>(block))});
-    }
-    EmulatedHopperBlock::run<Lane>(
-        some, threads, [&](Lane& lane, std::size_t index) { body(lane, first + static_cast<std::int64_t>(index)); });
-  }
-}
 
 const auto as_it_is = [](const HeadTensor& tensor) { return tensor; };
 
@@ -47,8 +31,10 @@ template <class Lane, class T, int kColumns>
 void run_columns(const AttentionForward& args, std::uint64_t seed) {
   using Tiles = HopperForwardTiles<T, kColumns>;
   const auto operands = hopper_operands<Tiles, HeadTensor>(args, as_it_is);
-  run_grid<Lane>(query_blocks_of(args.shape, Tiles::kBlockRows), 1, HopperForwardShared<Tiles>::kBytes, seed,
-                 [&](Lane& lane, std::int64_t block) { hopper_forward_block<Tiles>(lane, operands, block); });
+  EmulatedHopperBlock::run_grid<Lane>(
+      query_blocks_of(args.shape, Tiles::kBlockRows), 1,
+      {.threads = kHopperThreads, .shared_bytes = HopperForwardShared<Tiles>::kBytes, .seed = seed},
+      [&](Lane& lane, std::int64_t block) { hopper_forward_block<Tiles>(lane, operands, block); });
 }
 
 // Blocks wait for each other, so several run at a time.
@@ -68,8 +54,10 @@ void run_columns(const AttentionBackward& args, std::uint64_t seed) {
   }
   const auto operands =
       hopper_operands<Tiles, HeadTensor>(args, {numbers.data(), dq_sums.data(), counters.data()}, as_it_is);
-  run_grid<Lane>(key_blocks_of(args.shape, Tiles::kBlockRows), 3, HopperBackwardShared<Tiles>::kBytes, seed,
-                 [&](Lane& lane, std::int64_t /*block*/) { hopper_backward_block<Tiles>(lane, operands); });
+  EmulatedHopperBlock::run_grid<Lane>(
+      key_blocks_of(args.shape, Tiles::kBlockRows), 3,
+      {.threads = kHopperThreads, .shared_bytes = HopperBackwardShared<Tiles>::kBytes, .seed = seed},
+      [&](Lane& lane, std::int64_t /*block*/) { hopper_backward_block<Tiles>(lane, operands); });
   for (std::int64_t pair = 0; pair < sizes.dq_sums / 2; ++pair) {
     dq_from_sums<Tiles, EmulatedLane>(plain.geometry, dq_sums.data(), plain.dq, pair);
   }
@@ -137,103 +125,12 @@ TEST(AttentionHopper, BackwardF16) {
   expect_right<AttentionBackward>(core::DType::f16);
 }
 
-// Lanes with one deliberate mistake each.
-struct ConsumersDoNotWait : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void wait(std::uint32_t barrier, std::uint32_t parity) {
-    if (group() == 0) EmulatedHopperLane::wait(barrier, parity);
-  }
-};
-struct ProducerDoesNotWait : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void wait(std::uint32_t barrier, std::uint32_t parity) {
-    if (group() != 0) EmulatedHopperLane::wait(barrier, parity);
-  }
-};
-struct ConsumersTakeTheWrongPhase : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void wait(std::uint32_t barrier, std::uint32_t parity) {
-    EmulatedHopperLane::wait(barrier, group() == 0 ? parity : parity ^ 1);
-  }
-};
-struct ProducerTakesTheWrongPhase : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void wait(std::uint32_t barrier, std::uint32_t parity) {
-    EmulatedHopperLane::wait(barrier, group() == 0 ? parity ^ 1 : parity);
-  }
-};
-struct ExpectsHalfOfTheBytes : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void arrive_expecting(std::uint32_t barrier, int bytes) { EmulatedHopperLane::arrive_expecting(barrier, bytes / 2); }
-};
-struct OneWarpReleasesNothing : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void arrive(std::uint32_t barrier) {
-    if (warp() != 7) EmulatedHopperLane::arrive(barrier);
-  }
-};
-struct OneWarpReleasesTwice : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void arrive(std::uint32_t barrier) {
-    EmulatedHopperLane::arrive(barrier);
-    if (warp() == 7) EmulatedHopperLane::arrive(barrier);
-  }
-};
-struct BarriersAreNotPublished : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void publish_barriers() {}
-};
-struct DoesNotWaitForProducts : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  template <int kPending>
-  void wait_for_products() {}
-};
-// A buffer is released, and sums are used, while a group of products is still in flight.
-struct WaitsForOneGroupLess : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  template <int kPending>
-  void wait_for_products() {
-    EmulatedHopperLane::wait_for_products<kPending + 1>();
-  }
-  template <int kBlocks>
-  void settle(float (&/*sums*/)[kBlocks][4]) {}
-};
-struct ProductsAreNotBegun : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void begin_products() {}
-};
+// Lanes with mistakes that only attention can make; faulty_hopper_lanes.h has the others.
+
 struct NobodyPassesTheTurn : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   void arrive_at_meeting(int /*id*/, int /*threads*/) {}
 };
-struct NobodyGivesRegisters : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  template <int kRegisters>
-  void give_registers() {}
-};
-struct BoxesLieBesideThePattern : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void load_box(std::uint32_t to, const HeadTensor& map, std::uint32_t barrier, int column, int head, int row,
-                int batch) {
-    EmulatedHopperLane::load_box(to + 512, map, barrier, column, head, row, batch);
-  }
-};
-// The second descriptor of each product is xored with kFlip.
-template <std::uint64_t kFlip>
-struct WrongDescriptor : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  template <class T, bool kTransposedA, bool kTransposedB, int kBlocks>
-  void multiply(float (&d)[kBlocks][4], std::uint64_t a, std::uint64_t b, int add) {
-    EmulatedHopperLane::multiply<T, kTransposedA, kTransposedB>(d, a, b ^ kFlip, add);
-  }
-  template <class T, bool kTransposedB, int kBlocks>
-  void multiply(float (&d)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
-    EmulatedHopperLane::multiply<T, kTransposedB>(d, a, b ^ kFlip, add);
-  }
-};
-using WrongSwizzle = WrongDescriptor<std::uint64_t{3} << 62>;
-using WrongStride = WrongDescriptor<std::uint64_t{64 ^ 32} << 32>;
-using WrongRow = WrongDescriptor<8>;
 // The depth of values lies along rows, like that of keys.
 struct ValuesAreNotTransposed : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
@@ -257,10 +154,6 @@ struct ConsumersReleaseEarly : EmulatedHopperLane {
     if (group() == 0) EmulatedHopperLane::arrive(barrier);
   }
 };
-struct StoresAreNotPublished : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void publish_stores() {}
-};
 struct StoresAreNotSwizzled : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   using EmulatedHopperLane::store_shared;
@@ -275,10 +168,6 @@ struct NobodyWaitsForTurns : EmulatedHopperLane {
 struct TurnsAreNotPassed : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   static void pass_turn(std::uint32_t* /*counter*/) {}
-};
-struct ConsumersDoNotMeet : EmulatedHopperLane {
-  using EmulatedHopperLane::EmulatedHopperLane;
-  void meet(int /*id*/, int /*threads*/) {}
 };
 
 // Shapes whose rings are filled more than twice.

@@ -29,6 +29,7 @@ struct CudaContext::State {
   core::Stream& stream;
   core::CudaPlace place;
   int num_multiprocessors;
+  int compute_capability;
   int most_cluster_blocks;
   std::vector<void*> workspaces = {};  // the last one is in use
   std::size_t workspace_bytes = 0;     // size of the last one
@@ -56,11 +57,14 @@ void CudaContext::State::grow(std::size_t size_bytes) {
 CudaContext::CudaContext(core::Device& device, core::Stream& stream, int rank) {
   const core::CudaPlace place{.rank = rank, .device = device.index()};
   const bool clusters = attribute_of(place, cudaDevAttrClusterLaunch) != 0;
-  state_ = std::make_unique<State>(State{.device = device,
-                                         .stream = stream,
-                                         .place = place,
-                                         .num_multiprocessors = attribute_of(place, cudaDevAttrMultiProcessorCount),
-                                         .most_cluster_blocks = clusters ? kPortableClusterBlocks : 1});
+  state_ =
+      std::make_unique<State>(State{.device = device,
+                                    .stream = stream,
+                                    .place = place,
+                                    .num_multiprocessors = attribute_of(place, cudaDevAttrMultiProcessorCount),
+                                    .compute_capability = 10 * attribute_of(place, cudaDevAttrComputeCapabilityMajor) +
+                                                          attribute_of(place, cudaDevAttrComputeCapabilityMinor),
+                                    .most_cluster_blocks = clusters ? kPortableClusterBlocks : 1});
 }
 
 CudaContext::~CudaContext() {
@@ -90,6 +94,10 @@ void* CudaContext::stream() const {
 
 int CudaContext::num_multiprocessors() const {
   return state_->num_multiprocessors;
+}
+
+int CudaContext::compute_capability() const {
+  return state_->compute_capability;
 }
 
 int CudaContext::most_cluster_blocks() const {

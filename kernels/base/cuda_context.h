@@ -30,6 +30,7 @@ class CudaContext {
   core::Stream& queue() const;
   void* stream() const;  // the same stream as cudaStream_t
   int num_multiprocessors() const;
+  int compute_capability() const;  // 90 for 9.0
   // Returns the largest portable cluster size in blocks: 8 on devices that have thread-block clusters, 1 on others.
   int most_cluster_blocks() const;
   // Returns 256-byte aligned memory for the duration of one run(): a kernel calls this once, and the content is lost at

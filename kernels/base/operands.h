@@ -57,6 +57,16 @@ std::vector<Operand> operands_of(const Args& args) {
   return operands;
 }
 
+// Returns whether each operand begins at a multiple of this many bytes.
+template <class Args>
+bool begin_at_multiples_of(std::uintptr_t bytes, const Args& args) {
+  bool all = true;
+  Args::visit_operands(args, [&](std::string_view, const auto& view, std::int64_t, const DTypes&) {
+    all = all && reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0;
+  });
+  return all;
+}
+
 // Returns the arguments with every view's length and dtype filled in, but no memory yet. A dtype is the only one that
 // the operand may have, or `dtype` if there is a choice.
 template <class Args>

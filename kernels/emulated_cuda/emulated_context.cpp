@@ -1,5 +1,6 @@
 // The parts of CUDA's libraries that our kernels need on an emulated grid: CudaContext, whose memory is the host's,
-// check_cuda, check_launch, and a cuBLASLt that leaves all products to our own kernels.
+// check_cuda, check_launch, a cuBLASLt that leaves all products to our own kernels, and no wgmma, which
+// emulated_hopper.h has.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
 #include "kernels/gemm/gemm_cuda.h"
+#include "kernels/moe/grouped_gemm.h"
 
 namespace lockstep::core {
 
@@ -64,6 +66,10 @@ int CudaContext::num_multiprocessors() const {
   return 1;
 }
 
+int CudaContext::compute_capability() const {
+  return 80;
+}
+
 int CudaContext::most_cluster_blocks() const {
   return emulated::most_cluster_blocks();
 }
@@ -92,5 +98,10 @@ CublasltGemm::~CublasltGemm() = default;
 bool CublasltGemm::run(const Product& /*product*/, void* /*workspace*/) {
   return false;
 }
+
+// takes_wgmma() is false, as nobody chooses it.
+void run_hopper_experts(const GroupedGemmForward& /*args*/, CudaContext& /*cuda*/) {}
+void run_hopper_experts(const GroupedGemmInputGradient& /*args*/, CudaContext& /*cuda*/) {}
+void run_hopper_experts(const GroupedGemmWeightGradient& /*args*/, CudaContext& /*cuda*/) {}
 
 }  // namespace lockstep::kernels

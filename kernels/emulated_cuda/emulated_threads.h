@@ -1,6 +1,6 @@
 // Coroutines that act as the threads of a CUDA block, with its barriers and exchanges; emulated_grid.h and
-// attention/emulated_block.h use them. A thread runs until it must wait for others; the next one is drawn at random, so
-// that a missing barrier shows up as a result that depends on the seed.
+// emulated_cuda/emulated_block.h use them. A thread runs until it must wait for others; the next one is drawn at
+// random, so that a missing barrier shows up as a result that depends on the seed.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 #include "kernels/base/cuda_rows.cuh"
 
 #include "kernels/base/cuda_context.h"
+#include "kernels/gemm/gemm_cuda.h"
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/moe/permute.h"
 
@@ -183,6 +184,12 @@ LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
   return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
+void queue_bias_gradient(const GemmWeightGradient& args, CudaContext& cuda) {
+  const GemmShape& s = args.shape;
+  queue_column_sums(rows_of(args.dy, s.outputs), s.rows, s.outputs, args.dbias.as<float>(),
+                    cuda.workspace(column_sums_bytes(s.rows, s.outputs, cuda)), cuda);
+}
+
 }  // namespace
 
 void run_cuda(const AssignSlots& args, CudaContext& cuda) {
@@ -252,15 +259,22 @@ void run_cuda(const UnpermuteBackward& args, CudaContext& cuda) {
 }
 
 void run_cuda(const GroupedGemmForward& args, CudaContext& cuda) {
+  if (takes_wgmma(args, cuda)) return run_hopper_experts(args, cuda);
   for (const GemmForward& group : groups_of(args)) run_cuda(group, cuda);
 }
 
 void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda) {
+  if (takes_wgmma(args, cuda)) return run_hopper_experts(args, cuda);
   for (const GemmInputGradient& group : groups_of(args)) run_cuda(group, cuda);
 }
 
 void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
-  for (const GemmWeightGradient& group : groups_of(args)) run_cuda(group, cuda);
+  const bool by_wgmma = takes_wgmma(args, cuda);
+  if (by_wgmma) run_hopper_experts(args, cuda);
+  for (const GemmWeightGradient& group : groups_of(args)) {
+    if (!by_wgmma) run_cuda(group, cuda);
+    if (by_wgmma && args.with_bias) queue_bias_gradient(group, cuda);
+  }
 }
 
 }  // namespace lockstep::kernels

@@ -1,9 +1,11 @@
 // Linear layers of several experts at once: rows are grouped by expert, one group after the other, and group g goes
 // through layer g. Groups may differ in length (ragged: dropless experts) or not (a fixed capacity), and may be empty.
 // Lengths are on the host, as in the libraries that frameworks use (github.com/tgale96/grouped_gemm). The products are
-// gemm.h's: on the CPU, threads split all groups by their work; on CUDA, the groups follow each other in the stream.
+// gemm.h's: on the CPU, threads split all groups by their work; on CUDA, the groups follow each other in the stream,
+// unless one kernel for all of them is chosen (experts_hopper.cuh).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,6 +20,7 @@
 
 namespace lockstep::kernels {
 
+class Context;
 class CudaContext;
 
 struct GroupedShape {
@@ -130,5 +133,29 @@ void run_cpu(const GroupedGemmWeightGradient& args, ThreadPool& pool);
 void run_cuda(const GroupedGemmForward& args, CudaContext& cuda);
 void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda);
 void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda);
+
+// The kernels that compute products of groups on a CUDA device:
+//   "cublaslt"  one product per group, in the stream's order; the default
+//   "wgmma"     one kernel for all groups, on compute capability 9.0: bf16 and f16, inputs and outputs multiples of 8,
+//               operands at multiples of 16 bytes. Rows of groups are read on the device
+inline constexpr std::array kExpertsChoices{"cublaslt", "wgmma"};  // the default first
+
+// Chooses one of kExpertsChoices for the context from now on; "wgmma" is used for all arguments that it supports.
+// Throws a usage Error if the device has no wgmma.
+void choose_experts(CudaContext& cuda, const std::string& name);
+
+// Returns whether checked arguments are computed by wgmma there, which run_hopper_experts() does, without the gradient
+// of a bias.
+bool takes_wgmma(const GroupedGemmForward& args, CudaContext& cuda);
+bool takes_wgmma(const GroupedGemmInputGradient& args, CudaContext& cuda);
+bool takes_wgmma(const GroupedGemmWeightGradient& args, CudaContext& cuda);
+void run_hopper_experts(const GroupedGemmForward& args, CudaContext& cuda);
+void run_hopper_experts(const GroupedGemmInputGradient& args, CudaContext& cuda);
+void run_hopper_experts(const GroupedGemmWeightGradient& args, CudaContext& cuda);
+
+// On CUDA, the choice that computes it. Empty on the CPU.
+std::string implementation_of(const GroupedGemmForward& args, const Context& where);
+std::string implementation_of(const GroupedGemmInputGradient& args, const Context& where);
+std::string implementation_of(const GroupedGemmWeightGradient& args, const Context& where);
 
 }  // namespace lockstep::kernels

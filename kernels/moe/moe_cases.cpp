@@ -2,6 +2,7 @@
 
 #include "core/random.h"
 #include "kernels/base/kernel_case.h"
+#include "kernels/cases.h"
 #include "kernels/moe/moe_reference.h"
 #include "kernels/registry.h"
 
@@ -141,30 +142,42 @@ void add_assignment(std::vector<KernelCase>& cases, const Mixture& mixture) {
 constexpr std::int64_t kGeluTerms = 16;  // gelu' has its own f32 error, as large as that of a sum of this length
 
 // Products are computed by the implementation that was measured to be fastest, so bits may differ from pool to pool.
-CaseFacts product_facts(const std::string& shape, core::DType dtype, std::map<std::string, std::int64_t> terms) {
-  return {.shape = shape, .dtype = dtype, .terms = std::move(terms), .deterministic = false};
+CaseFacts product_facts(std::string shape, core::DType dtype, std::map<std::string, std::int64_t> terms) {
+  return {.shape = std::move(shape), .dtype = dtype, .terms = std::move(terms), .deterministic = false};
 }
 
 void add_products(std::vector<KernelCase>& cases, const GroupRows& rows, std::int64_t inputs, std::int64_t outputs,
                   const std::string& shape, core::DType dtype) {
   const GroupedShape grouped{rows, inputs, outputs};
-  std::map<std::string, std::int64_t> terms;
-  for (std::size_t g = 0; g < rows.size(); ++g) {
-    terms["dw" + std::to_string(g)] = terms["dbias" + std::to_string(g)] = std::max<std::int64_t>(1, rows[g]);
-  }
   for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu}) {
-    cases.push_back(make_case(GroupedGemmForward{.shape = grouped, .epilogue = epilogue},
-                              product_facts(shape, dtype, {{"y", inputs}, {"pre", inputs}})));
+    cases.push_back(case_of(shaped(GroupedGemmForward{.shape = grouped, .epilogue = epilogue}, dtype), shape));
   }
   for (const bool flag : {false, true}) {
-    cases.push_back(make_case(GroupedGemmInputGradient{.shape = grouped, .through_gelu = flag},
-                              product_facts(shape, dtype, {{"dx", outputs + (flag ? kGeluTerms : 0)}})));
-    cases.push_back(
-        make_case(GroupedGemmWeightGradient{.shape = grouped, .with_bias = flag}, product_facts(shape, dtype, terms)));
+    cases.push_back(case_of(shaped(GroupedGemmInputGradient{.shape = grouped, .through_gelu = flag}, dtype), shape));
+    cases.push_back(case_of(shaped(GroupedGemmWeightGradient{.shape = grouped, .with_bias = flag}, dtype), shape));
   }
 }
 
 }  // namespace
+
+KernelCase case_of(const GroupedGemmForward& args, std::string shape) {
+  const std::int64_t inputs = args.shape.inputs;
+  return make_shaped_case(args, product_facts(std::move(shape), args.x.dtype, {{"y", inputs}, {"pre", inputs}}));
+}
+
+KernelCase case_of(const GroupedGemmInputGradient& args, std::string shape) {
+  const std::int64_t outputs = args.shape.outputs + (args.through_gelu ? kGeluTerms : 0);
+  return make_shaped_case(args, product_facts(std::move(shape), args.dy.dtype, {{"dx", outputs}}));
+}
+
+KernelCase case_of(const GroupedGemmWeightGradient& args, std::string shape) {
+  std::map<std::string, std::int64_t> terms;
+  for (std::size_t g = 0; g < args.shape.groups(); ++g) {
+    terms["dw" + std::to_string(g)] = terms["dbias" + std::to_string(g)] =
+        std::max<std::int64_t>(1, args.shape.rows[g]);
+  }
+  return make_shaped_case(args, product_facts(std::move(shape), args.x.dtype, std::move(terms)));
+}
 
 std::vector<KernelCase> moe_test_cases() {
   std::vector<KernelCase> cases;
@@ -198,13 +211,13 @@ std::vector<KernelCase> moe_bench_cases() {
       add_rows(cases, m, dtype);
     }
     add_limited_router(cases, deepseek_router(4096), dtype);
-    const GroupedShape even{GroupRows(8, 256), 256, 1024};
-    GroupedShape skewed = even;
-    skewed.rows = {1024, 256, 192, 160, 160, 128, 64, 64};
-    for (const auto& [shape, name] : {std::pair{even, "E8_N256_C256_O1024"}, {skewed, "E8_N2048_skewed_C256_O1024"}}) {
-      cases.push_back(make_case(GroupedGemmForward{.shape = shape}, product_facts(name, dtype, {{"y", 256}})));
-      cases.push_back(make_case(GroupedGemmInputGradient{.shape = shape}, product_facts(name, dtype, {{"dx", 1024}})));
-      cases.push_back(make_case(GroupedGemmWeightGradient{.shape = shape}, product_facts(name, dtype, {})));
+    const GroupRows skewed{1024, 256, 192, 160, 160, 128, 64, 64};
+    for (const auto& [shape, name] : {std::pair{GroupedShape{GroupRows(8, 256), 256, 1024}, "E8_N256_C256_O1024"},
+                                      {GroupedShape{skewed, 256, 1024}, "E8_N2048_skewed_C256_O1024"},
+                                      {GroupedShape{GroupRows(8, 1024), 1024, 4096}, "E8_N1024_C1024_O4096"}}) {
+      cases.push_back(case_of(shaped(GroupedGemmForward{.shape = shape}, dtype), name));
+      cases.push_back(case_of(shaped(GroupedGemmInputGradient{.shape = shape}, dtype), name));
+      cases.push_back(case_of(shaped(GroupedGemmWeightGradient{.shape = shape}, dtype), name));
     }
   }
   add_assignment(cases, {1024, 8, 2, 256});

@@ -1,4 +1,4 @@
-#include "kernels/attention/emulated_block.h"
+#include "kernels/emulated_cuda/emulated_block.h"
 
 #include <cstring>
 #include <string>
@@ -108,6 +108,18 @@ EmulatedLane::Fragment EmulatedLane::load_matrices_transposed(const void* row) {
     f.words[w] = m.at(2 * (l % 4)).at(l / 4) | std::uint32_t{m.at(2 * (l % 4) + 1).at(l / 4)} << 16;
   }
   return f;
+}
+
+std::uint32_t EmulatedLane::load_word(const void* from) {
+  check_aligned(from, sizeof(std::uint32_t));
+  std::uint32_t word = 0;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
+void EmulatedLane::store_words(void* to, const std::uint32_t (&words)[4]) {
+  check_aligned(to, sizeof words);
+  std::memcpy(to, words, sizeof words);
 }
 
 // PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type". With group = lane / 4 and t = lane % 4:

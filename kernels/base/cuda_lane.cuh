@@ -1,5 +1,5 @@
-// Operations of one thread of an attention kernel on CUDA devices of compute capability 8.0 or later: the names that
-// the kernels' templates use, each an instruction of the PTX ISA or an intrinsic.
+// Operations of one thread of a kernel that is a template over its lane, on CUDA devices of compute capability 8.0 or
+// later: each an instruction of the PTX ISA or an intrinsic. emulated_block.h has the same functions on the CPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,6 +30,9 @@ struct CudaLane {
   }
   __device__ __forceinline__ float from_partner(float value, int mask) const {
     return __shfl_xor_sync(0xffffffffU, value, mask);
+  }
+  __device__ __forceinline__ std::uint32_t from_partner(std::uint32_t word, int mask) const {
+    return __shfl_xor_sync(0xffffffffU, word, mask);
   }
   // 2^x by one instruction: within 2 units in the last place, 0 if the result is below 2^-126 (exp2f takes four
   // instructions to handle those).
@@ -107,6 +110,14 @@ struct CudaLane {
     }
     return word;
   }
+  struct Two {
+    float at[2];
+  };
+  template <class T>
+  __device__ __forceinline__ static Two unpack(std::uint32_t word) {
+    const auto pair = Pack<T, 2>::load(reinterpret_cast<const T*>(&word));
+    return {{pair[0], pair[1]}};
+  }
   template <class T>
   __device__ __forceinline__ static float widen(T value) {
     return to_f32(value);
@@ -121,6 +132,13 @@ struct CudaLane {
     pair.set(0, first);
     pair.set(1, second);
     pair.store(to);
+  }
+  // Two elements of 16 bits, as pack() returns them.
+  __device__ __forceinline__ static std::uint32_t load_word(const void* from) {
+    return *static_cast<const std::uint32_t*>(from);
+  }
+  __device__ __forceinline__ static void store_words(void* to, const std::uint32_t (&words)[4]) {
+    *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "kernels/attention/tensor_map.h"
+#include "kernels/base/tensor_map.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -23,8 +23,8 @@ decltype(&cuTensorMapEncodeTiled) encode_call(core::CudaPlace place) {
       "cuTensorMapEncodeTiled", place);
   if (answer != cudaDriverEntryPointSuccess) {
     throw core::Error(core::Failure::cuda,
-                      "the CUDA driver has no cuTensorMapEncodeTiled, which attention by wgmma needs; allowed: driver "
-                      "525 or later, or attention by mma");
+                      "the CUDA driver has no cuTensorMapEncodeTiled, which kernels by wgmma need; allowed: driver "
+                      "525 or later, or the default kernels");
   }
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
 }

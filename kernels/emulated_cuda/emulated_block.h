@@ -1,4 +1,4 @@
-// A block of CUDA threads on the CPU, for tests of kernels that are templates over their lane (attention_lane.cuh lists
+// A block of CUDA threads on the CPU, for tests of kernels that are templates over their lane (cuda_lane.cuh lists
 // a lane's operations), using the coroutines of emulated_threads.h. Shared memory is initialised to NaN. Asynchronous
 // copies happen either at once or when their thread waits for them, and leave NaN in between: a result that depends on
 // the choice shows a missing barrier, too. Addresses that the device would refuse throw.
@@ -60,6 +60,9 @@ class EmulatedLane {
   void sync() { threads_.meet_block(); }
   float from_lane(float value, int lane);
   float from_partner(float value, int mask) { return from_lane(value, lane() ^ mask); }
+  std::uint32_t from_partner(std::uint32_t word, int mask) {
+    return std::bit_cast<std::uint32_t>(from_partner(std::bit_cast<float>(word), mask));
+  }
   static float exp2(float x) { return std::exp2(x); }
 
   template <int kBytes>
@@ -80,6 +83,13 @@ class EmulatedLane {
   static std::uint32_t pack(float first, float second) {
     return narrow<T>(first).bits | std::uint32_t{narrow<T>(second).bits} << 16;
   }
+  struct Two {
+    float at[2];
+  };
+  template <class T>
+  static Two unpack(std::uint32_t word) {
+    return {{widen(T{static_cast<std::uint16_t>(word)}), widen(T{static_cast<std::uint16_t>(word >> 16)})}};
+  }
   static float widen(float value) { return value; }
   static float widen(core::BFloat16 value) { return core::to_float(value); }
   static float widen(core::Float16 value) { return core::to_float(value); }
@@ -99,6 +109,8 @@ class EmulatedLane {
     to[0] = narrow<T>(first);
     to[1] = narrow<T>(second);
   }
+  static std::uint32_t load_word(const void* from);
+  static void store_words(void* to, const std::uint32_t (&words)[4]);
 
  private:
   struct Copy {

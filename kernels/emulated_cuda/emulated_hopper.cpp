@@ -1,4 +1,4 @@
-#include "kernels/attention/emulated_hopper.h"
+#include "kernels/emulated_cuda/emulated_hopper.h"
 
 #include <algorithm>
 #include <bit>
@@ -230,6 +230,10 @@ void EmulatedHopperBlock::check_not_read(const Range& range, const char* what) c
 void EmulatedHopperLane::store_shared(std::uint32_t to, std::uint32_t word) {
   hopper_.check_not_read({to, to + 4}, "a store to what a product may still read");
   require(to % 4 == 0, "a store that is not aligned");
+  for (const auto& box : hopper_.brought_) {
+    require(!box.range.meets({to, to + 4}) || seen_[box.barrier] > box.phase,
+            "a store onto a copy that its thread has not waited for");
+  }
   std::memcpy(hopper_.memory_at(to, 4), &word, 4);
   hopper_.unpublished_[to] = thread();
 }
@@ -237,6 +241,11 @@ void EmulatedHopperLane::store_shared(std::uint32_t to, std::uint32_t word) {
 void EmulatedHopperLane::store_shared(std::uint32_t to, float first, float second) {
   store_shared(to, std::bit_cast<std::uint32_t>(first));
   store_shared(to + 4, std::bit_cast<std::uint32_t>(second));
+}
+
+void EmulatedHopperLane::clear_sixteen(std::uint32_t to) {
+  require(to % 16 == 0, "a store that is not aligned");
+  for (std::uint32_t word = to; word < to + 16; word += 4) store_shared(word, std::uint32_t{0});
 }
 
 std::uint32_t EmulatedHopperLane::load_shared(std::uint32_t from) {

@@ -1,4 +1,4 @@
-// Operations of one thread of a kernel on compute capability 9.0a beyond attention_lane.cuh: barriers in shared memory,
+// Operations of one thread of a kernel on compute capability 9.0a beyond cuda_lane.cuh: barriers in shared memory,
 // copies of boxes by the copy engine (TMA), products by a warpgroup (wgmma), registers that move from warpgroup to
 // warpgroup. Each function is an instruction of the PTX ISA (9.0: mbarrier, cp.async.bulk.tensor, wgmma, setmaxnreg,
 // barrier). emulated_hopper.h has the same functions on the CPU.
@@ -6,8 +6,8 @@
 // Shared memory is identified by its 32-bit address, as in the instructions.
 #pragma once
 
-#include "kernels/attention/attention_lane.cuh"
-#include "kernels/attention/tensor_map.h"
+#include "kernels/base/cuda_lane.cuh"
+#include "kernels/base/tensor_map.h"
 
 namespace lockstep::kernels {
 
@@ -16,6 +16,7 @@ namespace lockstep::kernels {
 #define LOCKSTEP_SUMS_16(b) LOCKSTEP_SUMS_4(b), LOCKSTEP_SUMS_4(b + 1), LOCKSTEP_SUMS_4(b + 2), LOCKSTEP_SUMS_4(b + 3)
 #define LOCKSTEP_SUMS_32(b) LOCKSTEP_SUMS_16(b), LOCKSTEP_SUMS_16(b + 4)
 #define LOCKSTEP_SUMS_64(b) LOCKSTEP_SUMS_32(b), LOCKSTEP_SUMS_32(b + 8)
+#define LOCKSTEP_SUMS_128(b) LOCKSTEP_SUMS_64(b), LOCKSTEP_SUMS_64(b + 16)
 #define LOCKSTEP_NAMES_32                                                                                           \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
   "%24, %25, %26, %27, %28, %29, %30, %31}"
@@ -23,6 +24,13 @@ namespace lockstep::kernels {
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
   "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "  \
   "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+#define LOCKSTEP_NAMES_128                                                                                          \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
+  "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "  \
+  "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "  \
+  "%68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "  \
+  "%90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "  \
+  "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
 // The instruction with both operands in shared memory (a, b: descriptors), and with the first in registers. The other
 // operands follow the sums, from number `n0` on.
@@ -100,6 +108,9 @@ struct HopperLane : CudaLane {
   }
   __device__ __forceinline__ void store_shared(std::uint32_t to, float first, float second) const {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(first), "f"(second) : "memory");
+  }
+  __device__ __forceinline__ void clear_sixteen(std::uint32_t to) const {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};\n" ::"r"(to), "r"(0) : "memory");
   }
   __device__ __forceinline__ std::uint32_t load_shared(std::uint32_t from) const {
     std::uint32_t word;
@@ -180,8 +191,12 @@ struct HopperLane : CudaLane {
   // descriptors. Transposed: the depth of 16 is rows of shared memory; otherwise it lies along the rows.
   template <class T, bool kTransposedA, bool kTransposedB, int kBlocks>
   __device__ __forceinline__ void multiply(float (&d)[kBlocks][4], std::uint64_t a, std::uint64_t b, int add) const {
-    static_assert(kBlocks == 8 || kBlocks == 16);
-    if constexpr (kBlocks == 8 && std::is_same_v<T, __half>) {
+    static_assert(kBlocks == 8 || kBlocks == 16 || kBlocks == 32);
+    if constexpr (kBlocks == 32 && std::is_same_v<T, __half>) {
+      LOCKSTEP_WGMMA_SHARED("f16", 256, 128, "128", "129", "130", "131", "132");
+    } else if constexpr (kBlocks == 32) {
+      LOCKSTEP_WGMMA_SHARED("bf16", 256, 128, "128", "129", "130", "131", "132");
+    } else if constexpr (kBlocks == 8 && std::is_same_v<T, __half>) {
       LOCKSTEP_WGMMA_SHARED("f16", 64, 32, "32", "33", "34", "35", "36");
     } else if constexpr (kBlocks == 8) {
       LOCKSTEP_WGMMA_SHARED("bf16", 64, 32, "32", "33", "34", "35", "36");
@@ -239,8 +254,10 @@ struct HopperLane : CudaLane {
 #undef LOCKSTEP_SUMS_16
 #undef LOCKSTEP_SUMS_32
 #undef LOCKSTEP_SUMS_64
+#undef LOCKSTEP_SUMS_128
 #undef LOCKSTEP_NAMES_32
 #undef LOCKSTEP_NAMES_64
+#undef LOCKSTEP_NAMES_128
 #undef LOCKSTEP_WGMMA_SHARED
 #undef LOCKSTEP_WGMMA_REGISTERS
 

@@ -6,12 +6,13 @@
 //   products     read shared memory through descriptors, at some time between their issue and the wait for them; their
 //                sums are NaN in between. Sums and factors have the thread layout of PTX ISA's figures of wgmma
 //   stores       to shared memory are visible to products once their thread has published them
-// Refused are, among others: a product that reads a copy whose phase its thread has not waited for; a copy over data
-// that a product may still read or that has never been read; a product after registers could change, without
-// begin_products(); sums or factors that change while in flight; arguments that differ within a warpgroup; named
-// barriers with different numbers of threads; a wait that cannot end; anything left over when the block ends.
+// Refused are, among others: a product that reads, or a store over, a copy whose phase its thread has not waited for; a
+// copy over data that a product may still read or that has never been read; a product after registers could change,
+// without begin_products(); sums or factors that change while in flight; arguments that differ within a warpgroup;
+// named barriers with different numbers of threads; a wait that cannot end; anything left over when the block ends.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -21,8 +22,8 @@
 #include <vector>
 
 #include "core/random.h"
-#include "kernels/attention/emulated_block.h"
-#include "kernels/attention/tensor_map.h"
+#include "kernels/base/tensor_map.h"
+#include "kernels/emulated_cuda/emulated_block.h"
 
 namespace lockstep::kernels {
 
@@ -51,6 +52,22 @@ class EmulatedHopperBlock {
       end_of(lane);
     });
     for (const EmulatedHopperBlock& block : blocks) block.check_end();
+  }
+
+  // Runs body(lane, number of its block) for the blocks of a grid, this many at a time.
+  template <class Lane, class Body>
+  static void run_grid(std::int64_t blocks, std::int64_t together, const Options& options, const Body& body) {
+    emulated::Threads threads;
+    for (std::int64_t first = 0; first < blocks; first += together) {
+      std::deque<EmulatedHopperBlock> some;
+      for (std::int64_t block = first; block < std::min(blocks, first + together); ++block) {
+        some.emplace_back(Options{.threads = options.threads,
+                                  .shared_bytes = options.shared_bytes,
+                                  .seed = core::hash64(options.seed, static_cast<std::uint64_t>(block))});
+      }
+      run<Lane>(some, threads,
+                [&](Lane& lane, std::size_t index) { body(lane, first + static_cast<std::int64_t>(index)); });
+    }
   }
 
  private:
@@ -175,6 +192,7 @@ class EmulatedHopperLane : public EmulatedLane {
   };
   void store_shared(std::uint32_t to, std::uint32_t word);
   void store_shared(std::uint32_t to, float first, float second);
+  void clear_sixteen(std::uint32_t to);
   std::uint32_t load_shared(std::uint32_t from);
   Four load_four(std::uint32_t from);
   void publish_stores();
