@@ -1,7 +1,7 @@
 """google/benchmark's JSON (--benchmark_out_format=json) as observations. A file is one process: its repetitions are samples
 of one run. Aggregates are left out, as they are computed of the same repetitions.
 
-Which time counts is what the benchmark itself says by its name: real time with UseRealTime or UseManualTime (names end in
+The benchmark's name decides which time counts: real time with UseRealTime or UseManualTime (names end in
 /real_time, /manual_time), else the CPU time of its process, which does not see waiting."""
 
 import re
@@ -18,7 +18,7 @@ from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNK
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _REAL = ("real_time", "manual_time")
 _HOW_LONG = re.compile(r"/(min_time|min_warmup_time|repeats):[^/]*")  # parts of a name that do not change what is measured
-_REVISIONS = ("revision", "git_revision")  # as users add them: --benchmark_context=revision=...
+_REVISIONS = ("revision", "git_revision")  # names that users give to it: --benchmark_context=revision=...
 
 
 def read_google_benchmark(path: Path) -> list[Observation]:
@@ -54,18 +54,18 @@ def _revision(context: dict) -> str:
 
 
 def _fingerprint(context: dict) -> str:
-    """Without the host's name, which is another in each container, and the clock, which some kernels report as it is now."""
+    """Without the host's name, which differs in each container, and the clock, which some kernels report as its current value."""
     caches = [(one.get("type"), one.get("level"), one.get("size")) for one in context.get("caches", []) if isinstance(one, dict)]
     return fingerprint_of(["google/benchmark", context.get("num_cpus"), *sorted(map(str, caches))])
 
 
-# nccl-tests' output as observations: the tables that it prints, and its JSON (-J). A file is one run, unless a table begins
-# anew ("Collective test starting"): then each is. The time is what it prints, the mean of a call; the bandwidths are the same
-# number turned round. Format: src/util.cu of nccl-tests 2.19.
+# nccl-tests' output as observations: the tables that it prints, and its JSON (-J). A file is one run, unless tables begin
+# repeatedly ("Collective test starting"): then each table is one run. The time is what it prints, the mean of a call; the bandwidths are
+# computed from it. Format: src/util.cu of nccl-tests 2.19.
 
 PLACES = ("out-of-place", "in-place")
 _NONE = "N/A"
-_TELL_APART = ("ranks", "transport", "algorithm")  # columns of our sweeps, which print nccl-tests' table with more behind it
+_TELL_APART = ("ranks", "transport", "algorithm")  # columns of our sweeps, which print nccl-tests' table with more columns at its right
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _RANK = re.compile(r"#\s*Rank\s+\d+\s.*\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
@@ -81,7 +81,7 @@ class Header:
     devices: list[str] = of(default_factory=list)
     has_root: bool = True
     width: int = 0  # columns of a placement: time algbw busbw #wrong, and with -I four more; 0: no table yet
-    more: list[str] = of(default_factory=list)  # columns after both: ours has some that tell cases apart
+    more: list[str] = of(default_factory=list)  # columns after both placements: ours has some by which cases differ
 
     @property
     def collective(self) -> str:
@@ -139,7 +139,7 @@ def _of_row(cells: list[str], header: Header, origin: Origin, where: str) -> lis
     if len(groups[0]) < header.width or not root.lstrip("-").isdigit() or 0 < len(groups[1]) < 4:
         raise UsageError(f"{where}: {len(cells)} columns; allowed: size, count, type, redop, root, and twice {header.width} from "
                          "the time on (was the program stopped?)")
-    named = zip(PLACES if groups[1] else PLACES[1:], groups)  # a replayed trace is in place only
+    named = zip(PLACES if groups[1] else PLACES[1:], groups)  # a replayed trace has only in-place results
     placed = [Placed(place, (_number(group[0], where),), None if group[3] == _NONE else _number(group[3], where))
               for place, group in named if group and group[0] != _NONE]
     apart = {name: cell for name, cell in zip(header.more, rest[2 * header.width:]) if name in _TELL_APART}
