@@ -43,7 +43,7 @@ class Mixture(torch.nn.Module):
         return out
 
     def even_bias(self, x: torch.Tensor, experts: int) -> torch.Tensor:
-        """Parameters in the order in which moe_bench expects them."""
+        """Bias of the scores that makes the loads even, fitted as in moe_bench."""
         bias, step = torch.zeros(experts), 0.5
         with torch.no_grad():
             scores = torch.softmax(self.router(x), -1)

@@ -46,7 +46,7 @@ def called(command: list[str], **environment: str) -> str:
 
 
 def onednn_of_pip(folder: Path) -> Path:
-    """Installs the wheels, which contain only include/ and lib/."""
+    """Downloads and unpacks the wheels, of which only include/ and lib/ are needed; returns their folder."""
     if (folder / "lib/libdnnl.so").exists():
         return folder
     called(["/usr/bin/python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder / "wheels"), *WHEELS])
@@ -75,7 +75,7 @@ def built_peer(prefix: Path, out: Path) -> Path:
 
 
 def instruction_sets() -> dict[str, str]:
-    """Our implementations that run on this CPU, each with its compiler flags or parts."""
+    """Our implementations that run on this CPU, each with its instruction set."""
     flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M).group(1).split())
     ours = {"packed": "AVX-512" if "avx512dq" in flags else "AVX2" if "avx2" in flags else "baseline"}
     return {"amx": "AMX", **ours} if "amx_bf16" in flags else ours

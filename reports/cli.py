@@ -14,7 +14,7 @@ from reports.load import load
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        """One line, as all our programs do."""
+        """Reports an error as one line, as all our programs do."""
         raise ReportError(f"{message}; see --help")
 
 
@@ -33,7 +33,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output left, as head does; nothing is lost but text
+    except BrokenPipeError:  # the reader of our output has closed it, as head does; only text is lost
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

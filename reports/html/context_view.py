@@ -1,4 +1,4 @@
-"""View of the page of long sequences, all text made."""
+"""View of the page of long sequences, with all text ready."""
 from pathlib import Path
 from typing import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""View of the page of gradient buckets, all text made."""
+"""View of the page of gradient buckets, with all text ready."""
 
 from pathlib import Path
 from typing import Sequence
@@ -101,7 +101,7 @@ def _why(line: ScheduleLine) -> str:
     return f"{real.sent_bytes:,.0f} B were sent, and the formula says {real.formula_bytes:,.0f}"
 
 
-# View of the page of sharding, all text made.
+# View of the page of sharding, with all text ready.
 
 def render_sharding(results: Sequence[ShardingResult], folder: Path) -> list[FigureFile]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ _PLUS = {"secondary": Column("from a secondary copy", "weights sent by a rank in
 
 
 def sharding_table(result: ShardingResult) -> Table:
-    """Columns of offloading only where a row offloads, and of ZeRO++ where one uses any of it."""
+    """Columns of the table: those of offloading only if a row offloads, those of ZeRO++ only if a row uses it."""
     offloads = any(one.offloaded_bytes for one in result.lines)
     plus = [name for name in _PLUS if any(one.sent_bytes.get(name) for one in result.lines)]
     lines = (Line((*_sharding_cells(one), *(size(round(one.sent_bytes.get(name, 0))) for name in plus),

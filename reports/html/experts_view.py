@@ -1,4 +1,4 @@
-"""View of the page of mixtures of experts, all text made."""
+"""View of the page of mixtures of experts, with all text ready."""
 from pathlib import Path
 from typing import Callable, Sequence
 

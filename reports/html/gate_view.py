@@ -1,4 +1,4 @@
-"""View of the gate's page, all text made."""
+"""View of the gate's page, with all text ready."""
 from pathlib import Path
 from typing import Iterable, Optional, Sequence
 
@@ -50,7 +50,7 @@ def _render_timed(result: GateResult, folder: Path) -> Optional[FigureFile]:
 
 
 def _render_counted(result: GateResult, folder: Path) -> Optional[FigureFile]:
-    """Only what changed: a row at 0 % for each count that did not would say nothing."""
+    """Only changed values: rows at 0 % for unchanged counts would have no information."""
     if result.series:
         return None
     cases = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]

@@ -34,7 +34,7 @@ _KERNELS = (
 
 
 def kernels_table(roofline: Roofline) -> Table:
-    """All records, farthest from the limit first; those without a share at the end."""
+    """Rows of all records, farthest from the limit first; those without a share at the end."""
     kernels = sorted(roofline.kernels, key=lambda one: (not one.ok, one.share is None, one.share or 0.0, one.kernel))
     ceilings = [one for each in roofline.ceilings.values() for one in each.all]
     return Table("Every timed kernel, farthest from its limit first", _KERNELS,
@@ -63,7 +63,7 @@ _LOOPS = ("fma", "gemm")
 
 
 def bandwidth_table(roofline: Roofline) -> Optional[Table]:
-    """A line a number of threads and way of access, a column a level: GB/s."""
+    """Table in GB/s: a line per number of threads and way of access, a column per level."""
     levels = [level for level in LEVELS
               if any(one.level == level for each in roofline.ceilings.values() for one in each.all)]
     columns = [*_head(roofline), Column("GB/s of", "the way of access", False)]
@@ -75,7 +75,7 @@ def bandwidth_table(roofline: Roofline) -> Optional[Table]:
 
 
 def arithmetic_table(roofline: Roofline) -> Optional[Table]:
-    """A line a number of threads and loop, a column a dtype: GFLOP/s."""
+    """Table in GFLOP/s: a line per number of threads and loop, a column per dtype."""
     dtypes = list(dict.fromkeys(one.dtype for each in roofline.ceilings.values() for one in each.all
                                 if one.unit == "gflops" and one.dtype))
     columns = [*_head(roofline), Column("GFLOP/s of", "fma: in registers; gemm: a large square product", False)]
@@ -112,13 +112,13 @@ def ceilings_table(roofline: Roofline) -> Table:
     return Table("Every ceiling with its spread", _CEILINGS, tuple(lines))
 
 
-# View for the template of the kernels' page, all text made.
+# View for the template of the kernels' page, with all text ready.
 
 @dataclass(frozen=True)
 class RooflineView:
     anchor: str
     name: str
-    badge: str  # "simulated"; empty for what was measured
+    badge: str  # "simulated"; empty if measured
     ceilings: Sequence[str]  # sentences, one for each number of threads
     small_tables: Sequence[Table]
     comparisons: Sequence[str]  # sentences
@@ -185,7 +185,7 @@ def _facts(records: Records) -> list[Fact]:
 
 
 def _ways_text(kernels: Sequence[Kernel]) -> str:
-    """On cpu by 1 and 2 threads, caches cold and warm."""
+    """Words such as "on cpu by 1 and 2 threads, caches cold and warm"."""
     devices = joined(sorted({kernel.device for kernel in kernels}))
     threads = sorted({kernel.threads for kernel in kernels if kernel.device == "cpu"})
     by = f" by {joined([str(n) for n in threads])} thread{'' if threads == [1] else 's'}" if threads else ""

@@ -1,4 +1,4 @@
-"""View of the page of tensor-parallel layers, all text made."""
+"""View of the page of tensor-parallel layers, with all text ready."""
 from pathlib import Path
 from typing import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""View for the template of the simulations' page, all text made."""
+"""View for the template of the simulations' page, with all text ready."""
 
 from typing import Sequence
 
@@ -15,7 +15,7 @@ from reports.records import Records, Simulation, StudyPoint
 from reports.units import counted, joined, short
 
 
-MOST_LINES = 1000  # lines of a table; a page with more is slow
+MOST_LINES = 1000  # most lines of a table; a page with more is slow
 
 
 def simulation_page_of(records: Records, results: Sequence[LayoutResult], figures: Sequence[Sequence[FigureFile]],
@@ -81,7 +81,7 @@ def _gib(value: float | None) -> Cell:
     return number(None if value is None else value / 2 ** 30, 3)
 
 
-# View of the page of studies, all text made.
+# View of the page of studies, with all text ready.
 
 def studies_page_of(records: Records, results: Sequence[StudyResult], figures: Sequence[Sequence[FigureFile]],
                     files: Sequence[str]) -> GroupPage:
@@ -103,7 +103,7 @@ def _study_view(result: StudyResult, figures: Sequence[FigureFile]) -> GroupView
 
 
 def points_table(result: StudyResult) -> Table:
-    """A column for each place, value and part that any point has."""
+    """A column for each coordinate, value and part that any point has."""
     at = _names(one.at for one in result.points)
     values = _names(one.values for one in result.points)
     parts = _names(one.parts_ms for one in result.points)
@@ -124,5 +124,5 @@ def _names(of) -> list[str]:
 
 
 def _shown(name: str) -> str:
-    """step_ms: step ms."""
+    """Heading "step ms" for "step_ms"."""
     return name.replace("tflops_per_gpu", "TFLOP/s per GPU").replace("_percent", " %").replace("_", " ")

@@ -60,7 +60,7 @@ def _schedule_cells(name: str, line: ScheduleLine, result: WorkloadResult) -> tu
 
 
 def _form_text(line: ScheduleLine) -> str:
-    """Whether the makespan, or own span, is what the formula says; messages take time that formulas do not know."""
+    """Whether the makespan, or own span, equals the formula; messages take time that formulas do not include."""
     if line.closed_form_ms is None:
         return "–"
     cost = line.makespan_ms if line.closed_form_ms.of == "makespan" else line.own_span_ms
@@ -101,7 +101,7 @@ def _overlap_line(line: ScheduleLine) -> Line:
 
 
 def hangs_text(line: ScheduleLine) -> str:
-    """Words: "none of 4", or "blocking: rank 0 at ..."."""
+    """Words such as "none of 4", or "blocking: rank 0 at ..."."""
     hanging = [f"{_channel(name)} ({_cut(text)})" for name, text in line.hangs.items() if text]
     if not line.hangs:
         return "not asked"
@@ -118,7 +118,7 @@ def _cut(text: str, most: int = 90) -> str:
     return text if len(text) <= most else text[:most - 1] + "…"
 
 
-# View for the template of the schedules' page, all text made.
+# View for the template of the schedules' page, with all text ready.
 
 @dataclass(frozen=True)
 class WorkloadView:
@@ -128,7 +128,7 @@ class WorkloadView:
     sentences: Sequence[str]
     figures: Sequence[FigureFile]
     charts: Sequence[FigureFile]
-    left_out: int  # charts that were not drawn
+    left_out: int  # number of charts that were not drawn
     tables: Sequence[Table]
 
 

@@ -148,7 +148,7 @@ def plan_table(predictions: Predictions) -> Table:
     return Table("Plans and their prediction", _PLANS, tuple(lines))
 
 
-# Columns for the energy of a step, in tables where something counted it in one line at least.
+# Columns for the energy of a step, in tables where at least one line has it.
 
 _COLUMNS = (Column("tokens/J", "of whole devices, in the steps that are timed"), Column("J per step", "likewise"),
             Column("W", "mean, likewise"), Column("of", "", False))
@@ -165,7 +165,7 @@ def energy_columns(lines: Sequence[Counted]) -> tuple[Column, ...]:
 
 
 def energy_cells(lines: Sequence[Counted], one: Counted) -> tuple[Cell, ...]:
-    """Cells of `one` of the lines, in these columns."""
+    """Cells of the line `one` in these columns."""
     if not energy_columns(lines):
         return ()
     energy = one.energy

@@ -1,4 +1,4 @@
-"""Views of the pages of training and scaling, all text made."""
+"""Views of the pages of training and scaling, with all text ready."""
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
@@ -76,7 +76,7 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
 
 
 def _told_runs(result: TrainingResult) -> Sequence[Training]:
-    """Chooses the fastest of many runs: the table has all."""
+    """Selects the fastest of many runs; the table has all."""
     return result.runs if len(result.runs) <= MOST_TOLD else (result.fastest,)
 
 
@@ -138,7 +138,7 @@ _ACTIVATIONS = (
 
 
 def activation_tables(result: TrainingResult) -> list[Table]:
-    """All runs, where any keeps activations in parts or off the device."""
+    """All runs, if any of them keeps activations in parts or off the device."""
     if not any(one.activations for one in result.runs):
         return []
     lines = [Line((word(f"{one.layout.text}, {one.dtype}"), word(_kept_text(one)), number(one.activations and one.activations.ahead),

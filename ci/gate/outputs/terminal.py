@@ -90,7 +90,7 @@ def _row(result: Result) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """Removes control characters: a name must not control the terminal."""
+    """Replaces unprintable characters: a name must not control the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
