@@ -245,4 +245,4 @@ def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
                 first = kind == "isolated"
                 rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
     colours = part_colours({name: abs(value) for name, value in row.parts.items()} for row in rows)
-    return stacked_figure(rows, Scale("measured less predicted, by part (ms)", colours=colours), heading)
+    return stacked_figure(rows, Scale("measured minus predicted, by part (ms)", colours=colours), heading)

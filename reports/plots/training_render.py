@@ -112,7 +112,7 @@ def _largest_gap(result: ScalingResult) -> str:
     line = max((one for one in result.lines if one.step("measured") and one.step("contended")),
                key=lambda one: abs(one.step("measured").step_ms - one.step("contended").step_ms), default=None)
     if line is None:
-        return "Measured steps less predicted ones"
+        return "Measured minus predicted steps"
     because = why_text(line, "contended") or "no part by more than 1 % of the step"
     return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="what sides of different machines mean (default: refuse)")
     parser.add_argument("--uncalibrated", choices=("undecided", "trust"), default="undecided",
                         help="what looks slower or faster where no calibration says that the machine was the same (default: undecided)")
-    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="what is less does not matter (default: 2%%)")
+    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller changes do not matter (default: 2%%)")
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -58,7 +58,7 @@ def line_name(one: Scaling) -> str:
 
 
 def off(line: Scaling, kind: str) -> Optional[float]:
-    """Differences of the parts of the measured step from a predicted one."""
+    """Share by which the measured step is longer than a predicted one; None without either."""
     predicted, measured = line.step(kind), line.step("measured")
     return measured.step_ms / predicted.step_ms - 1 if predicted and measured and predicted.step_ms else None
 
