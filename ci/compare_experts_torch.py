@@ -77,7 +77,7 @@ def ours(program: str, threads: int, size: tuple[int, ...]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "moe.jsonl"
         flags = {"--ep": 1, "--tokens": tokens, "--hidden": hidden, "--ffn": ffn, "--experts": experts, "--top-k": top_k,
-                 "--skew": 1, "--threads": threads, "--turns": TURNS, "--json": file}
+                 "--skew": 1, "--threads": threads, "--rounds": TURNS, "--json": file}
         subprocess.run([program, *(str(word) for pair in flags.items() for word in pair)], check=True, stdout=subprocess.DEVNULL)
         records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     record = next(one for one in records if one["record"] == "experts")

@@ -102,8 +102,8 @@ class RankRun {
     if (rank_.messages.rank() == 0) {
       energy_.emplace(program::open_energy(flags_.place.device, flags_.mpi, layer_.shape.ranks));
     }
-    for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
-      for (const Form form : kForms) run_once(form, turn >= 0);
+    for (int round = -flags_.warmup_rounds; round < flags_.rounds; ++round) {
+      for (const Form form : kForms) run_once(form, round >= 0);
     }
     if (energy_) {
       result_.energy = energy_->record(layer_.batch * layer_.length);

@@ -356,8 +356,8 @@ class RankRun {
   // The result is the same on all ranks.
   Result run() {
     if (index_ == 0) energy_.emplace(program::open_energy({}, nullptr, case_.ranks));
-    for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
-      for (std::size_t way = 0; way < kNumWays; ++way) run_way(way, turn >= 0);
+    for (int round = -flags_.warmup_rounds; round < flags_.rounds; ++round) {
+      for (std::size_t way = 0; way < kNumWays; ++way) run_way(way, round >= 0);
     }
     finish();
     if (energy_) {
@@ -434,10 +434,10 @@ class RankRun {
 
   std::size_t median_turn(std::size_t way, std::size_t d) const {
     const std::vector<double>& times = result_.samples_us[way][d];
-    std::vector<std::size_t> turns(times.size());
-    std::iota(turns.begin(), turns.end(), std::size_t{0});
-    const auto middle = turns.begin() + static_cast<std::ptrdiff_t>((turns.size() - 1) / 2);
-    std::nth_element(turns.begin(), middle, turns.end(),
+    std::vector<std::size_t> rounds(times.size());
+    std::iota(rounds.begin(), rounds.end(), std::size_t{0});
+    const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
+    std::nth_element(rounds.begin(), middle, rounds.end(),
                      [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
     return *middle;
   }

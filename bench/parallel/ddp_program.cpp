@@ -209,7 +209,7 @@ void add_times(core::ScheduleRecord& record, const DdpResult& result) {
   for (const auto& rank : schedules::breakdown_of(result.step, result.timeline)) {
     record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / 1e9);
   }
-  record.samples_ms = result.turns.step_ms;
+  record.samples_ms = result.rounds.step_ms;
   record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
   record.timeline = pipeline::timeline_record(result.step, result.timeline);
 }

@@ -24,31 +24,31 @@
 namespace lockstep::parallel_bench {
 
 double DdpResult::compute_ms() const {
-  return core::median(turns.compute_ms);
+  return core::median(rounds.compute_ms);
 }
 double DdpResult::communication_ms() const {
-  return core::median(turns.communication_ms);
+  return core::median(rounds.communication_ms);
 }
 double DdpResult::step_ms() const {
-  return core::median(turns.step_ms);
+  return core::median(rounds.step_ms);
 }
 double DdpResult::one_by_one_ms() const {
-  return core::median(turns.one_by_one_ms);
+  return core::median(rounds.one_by_one_ms);
 }
 double DdpResult::backward_ms() const {
-  return core::median(turns.backward_ms);
+  return core::median(rounds.backward_ms);
 }
 double DdpResult::predicted_ms() const {
-  return core::median(turns.predicted_ms);
+  return core::median(rounds.predicted_ms);
 }
 double DdpResult::breakdown_exposed_ms() const {
-  return core::median(turns.exposed_ms);
+  return core::median(rounds.exposed_ms);
 }
 
 std::vector<double> DdpResult::exposed_samples_ms() const {
   std::vector<double> differences;
-  for (std::size_t i = 0; i < turns.step_ms.size(); ++i) {
-    differences.push_back(turns.step_ms[i] - turns.compute_ms[i]);
+  for (std::size_t i = 0; i < rounds.step_ms.size(); ++i) {
+    differences.push_back(rounds.step_ms[i] - rounds.compute_ms[i]);
   }
   return differences;
 }
@@ -112,14 +112,14 @@ class DdpRank {
   }
 
   void run() {
-    for (std::int64_t turn = 0; turn < shared_.flags.step.warm_turns; ++turn) warm_up();
+    for (std::int64_t round = 0; round < shared_.flags.step.warmup_rounds; ++round) warm_up();
     take_reference();
     if (tells()) energy_.emplace(program::open_energy(shared_.options.device, shared_.options.mpi, ranks()));
     const std::int64_t begin_ns = transports::now_ns();
-    for (std::int64_t turn = 0; turn < shared_.flags.step.turns; ++turn) {
+    for (std::int64_t round = 0; round < shared_.flags.step.rounds; ++round) {
       const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
       const double budget_s = shared_.flags.step.budget_s;
-      if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
+      if (!agreed(rank_.mesh(), round == 0 || budget_s == 0 || spent_s < budget_s)) break;
       take_turn();
     }
     tell_totals();
@@ -203,17 +203,17 @@ class DdpRank {
     const auto one_by_one = timed(one_by_one_, shared_.steps.one_by_one);
     check();
     if (!tells()) return;
-    DdpRounds& turns = shared_.result.turns;
-    turns.compute_ms.push_back(kernels.ms);
-    turns.communication_ms.push_back(collectives.ms);
-    turns.step_ms.push_back(overlapped.ms);
-    turns.one_by_one_ms.push_back(one_by_one.ms);
-    turns.backward_ms.push_back(backward_ms(shared_.steps.kernels, of_kernels));
-    turns.exposed_ms.push_back(exposed_ms(shared_.steps.overlapped, of_overlapped));
-    turns.predicted_ms.push_back(predicted_ms(shared_.steps, of_kernels, of_collectives));
+    DdpRounds& rounds = shared_.result.rounds;
+    rounds.compute_ms.push_back(kernels.ms);
+    rounds.communication_ms.push_back(collectives.ms);
+    rounds.step_ms.push_back(overlapped.ms);
+    rounds.one_by_one_ms.push_back(one_by_one.ms);
+    rounds.backward_ms.push_back(backward_ms(shared_.steps.kernels, of_kernels));
+    rounds.exposed_ms.push_back(exposed_ms(shared_.steps.overlapped, of_overlapped));
+    rounds.predicted_ms.push_back(predicted_ms(shared_.steps, of_kernels, of_collectives));
     const std::vector<double> ready = ready_ms(shared_.steps, of_kernels);
     shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
-    turns.timelines.push_back(of_overlapped);
+    rounds.timelines.push_back(of_overlapped);
   }
 
   void check() {
@@ -231,8 +231,8 @@ class DdpRank {
     const auto all = transports::all_gather_value(rank_.mesh().messages, Totals{wrong_, most_of_bound_, sent_});
     if (!tells()) return;
     DdpResult& result = shared_.result;
-    result.timeline = result.turns.timelines[place_of_median(result.turns.step_ms)];
-    result.turns.timelines.clear();
+    result.timeline = result.rounds.timelines[place_of_median(result.rounds.step_ms)];
+    result.rounds.timelines.clear();
     result.energy = energy_->record(shared_.options.tokens_per_step());
     result.energy_text = energy_->text(shared_.options.tokens_per_step());
     const auto ranks = static_cast<double>(all.size());

@@ -30,7 +30,7 @@ struct DdpRounds {
 };
 
 struct DdpResult {
-  DdpRounds turns;
+  DdpRounds rounds;
   std::int32_t buckets = 0;
   std::int64_t gradient_bytes = 0;  // per rank
   double sent_bytes = 0;            // per rank and step, mean over ranks: counted in the plans that ran

@@ -22,8 +22,8 @@ DdpFlags small_flags() {
   flags.step.options.model.layers = 4;
   flags.step.options.layout.microbatch_size = 2;
   flags.step.options.model.sequence = 16;
-  flags.step.turns = 2;
-  flags.step.warm_turns = 1;
+  flags.step.rounds = 2;
+  flags.step.warmup_rounds = 1;
   return flags;
 }
 
@@ -82,7 +82,7 @@ TEST(DdpRun, GradientsAreThoseWithoutOverlapAndThoseOfOneRank) {
     const DdpResult result = run_ddp(flags, {3, 0.1, {}});
     EXPECT_EQ(result.wrong, 0);
     EXPECT_TRUE(result.in_planned_order);
-    EXPECT_EQ(result.turns.step_ms.size(), 2U);
+    EXPECT_EQ(result.rounds.step_ms.size(), 2U);
     EXPECT_DOUBLE_EQ(result.sent_bytes, result.formula_bytes);
     EXPECT_NEAR(result.sent_bytes, static_cast<double>(result.gradient_bytes) * 4 / 3, 2000) << "and padding";
     EXPECT_TRUE(result.is_right());
@@ -97,7 +97,7 @@ TEST(DdpRun, ABucketThatIsOffByOneBitIsSeen) {
     auto* const first = static_cast<std::uint8_t*>(gradient.data);
     *first = static_cast<std::uint8_t>(*first ^ 1U);
   };
-  EXPECT_EQ(run_ddp(small_flags(), {2, 0.1, {}}, tamper).wrong, 2);  // one element a turn
+  EXPECT_EQ(run_ddp(small_flags(), {2, 0.1, {}}, tamper).wrong, 2);  // one element a round
 }
 
 TEST(DdpRun, CompressedGradientsAreWithinTheirBoundsAndSendLess) {
@@ -127,7 +127,7 @@ TEST(DdpRun, AGradientThatMissesARankIsBeyondTheBoundOfCodes) {
       auto* const largest = std::max_element(gradients.as<float>(), gradients.as<float>() + gradients.elems);
       *largest /= 2;
     };
-    // The reference's own, and each of two runs a turn, of two turns, which differ from it.
+    // The reference's own, and two runs in each of two rounds, which differ from it.
     EXPECT_EQ(run_ddp(small_flags(), {2, 0.1, {}, compression}, tamper).wrong, 1 + 4) << text_of(compression);
   }
 }
@@ -178,9 +178,9 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   const std::vector<DdpCase> cases = ddp_cases(flags);
   std::vector<DdpResult> results(cases.size());
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    DdpRounds& turns = results[i].turns;
+    DdpRounds& rounds = results[i].rounds;
     const double step = cases[i].bucket_cap_mb == 25 ? 14 : 15 + static_cast<double>(i);
-    turns = {{10}, {8}, {step}, {18}, {8}, {1}, {step}};
+    rounds = {{10}, {8}, {step}, {18}, {8}, {1}, {step}};
     results[i].least_bytes = results[i].formula_bytes = results[i].sent_bytes = 100;
   }
   results[1].sent_bytes = 99;

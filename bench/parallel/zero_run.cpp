@@ -161,7 +161,7 @@ class ZeroRank {
   }
 
   void run(const ZeroRow& row, ZeroResult& result) {
-    for (std::int64_t turn = 0; turn < flags_.step.warm_turns; ++turn) rank_.run_timed(worker_, step_, ++number_);
+    for (std::int64_t round = 0; round < flags_.step.warmup_rounds; ++round) rank_.run_timed(worker_, step_, ++number_);
     rank_.model().memory().restart_peaks();
     if (rank_.rank() == 0) {
       energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
@@ -239,10 +239,10 @@ class ZeroRank {
   std::vector<double> timed_steps() {
     const std::int64_t begin_ns = transports::now_ns();
     std::vector<double> samples;
-    for (std::int64_t turn = 0; turn < flags_.step.turns; ++turn) {
+    for (std::int64_t round = 0; round < flags_.step.rounds; ++round) {
       const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
       const double budget_s = flags_.step.budget_s;
-      if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
+      if (!agreed(rank_.mesh(), round == 0 || budget_s == 0 || spent_s < budget_s)) break;
       if (energy_) energy_->begin_step();
       const StepRank::Timed step = rank_.run_timed(worker_, step_, ++number_);
       samples.push_back(step.ms);

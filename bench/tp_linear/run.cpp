@@ -199,9 +199,9 @@ class RankRun {
 
   // The result is the same on all ranks, except for energy.
   std::vector<Form> run() {
-    for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
+    for (int round = -flags_.warmup_rounds; round < flags_.rounds; ++round) {
       for (std::size_t f = 0; f < forms_.size(); ++f) {
-        for (const Way way : kWays) run_once(f, way, turn >= 0);
+        for (const Way way : kWays) run_once(f, way, round >= 0);
       }
     }
     for (Form& form : forms_) {
@@ -408,10 +408,10 @@ std::vector<double> Form::exposed(Way way, Direction direction) const {
 
 const Spent& Form::median_spent(Way way, Direction direction) const {
   const std::vector<double>& times = samples(way, direction);
-  std::vector<std::size_t> turns(times.size());
-  std::iota(turns.begin(), turns.end(), std::size_t{0});
-  const auto middle = turns.begin() + static_cast<std::ptrdiff_t>((turns.size() - 1) / 2);
-  std::nth_element(turns.begin(), middle, turns.end(),
+  std::vector<std::size_t> rounds(times.size());
+  std::iota(rounds.begin(), rounds.end(), std::size_t{0});
+  const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
+  std::nth_element(rounds.begin(), middle, rounds.end(),
                    [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
   return spent_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)][*middle];
 }
