@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compiles each source and each header by itself, without making code. CI's builds compile several sources as one, and do not
-see that one lacks an include which another has, or hides a name (-Wshadow). Headers that a source includes before all else
-are seen with it; those that ci/includes.txt says show others' headers are left out. Skips what passed and has not changed,
-nor any header of ours that it sees. Prints the compiler's errors; exits with 1 if there are any.
+see that one lacks an include which another has, or hides a name (-Wshadow). A header that some source
+includes first is checked with that source; headers that show third-party headers (ci/includes.txt) are left out. Skips sources
+that passed before and have not changed, nor any header of ours that they include. Prints the compiler's errors; exits with 1 if
+there are any.
 
     ci/check_alone.py --build build/dev [--jobs N] [FILE ...]
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 from check_includes import Table
 from source_tree import SOURCES, SourceTree, Stamps, compile_commands
 
-# Flags that only matter when code is made, and the compiler cache, which keeps nothing of such a run.
+# Flags that only matter when code is generated, and the compiler cache, which caches nothing without code.
 CODE = re.compile(r"^\S*ccache | -(?:O\S+|g\S*)(?= )| -o \S+(?= )| -c(?= )")
 # A header is included by an empty source, so that it is not the main file.
 HEADER = "g++ -fsyntax-only -std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror -I {root} -I {build}/made -include {path} -x c++ /dev/null"

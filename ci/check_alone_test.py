@@ -1,4 +1,4 @@
-"""ci/check_alone.py finds what a build of several sources as one would not."""
+"""ci/check_alone.py finds errors that a build of several sources as one hides."""
 
 import json
 import subprocess

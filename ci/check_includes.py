@@ -110,7 +110,7 @@ def is_for_highway(path: str) -> bool:
 
 
 def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -> str | None:
-    """Says what is wrong with `path` including our header `name`."""
+    """Explains why `path` may not include our header `name`; None if it may."""
     if not (tree.root / name).is_file() and name not in table.made:
         return f'"{name}" is not in this repository; write its path from the root, or <> around a third-party header'
     if Path(path).suffix == ".h" and Path(name).suffix == ".cuh":
@@ -127,7 +127,7 @@ def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -
 
 
 def check_third_party(table: Table, path: str, name: str) -> str | None:
-    """Says what is wrong with `path` including somebody else's header `name`."""
+    """Explains why `path` may not include the third-party header `name`; None if it may."""
     if Path(path).suffix != ".h" or name in STANDARD_HEADERS or name in table.shows.get(path, set()):
         return None
     if is_for_highway(path) and name.startswith("hwy/"):
@@ -163,7 +163,7 @@ def main() -> int:
     files = tree.files(*HEADERS, *SOURCES)
     for path in files:
         problems += check_file(tree, table, path)
-    if not problems and (cycle := folder_cycle(tree, files)):  # a forbidden include often closes a cycle, too: one report
+    if not problems and (cycle := folder_cycle(tree, files)):  # a forbidden include often closes a cycle, too: report it once
         problems.append(cycle)
     print("\n".join(problems + [f"include check: {len(files)} files, {len(problems)} problems"]))
     return 1 if problems else 0

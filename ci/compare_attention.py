@@ -1,11 +1,11 @@
-"""Lockstep's attention against PyTorch's scaled_dot_product_attention on the CPU, case by case in turn:
+"""Lockstep's attention against PyTorch's scaled_dot_product_attention on the CPU, alternating case by case:
 
     compare_attention.py PROGRAM [--lengths 128,512,2048,8192] [--columns 64,128] [--dtypes f32,bf16] [--rounds 3] ...
 
 PROGRAM is bench/attention_loop. Prints a row per case: median times, the median over rounds of PyTorch's time over ours
 (above 1: ours is faster) with its smallest and largest, and ours in GFLOP/s; then geometric means. Both multiply 4 d
-FLOPs a pair of a query and a key that it sees, and the backward 10 d. Heads are as many as make a case about as long as
-the others, and even, so that two threads have as much to do.
+FLOPs per pair of a query and a key that the mask allows, and the backward 10 d. The number of heads is such that all cases
+take about as long, and even, so that two threads have equal work.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lockstep's attention against PyTorch's scaled_dot_product_attention on the CPU, on the same two cores, in turn.
+# Compares Lockstep's attention with PyTorch's scaled_dot_product_attention on the CPU, alternating on the same two cores.
 #   ci/compare_attention.sh [BUILD=build/release] [FLAGS of ci/compare_attention.py]
 # Environment: TORCH (a Python that has PyTorch; else one is made under build/, with the newest that pip installs).
 set -euo pipefail

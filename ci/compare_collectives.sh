@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Lockstep's local all-reduce against Open MPI (its own choice, and each algorithm forced), MPICH, Gloo and the machine's
-# limit, in turn: one round after the other, so that drift hits all alike.
+# Compares Lockstep's local all-reduce with Open MPI (its own choice, and each algorithm forced), MPICH, Gloo and the machine's
+# limit. Runs alternate, one round after the other, so that drift affects all alike.
 #   ci/compare_collectives.sh [BUILD=build/release] [OUT=out/compare_collectives]
-# Environment: ROUNDS (2), RANKS ("2 4 8"), PLANS (beside auto), GROUPS_OF_SIZES ("small large").
-# Programs that are missing are built; peers that are not installed are left out. bench/tune first lets auto choose well.
+# Environment: ROUNDS (2), RANKS ("2 4 8"), PLANS (in addition to auto), GROUPS_OF_SIZES ("small large").
+# Programs that are missing are built; peers that are not installed are left out. bench/tune runs first, so that auto has a table.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$PWD/${1:-build/release} out=${2:-out/compare_collectives}
@@ -24,7 +24,7 @@ sizes_of() {
 }
 calls_of() { if [ "$1" = small ]; then echo 300; else echo 20; fi; }
 
-# try LABEL COMMAND...: a peer that fails or hangs is said and left out.
+# try LABEL COMMAND...: a library that fails or hangs is reported and left out.
 try() {
   local label=$1
   shift
@@ -35,7 +35,7 @@ ours() {  # RANKS GROUP ROUND
   local range begin end factor algorithms
   for range in $(ranges_of "$2"); do
     IFS=: read -r begin end factor <<<"$range"
-    for algorithms in auto "$plans"; do  # what auto stands for is told by the file's name
+    for algorithms in auto "$plans"; do  # the file's name marks runs with auto
       "$build/bin/all_reduce_perf" --ranks "$1" --algo "$algorithms" -b "$begin" -e "$end" -f "$factor" \
         -n "$(calls_of "$2")" -w 5 --json "$out/ours-$1-$3-$begin@${algorithms//[^a-z]/}@.jsonl" >"$log" 2>&1 ||
         { cat "$log" >&2; fail "all_reduce_perf failed"; }
@@ -78,7 +78,7 @@ gloo() {  # RANKS GROUP ROUND ALGORITHM
   rm -rf "$store"
 }
 
-# On as many threads as there are ranks: on a machine that does other things they get the same share of it.
+# On as many threads as there are ranks, so that on a machine with other programs they get the same share of it.
 limit() {  # RANKS GROUP ROUND
   try "limit-$1-$2-$3" "$build/bin/peers/two_shot_limit" "$1" "$1" "$(sizes_of "$2")" "$(calls_of "$2")"
 }

@@ -1,6 +1,6 @@
 """The table of ci/compare_collectives.sh: compare_collectives_table.py FOLDER
 
-A ratio above 1 says that Lockstep is the faster by so much. The limit is the time that the machine needs to move the
+A ratio above 1 says that Lockstep is faster by this factor. The limit is the time that the machine needs to move the
 bytes of a two-shot all-reduce, measured in the same run.
 """
 

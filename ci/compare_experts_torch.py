@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A mixture of experts against PyTorch on the CPU, forward and backward, in turn: tokens per second of either.
+"""Compares a mixture of experts with PyTorch's on the CPU, forward and backward, alternating: tokens per second of both.
 
     python ci/compare_experts_torch.py build/release/bin/moe_bench [--threads 2] [--rounds 5]
 
@@ -43,7 +43,7 @@ class Mixture(torch.nn.Module):
         return out
 
     def even_bias(self, x: torch.Tensor, experts: int) -> torch.Tensor:
-        """As moe_bench fits it."""
+        """Bias of the scores that makes the loads even, fitted as in moe_bench."""
         bias, step = torch.zeros(experts), 0.5
         with torch.no_grad():
             scores = torch.softmax(self.router(x), -1)

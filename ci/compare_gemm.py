@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Whether our own code for products of matrices earns its place: against oneDNN 3 on the trainer's layers, in turn.
+"""Decides whether our own code for products of matrices should stay: compares it with oneDNN 3 on the trainer's layers, alternating.
 
     ci/compare_gemm.py [--build build/release] [--onednn PREFIX] [--rounds 5] [--threads 2] [--cache cold] [--out FOLDER]
 
 The layers are those of kernels_bench: 4 layers of 256 columns on 1024 rows, and GPT-2 124M on 256 rows; forward, input
 gradient and weight gradient. PREFIX holds include/ and lib/ of a oneDNN 3 that was built on OpenMP; without it the
-newest such that pip has is put under build/onednn3. Each of our implementations that this CPU can run, and oneDNN, run
-by turns; a product's time is the least of all its calls in all rounds, as whoever else runs only adds, and adds more to
-threads that wait for each other. The rule: own code for a dtype and an instruction set stays
+newest one from pip is installed under build/onednn3. Each of our implementations that this CPU can run, and oneDNN,
+alternate. A product's time is the least of all its calls in all rounds, as other programs can only add time, and add more
+to threads that wait for each other. The rule: own code for a dtype and an instruction set stays
 where it is at least 1.15 times as fast as oneDNN 3 in the geometric mean over the layers; otherwise the library does it.
 """
 
@@ -46,7 +46,7 @@ def called(command: list[str], **environment: str) -> str:
 
 
 def onednn_of_pip(folder: Path) -> Path:
-    """include/ and lib/ of the wheels, which are no more than these folders."""
+    """Downloads and unpacks the wheels, of which only include/ and lib/ are needed; returns their folder."""
     if (folder / "lib/libdnnl.so").exists():
         return folder
     called(["/usr/bin/python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder / "wheels"), *WHEELS])
@@ -75,7 +75,7 @@ def built_peer(prefix: Path, out: Path) -> Path:
 
 
 def instruction_sets() -> dict[str, str]:
-    """Our implementations that run on this CPU, with what they are made of."""
+    """Our implementations that run on this CPU, each with its instruction set."""
     flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M).group(1).split())
     ours = {"packed": "AVX-512" if "avx512dq" in flags else "AVX2" if "avx2" in flags else "baseline"}
     return {"amx": "AMX", **ours} if "amx_bf16" in flags else ours
@@ -108,7 +108,7 @@ def speed_ups(own: Times, library: Times) -> dict[str, float]:
 
 
 def verdict(own: Times, library: Times) -> str:
-    """Sentence on one implementation and dtype; the mean of each round shows how sure it is."""
+    """Sentence on one implementation and dtype; the means of the rounds show how certain it is."""
     ratios = speed_ups(own, library)
     if not ratios:
         return "oneDNN has no such products on this CPU: own code stays"

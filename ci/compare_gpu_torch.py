@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The peer of mini_train on a GPU: the same GPT-2 124M in PyTorch, as fast as its users know to make it.
+"""Counterpart of mini_train on a GPU: the same GPT-2 124M in PyTorch, with its usual optimisations.
 
     compare_gpu_torch.py [--parts copy,attention,eager,compiled] [--seconds 80] [--batches 32,16,64] --json OUT
 
 scaled_dot_product_attention, bf16 autocast over f32 weights, fused AdamW, sequence 1024; eager, which needs no compiler,
-and by torch.compile. Batch after batch until the seconds are spent; a line of JSON for each, written at once. Attention
-alone once with what PyTorch chooses, and once with each of its backends.
+and by torch.compile. Batch sizes run one after the other until the seconds are spent; each has a line of JSON, written at once.
+Attention alone is timed once with PyTorch's own choice, and once with each of its backends.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ SHAPES = (Attention(1, HEADS, HEADS, LENGTH, HIDDEN // HEADS), Attention(8, HEAD
 
 
 def attention_lines(shape: Attention) -> Iterator[dict]:
-    """By PyTorch's own choice, then by each backend; one that refuses says why."""
+    """Times PyTorch's own choice, then each backend; a backend that refuses is reported with its reason."""
     yield from attention_by(shape, "chosen", contextlib.nullcontext())
     for name, backend in BACKENDS.items():
         try:
@@ -156,7 +156,7 @@ def write_attention(_batches: list[int], _until: float, write: Write) -> None:
 
 
 def write_training(batches: list[int], until: float, write: Write, compiled: bool) -> None:
-    """Batch after batch, none that would likely end later than that."""
+    """Runs batch sizes one after the other, skipping those that would likely end after the deadline."""
     longest = 0.0
     for batch in batches:
         began = time.monotonic()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Lockstep's plans over MPI against Open MPI's own all-reduce algorithms and Gloo's, on 4 hosts of network namespaces with
-# 1 Gbit/s ports. In turn, size by size and round by round, so that drift hits all alike.
+# Compares Lockstep's plans over MPI with Open MPI's own all-reduce algorithms and Gloo's, on 4 hosts of network namespaces with
+# 1 Gbit/s ports. Runs alternate, size by size and round by round, so that drift affects all alike.
 #   ci/compare_hosts.sh [BUILD=build/release] [OUT=out/compare_hosts]
-# Environment: ROUNDS (2), SIZES (bytes, with spaces between), PLANS (as --algo takes them), HOSTS (4).
+# Environment: ROUNDS (2), SIZES (bytes, with spaces between), PLANS (as in --algo), HOSTS (4).
 # Needs root (network namespaces). Programs that are missing are built; peers that are not installed are left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,7 +22,7 @@ cmake --build "$build" --target all_reduce_perf sendrecv_perf tune peers | grep 
 
 rm -rf "$out"
 mkdir -p "$out"
-export LOCKSTEP_TUNING=$PWD/$out/tuning.json  # not this machine's own
+export LOCKSTEP_TUNING=$PWD/$out/tuning.json  # not the table of this machine
 trap '$namespaces down' EXIT
 $namespaces down
 $namespaces up "$hosts"
@@ -35,7 +35,7 @@ on_hosts() {
 }
 
 calls_for() { if [ "$1" -ge 16777216 ]; then echo 3; elif [ "$1" -ge 262144 ]; then echo 9; else echo 100; fi; }
-# Peers divide the number that they are given at large sizes (bench/peers/peer_timing.h).
+# The other libraries' programs divide their number of calls at large sizes (bench/peers/peer_timing.h).
 peer_calls_for() { echo $(($(calls_for "$1") * ($1 >= 16777216 ? 8 : $1 >= 1048576 ? 2 : 1))); }
 
 ours() {  # SIZE ROUND
@@ -71,7 +71,7 @@ import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 print(max(r["bytes"] / r["stats"]["median"] for r in rows if r["record"] == "row"))' "$out/wire.json")
 
-# The table that --algo auto chooses by.
+# The table from which --algo auto chooses.
 on_hosts "$build/bin/tune" --transport mpi --collectives all_reduce -e 4M -f 2 --time-budget 90 \
   --output "$LOCKSTEP_TUNING" >&2 || fail "tune failed"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Lockstep's kernels against plain streaming loops over the same operands, PyTorch (eager), oneDNN and OpenBLAS (GEMM), and
-# libmvec (exp), in turn: group after group of cases, round after round, so that drift hits all alike.
+# Compares Lockstep's kernels with plain streaming loops over the same operands, PyTorch (eager), oneDNN and OpenBLAS (GEMM), and
+# libmvec (exp). Runs alternate, group by group of cases and round by round, so that drift affects all alike.
 #   ci/compare_kernels.sh [BUILD=build/release] [OUT=out/compare_kernels]
-# Environment: ROUNDS (3), THREADS (2), CACHES ("cold warm"), MILLISECONDS a case (100), FAMILIES (regular expressions of
-# kernels_bench's names, a group each).
+# Environment: ROUNDS (3), THREADS (2), CACHES ("cold warm"), MILLISECONDS per case (100), FAMILIES (regular expressions of
+# kernels_bench's names, one per group).
 # Programs that are missing are built; peers that are not installed are left out (ci/install.sh peers test).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,11 +22,11 @@ log=$out/log
 cmake --build "$build" --target kernels_bench peers >"$log" || { tail -n 20 "$log" >&2; fail "the build failed"; }
 grep -h "^peers:" "$log" || true
 
-# As kernels_bench: twice the last-level cache, so that no set of operands is still there.
+# As in kernels_bench: twice the last-level cache, so that no set of operands is still cached.
 l3=$(cat /sys/devices/system/cpu/cpu0/cache/index3/size 2>/dev/null || echo 32768K)
 cold_bytes_of() { if [ "$1" = cold ]; then echo $((2 * ${l3%K} * 1024)); else echo 0; fi; }
 
-# try LABEL COMMAND...: a peer that fails or hangs is said, and so are cases that it cannot do; what it printed counts.
+# try LABEL COMMAND...: reports a library that fails or hangs, and cases that it cannot do; rows printed before still count.
 try() {
   local label=$1
   shift
@@ -55,7 +55,7 @@ gemm_peers() {  # RECORDS CACHE LABEL
   local -a shapes
   mapfile -t shapes < <("$python" ci/compare_kernels_cases.py "$1" | grep '^gemm_\(fwd\|dgrad\|wgrad\)/' | cut -d= -f1)
   [ ${#shapes[@]} -gt 0 ] || return 0
-  # OpenBLAS 0.3.21 takes this year's processors for a Haswell unless it is told otherwise.
+  # OpenBLAS 0.3.21 treats this year's processors as a Haswell unless it is set.
   for library in openblas onednn; do
     [ -x "$build/bin/peers/${library}_gemm" ] || continue
     try "$3-$library" env OPENBLAS_CORETYPE="${OPENBLAS_CORETYPE:-SkylakeX}" OPENBLAS_NUM_THREADS="$threads" \

@@ -58,8 +58,8 @@ class KernelCase:
         return int(found.group(1))
 
     def most_touched_bytes(self) -> float:
-        """Where a kernel declares less than its operands hold, it touches a part of the largest (rows of a table that
-        are named): this much of each at most, so that the sum is what is declared. As bench/kernels/operand_sets.h has it.
+        """Most bytes of one operand that count. A kernel that declares less than its operands hold touches only a part of the
+        largest (the named rows of a table), such that the sum is the declared number. The same rule is in bench/kernels/operand_sets.h.
         """
         left, passes = self.bytes, sum(operand.passes for operand in self.operands)
         for operand in sorted(self.operands, key=lambda o: o.bytes):
@@ -73,7 +73,7 @@ class KernelCase:
         return sum(min(operand.bytes, self.most_touched_bytes()) for operand in self.operands)
 
     def shared_operands(self) -> set[str]:
-        """Names of operands of which ids select the rows that are touched; sets of operands share them, and select other rows."""
+        """Names of operands whose touched rows are selected by ids; sets of operands share these operands, and select other rows."""
         if all(operand.name != "ids" for operand in self.operands):
             return set()
         return {operand.name for operand in self.operands if operand.bytes > self.most_touched_bytes()}

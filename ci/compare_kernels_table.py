@@ -2,8 +2,8 @@
 
 FOLDER holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file per run
 and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain
-streaming loops over the same operands, from memory, over ours; a ratio above 1 says that Lockstep is the faster by so much. "at best"
-are the same of the fastest calls of all rounds: on a machine that does other things, medians tell who was interrupted.
+streaming loops over the same operands, from memory, over ours; a ratio above 1 says that Lockstep is faster by this factor. "at best"
+are the same for the fastest calls of all rounds: on a machine that runs other programs, medians depend on interruptions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import compare_rows as rows
 from compare_kernels_cases import KernelCase, read_records
 
 LIMIT = "streaming limit"
-COMPUTE_BOUND_FLOPS_A_BYTE = 8  # from here on a streaming loop is no limit
+COMPUTE_BOUND_FLOPS_A_BYTE = 8  # from this ratio on a streaming loop is no limit
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def geometric_mean(ratios: list[Ratio]) -> Ratio | None:
 
 
 def group_rows(results: Results) -> list[list[str]]:
-    """A kernel, dtype and state of the caches a row: geometric means over its shapes."""
+    """One row per kernel, dtype and state of the caches: geometric means over its shapes."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, case in results.cases.items():
         groups[f"{case.kernel}/{case.dtype}/{case.cache}"].append(name)

@@ -4,8 +4,8 @@
 
 Each call goes to the next of as many sets of inputs as exceed COLD_BYTES together (0: one set), as ours do. Outputs are
 PyTorch's own, from its allocator, as in a training loop. Prints LABEL,NAME,calls,median_us,mean_us,min_us, where the
-label is "pytorch", and, where there is more than one way to write a kernel, the way. A case that PyTorch cannot do is
-said on stderr.
+label is "pytorch", and, where there is more than one way to write a kernel, the way. Cases that PyTorch cannot do are
+listed on stderr.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def tensor_of(operand: Operand) -> torch.Tensor:
 
 
 def sets_of(case: KernelCase, number: int) -> list[Tensors]:
-    """As kernels_bench has them: a table of which ids name a few rows is there once, and each set names other rows."""
+    """Sets of inputs as in kernels_bench: a table of which ids name a few rows exists once, and each set names other rows."""
     first = {operand.name: tensor_of(operand) for operand in case.operands}
     shared = case.shared_operands()
     sets = []

@@ -1,5 +1,5 @@
 """Code that an eager user of PyTorch 1.13 writes for each of our kernels: functions from a case and its inputs, named as the
-operands of our records, to the call that is timed. Where PyTorch has one operator it is that, else the formula,
+operands of our records, to the call that is timed. Where PyTorch has one operator it is used, else the formula,
 operator by operator. Gradients of parameters are added to what is there, as in ours.
 """
 
@@ -107,7 +107,7 @@ def swiglu_fwd(case: KernelCase, t: Tensors) -> Call:
 
 
 def swiglu_bwd(case: KernelCase, t: Tensors) -> Call:
-    """From the gate and up alone, as ours."""
+    """Backward from the gate and up projections alone, as ours."""
     gate, up = gates_of(case, t)
     dy = t["dy"].view(-1, case.size("C"))
     return lambda: (aten.silu_backward(dy * up, gate), dy * F.silu(gate))
@@ -238,7 +238,7 @@ def sum_by_stack(_case: KernelCase, t: Tensors) -> Call:
 
 
 def sum_by_add(_case: KernelCase, t: Tensors) -> Call:
-    """A sum of two, and the others added to it in place; narrow floats are rounded after each."""
+    """Adds two buffers, then the others in place; narrow floats are rounded after each sum."""
     sources = sources_of(t)
 
     def call() -> object:
@@ -386,7 +386,7 @@ def embedding_bwd_dense(case: KernelCase, t: Tensors) -> Call:
 
 
 def embedding_bwd_index_add(case: KernelCase, t: Tensors) -> Call:
-    """Only the rows that tokens name."""
+    """Copies only the rows that tokens name."""
     dy, dtable = (t[name].view(-1, case.size("C")) for name in ("dy", "dtable"))
 
     def call() -> None:
@@ -445,7 +445,7 @@ SEVERAL_WAYS: dict[str, dict[str, Maker]] = {
 
 
 def makers_of(case: KernelCase) -> dict[str, Maker]:
-    """By the way's name, "" if there is but one; none for dtypes that PyTorch 1.13 has not (fp8)."""
+    """Calls by the name of the way to write them, "" if there is only one; none for dtypes that PyTorch 1.13 lacks (fp8)."""
     if any(operand.dtype not in DTYPES for operand in case.operands):
         return {}
     if case.kernel in SEVERAL_WAYS:

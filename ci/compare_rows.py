@@ -1,6 +1,6 @@
 """Rows of ci/compare_*.sh: times of one all-reduce by Lockstep (records) and by peers (CSV of bench/peers), and tables.
 
-A folder holds one file a run of a program: Lockstep's *.jsonl (docs/record_format.md; *@auto@*: run with --algo auto),
+A folder holds one file per run of a program: Lockstep's *.jsonl (docs/record_format.md; *@auto@*: run with --algo auto),
 peers' *.csv with lines
 label,ranks,bytes,calls,median_us,mean_us,min_us. Runs of several rounds of the same row are joined by their median.
 """
@@ -44,7 +44,7 @@ def rows_of_csv(path: Path) -> list[tuple[Key, float]]:
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         cells = line.split(",")
-        if len(cells) != 7:  # a line of the launcher's
+        if len(cells) != 7:  # a line printed by the launcher
             continue
         rows.append((Key(cells[0], int(cells[1]), int(cells[2])), float(cells[4])))
     return rows

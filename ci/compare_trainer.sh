@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mini_train against PyTorch on the CPU, eager and compiled (torch.compile), of which the faster counts: the same models,
-# batches and dtypes, on the same two cores, in turn.
+# Compares mini_train with PyTorch on the CPU, eager and compiled (torch.compile), of which the faster counts: the same models,
+# batches and dtypes, alternating on the same two cores.
 #   ci/compare_trainer.sh [BUILD=build/release] [OUT=out/compare_trainer]
 # Environment: ROUNDS (3), STEPS of a run (12 and 6), CASES ("a b"), DTYPES ("f32 bf16"), GEMM (probe; --gemm), TORCH (a Python that has PyTorch; else one is made
 # under build/, with the newest that pip installs).
@@ -34,7 +34,7 @@ shape_of() {
   esac
 }
 
-# run LABEL COMMAND...: what it prints, and the most memory that it held.
+# run LABEL COMMAND...: writes its output, and its peak memory.
 run() {
   local label=$1
   shift
@@ -47,7 +47,7 @@ torch_run() {  # LABEL ARGUMENTS...
   run "$label" env $peer_environment $cores "$torch" ci/compare_trainer_torch.py "$@"
 }
 
-# Where torch.compile cannot work, that is said once and eager counts.
+# Where torch.compile cannot work, this is reported once and eager counts.
 compiles=yes
 torch_compiled() {  # LABEL ARGUMENTS...
   [ $compiles = yes ] || return 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""For ci/compare_trainer.sh.
+"""Runs the programs of ci/compare_trainer.sh, and makes its table.
 
     compare_trainer_table.py run LABEL COMMAND...   runs it; LABEL.out, LABEL.err, and LABEL.memory in bytes
-    compare_trainer_table.py table FOLDER           what all runs say
+compare_trainer_table.py table FOLDER           the table of all runs
 """
 
 from __future__ import annotations

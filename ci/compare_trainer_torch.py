@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of mini_train: the same GPT-2, written for PyTorch as its users write it, trained on random tokens.
+"""Counterpart of mini_train: the same GPT-2, written for PyTorch as its users write it, trained on random tokens.
 
     compare_trainer_torch.py --layers 4 --hidden 256 --heads 4 --vocabulary 256 --length 128 --batch 8 \\
         --dtype f32|bf16|bf16-weights --threads 2 --steps 20 [--compile]
@@ -8,8 +8,8 @@ Prints one line of JSON: milliseconds of each step (forward, backward, clipping 
   f32           weights and products in f32
   bf16          torch.autocast: f32 weights, bf16 products (what mini_train's bf16 with f32 master weights does)
   bf16-weights  bf16 weights, no master copy: less work, and not the same training
-With --compile the model goes through torch.compile, in the first step; where that cannot work here (it needs a C++
-compiler and the headers of this Python), one line on standard error says why, with exit status 3.
+With --compile the model goes through torch.compile, in the first step; where that is not possible (it needs a C++
+compiler and the headers of this Python), one line on standard error gives the reason, with exit status 3.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
             with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bf16"):
                 loss = called(tokens, targets)
             loss.backward()
-        except Exception as error:  # the compilers' own, of many kinds
+        except Exception as error:  # compilers raise errors of many types
             if not options.compile or step > 0:
                 raise
             print("torch.compile:", next(line for line in str(error).splitlines() if line.strip()), file=sys.stderr)

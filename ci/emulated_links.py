@@ -80,7 +80,7 @@ def run(build: Path, target: Path, collective: str, ranks: int, link: str) -> No
 
 
 def table(path: Path) -> list[dict[str, str]]:
-    """Rows by heading; of nccl-tests' columns, whose names stand twice, the first."""
+    """Rows as dictionaries by heading; of nccl-tests' columns, whose names occur twice, the first."""
     names: list[str] = []
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -129,7 +129,7 @@ def summary(rows: list[Row]) -> str:
 
 
 def by_algorithm(rows: list[Row]) -> str:
-    """A line an algorithm and link: the ratio at each size, all numbers of ranks; in parentheses where the machine is the bound."""
+    """One line per algorithm and link: the ratio at each size, for all numbers of ranks; in parentheses where the machine is the bound."""
     sizes = sorted({row.size for row in rows})
     groups: dict[tuple[str, str, str, int], dict[int, Row]] = defaultdict(dict)
     for row in rows:

@@ -3,7 +3,7 @@
 import signal
 import sys
 
-CANNOT_RUN = 4  # as docs/gate.md has it: Python's own 1 would be a regression
+CANNOT_RUN = 4  # as in docs/gate.md: Python's own status of an error, 1, would mean a regression
 
 try:
     from gate.cli import main
@@ -15,5 +15,5 @@ except ModuleNotFoundError as error:
     sys.exit(CANNOT_RUN)
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job that is cancelled ends its workers and builds too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job ends its workers and builds too
     sys.exit(main())

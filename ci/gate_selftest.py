@@ -6,7 +6,7 @@ slowdown, on every case of the real suite. docs/gate.md has the figures.
     python3 ci/gate_selftest.py --build build/plant --records selftest.jsonl --seconds 240     # again and again
     python3 ci/gate_selftest.py --records selftest.jsonl --summary
 
-Each call appends to the records the trials that are most wanted, so that they can be collected in slices of a few minutes."""
+Each call adds the trials of which the records have the fewest, so that they can be collected in slices of a few minutes."""
 
 import argparse
 import os
@@ -31,12 +31,12 @@ from gate.rule import Rule
 from gate.selftest import CASE_SECONDS, Kind, Records, summary, Trial
 from gate.worker import Line, load_suite
 
-# ---- Other people's work on the machine, for tests: processes that compute or stream memory in bursts of random length
+# ---- Load by other programs, for tests: processes that compute or stream memory in bursts of random length
 
 
 @contextmanager
 def background_noise(processes: int) -> Iterator[None]:
-    """So many processes, busy about two thirds of the time, while the body runs."""
+    """Runs this many processes, busy about two thirds of the time, while the body runs."""
     command = [sys.executable, "-c", "from gate_selftest import make_noise; make_noise()"]
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
     noisy = [subprocess.Popen(command, env=environment) for _ in range(processes)]
@@ -53,7 +53,7 @@ def make_noise() -> None:
     words = np.ones(1 << 22)  # 32 MiB
     few = np.ones(1 << 10)
     parent = os.getppid()
-    while os.getppid() == parent:  # whoever started it may have been killed
+    while os.getppid() == parent:  # its parent may have been killed
         length = 10 ** random.uniform(-2.7, 0.3)
         array = random.choice([words, few])
         end = time.monotonic() + length
@@ -73,7 +73,7 @@ def trial_of(line: Line, kind: Kind, build: Build) -> list[Trial]:
 
 
 def collect(lines: list[Line], kinds: dict[Kind, int], build: Build, records: Records, seconds: float) -> None:
-    """Trials, those first of which there are the fewest for their goal, until all goals or the time are reached."""
+    """Runs trials, beginning with the kinds that have the fewest for their goal, until all goals or the time are reached."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         done = {(line, kind): records.trials_of(line.name, kind) / goal for line in lines for kind, goal in kinds.items()}

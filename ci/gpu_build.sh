@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds what ci/gpu_check.sh runs on a machine with a GPU, on one without: programs, GPU tests, the small libraries that
-# they need, and the scripts, in one folder and one archive.
+# Builds everything that ci/gpu_check.sh runs on a machine with a GPU, on a machine without one: programs, GPU tests, the small
+# libraries that they need, and the scripts, in one folder and one archive.
 #   ci/gpu_build.sh [BUNDLE=build/gpu-bundle]    writes BUNDLE, BUNDLE.tar.gz, and BUNDLE.symbols: the same programs with
-#                                                their symbols, which stay here to say what an address there means
+#                                                their symbols, which stay here to decode addresses
 # Environment: BUILD (build/gpu, of preset gpu), NCCL (ON; OFF for machines that have no NCCL), CHECK_ONLY=1 (build nothing).
 # CUDA's runtime is linked in. Not in the bundle: libc and its parts, the driver, NCCL and cuBLASLt, which are found there.
 set -euo pipefail
@@ -23,7 +23,7 @@ build_all() {
 
 gpu_tests() { ctest --test-dir "$build" -N -L '^gpu$' | sed -nE 's/^ *Test +#[0-9]+: //p'; }
 
-# take FILE: a program without its symbols, which are kept aside, and the libraries that it needs; one of no known kind fails.
+# take FILE: copies a program without its symbols, which are kept aside, and the libraries that it needs; fails for unknown ones.
 take() {
   local folder name library
   folder=$(basename "$(dirname "$1")") name=$(basename "$1")
@@ -36,7 +36,7 @@ take() {
     elif [[ $library =~ $carried ]]; then carry "$library"
     elif ! [[ $library =~ $from_system ]]; then fail "$name needs $library, which a bare machine lacks"; fi
   done
-  # NCCL is for steps that ask for it; "?" says that a program runs without.
+  # Only some steps need NCCL; "?" means that a program runs without it.
   for library in $(opened_by "$1"); do printf ' %s' "${library/#libnccl*/$library?}" >>"$bundle/needs.txt"; done
   echo >>"$bundle/needs.txt"
 }
@@ -44,7 +44,7 @@ take() {
 opened_by() { strings "$1" | grep -E "$opened" | sort -u; }
 needed_by() { readelf -d "$1" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p'; }
 
-# A small library and, as it may be newer than the machine's, what that needs in its turn.
+# Copies a small library and, as it may be newer than the machine's, the libraries that it needs itself.
 carry() {
   local library
   [ ! -e "$bundle/lib/$1" ] || return 0
@@ -56,7 +56,7 @@ carry() {
   done
 }
 
-# A test that no step runs would be built for nothing.
+# Fails for a test that no step runs, as it would be built for nothing.
 check_steps() {
   local name
   for name in "$@"; do
@@ -75,7 +75,7 @@ for name in "${tests[@]}"; do take "$build/tests/$name"; done
 cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py ci/gpu_summary.py ci/compare_gpu_torch.py \
   ci/compare_trainer_torch.py "$bundle/ci"
 tar -czf "$bundle.tar.gz" -C "$bundle" .
-most_mib=52  # limit of the archive: it travels with the repository's tree, and places that lend GPUs limit both together
+most_mib=52  # limit of the archive: it is copied with the repository's tree, and lenders of GPUs limit both together
 [ "$(du -sm "$bundle.tar.gz" | cut -f1)" -le $most_mib ] || fail "$bundle.tar.gz is larger than $most_mib MiB"
 echo "needed from the machine:"
 sed 's/^/  /' "$bundle/needs.txt"

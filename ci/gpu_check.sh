@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: tests, benchmarks and comparisons from what ci/gpu_build.sh has made elsewhere, in under ten
-# minutes, what tells most first. Needs bash, coreutils, tar and a driver; cuBLASLt, NCCL, Python, PyTorch, Nsight Compute
+# Runs on a machine with a GPU: tests, benchmarks and comparisons from the bundle that ci/gpu_build.sh has made elsewhere, in under
+# ten minutes, the most important ones first. Needs bash, coreutils, tar and a driver; cuBLASLt, NCCL, Python, PyTorch, Nsight Compute
 # and compute-sanitizer if they are there.
 #   ci/gpu_check.sh BUNDLE OUT [STEP...]   BUNDLE: the folder or the archive; OUT: a folder, which gets gpu_check.log,
-#                                          summary.html and records.tar.gz; written every 15 s, so that what is cut off
-#                                          has left its evidence
+#                                          summary.html and records.tar.gz; they are written every 15 s, so that they exist
+#                                          even after an interruption
 #   ci/gpu_check.sh --list                 the steps, the seconds that each is likely to take, and its limit
-# Environment: LIST (first; second: what the first ten minutes have no time for; sanitize: small cases under
+# Environment: LIST (first; second: steps for which the first ten minutes are too short; sanitize: small cases under
 # compute-sanitizer), PYTHON (python3), CUDA_FOLDERS (where CUDA may be), BUDGET_S (540), PACK_EVERY_S (15).
-# Status: 0 all that could run is well, 1 a step failed or took too long, 2 wrong usage, 3 no GPU: nothing could run.
+# Status: 0 all steps that could run succeeded, 1 a step failed or took too long, 2 wrong usage, 3 no GPU: nothing could run.
 set -uo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 list=${LIST:-first}
@@ -20,7 +20,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 fail() { echo "ci/gpu_check.sh: $*" >&2; exit 2; }
 
-# Steps: of each the seconds that it is likely to take, its limit, what it needs, and its command.
+# Steps, each with its likely duration in seconds, its limit, its needs, and its command.
 names=()
 declare -A likely limit needs command result seconds
 read_steps() {
@@ -46,7 +46,7 @@ list_steps() {
 # is_at_least VERSION LEAST
 is_at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-# folders_of LIBRARY: by whom it was found, "system", "CUDA" or "Python", and where it lies, a line each.
+# folders_of LIBRARY: prints where it was found ("system", "CUDA" or "Python") and its folder, a line each.
 folders_of() {
   local path folder
   path=$(ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF; exit }')
@@ -64,7 +64,7 @@ folders_of() {
   done < <("$python" -c 'import sys; print("\n".join(filter(None, sys.path)))' 2>/dev/null)
 }
 
-# folder_of LIBRARY: the first of them, of NCCL the first of the newest, as a step may need what an older one lacks; fails
+# folder_of LIBRARY: prints the first of them, for NCCL the first of the newest version, as a step may need a newer one; fails
 # if there is none.
 folder_of() {
   local all found version="" newest=""
@@ -80,8 +80,8 @@ folder_of() {
   head -n 1 <<<"$all"
 }
 
-# Of each library that the bundle's programs need from outside, or with "?" can use: its folder, in found_folders, or that
-# it is missing.
+# For each library that the bundle's programs need from outside, or with "?" can use: adds its folder to found_folders, or reports
+# that it is missing.
 declare -A missing
 found_folders="" nccl_version=""
 find_libraries() {
@@ -102,7 +102,7 @@ find_libraries() {
 
 version_of_nccl() { grep -aoEm1 'NCCL version [0-9]+\.[0-9]+(\.[0-9]+)?' "$1" 2>/dev/null | head -n 1 | cut -d' ' -f3; }
 
-# find_tool NAME: in PATH, in CUDA's folders, or where Nsight Compute is installed by itself.
+# find_tool NAME: searches PATH, CUDA's folders, and the folders of a separate Nsight Compute.
 find_tool() {
   local path
   for path in "$(command -v "$1" || true)" $(printf '%s/bin/'"$1"' ' $cuda_folders) /opt/nvidia/nsight-compute/*/"$1"; do
@@ -123,18 +123,18 @@ describe() {
   echo "python: ${python:-none}, sanitizer: ${sanitizer:-none}, ncu: ${ncu:-none}"
 }
 
-# After a failure: what the driver and the kernel say of it.
+# After a failure: prints the messages of the driver and the kernel.
 evidence() {
   echo "----- the driver after this failure"
   { timeout 5 dmesg 2>&1 || true; } | grep -iE 'xid|nvrm|not permitted' | tail -n 20
   timeout 10 nvidia-smi 2>&1 || echo "nvidia-smi does not answer"
 }
 
-# why_not STEP: one line on what it lacks; nothing if it can run.
+# why_not STEP: prints one line on what the step lacks; nothing if it can run.
 why_not() {
   local need program library words
   [[ -z $no_gpu || ${needs[$1]} != *gpu* ]] || { echo "$no_gpu"; return; }
-  read -ra words <<<"${command[$1]}"  # does not expand what looks like a pattern of files
+  read -ra words <<<"${command[$1]}"  # does not expand words that look like file patterns
   for program in "${words[@]}"; do
     [[ $program == '{B}/'* ]] || continue
     program=${program#'{B}/'}
@@ -146,7 +146,7 @@ why_not() {
   for need in ${needs[$1]}; do lacks "$need" && return; done
 }
 
-# lacks NEED: says what is lacking; fails if nothing is.
+# lacks NEED: prints the missing need; fails if nothing is missing.
 lacks() {
   case $1 in
     - | gpu | again) return 1 ;;
@@ -174,7 +174,7 @@ library_path() { echo "$bundle/lib$found_folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
 tenths() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 
-# run_step NAME: what became of it goes to result[NAME], its output to the log.
+# run_step NAME: its result goes to result[NAME], its output to the log.
 run_step() {
   local name=$1 status start output=$records/output.txt why words
   why=$(why_not "$name")
@@ -205,10 +205,10 @@ run_step() {
   tell_result "$name"
 }
 
-# For the summary, which is made from these also when this script is cut off.
+# For the summary, which is made from these even if this script is interrupted.
 tell_result() { printf '%s\t%s\t%s\n' "$1" "${seconds[$1]}" "${result[$1]}" >>"$records/steps.tsv"; }
 
-# A test that failed, at once and slowly: by compute-sanitizer, each launch waited for by itself, so that it has a name.
+# Repeats a failed test at once under compute-sanitizer, with a wait after each launch, so that the error names the kernel.
 repeats=0
 repeat() {
   local output=$records/output.txt left=$((budget_s - SECONDS)) words settings=(LOCKSTEP_CUDA_SYNC=1)
@@ -221,7 +221,7 @@ repeat() {
   grep -E '=========|rror' "$output" | head -n 12
 }
 
-# The step's command, a line each word; no word has blanks in it.
+# The step's command, one line per word; no word contains blanks.
 words_of() {
   local word given
   # Python brings its own libraries, which the bundle's must not replace.

@@ -1,4 +1,4 @@
-"""The GPU script without a GPU: programs that do what the test wants, in a folder as ci/gpu_build.sh makes it."""
+"""Tests the GPU script without a GPU: fake programs are in a folder as made by ci/gpu_build.sh."""
 
 import os
 import re

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One page on a run of ci/gpu_check.sh: what ran, what failed, which target was met. The standard library only.
+"""Makes one page about a run of ci/gpu_check.sh: steps that ran, failures, targets that were met. Uses the standard library only.
 
     gpu_summary.py RECORDS --page FILE.html        RECORDS: the folder of what records.tar.gz holds
 
-It is made anew every few seconds while the steps run, so that it is there whatever cuts them off.
+It is rewritten every few seconds while the steps run, so that it exists even if they are interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StepResult:
 
     @property
     def mark(self) -> str:
-        """Its class on the page."""
+        """CSS class of the result on the page."""
         return "good" if self.result == "ok" else "none" if self.result.startswith("left out") else "bad"
 
 

@@ -34,7 +34,7 @@ class Finding:
 
 
 def lines_of(folder: Path) -> list[dict]:
-    """All lines of all records, also of those that a stopped program left; a line that was cut off is left out."""
+    """All lines of all records, including those of stopped programs; a truncated line is left out."""
     lines = []
     for file in sorted([*folder.glob("*.jsonl"), *folder.glob("torch*.json")]):
         for text in file.read_text(encoding="utf-8").splitlines():
@@ -74,7 +74,7 @@ def fastest(rows: list[dict]) -> dict[tuple[int, int], dict]:
 
 
 def shares_of_copy(lines: list[dict]) -> list[Finding]:
-    """Only where all ranks share one GPU: between GPUs other bytes count."""
+    """Only where all ranks share one GPU: between GPUs other bytes are the limit."""
     speed = copy_gbps(lines)
     runs = [line for line in lines if line.get("record") == "run" and line["transport"] == "cuda"]
     gpus = {len(run["machine"]["gpus"]) for run in runs}
@@ -121,7 +121,7 @@ def is_gpt2(run: dict) -> bool:
 
 
 def training(lines: list[dict]) -> list[Finding]:
-    """The fastest batch of one rank against PyTorch's fastest; runs of several ranks, which PyTorch's is not, are told."""
+    """Compares the fastest batch of one rank with PyTorch's fastest; runs of several ranks, for which PyTorch has none, are listed."""
     findings = []
     peer = max((line["tokens_per_s"] for line in lines if line.get("what") == "gpt2"), default=None)
     runs = [(run, tokens_per_s(run)) for run in trained_on_gpu(lines) if is_gpt2(run)]
@@ -178,7 +178,7 @@ def kernels(lines: list[dict]) -> list[Finding]:
 
 
 def attention(lines: list[dict]) -> list[Finding]:
-    """Against the fastest of PyTorch's backends. Our shapes also say the stride of rows, which is that of PyTorch's packed
+    """Against the fastest of PyTorch's backends. Our shapes also contain the stride of rows, which is that of PyTorch's packed
     tensor."""
     findings, peers = [], {}
     for line in lines:
@@ -198,7 +198,7 @@ def attention(lines: list[dict]) -> list[Finding]:
 
 
 def clocks(lines: list[dict]) -> list[Finding]:
-    """Whether what is held against the targets was measured at one clock; nothing where no row says so."""
+    """Lines on whether the times that are compared with targets were measured at one clock; none where no row has clocks."""
     seen = [line["gpu_clocks"] for line in lines if "gpu_clocks" in line]
     disturbed = [one["disturbance"] for one in seen if one["disturbance"]]
     if not seen:

@@ -4,12 +4,12 @@
   ci/predict_steps.py [--build build/release] [--out out/predicted] [--model micro] [--dtypes f32,bf16] [--seconds 150]
                       [--layouts LAYOUT;LAYOUT] [--steps 12]
 
-Writes below OUT, each file once, so that a run that was cut short goes on where it was:
+Writes these files below OUT, each once, so that an interrupted run continues where it stopped:
   kernels-DTYPE.jsonl    kernels_bench --model --layout: the kernels of all layouts' steps, alone and with a copy beside
   COLLECTIVE-RANKS.jsonl the collectives that the layouts use, and messages
   machine-DTYPE.json     simulate --calibrate
   step-DTYPE-N.jsonl     mini_train --predict, whose prediction is made before its first step
-and prints a line a layout: predicted and measured milliseconds, the error, and where the largest gap comes from.
+and prints a line per layout: predicted and measured milliseconds, the error, and the origin of the largest gap.
 """
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LAYOUTS = ("dp=1,microbatch=8,batch=16", "dp=2,microbatch=8,batch=16", "dp=2,zer
 # Program, and its numbers of ranks.
 COLLECTIVES = (("all_reduce", (2, 4)), ("reduce_scatter", (2,)), ("all_gather", (2,)), ("sendrecv", (2,)))
 SIZES = ("-b", "64", "-e", "16M", "-f", "4")
-# As mini_train's flags begin, so that a text says all of a layout.
+# Like the beginning of mini_train's flags, so that a text describes the whole layout.
 COMMON = "early_stop=yes,overlap_p2p=yes"
 
 
 def run(command: list[str], made: Path) -> None:
-    """Runs it where its file is not there yet; a program that was cut short has left none."""
+    """Runs the program if its file does not exist yet; an interrupted program has left none."""
     if made.exists():
         return
     told = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a report: installs packages (root or sudo), builds all programs, runs the quick suite, writes
-# out/report. What fails in the suite is named; the report then has the rest, and this script ends with the suite's status.
+# out/report. Failures in the suite are named; the report then has the rest, and this script ends with the suite's status.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,7 +22,7 @@ quiet() {
   "$@" >"$log" 2>&1 || { tail -n 40 "$log"; echo "ci/quickstart.sh: failed: $* (all of it is in $log)" >&2; exit 1; }
 }
 
-# Kernels for GPUs take nvcc as long as all the rest takes: they are compiled where there is a GPU to run them.
+# Kernels for GPUs take nvcc as long as everything else takes: they are compiled only where there is a GPU to run them.
 cuda=OFF
 if nvidia-smi -L >/dev/null 2>&1; then
   cuda=AUTO

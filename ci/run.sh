@@ -4,7 +4,7 @@
 #   ci/run.sh build ctest      these
 #   ci/run.sh --list           their names
 # With CI_END (seconds since 1970), a stage that would not end by then on a slow machine is left out, and the last line
-# says so: a run that is killed says nothing.
+# says so, as a killed run could not.
 # Up to `gate` they are ci/test.sh, which everybody runs; CI runs the others after it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -42,7 +42,7 @@ stage_includes() {
   say "$(tail -n 1 "$stage_logs/includes.log")"
 }
 
-# run_ctest NAME PRESET arguments: ctest in a build folder, with its own closing line as what the stage says.
+# run_ctest NAME PRESET arguments: runs ctest in a build folder; its closing line becomes the stage's line.
 run_ctest() {
   local name=$1 folder=build/$2 log=$stage_logs/$1.log
   shift 2
@@ -62,7 +62,7 @@ stage_pytest() {
   count "pytest $(sed -nE 's/^([0-9]+) passed.*/\1/p' "$stage_logs/pytest.log" | tail -n 1)"
 }
 
-# Compares what repeats exactly with the repository's values. For a change that is meant: the same command with --update.
+# Compares exactly repeating values with the repository's. After an intended change, run the same command with --update.
 stage_gate() {
   "$python" ci/gate.py exact --base ci/gate_baseline.jsonl --head build/ci --undecided fail
   close_with "$(tail -n 1 "$stage_logs/gate.log")"

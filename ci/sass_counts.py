@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions and registers of CUDA kernels as they are compiled, against what memory allows.
+"""Compares instructions and registers of compiled CUDA kernels with the number of instructions that memory allows.
 
     python3 ci/sass_counts.py build/release/kernels/CMakeFiles/lockstep_kernels.dir/gelu/gelu.cu.o \\
         --kernel 'elementwise_kernel<8, 2.*Forward<__nv_bfloat16>' --bytes 4
@@ -9,8 +9,8 @@ kernel that matches: registers, bytes on the stack, and its inner loops that tou
 the bytes that its vector loads and stores of global memory move, over --bytes, those that the kernel moves for one
 element in that loop; code beside the loop's main path (tails, checks) is in the count, so that it is an upper bound.
 
-The last columns are for an H100: instructions a thread may issue for an element while memory moves its bytes, with 132
-multiprocessors of 4 schedulers, 32 threads an instruction, 1.755 GHz, and 3.35 TB/s. A loop that needs less than that
+The last columns are for an H100: instructions that a thread may issue per element while memory moves its bytes, with 132
+multiprocessors of 4 schedulers, 32 threads per instruction, 1.755 GHz, and 3.35 TB/s. A loop that needs less than that
 is limited by memory, if enough bytes are in flight.
 """
 

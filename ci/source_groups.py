@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which sources of a target can be compiled as one: the presets release, ci, asan and tsan, and clang-tidy, take several at a time, as
+"""Finds sources of a target that can be compiled as one: the presets release, ci, asan and tsan, and clang-tidy, take several at a time, as
 most of their time goes into headers. Names of unnamed namespaces must differ within a group; a source that Highway compiles
 once for each instruction set stays alone.
 
@@ -40,7 +40,7 @@ def local_names(text: str) -> set[str]:
 
 
 def groups(paths: list[Path], largest: int = LARGEST_GROUP) -> list[list[Path]]:
-    """The sources in their order, each in the first group that has room and none of its names."""
+    """Groups the sources in their order, each in the first group that has room and shares none of its names."""
     made: list[tuple[list[Path], set[str]]] = []
     alone: list[list[Path]] = []
     for path in paths:

@@ -68,7 +68,7 @@ class SourceTree:
 
 
 class Stamps:
-    """Remembers in a folder which digests were found good."""
+    """Stores in a folder which digests passed."""
 
     def __init__(self, folder: Path):
         self.folder = folder

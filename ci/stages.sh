@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs stages: sourced by ci/run.sh. A stage is a shell function stage_NAME whose output goes to a log; the terminal gets
-# one line with its duration and what it has to say of itself (lines that begin with "== " in the log).
+# one line with its duration and its own messages (lines that begin with "== " in the log).
 # The caller sets stage_logs (a folder) and stage_repeat (the command that repeats a stage, before its name).
 
 stage_summary=""   # of the stages that ran: "ctest 12, pytest 3"
@@ -18,7 +18,7 @@ run_stage() {
   local name=$1 log=$stage_logs/$1.log start status
   start=$(seconds_now)
   printf '%-12s ' "$name"
-  # A shell of its own with -e in force, which it would not be in the condition of an if.
+  # A separate shell with -e in force, which it would not be in the condition of an if.
   set +e
   (set -euo pipefail; "stage_$name") >"$log" 2>&1
   status=$?

@@ -84,7 +84,7 @@ def test_a_stage_that_cannot_end_in_time_is_left_out_and_said():
 
 
 def test_ci_leaves_no_stage_out():
-    """Those that ci/test.sh names and those that .ci/run adds are all that there are, in their order."""
+    """The stages that ci/test.sh names and those that .ci/run adds are all stages, in their order."""
     texts = (CI / "test.sh").read_text(), (CI.parent / ".ci" / "run").read_text()
     named = [re.search(r"run\.sh\"((?: \w+)+)$", text, re.MULTILINE).group(1).split() for text in texts]
     assert sum(named, []) == run_script("run.sh", "--list").stdout.split()

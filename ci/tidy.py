@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy on the sources that a build folder compiles; skips those that were clean and have not changed, nor any
 header of ours that they see. Prints the findings; exits with 1 if there are any. Sources that ci/source_groups.py puts
-together are first read as one, in half the time; only where that is not clean, each is read alone, and that counts.
+together are first checked as one, in half the time; only if that has findings, each is checked alone, and that counts.
 
     ci/tidy.py --build build/dev [--tests] [--jobs N] [FILE ...]
 """
@@ -27,7 +27,7 @@ CLANG_TIDY = "clang-tidy-14"
 GROUP_OPTIONS = ("--quiet", "--checks=-bugprone-suspicious-include", "--extra-arg=-Wno-shadow")
 # Sources that Highway compiles once for each instruction set are read once: the text is the same.
 ONE_INSTRUCTION_SET = " -DHWY_COMPILE_ONLY_STATIC "
-LARGEST_GROUP = 20  # larger than builds take: no code is made
+LARGEST_GROUP = 20  # larger than in builds, as no code is generated
 HEADER_FILTER = re.compile(r"^HeaderFilterRegex: *'(.*)'", re.MULTILINE)
 
 

@@ -15,7 +15,7 @@ from reports.load import load
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        """One line, as all our programs do."""
+        """Reports an error as one line, as all our programs do."""
         raise ReportError(f"{message}; see --help")
 
 
@@ -46,9 +46,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # Number of standard output: all others are ReportErrors
+    except OSError as error:  # standard output's: all others are ReportErrors
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
-        if isinstance(error, BrokenPipeError):  # the reader of our output left, as head does; nothing is lost but text
+        if isinstance(error, BrokenPipeError):  # the reader of our output has closed it, as head does; only text is lost
             return 0
         print(f"reports: standard output: {error.strerror}", file=sys.stderr)
         return 2

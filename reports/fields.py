@@ -1,4 +1,4 @@
-"""Fields of somebody else's JSON, checked as they are taken: what is wrong is told with the file and the field."""
+"""Fields of JSON from other programs, checked when they are read: errors name the file and the field."""
 import hashlib
 import json
 import math
@@ -12,7 +12,7 @@ _NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number",
 
 
 def field(data: Any, name: str, cls: type, where: str, missing: Any = None) -> Any:
-    """data[name] as a cls (float: any number). `missing` is for where it is not there; None: it must be there."""
+    """data[name] as a cls (float: any number). `missing` is the value if the field is absent; with None it must be present."""
     value = data.get(name) if isinstance(data, dict) else None
     if value is None and missing is not None:
         return missing
@@ -39,12 +39,12 @@ def parsed_json(text: str, where: str) -> Any:
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:
-    """Hash of what a foreign file says of its machine: less than our own records know."""
+    """Hash of a foreign file's description of its machine, which has less than our own records."""
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
 def utc(text: str) -> str:
-    """A time as our records have it, so that files of different formats have an order; a time without a zone is taken for UTC."""
+    """A time in our records' format, so that files of different formats can be ordered; a time without a zone counts as UTC."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

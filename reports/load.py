@@ -1,5 +1,5 @@
-"""Record files, and outputs of nccl-tests and OSU micro-benchmarks, to Records. Strict: the first thing that is wrong ends the
-reading with one line, FILE:LINE: what."""
+"""Reads record files, and outputs of nccl-tests and OSU micro-benchmarks, into Records. The first error ends the reading with one
+line, FILE:LINE: error."""
 import gzip
 import json
 import re
@@ -16,7 +16,7 @@ VERSION = 1
 
 
 def is_partial(name: str) -> bool:
-    """Whether the file is what a program left that was stopped (core/output_file.h): rows.partial.jsonl."""
+    """True for a file left by a stopped program (core/output_file.h), such as rows.partial.jsonl."""
     return ".partial" in Path(name).suffixes[-2:]
 
 
@@ -136,7 +136,7 @@ def _lines_of(name: str) -> list[str]:
 
 
 def _whole_lines_of(name: str) -> list[str]:
-    """Without a last line that has no end: the program was stopped while it wrote it."""
+    """Lines without an unfinished last one, which a stopped program leaves."""
     lines = _lines_of(name)
     return lines if Path(name).read_bytes().endswith(b"\n") else lines[:-1]
 

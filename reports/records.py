@@ -1,5 +1,5 @@
-"""The records of docs/record_format.md as objects: what the loader makes and everything else reads. Their fields are the
-schema's; here stands what is computed from them."""
+"""The records of docs/record_format.md as objects, which the loader makes and everything else reads. Their fields are the
+schema's; the properties here are computed from them."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
@@ -32,7 +32,7 @@ DIRECTIONS = ("forward", "backward")
 class Machine:
     @property
     def gpu_models(self) -> str:
-        """NVIDIA H200, or 2 × NVIDIA H200; empty without one."""
+        """Text such as "NVIDIA H200" or "2 × NVIDIA H200"; empty without one."""
         return joined([f"{number} × {gpu}" if number > 1 else gpu for gpu, number in Counter(self.gpus).items()])
 
 
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def oversubscribed(self) -> bool:
-        """A run may sweep several rank counts; its flag speaks of the largest."""
+        """A run may sweep several rank counts; its flag refers to the largest."""
         return self.run.oversubscribed and (self.ranks == self.run.ranks or self.ranks > self.run.machine.cores)
 
 
@@ -81,7 +81,7 @@ class Kernel:
 
     @property
     def intensity(self) -> float:
-        """FLOP a byte, as declared; 0 for a kernel without arithmetic."""
+        """FLOPs per byte, as declared; 0 for a kernel without arithmetic."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 
@@ -93,7 +93,7 @@ class ScheduleLine:
 
     @property
     def has_buckets(self) -> bool:
-        """Reductions of a real step, whose gradients travel in buckets."""
+        """Reductions of a real step, whose gradients are sent in buckets."""
         return self.overlap is not None and self.overlap.reductions is not None
 
 
@@ -110,7 +110,7 @@ class Simulation:
 class Energy:
     @property
     def of(self) -> str:
-        """2 GPUs, or 1 CPU package."""
+        """Text such as "2 GPUs" or "1 CPU package"."""
         return counted(self.devices, "GPU" if self.source == "nvml" else "CPU package")
 
 
@@ -120,7 +120,7 @@ class Training:
 
     @property
     def sent_bytes(self) -> int:
-        """To other data-parallel ranks, by the rank that sent most in the whole run; 0 where there are none."""
+        """Bytes sent to other data-parallel ranks by the rank that sent most in the whole run; 0 without other ranks."""
         return self.steps[-1].sent_bytes or 0
 
     @property
@@ -140,7 +140,7 @@ class Scaling:
 
 @fields_of("LayerRecord")
 class Layer:
-    """Times of one layer in so many tiles."""
+    """Times of one layer in one number of tiles."""
 
     def time(self, direction: str, way: str) -> Any:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
@@ -150,7 +150,7 @@ class Layer:
         return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
 
     def spread(self, way: str) -> float:
-        """Half of p5 to p95, of the median; both directions."""
+        """Half of the range p5 to p95, relative to the median; both directions."""
         stats = [self.time(direction, way).stats for direction in DIRECTIONS]
         whole = sum(one.median for one in stats)
         return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
@@ -163,7 +163,7 @@ class Layer:
 
 @fields_of("ContextRecord")
 class Context:
-    """One way to share a sequence of one length."""
+    """One method to share a sequence of one length."""
 
     @property
     def length(self) -> int:
@@ -182,7 +182,7 @@ class Context:
 
     @property
     def load(self) -> float:
-        """Computation of the rank with most, over the mean: counted."""
+        """Computation of the busiest rank over the mean, counted."""
         return max(self.pairs) / self.mean_pairs
 
     @property
@@ -214,7 +214,7 @@ class StudyPoint:
 
 @fields_of("VerdictRecord")
 class GateCase:
-    """Ratios are head over base, turned round where more is better: above 1 is worse."""
+    """Ratios are head over base, inverted where more is better: above 1 is worse."""
 
     @property
     def told(self) -> RankSite:
@@ -230,7 +230,7 @@ def run_from(data: dict[str, Any], partial: bool = False) -> Run:
 def line_from(data: dict[str, Any], run: Run) -> Any:
     """Any line but a run, checked."""
     if data["record"] == "sharding":
-        data = {"shard_ranks": data["ranks"], **data}  # before there was hybrid sharding
+        data = {"shard_ranks": data["ranks"], **data}  # in records from before hybrid sharding
     return made(data, kind_schema(data["record"]), run=run)
 
 
@@ -268,7 +268,7 @@ class Records:
         return self._only(rows=self.rows)
 
     def of_kernels(self) -> "Records":
-        """Kernels and ceilings, and the runs that they are of."""
+        """Kernels and ceilings, and their runs."""
         return self._only(kernels=self.kernels, ceilings=self.ceilings)
 
     def of_schedules(self) -> "Records":
@@ -306,12 +306,12 @@ class Records:
         return self._only(verdicts=self.verdicts, histories=self.histories)
 
     def of_runs(self, wanted: Callable[[Run], bool]) -> "Records":
-        """The runs that are wanted, and their lines."""
+        """The selected runs, and their lines."""
         kept = {plural(kind): tuple(line for line in getattr(self, plural(kind)) if wanted(line.run)) for kind in KINDS[1:]}
         return Records(self.files, tuple(run for run in self.runs if wanted(run)), **kept)
 
     def _only(self, **kept: tuple) -> "Records":
-        """Runs that left nothing at all are told once: with the first kind that there is."""
+        """Runs without any lines are reported once, with the first kind of line present."""
         mine = {line.run.run for lines in kept.values() for line in lines}
         used = {line.run.run for line in self.lines}
         is_first = bool(self.lines) and self.lines[0].run.run in mine

@@ -14,7 +14,7 @@ class ReportError(Exception):
     pass
 
 
-# docs/record.schema.json, the one definition of the record format: what is wrong with a line, and classes of its objects.
+# docs/record.schema.json, the one definition of the record format: finds errors of a line, and makes classes for its objects.
 
 Schema = dict[str, Any]
 DATA = Path(__file__).resolve().parent / "data"  # in the repository, links to the files that other programs read, too
@@ -41,7 +41,7 @@ def shown(value: Any) -> str:
 
 
 def _prefix_items(validator: Any, prefix: list[Schema], value: Any, schema: Schema) -> Iterator[ValidationError]:
-    """jsonschema's own takes 40 us for a task of a timeline, and says no more about one that is right."""
+    """Checks prefixItems with a fast path for valid values, as jsonschema takes 40 us for a task of a timeline."""
     if not isinstance(value, list) or not all(_is_type(validator, one, item["type"]) for one, item in zip(value, prefix)):
         yield from Draft202012Validator.VALIDATORS["prefixItems"](validator, prefix, value, schema)
 
@@ -96,7 +96,7 @@ _SCHEMAS = dict(_titled(SCHEMA["$defs"]))
 
 
 def fields_of(*titles: str, and_also: Iterable[str] = ()) -> Callable[[type], type]:
-    """Makes of a class a frozen one with the fields of the schema's objects with these titles. What a record lacks is None."""
+    """Makes a class a frozen dataclass with the fields of the schema's objects with these titles. Missing fields are None."""
     names = dict.fromkeys(name for title in titles for name in _SCHEMAS[title]["properties"] if name not in ("record", "version"))
 
     def decorated(cls: type) -> type:
@@ -119,7 +119,7 @@ def class_of(title: str) -> type:
 
 
 def __getattr__(title: str) -> type:
-    """So that their objects can be pickled."""
+    """Returns the class of a schema's title as an attribute of the module, so that its objects can be pickled."""
     if title in _SCHEMAS:
         return class_of(title)
     raise AttributeError(title)

@@ -1,4 +1,4 @@
-"""How sizes, times and names are written, everywhere alike."""
+"""Text forms of sizes, times and names, the same everywhere."""
 import math
 import re
 
@@ -30,7 +30,7 @@ def collective_order(name: str) -> tuple[int, str]:
 
 
 def short(value: float, significant: int = 3) -> str:
-    """Three significant digits without an exponent: 1234 -> 1234, 12.345 -> 12.3, 0.01234 -> 0.0123."""
+    """Number with three significant digits and without an exponent: 1234 -> 1234, 12.345 -> 12.3, 0.01234 -> 0.0123."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "–"
     digits = max(significant - 1 - math.floor(math.log10(abs(value))), 0)
@@ -39,7 +39,7 @@ def short(value: float, significant: int = 3) -> str:
 
 
 def bytes_text(size: float, significant: int = 4) -> str:
-    """8 B, 1 KiB, 1.5 KiB, 64 MiB."""
+    """Size such as "8 B", "1 KiB", "1.5 KiB" or "64 MiB"."""
     for unit, name in _BINARY:
         if size >= unit:
             return f"{short(size / unit, significant)} {name}"
@@ -66,14 +66,14 @@ def rate_text(gbps: float) -> str:
 
 
 def flops_text(gflops: float) -> str:
-    """105 GFLOP/s, 5.8 TFLOP/s, 0.3 MFLOP/s."""
+    """Rate such as "105 GFLOP/s", "5.8 TFLOP/s" or "0.3 MFLOP/s"."""
     if gflops >= 1e3:
         return f"{short(gflops / 1e3)} TFLOP/s"
     return f"{short(gflops)} GFLOP/s" if gflops >= 0.1 else f"{short(gflops * 1e3)} MFLOP/s"
 
 
 def share_text(share: float) -> str:
-    """0.41 -> 41 %; 0.0163 -> 1.6 %."""
+    """Percentage of a share: 0.41 -> 41 %; 0.0163 -> 1.6 %."""
     return f"{100 * share:.0f} %" if share >= 0.095 else f"{short(100 * share, 2)} %"
 
 
@@ -83,15 +83,15 @@ def times_text(ratio: float) -> str:
 
 
 def joined(words: list[str]) -> str:
-    """a, b and c."""
+    """Words as a list: "a, b and c"."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else ""
 
 
 def counted(number: int, word: str) -> str:
-    """1 row, 2 rows."""
+    """Number with its noun: "1 row", "2 rows"."""
     return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
 def unbroken(text: str) -> str:
-    """No line break between a number and its unit."""
+    """Replaces the space between a number and its unit by one that does not break."""
     return re.sub(r"(\d) (?=(?:B|[KMGT]iB|[nµm]?s|GB/s|[MGT]FLOP/s|%|threads?|ranks?|times)(?!\w))", "\\1\u00a0", text)

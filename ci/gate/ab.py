@@ -1,5 +1,5 @@
-"""Two builds in turn, in one session: rounds of fresh pairs until every case has its answer, then a second opinion on what
-looks slower or faster."""
+"""Alternates two builds in one session: rounds of fresh pairs until every case is decided, then a second opinion on the cases
+that look slower or faster."""
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ Case = tuple[str, str]  # name of a suite's line, and of the case in it
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds of measuring, of all cases together; a pair that would begin after them is left out."""
+    """Budget of seconds for measuring all cases together; a pair that would begin after its end is left out."""
 
     seconds: float
     start: float = field(default_factory=time.monotonic)
@@ -37,7 +37,7 @@ class Opinion:
 
 def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budget: Budget,
         progress: Callable[[str], None]) -> Opinion:
-    """Rounds of pairs; a case leaves at the first look that decides it."""
+    """Runs rounds of pairs; a case ends at the first look that decides it."""
     opinion = Opinion({case: [] for case in cases})
     open_cases = set(opinion.pairs)
     for number in range(1, rule.looks[-1] + 1):
@@ -52,7 +52,7 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
         if number in rule.looks:
             open_cases -= _look(opinion, {case for case in open_cases if len(opinion.pairs[case]) == number}, rule)
         progress(f"pair {number}: {len(open_cases)} of {len(opinion.pairs)} cases open")
-    for case in open_cases:  # a last look, where the budget was spent between two; fewer pairs than one needs say where it lies
+    for case in open_cases:  # a last look, as the budget may be spent between two; with too few pairs it gives the ratio alone
         pairs = opinion.pairs[case]
         if len(pairs) >= 2:
             decision = _decide(pairs, rule)
@@ -114,7 +114,7 @@ def _one_sided(case: Case, verdict: Verdict) -> Result:
 
 
 def _result(case: Case, first: Opinion, second: Opinion, rule: Rule) -> Result:
-    """Where there is a second opinion it alone counts: the first chose the case for its ratio."""
+    """If there is a second opinion, it alone counts, as the first selected the case for its ratio."""
     asked_again = case in second.pairs
     last = second if asked_again and case in second.decisions else first
     pairs = last.pairs[case]

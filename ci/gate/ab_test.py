@@ -71,7 +71,7 @@ def test_a_spent_budget_decides_nothing(server):
 
 @pytest.mark.parametrize(("pairs", "verdict"), [(3, Verdict.UNDECIDED), (8, Verdict.SAME)])
 def test_a_spent_budget_has_a_last_look_if_there_are_pairs_enough_for_one(monkeypatch, server, pairs, verdict):
-    """The first look, at six pairs, says that nothing is clear yet."""
+    """The first look, at six pairs, decides nothing."""
     from gate import ab
     monkeypatch.setattr(ab, "_look", lambda *_: set())
 
@@ -149,7 +149,7 @@ def test_a_pair_compares_the_faster_halves():
 
 @pytest.mark.parametrize("unlucky", range(5))
 def test_an_interruption_does_not_make_runs_short(unlucky):
-    """Once in five askings a run also takes 20 ms of somebody else's."""
+    """One in five runs also contains 20 ms of another program."""
     asked = []
 
     def us_of_call(calls: int) -> float:
@@ -182,7 +182,7 @@ def test_a_worker_that_hangs_is_ended(monkeypatch):
 
 
 def is_alive(pid: int) -> bool:
-    """A process that ended is no more than its entry until its new parent looks."""
+    """A process that has ended remains as an entry until its new parent waits for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -190,21 +190,21 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_worker_leaves_no_process(monkeypatch):
-    """Itself it ends in time; a rank that it started would not."""
+    """The worker itself ends in time; a rank that it started would not."""
     monkeypatch.setattr("gate.worker.STOP_DEADLINE_S", 5)
     program = ("import subprocess\nrank = subprocess.Popen(['sleep', '60'])\n"
                "print('{\"serve\": 1, \"cases\": [\"%d\"]}' % rank.pid, flush=True)\ninput()")
     with Worker([sys.executable, "-c", program]) as worker:
         rank = int(worker.ready()[0])
         assert is_alive(rank)
-    deadline = time.monotonic() + 5  # it has been told to end, and needs a core for that
+    deadline = time.monotonic() + 5  # it has been asked to end, and needs a core for that
     while is_alive(rank) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_alive(rank)
 
 
 def test_a_spent_budget_ends_between_lines(server):
-    """Lines that had their pair are told with it, and none is looked at with fewer pairs than a look has."""
+    """Lines that had their pair are reported with it, and no case is decided with fewer pairs than a look has."""
     class Spent(Budget):
         asked = 0
 
@@ -224,7 +224,7 @@ def test_no_case_at_all_is_no_pass(server):
 
 
 def test_an_interrupted_gate_is_one_line_and_leaves_nothing(tmp_path):
-    """SIGTERM, as a CI sends it to a job that is cancelled, while a worker hangs and does not hear that its input ended."""
+    """SIGTERM, as CI sends it to a cancelled job, while a worker hangs and ignores the end of its input."""
     for side in ("base", "head"):
         program = tmp_path / side / "bin" / "hangs"
         program.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""How far it is, on a terminal only: one line of stderr that is written over, and wiped before anything else is said."""
+"""Progress, on a terminal only: one line of stderr that is overwritten, and erased before any other output."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ def wipe() -> None:
     say("")
 
 
-# The two sides as programs that can be started: build folders that there are, or revisions that are built once.
+# The two sides as programs that can be started: existing build folders, or revisions that are built once.
 
 BUILD_DEADLINE_S = 3600
 
@@ -45,7 +45,7 @@ class Build:
         return path
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], core: int | None) -> Worker:
-        """A worker; a variable of random length moves its stack, as where it lies can change times by percents
+        """Starts a worker; a variable of random length moves its stack, as the stack's address can change times by percents
         (Mytkowicz et al. 2009, Producing wrong data without doing anything obviously wrong)."""
         pad = {"LOCKSTEP_GATE_PAD": "x" * random.randrange(4096)}
         return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core,
@@ -60,7 +60,7 @@ def build_at(folder: Path, flag: str) -> Build:
 
 def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Path, cmake: Sequence[str]) -> Build:
     """`text` as the user gave it: a build folder, or a revision of the repository at `root`, which is built in `cache` unless
-    it has been."""
+    it is there already."""
     if (Path(text) / "bin").is_dir():
         return build_at(Path(text), flag)
     revision = _git(root, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
@@ -73,7 +73,7 @@ def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Pa
 
 
 def left_out(sides: Sequence[Side], root: Path) -> list[str]:
-    """Notes: a revision is what was committed, and who names HEAD may mean the files that he sees."""
+    """Notes: a revision is the committed state, whereas a user who names HEAD may mean the working tree."""
     head = _git(root, "rev-parse", "HEAD")
     named = [side.name for side in sides if side.revision == head and side.source == head[:12]]
     if not named or not _git(root, "status", "--porcelain", "--untracked-files=no"):
@@ -87,7 +87,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _revision_of_build(folder: Path) -> str:
-    """As the build's own source says, which CMake writes; "unknown" where there is none."""
+    """Revision from the source file that CMake writes into the build; "unknown" where there is none."""
     for line in _lines_of(folder / "core" / "source_revision.cpp"):
         found = re.search(r"\b([0-9a-f]{40})\b", line)
         if found:
@@ -104,7 +104,7 @@ def _lines_of(path: Path) -> list[str]:
 
 @contextmanager
 def _sole_builder(folder: Path, revision: str) -> Iterator[None]:
-    """Other processes that want the same revision wait until this one has built it; the lock goes with its process."""
+    """Other processes that need the same revision wait until this one has built it; the lock ends with its process."""
     end = time.monotonic() + BUILD_DEADLINE_S
     with (folder / "lock").open("w") as file:
         while True:
@@ -125,7 +125,7 @@ def _built(revision: str, programs: Sequence[str], root: Path, folder: Path, cma
     if not source.is_dir():
         _extract(revision, root, source, log)
     if not stamp.is_file() or stamp.read_text() != wanted:
-        shutil.rmtree(build, ignore_errors=True)  # cmake remembers flags, also those with which it failed
+        shutil.rmtree(build, ignore_errors=True)  # cmake caches flags, including those with which it failed
         _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *cmake], log, revision)
         stamp.write_text(wanted)
     _run(["cmake", "--build", str(build), "--target", *programs], log, revision)
@@ -133,7 +133,7 @@ def _built(revision: str, programs: Sequence[str], root: Path, folder: Path, cma
 
 
 def _extract(revision: str, root: Path, source: Path, log: Path) -> None:
-    """Whole or not at all: what an interrupted one left is no source."""
+    """Extracts the source completely or not at all: an interrupted extraction leaves no source."""
     archive, partial = source.with_name("source.tar"), source.with_name("source.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -156,7 +156,7 @@ def _run(command: Sequence[str], log: Path, revision: str) -> None:
         raise CouldNotRun(f"{revision[:12]}: {' '.join(command[:2])} failed with status {status}; its output is in {log}")
 
 
-# ---- What made a build, beside its source: as CMake has it in the build folder
+# ---- Compiler, flags and type of a build, from CMake's files in the build folder
 
 UNKNOWN = "unknown"
 
@@ -170,7 +170,7 @@ def made_with(folder: Path) -> dict[str, str]:
 
 
 def differences(base: Path, head: Path) -> list[str]:
-    """Notes: what is not the source's doing. Nothing where a folder does not tell, as one of programs alone."""
+    """Notes on differences that do not come from the source. None where a folder lacks the information, as one that has only programs."""
     before, after = made_with(base), made_with(head)
     if UNKNOWN in (before["type"], after["type"]):
         return []

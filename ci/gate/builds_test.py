@@ -109,7 +109,7 @@ def test_a_tool_that_hangs_ends_with_what_it_started(tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         run_in_group(["sh", "-c", f"sleep 60 & echo $! > {pid}; wait"], 0.5)
     state = Path(f"/proc/{pid.read_text().strip()}/stat")
-    for _ in range(50):  # its new parent may not have looked yet
+    for _ in range(50):  # its new parent may not have waited for it yet
         if not state.exists() or ") Z" in state.read_text():
             return
         time.sleep(0.1)
@@ -159,7 +159,7 @@ def test_no_error_is_a_regression(monkeypatch, capsys, error, told):
 
 
 def test_what_python_lacks_is_one_line(tmp_path):
-    """A numpy that is not there, before all that are."""
+    """A missing numpy that shadows all installed ones."""
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')\n")
     gate = Path(__file__).resolve().parents[1] / "gate.py"
     done = subprocess.run([sys.executable, str(gate), "--help"], env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},

@@ -25,14 +25,14 @@ UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
 
 def exit_status(report: Report, undecided: str) -> int:
-    """A regression outweighs all; what is undecided means what the user said. What is not held any more is no pass either."""
+    """A regression takes precedence; undecided cases count as the user's flag says. A case that is gone is no pass either."""
     if report.of(Verdict.SLOWER):
         return REGRESSION
     return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) or report.of(Verdict.GONE) else PASS
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Its errors are ours: one line, without the usage above it."""
+    """Reports errors as one line, without the usage above it."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; allowed: what {self.prog} --help lists")
@@ -57,14 +57,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status, whatever happens: what Python itself says of an error, 1, would be a regression."""
+    """Exit status in all events: Python's own status of an error, 1, would mean a regression."""
     words = sys.argv[1:] if words is None else words
     words = ["--head" if word == "--" else word for word in words]  # compare BASE... -- HEAD...
     try:
         return _run(words)
     except GateError as error:
         return _failed(str(error), error.status)
-    except OSError as error:  # a failure outside of the program: a full disk, no git
+    except OSError as error:  # a failure outside the program: a full disk, no git
         return _failed(f"{error.filename or 'the system'}: {error.strerror or error}", COULD_NOT_RUN)
     except KeyboardInterrupt:
         return _failed("interrupted", COULD_NOT_RUN)
@@ -74,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     arguments = parser().parse_args(words)
-    if "tool" in arguments:  # judges nothing: it says itself what it did
+    if "tool" in arguments:  # has no verdict: it prints its own result
         return arguments.tool(arguments)
     outputs = prepare_outputs(arguments, words)
     report = arguments.run(arguments)

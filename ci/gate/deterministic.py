@@ -22,7 +22,7 @@ from gate.inputs.files import read_file
 from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.outputs.records import write_whole
 
-# ---- The exact values of one build, and a file of them that people can read the changes of
+# ---- The exact values of one build, and a file of them whose changes people can read
 
 FORMAT = 1
 
@@ -39,12 +39,12 @@ class Value:
 @dataclass(frozen=True)
 class Facts:
     revision: str
-    counted_with: Mapping[str, str]  # all that instruction counts depend on beside the source: compiler, flags, tool
+    counted_with: Mapping[str, str]  # everything besides the source that instruction counts depend on: compiler, flags, tool
     values: tuple[Value, ...]
 
 
 def write_facts(path: Path, facts: Facts) -> None:
-    """A value a line, sorted, so that a change of the file shows what changed."""
+    """Writes one value per line, sorted, so that a diff of the file shows the changed values."""
     head = json.dumps({"facts": FORMAT, "counted_with": dict(sorted(facts.counted_with.items()))})
     lines = sorted(_line(value) for value in facts.values)
     write_whole(path, "\n".join([head, *lines]) + "\n", "--base")
@@ -80,12 +80,12 @@ def by_case(values: Iterable[Value]) -> dict[str, Value]:
 # ---- Instructions of a call, counted by callgrind (valgrind.org/docs/manual/cl-manual.html). A worker runs under it, and
 # only what is within lockstep_served_run (bench/serve/orders.cpp) is counted; each order leaves a dump of its own. A case is
 # asked for one call to make it ready, then for 1 and for 1 + CALLS: the difference is the calls' own. Counts repeat exactly
-# for code of one thread that asks no clock what to do; code that waits for another thread does not belong here. valgrind
+# for code of one thread that does not depend on a clock; code that waits for another thread does not belong here. valgrind
 # shows programs a processor without AVX-512, so that counts are those of the AVX2 code
 
 CALLS = 2
-# glibc keeps what is freed in lists of a size each, so that malloc need not search: otherwise how long it searches depends on all
-# that the process allocated before, and one allocation more anywhere moved counts of code without a change by up to 2.4 %.
+# glibc keeps freed blocks in one list per size, so that malloc need not search: otherwise the length of the search depends on all
+# earlier allocations of the process, and one allocation more anywhere changed counts of unchanged code by up to 2.4 %.
 MALLOC = "glibc.malloc.tcache_count=65535"
 OPTIONS = ("--tool=callgrind", "--collect-atstart=no", "--toggle-collect=lockstep_served_run", "--dump-after=lockstep_served_run")
 
@@ -95,7 +95,7 @@ def why_it_cannot_count() -> str | None:
 
 
 def counted_with(build: Build) -> dict[str, str]:
-    """All that counts depend on beside the source."""
+    """Everything besides the source that counts depend on."""
     tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     made = made_with(build.folder)
     return {"tool": tool, "compiler": made["compiler"], "flags": made["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
@@ -137,7 +137,7 @@ def _features() -> str:
 
 
 def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[list[Result], list[str]]:
-    """Results and notes. Where the sides were counted with other tools, counts are not compared."""
+    """Results and notes. Counts are not compared if the sides were counted with different tools."""
     notes = []
     channels = {Channel.EXACT}
     different = {name for name in {**base.counted_with, **head.counted_with} if base.counted_with.get(name) != head.counted_with.get(name)}
@@ -170,7 +170,7 @@ class ExactLine:
     # "records": the program's records have facts; "counts": it serves, and its instructions are counted; "claims": the commands of
     # bench/suite/claims.suite whose evidence is counted or simulated have records that settle claims
     kind: str
-    command: tuple[str, ...]  # the program first; --json FILE or --serve is added. Of "claims" the file of claims
+    command: tuple[str, ...]  # the program first; --json FILE or --serve is added. For "claims" the file of claims
 
 
 def load_exact_suite(path: Path) -> list[ExactLine]:
@@ -198,7 +198,7 @@ def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tu
 
 
 def _recorded(build: Build, line: ExactLine) -> list[Value]:
-    """Exact values of the line's records. None at all is a mistake of the suite."""
+    """Exact values of the line's records. If there are none, the suite is wrong."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
         found = by_quantity(read_file(_run(build, line.name, line.command, Path(name) / "records.jsonl")))
     values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)
@@ -209,8 +209,8 @@ def _recorded(build: Build, line: ExactLine) -> list[Value]:
 
 
 def _settled(build: Build, line: ExactLine) -> list[Value]:
-    """The verdicts of counted and simulated evidence on the claims of a file. A verdict is part of the case's name, so that one
-    that turns is a case that is gone, in whichever direction it turned."""
+    """The verdicts of counted and simulated evidence on the claims of a file. A verdict is part of the case's name, so that the
+    old case is gone if the verdict changes, in either direction."""
     try:
         commands = load_suite()
         claims = load_claims(Path(line.command[0]), commands)

@@ -1,4 +1,4 @@
-"""The deterministic channel: files of values, comparing, and counting a real program's instructions where valgrind is."""
+"""The deterministic channel: files of values, comparing, and counting a real program's instructions where valgrind is installed."""
 import shutil
 import subprocess
 import textwrap
@@ -51,7 +51,7 @@ def test_a_difference_of_one_byte_is_told_whole():
 
 
 def test_an_update_does_not_lose_counts(tmp_path, monkeypatch, capsys):
-    """Where valgrind is not, a file with counts stays as it is, and nothing is run."""
+    """Without valgrind, a file with counts stays unchanged, and nothing is run."""
     monkeypatch.setattr("gate.commands.exact.why_it_cannot_count", lambda: "valgrind is not installed")
     file, suite = tmp_path / "facts.jsonl", tmp_path / "suite"
     write_facts(file, facts(counted(5)))

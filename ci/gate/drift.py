@@ -1,4 +1,4 @@
-"""How much faster or slower the machine itself was in the second session: cases that no change of ours can touch, run in both."""
+"""Drift of the machine: how much faster or slower it was in the second session, from cases that no change of ours can affect."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from gate.worker import Worker
 
 
 Sides = tuple[Sequence[float], Sequence[float]]  # costs of base and of head
-NOTABLE = math.log1p(0.03)  # more is said: then it is hardly the same machine
+NOTABLE = math.log1p(0.03)  # more is reported, as it may not be the same machine
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Drift:
 
 
 def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Drift:
-    """Bounds of logarithms, one per run. Where there are too few for bounds, their extremes: the widest that they can say."""
+    """Bounds of logarithms, one per run. With too few runs for bounds, their extremes, which are the widest possible statement."""
     low, high = shift_bounds(base, head, error)
     extremes = differences(base, head)
     return Drift(shift(base, head), max(low, float(extremes[0])), min(high, float(extremes[-1])))
@@ -43,8 +43,8 @@ def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> D
 
 def drifts(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]],
            error: float) -> dict[str, Drift]:
-    """By kind of case: the median over the calibration cases of that kind, of the middle and of each bound. `error`: the chance
-    that any lower bound, or any upper one, is wrong. Where each case has one run a side, cases bound each other."""
+    """Drift by kind of case: the median over the calibration cases of that kind, of the centre and of each bound. `error` is the
+    probability that any lower bound, or any upper one, is wrong. With one run per case and side, cases bound each other."""
     of_kind: dict[str, list[Sides]] = {}
     for quantity, runs in base.items():
         if quantity.calibrates and quantity.kind is not None and quantity in head:
@@ -61,8 +61,8 @@ def _of_kind(cases: Sequence[Sides], error: float) -> Drift:
 
 
 def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
-    """Drift of a case of this kind. Where its kind was not calibrated nothing is taken out, but its interval holds all that any kind
-    may have moved."""
+    """Drift of a case of this kind. If the kind was not calibrated, nothing is subtracted, but the interval contains the drift of
+    every kind."""
     if kind in found:
         return found[kind]
     return Drift(0.0, min([0.0, *(one.low for one in found.values())]), max([0.0, *(one.high for one in found.values())]))
@@ -85,9 +85,9 @@ def _percent(log_ratio: float) -> str:
     return f"{math.expm1(log_ratio) * 100:+.1f} %"
 
 
-# How fast the machine is now: gate_planted's cases, which no change of ours touches, each in fresh processes, as records.
+# Speed of the machine now: gate_planted's cases, which no change of ours affects, each in fresh processes, as records.
 
-RUN_LINE_PROGRAM = "all_reduce_perf"  # any that writes records: the machine and the build are in its run line
+RUN_LINE_PROGRAM = "all_reduce_perf"  # any program that writes records: the machine and the build are in its run line
 _DEADLINE_S = 60
 _RUN_US, _RUNS = 1000.0, 12  # time and number of runs of each case
 
@@ -102,7 +102,7 @@ class Group:
 
 GROUPS = (Group("alone", True), Group("collective", False))
 
-# By case: a line of samples in us and of calls timed. Sizes as bench/gate_planted.cpp has them.
+# By case: a line of samples in us and of timed calls. The sizes are those of bench/gate_planted.cpp.
 LINES: dict[str, Callable[[str, list[float], int], Line]] = {
     "memory": lambda run, us, calls: kernel_line(run, "calibration_memory", "memory", us, calls, work_bytes=256 << 10, shape="32MiB"),
     "compute": lambda run, us, calls: kernel_line(run, "calibration_compute", "compute", us, calls, flops=2 * 8 * 4000),

@@ -1,10 +1,10 @@
-"""Where the level of a noisy series changes, and how sure that is. Pure functions of numbers.
+"""Finds changes of the level of a noisy series, and their probability by chance. Pure functions of numbers.
 
-Means of neighbouring stretches are compared and the series in random order says what chance does, as in E-divisive means
+Means of neighbouring stretches are compared, and random permutations of the series show the effect of chance, as in E-divisive means
 (Matteson and James 2014; Daly et al. 2020 use it at MongoDB). As Hunter found (Fleming et al. 2023), answers must not vary from
-call to call, and a step that is soon taken back hides in a long stretch: so the dice have a fixed seed, and the stretches are
-seeded intervals (Kovacs et al. 2023) of many lengths, one limit for all of them together. What lies on both sides of a change is
-searched again by itself. A point far from its four neighbours counts as nearer: one or two outliers are no change."""
+call to call, and a step that is soon reverted hides in a long stretch. So random numbers have a fixed seed, and the stretches are
+seeded intervals (Kovacs et al. 2023) of many lengths, with one limit for all of them together. Both sides of a change are
+searched again separately. A point far from its four neighbours is moved nearer: one or two outliers are no change."""
 
 import math
 import statistics
@@ -25,7 +25,7 @@ _FAR = 3.0  # standard deviations from the window's median
 _SEED = 20231
 _BATCH = 250
 _PERMUTATIONS = 4000
-_ENOUGH = 8  # orders that are as clear end the search: it was chance (Besag and Clifford 1991)
+_ENOUGH = 8  # number of permutations with an equally clear place that end the search as chance (Besag and Clifford 1991)
 
 
 def least_length() -> int:
@@ -33,7 +33,7 @@ def least_length() -> int:
 
 
 def find_changes(values: Sequence[float], level: float) -> list[tuple[int, float]]:
-    """First index after each change and its chance, by place. In a series without any, one is found with a chance of `level`."""
+    """First index after each change and its p-value, in order. In a series without any change, one is found with probability `level`."""
     series = np.asarray(values, dtype=float)
     return _placed(series, dict(_search(series, 0, level)))
 
@@ -78,7 +78,7 @@ def _sums(rows: np.ndarray) -> np.ndarray:
     middles = np.sort(rows[:, first[:, None] + np.arange(_WINDOW)], axis=2)[:, :, _WINDOW // 2]
     far = _FAR * _noise(rows)
     kept = np.clip(rows, middles - far, middles + far)
-    # the mean of differences is surer than their median, where no outlier is in it; pi: as for normal noise
+    # the mean of differences is more precise than their median if it contains no outlier; pi: as for normal noise
     spread = np.abs(np.diff(kept, axis=1)).mean(axis=1, keepdims=True) * math.sqrt(math.pi) / 2
     centred = (kept - kept.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1)
     return np.concatenate([np.zeros((len(rows), 1)), np.cumsum(centred, axis=1)], axis=1)
@@ -103,8 +103,8 @@ def _clearness(sums: np.ndarray, start: int, end: int) -> np.ndarray:
 
 
 def _chance(series: np.ndarray, clear: float) -> float:
-    """That the same values in random order have a place as clear as this. Beyond what so many orders show the tail is taken to
-    fall off exponentially, as from the last fiftieth to the last five-hundredth; it falls off faster."""
+    """Probability that the same values in random order have an equally clear place. Beyond the number of permutations the tail is
+    assumed to fall exponentially, as from the last fiftieth to the last five-hundredth; it really falls faster."""
     dice = np.random.default_rng(_SEED)
     found: list[np.ndarray] = []
     for _ in range(_PERMUTATIONS // _BATCH):
@@ -127,7 +127,7 @@ def _clearest_of_each(rows: np.ndarray) -> np.ndarray:
 
 
 def _placed(values: np.ndarray, found: dict[int, float]) -> list[tuple[int, float]]:
-    """Each change where it divides the stretch between its neighbours best; stretches of the search end where they happen to."""
+    """Moves each change to the index that best divides the stretch between its neighbours, as the search's stretches end anywhere."""
     order = sorted(found)
     ends = [0, *order, len(values)]
     for i in range(1, len(ends) - 1):
@@ -136,7 +136,7 @@ def _placed(values: np.ndarray, found: dict[int, float]) -> list[tuple[int, floa
 
 
 def _best_place(values: np.ndarray, start: int, end: int) -> int:
-    """By least absolute deviations from the medians of both sides: outliers do not pull."""
+    """Best index by least absolute deviations from the medians of both sides, which is robust against outliers."""
     def deviation(part: np.ndarray) -> float:
         return float(np.abs(part - np.median(part)).sum())
     places = range(start + LEAST_POINTS, end - LEAST_POINTS + 1)
@@ -147,9 +147,9 @@ def _best_place(values: np.ndarray, start: int, end: int) -> int:
 
 @dataclass(frozen=True)
 class HistoryRule:
-    threshold: float = 0.02  # steps that are less are left out
-    error: float = 0.01  # chance that a history has any change found in any case where none is
-    bound_error: float = 0.05  # chance that one bound of a step is wrong
+    threshold: float = 0.02  # smaller steps are left out
+    error: float = 0.01  # probability that a change is found in any case of a history without changes
+    bound_error: float = 0.05  # probability that one bound of a step is wrong
     last: int = 10  # points that count as recent
 
 
@@ -163,7 +163,7 @@ class Step:
 
 
 def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[list[Series], list[str]]:
-    """A series for each case, and what a reader must know. Of several machines only the one of the newest file is looked at."""
+    """A series for each case, and notes for the reader. If there are several machines, only that of the newest file is used."""
     last = max((one.origin for one in observations), key=lambda origin: origin.started)
     newest = last.fingerprint
     mine = [one for one in observations if one.origin.fingerprint == newest]
@@ -179,7 +179,7 @@ def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[lis
 
 
 def points_of(observations: Sequence[Observation]) -> dict[Quantity, list[Point]]:
-    """By time, one per file and revision: a file may hold runs of several."""
+    """Points in order of time, one per file and revision, as a file may hold runs of several revisions."""
     files: dict[Quantity, dict[tuple[str, str], list[Observation]]] = {}
     for one in observations:
         files.setdefault(one.quantity, {}).setdefault((one.origin.source, one.origin.revision), []).append(one)
@@ -221,7 +221,7 @@ def _changes(quantity: Quantity, points: Sequence[Point], level: float, rule: Hi
     costs = [quantity.log_cost(point.value) for point in points]
     places = dict(find_changes(costs, level))
     steps = _steps(costs, sorted(places), rule)
-    while steps and not all(_matters(step, rule) for step in steps.values()):  # the least goes, and its neighbours are seen anew
+    while steps and not all(_matters(step, rule) for step in steps.values()):  # remove the smallest, redo its neighbours
         del places[min(steps, key=lambda at: (_matters(steps[at], rule), abs(steps[at].middle)))]
         steps = _steps(costs, sorted(places), rule)
     ends = [0, *steps, len(points)]
@@ -250,7 +250,7 @@ def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], st
 
 
 def blame(points: Sequence[Point], at: int) -> str:
-    """For git log; or why no commit is to blame."""
+    """Range for git log; or the reason why no commit is to blame."""
     base, head = (point.revision.rstrip("+") for point in (points[at - 1], points[at]))
     if UNKNOWN in (base, head):
         return f"revisions are not known: {points[at - 1].source} to {points[at].source}"
@@ -282,7 +282,7 @@ def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:
 
 
 def _ended(points: Mapping[Quantity, Sequence[Point]], newest: str) -> list[str]:
-    """A case that is measured no more has no changes any more: it may have failed, or have another name."""
+    """A case that is no longer measured has no changes: it may have failed, or have another name."""
     judged = {quantity.case: series[-1] for quantity, series in points.items() if not quantity.calibrates}
     ended = [case for case, last in judged.items() if last.revision != newest]
     return [f"{len(ended)} of {len(judged)} cases end before the newest revision, {newest[:12]}: {ended[0]}"

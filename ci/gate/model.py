@@ -1,4 +1,4 @@
-"""Errors that end the gate: each knows the exit status that docs/gate.md promises."""
+"""Errors that end the gate, each with its exit status of docs/gate.md."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,7 +15,7 @@ class UsageError(GateError):
 
 
 class CouldNotRun(GateError):
-    """A build, a worker or a tool failed: no verdict either way."""
+    """A build, a worker or a tool failed: there is no verdict."""
 
     status = 4
 
@@ -30,21 +30,21 @@ class Verdict(str, Enum):
     SAME = "same"  # within the practical threshold; of exact values: equal
     UNDECIDED = "undecided"
     NEW = "new"  # only the head has the case
-    GONE = "gone"  # only the base has it: for the exit status as undecided, as a case with a new name would hide its slowdown
+    GONE = "gone"  # only the base has it: counts as undecided for the exit status, as a renamed case would hide its slowdown
 
 
 class Channel(str, Enum):
     """How a case was compared."""
 
-    TIME = "time"  # runs of both builds in turn
-    STORED = "stored"  # times of records that were made before
+    TIME = "time"  # alternating runs of both builds
+    STORED = "stored"  # times of stored records
     INSTRUCTIONS = "instructions"  # counted
     EXACT = "exact"  # bytes, steps, messages, simulated times, memory
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case's answer. Ratios are head over base, turned round where more is better: above 1 is worse."""
+    """Result for one case. Ratios are head over base, inverted where more is better: above 1 is worse."""
 
     case: str  # "kernels: gelu_fwd/f32/B8_T128_C1024/cpu/threads:1/warm"
     channel: Channel
@@ -57,17 +57,17 @@ class Result:
     high: float | None = None
     why: str = ""  # one clause: "confirmed by 12 fresh pairs", "time was up after 24 pairs"
     pairs: int = 0  # independent comparisons behind the interval
-    ratios: tuple[float, ...] = ()  # those of the pairs, for plots
-    seconds: float = 0.0  # that measuring took
+    ratios: tuple[float, ...] = ()  # ratios of the pairs, for plots
+    seconds: float = 0.0  # time that the measurements took
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared."""
+    """One of the two sides that are compared."""
 
     name: str  # as the user named it
     revision: str = "unknown"
-    source: str = ""  # build folder or record file, its last part only
+    source: str = ""  # last part of the path of the build folder or record file
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Report:
     mode: str  # "ab", "compare", "exact"
     base: Side
     head: Side
-    threshold: float  # 0.02: what is less does not matter
+    threshold: float  # 0.02: smaller changes do not matter
     confidence: float  # confidence of the intervals, two-sided
     results: tuple[Result, ...]
     seconds: float
-    notes: tuple[str, ...] = field(default=())  # a line each: what a reader must know, such as a fingerprint that differs
+    notes: tuple[str, ...] = field(default=())  # notes for the reader, a line each, such as a fingerprint that differs
 
     def of(self, verdict: Verdict) -> list[Result]:
         return [result for result in self.results if result.verdict is verdict]
@@ -91,13 +91,13 @@ class Point:
 
     time: str  # UTC, ISO 8601
     revision: str
-    source: str  # record file, its last part only
+    source: str  # last part of the record file's path
     value: float  # the median over its runs, in the series' unit
 
 
 @dataclass(frozen=True)
 class Change:
-    """Where a series' level changed. The ratio is after over before, turned round where more is better: above 1 is worse."""
+    """Change of a series' level. The ratio is after over before, inverted where more is better: above 1 is worse."""
 
     at: int  # the first point after it
     blame: str  # "BASE..HEAD" for git log: after the last revision before it, up to the first one after it
@@ -107,7 +107,7 @@ class Change:
     ratio: float | None  # None where a level is 0
     low: float | None  # lower bound of the ratio's interval
     high: float | None
-    p: float  # chance of a step as clear as this in a series without any
+    p: float  # probability of an equally clear step in a series without any
     recent: bool  # among the last points that the user asked about, and the series' last change
 
 
@@ -119,7 +119,7 @@ class Series:
     better: str  # "lower" or "higher"
     points: tuple[Point, ...]  # by time
     changes: tuple[Change, ...]  # by place
-    why: str = ""  # where no change was looked for: "5 points; 8 are needed"
+    why: str = ""  # reason why no change was searched for: "5 points; 8 are needed"
 
     @property
     def verdict(self) -> Verdict:
@@ -133,11 +133,11 @@ class Series:
 class HistoryReport:
     """Report of a series, as Report is of two sides."""
 
-    source: str  # the folder, its last part only
+    source: str  # last part of the folder's path
     last: int  # points that count as recent
-    error: float  # chance that a history without a change in any case has one found
+    error: float  # probability that a change is found in a history without any
     confidence: float  # confidence of the intervals, two-sided
-    threshold: float  # steps that are less are not shown
+    threshold: float  # smaller steps are not shown
     series: tuple[Series, ...]
     seconds: float
     notes: tuple[str, ...] = field(default=())

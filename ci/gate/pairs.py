@@ -1,4 +1,4 @@
-"""How long a worker runs before it is the other one's turn."""
+"""Decides how long a worker runs before the other one runs."""
 
 import math
 import os
@@ -15,12 +15,12 @@ from gate.worker import Worker
 
 @dataclass(frozen=True)
 class Timing:
-    """How a case is run in a pair."""
+    """Settings of a case's runs in a pair."""
 
     run_us: float = 250.0  # wanted length of a run: short beside a time slice, so that most are not interrupted
     turns: int = 12  # runs of each build in a pair, if calls are not long
     least_turns: int = 4
-    pair_us: float = 40_000.0  # wanted of each build's turns in a pair, where calls are long
+    pair_us: float = 40_000.0  # wanted total time of each build's runs in a pair, where calls are long
     runs: int = 2  # in a turn: in the first, caches that the other worker emptied are filled and parked threads wake up
     long_us: float = 1000.0  # from this length on a call is long
     long_runs: int = 3  # in a turn of a long call: fewer turns with more calls that are warm
@@ -34,7 +34,7 @@ class Turn:
 
 
 def turn_for(us_of_call: Callable[[int], float], timing: Timing) -> Turn:
-    """More pairs are worth more than more turns of a call that takes milliseconds: what differs is processes."""
+    """For calls that take milliseconds, more pairs are better than more rounds per pair, as the variation is between processes."""
     calls = calls_for(us_of_call, timing.run_us)
     call_us = us_of_call(1) if calls == 1 else 0.0
     if call_us <= timing.long_us:
@@ -44,7 +44,7 @@ def turn_for(us_of_call: Callable[[int], float], timing: Timing) -> Turn:
 
 
 def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:
-    """Calls that take about run_us together, by asking for more and more of them."""
+    """Number of calls that take about run_us together, found by asking for more and more of them."""
     calls = 1
     while True:
         us = _shortest_run_us(us_of_call, calls, run_us)
@@ -74,7 +74,7 @@ class PairTimes:
     seconds: float
 
     def log_ratio(self) -> float:
-        """Logarithm of head over base, of the faster halves: an interruption only makes a run slower, and both sides' runs came in turn."""
+        """Logarithm of head over base, of the faster halves: an interruption only makes a run slower, and both sides' runs alternate."""
         return _log_of_faster_half(self.head_us) - _log_of_faster_half(self.base_us)
 
 
@@ -97,12 +97,12 @@ StartWorker = Callable[[int | None], Worker]  # on one core, or as the worker wa
 
 @dataclass
 class Pairing:
-    """Makes pairs of one command of two builds. Nothing in a pair has a fixed order: not the starts, not who touches memory
-    first, not the turns, which are the same for both and found with both."""
+    """Makes pairs of one command of two builds. Nothing in a pair has a fixed order: neither the starts, nor which worker touches memory
+    first, nor the rounds, whose number is the same for both and found with both."""
 
     start_base: StartWorker
     start_head: StartWorker
-    one_core: bool  # a worker with one thread: both of a pair get the same core, as cores of one machine differ
+    one_core: bool  # a worker with one thread: both of a pair use the same core, as cores of one machine differ
     timing: Timing = field(default_factory=Timing)
     dice: random.Random = field(default_factory=random.Random)
     _turns: dict[str, Turn] = field(default_factory=dict)
@@ -114,12 +114,12 @@ class Pairing:
             return base.cases, head.cases
 
     def close(self) -> None:
-        """No worker lives on. Has to follow the last run()."""
+        """Ends all workers. Must be called after the last run()."""
         self._leaving.close()
 
     @contextmanager
     def _pair(self, core: int | None) -> Iterator[tuple[Worker, Worker]]:
-        """Both make themselves ready side by side, in random order, while those of the pair before end."""
+        """Starts both workers side by side, in random order, while those of the pair before end."""
         starts = [self.start_base, self.start_head]
         head_first = self.dice.random() < 0.5
         with ExitStack() as stack:
@@ -150,7 +150,7 @@ class Pairing:
         self._shuffled_means_us(sides, 1)  # makes the case ready
         self._alternate(sides, turn, max(1, turn.turns // 6))
         for side in sides:
-            side.us.clear()  # cold: the other worker has made itself ready in between
+            side.us.clear()  # cold: the other worker has prepared the case in between
         self._alternate(sides, turn, turn.turns)
         if min(min(side.us) for side in sides) <= 0:
             raise CouldNotRun(f"{case}: a run of {turn.calls} calls took no time")
@@ -162,7 +162,7 @@ class Pairing:
                 side.us.extend(side.worker.run(side.index, turn.calls, turn.runs))
 
     def _turn(self, case: str, sides: Sequence[_Side]) -> Turn:
-        """Found once, by both builds together: neither may be the one whose memory is always touched first."""
+        """Length of runs, found once with both builds, so that neither build's memory is always touched first."""
         if case not in self._turns:
             self._turns[case] = turn_for(lambda calls: statistics.fmean(self._shuffled_means_us(sides, calls)), self.timing)
         return self._turns[case]
@@ -172,7 +172,7 @@ class Pairing:
         return [side.worker.run(side.index, calls)[0] for side in self.dice.sample(sides, len(sides))]
 
     def _order_of_turns(self, turns: int) -> list[bool]:
-        """Whether the head goes first, couple by couple: in half of them, as far as they can be halved, in random order."""
+        """For each round, whether the head runs first: in half of the rounds, rounded, in random order."""
         spare = self.dice.random() < 0.5
         order = [number % 2 == spare for number in range(turns)]
         self.dice.shuffle(order)
@@ -180,5 +180,5 @@ class Pairing:
 
 
 def typical_us(pairs: Sequence[PairTimes], side: Callable[[PairTimes], Sequence[float]]) -> float:
-    """The median over pairs of what their faster halves say: what a call takes, for people; verdicts do not use it."""
+    """Median over pairs of the times of their faster halves: the time of a call for readers; verdicts do not use it."""
     return math.exp(statistics.median(_log_of_faster_half(side(pair)) for pair in pairs))

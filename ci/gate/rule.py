@@ -16,22 +16,22 @@ def differences(base: Sequence[float], head: Sequence[float]) -> np.ndarray:
 
 
 def shift(base: Sequence[float], head: Sequence[float]) -> float:
-    """By how much head lies above base: the median of all differences (Hodges and Lehmann 1963)."""
+    """Shift of head above base: the median of all differences (Hodges and Lehmann 1963)."""
     return float(np.median(differences(base, head)))
 
 
 @lru_cache(maxsize=None)
 def rank_sum_distribution(m: int, n: int) -> np.ndarray:
-    """P(U <= u) for u = 0 ... m n of the Mann-Whitney count U of two samples from one distribution, without ties. Ways to
-    place samples are counted by the largest value (Mann and Whitney 1947): it is of either sample."""
-    rows = [np.ones(1)] * (n + 1)  # row i, column j: chances of u = 0 ... i j with i values of the first sample and j = 0 ... n of the second
+    """P(U <= u) for u = 0 ... m n of the Mann-Whitney count U of two samples from one distribution, without ties. Placements
+    of samples are counted by the largest value (Mann and Whitney 1947), which belongs to either sample."""
+    rows = [np.ones(1)] * (n + 1)  # row i, column j: P(u = 0 ... i j) with i values of the first sample, j of the second
     for i in range(1, m + 1):
         above = rows
         rows = [np.ones(1)]
         for j in range(1, n + 1):
             chances = np.zeros(i * j + 1)
-            chances[:i * (j - 1) + 1] += rows[j - 1] * j / (i + j)  # the largest is of the second: no pair of it counts
-            chances[j:] += above[j] * i / (i + j)  # the largest is one of the first: j pairs do
+            chances[:i * (j - 1) + 1] += rows[j - 1] * j / (i + j)  # the largest belongs to the second sample: none of its pairs counts
+            chances[j:] += above[j] * i / (i + j)  # the largest belongs to the first sample: j pairs count
             rows.append(chances)
     return np.cumsum(rows[n])
 
@@ -47,20 +47,20 @@ def shift_bounds(base: Sequence[float], head: Sequence[float], error: float) -> 
 
 
 def p_above(base: Sequence[float], head: Sequence[float], at: float) -> float:
-    """Chance of a rank sum like this if head lay above base by no more than `at`: the exact permutation test on ranks. Ties
+    """Probability of this rank sum or a larger one if head lay above base by no more than `at`: the exact permutation test on ranks. Ties
     count against a difference."""
     below = int(np.searchsorted(differences(base, head), at, side="right"))  # differences that do not exceed it
     return float(rank_sum_distribution(len(base), len(head))[below])
 
 
 def least_p(m: int, n: int) -> float:
-    """p_above where all of head lies above all of base: the least that so many values can give."""
+    """p_above where all of head lies above all of base: the smallest value for these numbers of samples."""
     return 1 / math.comb(m + n, n)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjusted for their number: to reject where it is at most e keeps the chance of any false rejection at e, whatever hangs
-    together with what (Holm 1979)."""
+    """P-values adjusted for their number: rejecting those of at most e keeps the probability of any false rejection at e, whatever
+    the dependences between them (Holm 1979)."""
     adjusted = [0.0] * len(ps)
     largest = 0.0
     for done, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
@@ -69,13 +69,13 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# The rule: when independent comparisons of two builds are enough for a verdict, and for which.
+# The rule: when independent comparisons of two builds suffice for a verdict, and for which one.
 
 # ---- Statistics of the gate; docs/gate.md says why these. Pure functions of numbers
 
 
 def walsh_averages(values: Sequence[float]) -> np.ndarray:
-    """All means of two values, each with itself too, ascending."""
+    """All means of two values, including each value with itself, ascending."""
     x = np.asarray(values, dtype=float)
     means = (x[:, None] + x[None, :]) / 2
     return np.sort(means[np.triu_indices(len(x))])
@@ -125,9 +125,9 @@ class Rule:
     """Fixed before anything is measured. A comparison is a fresh pair of processes; only these are independent."""
 
     threshold: float = 0.02  # smaller changes do not matter
-    error: float = 0.03  # chance that one bound is wrong, at one look
-    confirm_error: float = 0.01  # the same, of the fresh pairs that what looks different must convince again
-    looks: tuple[int, ...] = (6, 9, 13, 19, 28, 42, 63, 94, 141)  # pairs after which it is asked: each half as many again
+    error: float = 0.03  # probability that one bound is wrong, at one look
+    confirm_error: float = 0.01  # the same for the fresh pairs of a second opinion
+    looks: tuple[int, ...] = (6, 9, 13, 19, 28, 42, 63, 94, 141)  # pairs at which to look, each half as many again
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Trials of the gate: what they said, kept as JSON Lines, and what they say together."""
+"""Trials of the gate: their verdicts, kept as JSON Lines, and their summary."""
 import json
 import math
 import statistics
@@ -10,7 +10,7 @@ from gate.model import Result, UsageError, Verdict
 from gate.rule import wilson
 
 CASE_SECONDS = 4.0  # a trial's budget for each case of its line
-# Goals on a quiet machine, in percent: of a build against itself, and of what is planted by how much.
+# Goals on a quiet machine, in percent: for a build against itself, and for planted slowdowns by their size.
 MOST_BIAS, MOST_FALSE, LEAST_SAME = 0.3, 1.0, 90.0
 LEAST_FOUND = {3.0: 60.0, 5.0: 90.0}
 
@@ -19,8 +19,8 @@ LEAST_FOUND = {3.0: 60.0, 5.0: 90.0}
 class Kind:
     """Settings of a trial."""
 
-    percent: float  # planted in the head; 0: one build against itself
-    noise: int  # busy processes beside it
+    percent: float  # slowdown planted in the head; 0: one build against itself
+    noise: int  # number of busy processes beside it
 
     def __str__(self) -> str:
         return f"{self.percent:g} % planted" + (f", {self.noise} busy processes" if self.noise else "")
@@ -35,11 +35,11 @@ class Trial:
     percent: float
     noise: int
     verdict: str
-    change: float | None  # head over base, less 1, in percent; None where the budget was spent before there was one
+    change: float | None  # head over base, minus 1, in percent; None where the budget was spent before there was one
     low: float | None
     high: float | None
     seconds: float
-    ratios: list[float]  # ratios of the pairs behind it
+    ratios: list[float]  # ratios of its pairs
 
     @classmethod
     def of(cls, result: Result, line: str, kind: Kind) -> "Trial":
@@ -98,8 +98,8 @@ class Tally:
         return statistics.fmean(trial.seconds for trial in self.trials)
 
     def refutes(self, percent: float, *verdicts: Verdict, at_most: bool) -> bool:
-        """Whether so many of these verdicts, or so few, would come in fewer than 1 of 40 such sets of trials if their rate were
-        `percent`. Exact, as intervals are not where one verdict is counted."""
+        """Whether this number of verdicts, or a more extreme one, would come in fewer than 1 of 40 such sets of trials if their rate
+        were `percent`. The test is exact, which intervals are not for single verdicts."""
         count, number, rate = self._count(*verdicts), len(self.trials), percent / 100
         counts = range(count, number + 1) if at_most else range(count + 1)
         return sum(_binomial(k, number, rate) for k in counts) < 0.025
@@ -109,7 +109,7 @@ class Tally:
 
 
 def _binomial(k: int, number: int, rate: float) -> float:
-    """The chance of k of `number` at a rate between 0 and 1; by logarithms, as binomials of a thousand trials are no floats."""
+    """Probability of k of `number` at a rate between 0 and 1; by logarithms, as binomials of a thousand trials exceed floats."""
     ways = math.lgamma(number + 1) - math.lgamma(k + 1) - math.lgamma(number - k + 1)
     return math.exp(ways + k * math.log(rate) + (number - k) * math.log1p(-rate))
 

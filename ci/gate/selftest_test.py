@@ -1,4 +1,4 @@
-"""The self-test's bookkeeping, and that it sees what it is there to see: a gate that favours a side."""
+"""Tests the self-test's bookkeeping, and that it detects a gate that favours a side."""
 import json
 import math
 import random
@@ -16,7 +16,7 @@ from gate.worker import Worker
 
 SAME = Kind(0.0, 0)
 
-# The one of two workers side by side that runs first is slower by 5 % for all of its life.
+# Among two workers side by side, the one that runs first is slower by 5 % for its whole life.
 SECOND_IS_FASTER = """
     import json, os, sys
     mark, us = sys.argv[1], None
@@ -34,7 +34,7 @@ SECOND_IS_FASTER = """
 
 
 class BaseFirst(Pairing):
-    """Pairs as the gate once made them, the base always first."""
+    """Pairs of an earlier gate, in which the base was always first."""
 
     def _shuffled_means_us(self, sides, calls):
         return [side.worker.run(side.index, calls)[0] for side in sides]
@@ -61,7 +61,7 @@ def test_a_gate_that_favours_the_second_toucher_is_found(second_is_faster):
 
 
 def test_who_touches_first_does_not_bias_a_pair(second_is_faster):
-    """Each pair is 5 % off, as its workers are, and to either side."""
+    """Each pair is 5 % off, as its workers are, in either direction."""
     pairing = Pairing(second_is_faster, second_is_faster, one_core=True, timing=Timing(run_us=100, turns=2), dice=random.Random(7))
     logs = [pairing.run(["a"])["a"].log_ratio() for _ in range(24)]
     pairing.close()
@@ -77,7 +77,7 @@ def trial(verdict: str, change: float | None = 0.1, case: str = "line: a", perce
 def test_goals_are_missed_where_the_trials_refute_them():
     assert missed_goals(0, Tally([trial("same")] * 100)) == []
     assert missed_goals(0, Tally([trial("same", change) for change in (0.7, 0.5)] * 50)) == ["bias"]
-    assert missed_goals(0, Tally([trial("same", change) for change in (5.0, -4.0)])) == []  # 0.5 +- 9: too few to tell
+    assert missed_goals(0, Tally([trial("same", change) for change in (5.0, -4.0)])) == []  # 0.5 +- 9: too few trials to decide
     assert missed_goals(0, Tally([trial("same")] * 96 + [trial("faster")] * 4)) == ["false"]
     assert missed_goals(0, Tally([trial("same")] * 80 + [trial("undecided", None)] * 20)) == ["same"]
     assert missed_goals(5.0, Tally([trial("slower")] * 80 + [trial("same")] * 20)) == ["found"]

@@ -15,14 +15,14 @@ def fingerprints(observations: Iterable[Observation]) -> list[str]:
 
 
 def add(store: Path, files: Sequence[Path]) -> list[Path]:
-    """Copies of files, each by time, revision and content: a file that is there already is not added again. All are read first,
+    """Copies files under names of time, revision and content, so that a file is not added twice. All are read first,
     so that a broken one adds nothing."""
     planned = [(path, _place(path)) for path in files]
     return [_write(store / place, path.read_bytes()) for path, place in planned]
 
 
 def baseline(store: Path, machines: Sequence[str], revision: str | None) -> list[Observation]:
-    """Runs of these machines: those of the newest revision, or of one that begins so."""
+    """Runs of these machines: those of the newest revision, or of the revision that begins with the given text."""
     found = [one for machine in machines for path in sorted((store / machine).glob("*")) if not path.name.startswith(".")
              for one in read_file(path)]
     if not found:
@@ -61,7 +61,7 @@ def _place(path: Path) -> Path:
 
 
 def _write(to: Path, content: bytes) -> Path:
-    """Once: nothing in a store is ever changed."""
+    """Writes a file once: nothing in a store is ever changed."""
     if to.exists():
         return to
     try:

@@ -1,4 +1,4 @@
-"""Two sets of stored observations: what differs by more than their runs differ among themselves.
+"""Compares two sets of stored observations: finds cases that differ by more than their runs differ among themselves.
 
 Only runs (processes) are independent; a run counts as the median of its samples. Each case is judged by the exact rank-sum
 test of its runs, and a comparison's cases together by Holm."""
@@ -17,14 +17,14 @@ Runs = Mapping[Quantity, Sequence[Observation]]
 
 @dataclass(frozen=True)
 class StoredRule:
-    """Fixed before anything is looked at."""
+    """Settings, fixed before any data are looked at."""
 
     threshold: float = 0.02  # smaller changes do not matter
-    error: float = 0.05  # chance that one bound of one interval is wrong
-    # Chance that any of all cases is called slower where none is; the same for faster. Half of it is for the drift's bound, which
+    error: float = 0.05  # probability that one bound of one interval is wrong
+    # Probability that any of all cases is called slower where none is; the same for faster. Half of it is for the drift's bound, which
     # all cases share, half for the cases
     family: float = 0.01
-    trust: bool = False  # that the machine was the same where no calibration says so; else nothing is called slower or faster
+    trust: bool = False  # assume the same speed of the machine without calibration; otherwise nothing is then called slower or faster
 
     @property
     def of_cases(self) -> float:
@@ -33,7 +33,7 @@ class StoredRule:
 
 @dataclass(frozen=True)
 class Timing:
-    """A case that both sides have: logarithms of costs, one per run, and what is known before all cases are looked at together."""
+    """A case that both sides have: logarithms of costs, one per run, and its results before the correction for all cases together."""
 
     quantity: Quantity
     base: tuple[float, ...]
@@ -50,7 +50,7 @@ class Timing:
         return low - self.drift.high, high - self.drift.low
 
     def p_slower(self) -> float:
-        """That it is no worse at all, whatever the machine did within the drift's bounds."""
+        """P-value that it is no worse at all, for any drift within the bounds."""
         return p_above(self.base, self.head, self.drift.high)
 
     def p_faster(self) -> float:
@@ -58,7 +58,7 @@ class Timing:
 
 
 def compare(base: Sequence[Observation], head: Sequence[Observation], rule: StoredRule) -> tuple[list[Result], list[str]]:
-    """A result for each case of either side, worst times first said by the outputs; and what a reader must know."""
+    """A result for each case of either side (outputs sort them), and notes for the reader."""
     of_base, of_head = by_quantity(base), by_quantity(head)
     found = drifts(of_base, of_head, rule.family / 2)
     timings = [_timing(quantity, of_base[quantity], of_head[quantity], found) for quantity in of_base
@@ -76,7 +76,7 @@ def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Obse
 
 
 def _judged(timing: Timing, p_slower: float, p_faster: float, cases: int, rule: StoredRule) -> Result:
-    """As `ab` has it: slower is beyond the threshold, with a lower bound beyond half of it; and here clear of all cases' chance."""
+    """As in `ab`, slower is beyond the threshold, with a lower bound beyond half of it; it must also pass the correction for all cases."""
     far, half = math.log1p(rule.threshold), math.log1p(rule.threshold / 2)
     low, high = timing.bounds(rule.error)
     runs = f"{len(timing.base)} and {len(timing.head)} runs"
@@ -115,7 +115,7 @@ def counted(cases: int) -> str:
 
 
 def _too_few(timings: Sequence[Timing], rule: StoredRule) -> list[str]:
-    """States what is needed to find anything, if some cases lack it."""
+    """States the number of runs needed to find anything, if some cases have fewer."""
     lacking = [timing for timing in timings
                if least_p(len(timing.base), len(timing.head)) * len(timings) > rule.of_cases]
     if not lacking:
@@ -126,14 +126,14 @@ def _too_few(timings: Sequence[Timing], rule: StoredRule) -> list[str]:
 
 
 def _faults(base: Runs, head: Runs) -> list[Result]:
-    """That only the head was checked for, and has."""
+    """Faults that only the head was checked for, and has."""
     found = [judged(quantity, 0.0, max(value for run in runs for value in run.values))
              for quantity, runs in head.items() if quantity.is_fault and quantity not in base]
     return [result for result in found if result.verdict is not Verdict.SAME]
 
 
 def _one_sided(base: Runs, head: Runs) -> list[Result]:
-    """Cases that one side lacks, a line each, whatever facts they have; and what the head lacks of cases that both have."""
+    """Cases that one side lacks, a line each, whatever values they have; and values that the head lacks in cases that both have."""
     def cases(runs: Runs) -> dict[str, Quantity]:
         return {_case_of(quantity): quantity for quantity in runs if not quantity.calibrates}
     both = cases(base), cases(head)

@@ -10,7 +10,7 @@ from gate.model import Channel, Verdict
 from gate.stored import StoredRule, compare
 
 CASES = [f"case{i}" for i in range(40)]
-SPREAD = 0.015  # spread of the medians of processes on one machine in one session; a tenth of them sit elsewhere (see session())
+SPREAD = 0.015  # spread of the medians of processes on one machine in one session; a tenth of them are outliers (see session())
 
 
 def session(dice, slower=None, runs=10, cases=CASES, drift=None, kind="memory", calibrated=True, spread=SPREAD):
@@ -113,7 +113,7 @@ def test_one_run_a_side_decides_nothing_and_says_so():
 
 
 def test_samples_of_a_run_are_not_independent():
-    """A process that sits badly is slow in all of its samples; many samples do not make it a regression."""
+    """An outlier process is slow in all of its samples; many samples do not make it a regression."""
     quantity = Quantity("x", Channel.STORED, "us")
     sides = [[Observation(quantity, Origin(f"{level}{i}", "f"), tuple(level + i / 100 + j / 1e4 for j in range(1000))) for i in range(3)]
              for level in (10.0, 11.0)]
@@ -158,7 +158,7 @@ def test_cases_of_one_side_are_told_once():
 
 
 def test_what_the_head_lacks_of_a_case_is_told():
-    """A benchmark that is skipped has no time any more; one that nobody checked before, and that is wrong, has neither."""
+    """A benchmark that is skipped has no time any more; neither has one that was never checked before and that is wrong."""
     dice = random.Random(10)
     base = session(dice, cases=["skipped", "wrong"], calibrated=False)
     head = [Observation(Quantity("skipped: failures", Channel.EXACT, FAILURES), Origin("h", "f"), (0.0,)),

@@ -25,7 +25,7 @@ CORES = ("one", "all")
 @dataclass(frozen=True)
 class Line:
     name: str
-    one_core: bool  # the worker has one thread: both of a pair get the same core
+    one_core: bool  # the worker has one thread: both of a pair use the same core
     command: tuple[str, ...]  # the program first; --serve is added
 
 
@@ -35,7 +35,7 @@ def load_suite(path: Path) -> list[Line]:
 
 
 def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Name, second word and command of each line. `what` the second word is, and what it may be."""
+    """Name, second word and command of each line. `what` names the second word and its allowed values."""
     form = f"NAME {what} COMMAND, {what} one of {', '.join(allowed)}"
     try:
         text = path.read_text()
@@ -46,7 +46,7 @@ def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str,
         where = f"--suite {path}, line {number}"
         try:
             words = shlex.split(row, comments=True)
-        except ValueError as error:  # a quotation mark without its other
+        except ValueError as error:  # an unbalanced quotation mark
             raise UsageError(f"{where}: {error}; allowed: {form}") from error
         if not words:
             continue
@@ -60,15 +60,15 @@ def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str,
     return list(rows.values())
 
 
-# Processes that end with all that they have started: each leads a session, and so a group, of its own.
+# Processes that end together with all processes that they have started: each leads a session, and so a group, of its own.
 
-TERMINATE_S = 5  # for tools to remove what they have half written
+TERMINATE_S = 5  # time for tools to remove half-written files
 
 
 @contextmanager
 def uninterrupted() -> Iterator[set[signal.Signals]]:
-    """Signals that end the gate wait until a process that is being started has a name to be ended by. Gives the mask that a
-    child must set for itself, as it inherits this one."""
+    """Delays signals that end the gate until a process that is being started has a known id, by which it can be ended. Yields the mask
+    that a child must set for itself, as it inherits this one."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield mask
@@ -77,7 +77,7 @@ def uninterrupted() -> Iterator[set[signal.Signals]]:
 
 
 def _wait(process: subprocess.Popen, patience_s: float) -> None:
-    """As Popen.wait() with a timeout, which looks every 50 ms, but awake at once when it ends."""
+    """Like Popen.wait() with a timeout, but wakes at once when the process ends instead of polling every 50 ms."""
     if process.poll() is not None:
         return
     ends = os.pidfd_open(process.pid)
@@ -88,17 +88,17 @@ def _wait(process: subprocess.Popen, patience_s: float) -> None:
 
 
 def end_group(process: subprocess.Popen, patience_s: float) -> None:
-    """Waits so long for it to end by itself; then nothing of its group lives on."""
+    """Waits this long for it to end by itself, then kills its whole group."""
     try:
         _wait(process, patience_s)
-    finally:  # it may also have ended, and left others
+    finally:  # it may have ended itself, but left others
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def run_in_group(command: Sequence[str], deadline_s: float, **options: Any) -> int:
-    """The status. Raises subprocess.TimeoutExpired; then, and where this is interrupted, the whole group is ended."""
+    """Exit status. Raises subprocess.TimeoutExpired; then, and on an interruption, the whole group is ended."""
     process = None
     try:
         with uninterrupted() as mask:
@@ -113,27 +113,27 @@ def run_in_group(command: Sequence[str], deadline_s: float, **options: Any) -> i
         raise
 
 
-# A benchmark that stays in a process and runs what it is told: the other end of bench/serve/orders.h.
+# A benchmark that stays in a process and runs the cases that it is asked for: the counterpart of bench/serve/orders.h.
 
-START_DEADLINE_S = 120  # to make cases ready
+START_DEADLINE_S = 120  # deadline to prepare cases
 ORDER_DEADLINE_S = 60  # seconds for each run: no case's call may take longer
-STOP_DEADLINE_S = 2  # to end by itself, once nothing more will be said
+STOP_DEADLINE_S = 2  # deadline to end by itself after its input is closed
 
 
 def _begin(core: int | None, mask: set[signal.Signals]) -> None:
-    """In the child, before its program."""
+    """Runs in the child, before its program."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if core is not None:
         os.sched_setaffinity(0, {core})
 
 
 class Worker:
-    """One process of one build, which makes its cases ready while its driver does other things, until ready(). Between
+    """One process of one build, which prepares its cases while its driver does other things, until ready(). Between
     orders it sleeps in a read."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | None = None,
                  core: int | None = None, side: str = ""):
-        """`side`: whose program it is, for messages."""
+        """`side` names the build, for messages."""
         self._command = [str(word) for word in command]
         self._side = side
         self._errors = tempfile.TemporaryFile()
@@ -154,7 +154,7 @@ class Worker:
             raise
 
     def ready(self) -> list[str]:
-        """Its cases, once it has said them."""
+        """Its cases, once it has printed them."""
         if not self._is_ready:
             hello = self._answer(START_DEADLINE_S)
             cases = hello.get("cases")
@@ -183,14 +183,14 @@ class Worker:
         return times
 
     def dismiss(self) -> None:
-        """Nothing more will be said to it: it ends by itself. stop() has yet to come."""
+        """Closes its input, so that it ends by itself. stop() must still be called."""
         if self._process is not None:
             for stream in (self._process.stdin, self._process.stdout):
-                with suppress(OSError):  # it has ended already, with an order unread
+                with suppress(OSError):  # it has ended already, without reading an order
                     stream.close()
 
     def stop(self) -> None:
-        """Ends the process, with all that it has started, and waits for it."""
+        """Ends the process and all processes that it has started, and waits for it."""
         self.dismiss()
         if self._process is not None:
             end_group(self._process, STOP_DEADLINE_S)

@@ -1,1 +1,1 @@
-"""Pure functions from Records to what the page says: panels, crossovers, fits, predictions, sentences."""
+"""Pure functions from Records to the contents of the page: panels, crossovers, fits, predictions, sentences."""

@@ -1,4 +1,4 @@
-"""Which series is faster at which sizes: compared size by size, then told as ranges of sizes.
+"""Finds which series is faster at which sizes: compares size by size, then reports ranges of sizes.
 
 Two times are level when they differ by at most the tolerance, or when the 95 % intervals of their medians overlap.
 """
@@ -39,7 +39,7 @@ class Comparison:
     verdicts: tuple[Verdict, ...]
     noisy: bool  # some size is level only because of its noise
     spans: tuple[Span, ...]
-    crossing_bytes: Optional[float]  # where the ratio passes 1, if it does so once
+    crossing_bytes: Optional[float]  # size at which the ratio passes 1, if it does so once
 
 
 def verdict_of(first: Point, second: Point) -> Verdict:
@@ -75,7 +75,7 @@ def best_time(series: Sequence[Series], size: int) -> float:
 def fastest_spans(series: Sequence[Series]) -> tuple[Span, ...]:
     """The fewest ranges such that one series is the fastest, or level with it, over each range.
 
-    Goes up the sizes and takes each time the series that stays level with the best for longest, which gives the fewest
+    Goes up the sizes and always takes the series that stays level with the best for longest, which gives the fewest
     ranges; of equals the one with the least summed log time. So noise does not change the winner at every size.
     """
     sizes = sorted({size for one in series for size in one.sizes})
@@ -120,7 +120,7 @@ def _level_with_best(series: Sequence[Series], size: int) -> set[str]:
 
 
 def _lasts(level: dict[int, set[str]], sizes: Sequence[int], label: str) -> int:
-    """At how many of the sizes from the first on the label stays level with the best."""
+    """Number of sizes, from the first on, at which the label stays level with the best."""
     return next((i for i, size in enumerate(sizes) if label not in level[size]), len(sizes))
 
 
@@ -134,7 +134,7 @@ WITHIN = f"within {TOLERANCE:.0%}".replace("%", " %")
 
 
 def span_text(span: Span, first: int, last: int) -> str:
-    """Where a span lies among all sizes: up to 32 KiB; from 1 KiB to 4 KiB; at 1 KiB; from 64 KiB on."""
+    """Words for the position of a span among all sizes: up to 32 KiB; from 1 KiB to 4 KiB; at 1 KiB; from 64 KiB on."""
     if span.first == first and span.last == last:
         return f"from {bytes_text(first)} to {bytes_text(last)}"
     if span.first == first:
@@ -151,7 +151,7 @@ def _where(spans: Sequence[Span], sizes: Sequence[int]) -> str:
 
 
 def comparison_text(first: str, second: str, comparison: Comparison, place: str = "") -> str:
-    """Says which of two is faster at which sizes. `place`, as "at 8 ranks", is put in once."""
+    """Sentence on which of two is faster at which sizes. `place`, such as "at 8 ranks", is inserted once."""
     sizes, spans = comparison.sizes, comparison.spans
     if not sizes:
         return f"{first} and {second} have no size in common"
@@ -192,7 +192,7 @@ def _level_where(level: Sequence[Span], won: Sequence[Span], sizes: Sequence[int
 
 
 def margin_text(first: str, second: str, comparison: Comparison) -> str:
-    """How much it matters at the two ends: "tree 3.2 times at 8 B, ring 1.4 times at 64 MiB"; empty where level."""
+    """Ratios at the two ends: "tree 3.2 times at 8 B, ring 1.4 times at 64 MiB"; empty where level."""
     parts = []
     for i in sorted({0, len(comparison.sizes) - 1}):
         verdict = comparison.verdicts[i]
@@ -204,7 +204,7 @@ def margin_text(first: str, second: str, comparison: Comparison) -> str:
 
 
 def fastest_text(spans: Sequence[Span]) -> str:
-    """Over all series: "one_shot is fastest up to 16 KiB, ring from 32 KiB on"."""
+    """Sentence over all series: "one_shot is fastest up to 16 KiB, ring from 32 KiB on"."""
     first, last = spans[0].first, spans[-1].last
     if len(spans) == 1:
         return f"{spans[0].answer} is fastest, or {WITHIN} of it, at every size {span_text(spans[0], first, last)}"
@@ -217,6 +217,6 @@ def fastest_text(spans: Sequence[Span]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Ends in a full stop; a leading article gets its capital, a name of an algorithm stays as it is."""
+    """Makes a sentence: adds a full stop and capitalises a leading article; a name of an algorithm stays unchanged."""
     text = "The" + text[3:] if text.startswith("the ") else text
     return text if not text or text.endswith(".") else text + "."

@@ -1,4 +1,4 @@
-"""Which algorithm is fastest at which size on how many ranks: panels that differ in their ranks alone, side by side."""
+"""Finds the fastest algorithm for each size and number of ranks, from panels that differ in their number of ranks only."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -11,18 +11,18 @@ from reports.analysis.crossover import fastest_text
 from reports.units import bytes_text, collective_name, counted, times_text
 
 
-FEWEST = 3  # numbers of ranks, below which the panels themselves say it
+FEWEST = 3  # with fewer numbers of ranks the panels themselves suffice
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Winner at one size and number of ranks."""
+    """Fastest algorithm at one size and number of ranks."""
 
     ranks: int
     bytes: int
     label: str
-    second: Optional[str]  # the next fastest; None where nothing else was run
-    margin: float  # its time over the fastest's; 1 without one
+    second: Optional[str]  # second fastest; None if no other was run
+    margin: float  # time of the second over that of the fastest; 1 without a second
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class WinnerMap:
 
     @property
     def labels(self) -> list[str]:
-        """Algorithms that are fastest somewhere, the most frequent first."""
+        """Algorithms that are fastest in some cell, the most frequent first."""
         counts: dict[str, int] = defaultdict(int)
         for cell in self.cells:
             counts[cell.label] += 1
@@ -57,7 +57,7 @@ class WinnerMap:
 
     @property
     def headline(self) -> str:
-        """Sentence on what is fastest on the fewest and on the most ranks."""
+        """Sentence on the fastest algorithm on the fewest and on the most ranks."""
         ends = [f"on {counted(result.panel.setting.ranks, 'rank')} {fastest_text(result.fastest)}"
                 for result in (self.results[0], self.results[-1])]
         text = "; ".join(ends)
@@ -90,7 +90,7 @@ def _cell(panel: Panel, size: int) -> Cell:
     return Cell(panel.setting.ranks, size, label, second[1] if second else None, second[0] / best if second else 1.0)
 
 
-# The main findings: what the page opens with and what the terminal prints.
+# The main findings, with which the page opens and which the terminal prints.
 
 MOST = 10
 
@@ -100,13 +100,13 @@ class Finding:
     headline: str
     text: str
     why: str
-    badge: str  # the basis, where the finding is not measured
+    badge: str  # basis, if the finding is not measured
     anchor: str  # the page's section
 
 
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
-    """Which algorithm wins over sizes and ranks; then every all-reduce that answers ring or tree, and of the other
-    collectives the one with the most ranks."""
+    """Findings: the fastest algorithm by size and ranks; then every all-reduce panel that compares ring and tree, and for each other
+    collective the panel with the most ranks."""
     maps = [Finding(one.name, one.finding, "", badge_of(one.setting), one.anchor) for one in maps_of(results)]
     chosen: dict[tuple, int] = {}
     for i, result in enumerate(results):

@@ -10,14 +10,14 @@ from scipy.optimize import nnls
 from reports.analysis.panels import Panel, Point, Series, Setting, Variant
 
 MIN_SIZES = 4
-MIN_SPAN = 64  # the largest size over the smallest: less does not tell latency from bandwidth
+MIN_SPAN = 64  # largest size over the smallest: less cannot separate latency from bandwidth
 MIN_SHARE = 0.1  # share of the time that alpha must have at the smallest sizes and beta at the largest
 _HUBER = 0.1  # relative errors beyond 10 % weigh less
 
 
 @dataclass(frozen=True)
 class FitKey:
-    """Which rows a fit holds for: the same machine, build, basis, link, ranks, and the same way of running."""
+    """Key of the rows that a fit is valid for: the same machine, build, basis, link, ranks, and the same way of running."""
 
     setting: tuple
     variant: Variant
@@ -57,7 +57,7 @@ def key_of(setting: Setting, variant: Variant) -> FitKey:
 
 
 def fits_of(panels: Sequence[Panel]) -> dict[FitKey, Union[Fit, NoFit]]:
-    """A fit, or why there is none, for each way of running that has send_recv rows."""
+    """A fit, or the reason why there is none, for each way of running that has send_recv rows."""
     points: dict[FitKey, list[Point]] = defaultdict(list)
     for panel in panels:
         if panel.setting.collective == "send_recv":
@@ -110,8 +110,8 @@ def _judged(alpha: float, beta: float, steps: np.ndarray, wire: np.ndarray, time
     return Fit(alpha, beta, float(r2), float(np.median(error)), float(error[worst]), sizes[worst], len(set(sizes)))
 
 
-# ---- What the plans predict of a series, and up to which size latency decides. Two predictions, the better one first: the
-# program's own (plan.predicted_us), which plays the plan out message by message with the alpha and beta that it measured;
+# ---- Predictions of a series from its plans, and the size up to which latency decides. There are two, the better one first: the
+# program's own (plan.predicted_us), which plays the plan message by message with the alpha and beta that it measured;
 # else alpha * steps + beta * bytes with alpha and beta fitted here
 
 
@@ -124,14 +124,14 @@ class Prediction:
     played_out: bool  # message by message, by the program; else alpha * steps + beta * bytes
     ratios: tuple[float, ...]  # measured over predicted, by size
     steps: int  # at the smallest size
-    wire_per_byte: float  # bytes that the busiest rank sends for a byte of the message, at the largest size
+    wire_per_byte: float  # bytes that the busiest rank sends per byte of the message, at the largest size
     fit: Optional[Fit]
     latency_bound_below: Optional[float]  # bytes; None without a fit
 
 
 @dataclass(frozen=True)
 class Predictions:
-    no_fit: str  # why some series has no fit of alpha and beta; empty if all have
+    no_fit: str  # reason why some series has no fit of alpha and beta; empty if all have
     by_label: dict[str, Prediction]
     left_out: tuple[str, ...] = ()  # series with plans but without a prediction
 

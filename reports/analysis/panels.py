@@ -1,4 +1,4 @@
-"""Groups rows into panels: what may share a plot. A line of a panel is a series, one algorithm as one way ran it.
+"""Groups rows into panels: rows that may share a plot. A line of a panel is a series: one algorithm, run in one way.
 
 Lines of one panel come from one machine, one build, one basis and one emulated link; anything else is another panel.
 """
@@ -41,8 +41,8 @@ class Point:
     max: float
     ci_low: Optional[float]
     ci_high: Optional[float]
-    samples: int  # 0: none recorded, all times are the mean
-    bus_bytes: float  # busbw times time: what busbw divides
+    samples: int  # 0: no samples were recorded, all times are the mean
+    bus_bytes: float  # busbw times time, from which busbw at other times is computed
     plan: Optional[PlanCounts]
 
     def busbw_gbps(self, time_us: float) -> float:
@@ -64,7 +64,7 @@ class Series:
     algorithm: str
     variant: Variant
     points: tuple[Point, ...]  # by size; sizes and times are above 0
-    pooled: int = 0  # sizes at which several rows were put together
+    pooled: int = 0  # sizes at which several rows were merged
 
     def at(self, size: int) -> Optional[Point]:
         return next((point for point in self.points if point.bytes == size), None)
@@ -78,9 +78,9 @@ class Series:
 class Panel:
     setting: Setting
     machine: Machine
-    rows: tuple[Row, ...]  # all of them: both placements, wrong and failed ones too
+    rows: tuple[Row, ...]  # all rows: both placements, including wrong and failed ones
     series: tuple[Series, ...]
-    in_place: bool  # which placement the series show
+    in_place: bool  # placement that the series show
 
     @property
     def sizes(self) -> list[int]:
@@ -92,7 +92,7 @@ class Panel:
 
     @property
     def gpus(self) -> str:
-        """NVIDIA H200, shared by the ranks; empty where no row is of a GPU."""
+        """Text such as "NVIDIA H200, shared by the ranks"; empty where no row used a GPU."""
         runs = [row.run for row in self.rows if row.transport in ("cuda", "nccl")]
         if not runs:
             return ""
@@ -116,7 +116,7 @@ def variant_of(row: Row) -> Variant:
 def labels_of(rows: Iterable[Row]) -> dict[tuple[str, Variant], str]:
     """Names of the series of a panel: the algorithm, with as much of the variant as tells them apart.
 
-    The transport is said wherever a panel has several, so that nobody takes MPI's numbers for shared memory's.
+    The transport is included wherever a panel has several, so that nobody mistakes MPI's numbers for shared memory's.
     """
     keys = sorted({(row.algorithm, variant_of(row)) for row in rows}, key=lambda key: (key[0], str(key[1])))
     several_transports = len({variant.transport for _, variant in keys}) > 1
@@ -153,7 +153,7 @@ def _panel(setting: Setting, rows: list[Row]) -> Panel:
 
 
 def _is_plotted(row: Row) -> bool:
-    """Logarithmic axes and ratios know no 0; such rows are in the tables only."""
+    """Logarithmic axes and ratios cannot contain 0; such rows are in the tables only."""
     time = row.stats.median if row.stats else row.time_us
     return row.ok and row.bytes > 0 and time is not None and time > 0
 

@@ -1,4 +1,4 @@
-"""Records to everything that a report says, each subject by itself."""
+"""Converts Records to all results of a report, each subject separately."""
 from dataclasses import dataclass, field, replace
 from typing import Optional
 

@@ -1,4 +1,4 @@
-"""Ring or tree: which series belong to either family, and the best of a family as one series."""
+"""Ring or tree: the series of each family, and the best of a family as one series."""
 
 from dataclasses import dataclass, replace
 from typing import Optional, Sequence, Union
@@ -12,8 +12,8 @@ from reports.records import Link, Records, Run
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
 
 
-# By the words of an algorithm's name. A chain is the ring of a rooted collective: every rank hands on to the next. PAT
-# is a binomial tree for each block, messages shared.
+# Families by the words of an algorithm's name. A chain is the ring of a rooted collective: every rank forwards to the next. PAT
+# is a binomial tree for each block, with shared messages.
 _WORDS = {
     "ring": {"ring", "chain"},
     "tree": {"tree", "binomial", "pat"},
@@ -24,17 +24,17 @@ _WORDS = {
 class Family:
     name: str  # "ring", "tree"
     members: tuple[Series, ...]
-    best: Series  # at each size the fastest member
+    best: Series  # fastest member at each size
 
     @property
     def called(self) -> str:
-        """The name in a sentence: a member's, if it is the fastest of its family, or level with it, at every size."""
+        """Name for a sentence: a member's, if it is the fastest of its family, or level with it, at every size."""
         spans = fastest_spans(self.members)
         return str(spans[0].answer) if len(spans) == 1 else f"the best {self._noun}{self._over}"
 
     @property
     def _over(self) -> str:
-        """The transport, where the members' labels say it: a panel with several."""
+        """The transport, if the members' labels contain it, as in a panel with several."""
         endings = {member.label[len(member.algorithm):] for member in self.members}
         return endings.pop() if len(endings) == 1 else ""
 
@@ -78,10 +78,10 @@ def envelope(members: Sequence[Series]) -> Series:
     return Series(first.label, first.algorithm, first.variant, tuple(fastest))
 
 
-# Why one family is faster here and the other there: steps and bytes from the plans, alpha and beta from the fit.
+# Reasons why each family is faster at some sizes: steps and bytes from the plans, alpha and beta from the fit.
 
 def why_text(first: Family, second: Family, measured: Comparison, predictions: Predictions) -> str:
-    """Sentences, or nothing where the plans do not tell."""
+    """Sentences, or nothing where the plans give no reason."""
     if not measured.sizes or not _planned(first) or not _planned(second):
         return ""
     return " ".join(text for text in (_counts_text(first, second, measured),
@@ -124,7 +124,7 @@ def _source_text(prediction: Prediction) -> str:
 
 
 def _predicted(family: Family, predictions: Predictions) -> Series:
-    """The family's best series with the predicted times of the members that it is made of."""
+    """The family's best series with the predicted times of its members."""
     points = []
     for size in family.best.sizes:
         member = min((m for m in family.members if m.at(size)), key=lambda m: m.at(size).time_us)
@@ -139,7 +139,7 @@ def _crossings_text(measured: Comparison, model: Comparison) -> str:
 
 
 def _disagreement(first: Family, second: Family, measured: Comparison, model: Comparison) -> str:
-    """Says where the model is wrong about the winner: then steps and bytes are not the reason."""
+    """Sentence on where the model predicts another fastest algorithm: then steps and bytes are not the reason."""
     opposite = {Verdict.FIRST: Verdict.SECOND, Verdict.SECOND: Verdict.FIRST}
     wrong = [i for i, verdict in enumerate(measured.verdicts) if model.verdicts[i] is opposite.get(verdict)]
     if not wrong:
@@ -152,34 +152,34 @@ def _disagreement(first: Family, second: Family, measured: Comparison, model: Co
             "(reduction, memory traffic, caches, ranks that share cores) decides there.")
 
 
-# Records to everything that the page says: one PanelResult a panel, with its sentences.
+# Converts records to all results of the page: one PanelResult per panel, with its sentences.
 
 @dataclass(frozen=True)
 class Duel:
-    """Ring against tree, as one way of running has them."""
+    """Ring against tree, for one way of running."""
 
     tree: Family
     ring: Family
     comparison: Comparison
-    text: str  # which is faster where, and by how much
+    text: str  # sentence on which is faster at which sizes, and by how much
     why: str
 
 
 @dataclass(frozen=True)
 class PanelResult:
-    name: str  # "8 ranks, float sum, measured": tells the panels of a collective apart
+    name: str  # "8 ranks, float sum, measured": distinguishes the panels of a collective
     panel: Panel
     duels: tuple[Duel, ...]
     fastest: tuple[Span, ...]  # empty where nothing was timed
     predictions: Predictions
-    answer: str  # ring or tree, in a sentence, or why that cannot be said; may be empty
-    best: str  # which of all is fastest, in a sentence
+    answer: str  # ring or tree, in a sentence, or the reason why there is no answer; may be empty
+    best: str  # the fastest of all, in a sentence
     why: str
-    bounds: str  # up to which sizes latency decides
+    bounds: str  # sizes up to which latency decides
 
     @property
     def finding(self) -> str:
-        """The first thing to say of the panel."""
+        """The panel's most important sentence."""
         return self.answer if self.duels or self.panel.setting.collective == "send_recv" else self.best
 
 
@@ -204,7 +204,7 @@ def link_text(link: Optional[Link]) -> str:
 
 
 def basis_text(setting: Setting) -> str:
-    """measured; emulated link of 10 µs, 1 GB/s; simulated on dgx-h100."""
+    """Words for the basis: "measured", "emulated link of 10 µs, 1 GB/s", "simulated on dgx-h100"."""
     return setting.basis + link_text(setting.link) + (f" on {setting.devices_of}" if setting.devices_of else "")
 
 
@@ -304,20 +304,20 @@ def _single_text(panel: Panel) -> str:
 
 
 def _stake_text(panel: Panel) -> str:
-    """How much the choice matters: the worst ratio of slowest to fastest."""
+    """Cost of a wrong choice: the worst ratio of slowest to fastest."""
     worst, size, label = max((point.time_us / best_time(panel.series, point.bytes), point.bytes, one.label)
                              for one in panel.series for point in one.points)
     return f"The wrong choice costs up to {times_text(worst)} the time ({label} at {bytes_text(size)})."
 
 
 def _members_text(duels: tuple[Duel, ...]) -> str:
-    """Explains which members "the best tree" is the best of."""
+    """Lists the members of which "the best tree" is the best."""
     told = dict.fromkeys(family.explained for duel in duels for family in (duel.tree, duel.ring) if family.explained)
     return "".join(f" {text}." for text in told)
 
 
 def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
-    """Up to which size latency decides, for ring and tree; the table of plans has the others."""
+    """Sizes up to which latency decides, for ring and tree; the table of plans has the others."""
     told = [member.label for duel in duels for family in (duel.ring, duel.tree) for member in family.members][:4]
     known = [p for label in told if (p := predictions.by_label.get(label)) and p.latency_bound_below]
     if not known:
@@ -329,5 +329,5 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
 
 
 def headline(result: PanelResult) -> str:
-    """All-reduce, 8 ranks, float sum, measured."""
+    """Title such as "All-reduce, 8 ranks, float sum, measured"."""
     return f"{collective_name(result.panel.setting.collective)}, {result.name}"

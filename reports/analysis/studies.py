@@ -34,7 +34,7 @@ class StudyResult:
 
     @property
     def drawn(self) -> tuple[StudyPoint, ...]:
-        """Those with values: what is impossible has a note in their place."""
+        """Points with values; impossible ones have a note instead."""
         return tuple(one for one in self.points if one.values)
 
     @property
@@ -85,7 +85,7 @@ def part_name(part: str) -> str:
 
 
 def grown_part(first: StudyPoint, last: StudyPoint) -> Optional[tuple[str, float, float]]:
-    """Its name and its shares of both steps."""
+    """Name of the part, and its shares of both steps."""
     shares = [{name: ms / one.values["step_ms"] for name, ms in one.parts_ms.items()} for one in (first, last)]
     if not shares[0]:
         return None
@@ -180,7 +180,7 @@ def _order_answer(result: StudyResult) -> str:
 
 
 def moved(one: StudyPoint) -> float:
-    """The most that a figure moves the step either way, in per cent."""
+    """Largest change of the step by a number of the machine, in either direction, in per cent."""
     return max(abs(one.values.get("more_percent", 0)), abs(one.values.get("less_percent", 0)))
 
 

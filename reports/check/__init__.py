@@ -6,7 +6,7 @@ from reports.check.runs import Note
 
 
 def notes_on(report: Report) -> list[Note]:
-    """By subject; each worst first."""
+    """Warnings by subject; each worst first."""
     records = report.records
     collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
     kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []

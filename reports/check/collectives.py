@@ -12,7 +12,7 @@ from reports.units import bytes_text, counted, joined, short
 
 
 def notes_on_collectives(records: Records, analysis: Analysis) -> list[Note]:
-    """Worst first."""
+    """Warnings, worst first."""
     found = [*_bad_rows(records), *notes_on_runs(records), *_oversubscribed(records), *_unverified(records),
              *_samples(records), *_zero_sizes(records)]
     for result in analysis.results:
@@ -63,7 +63,7 @@ def _zero_sizes(records: Records) -> Iterable[Note]:
 
 
 def _holes(result: PanelResult) -> list[Note]:
-    """Sizes that some algorithms of a panel have and others have not: a plot hides that easily."""
+    """Sizes that some algorithms of a panel have and others lack, which is easily missed in a plot."""
     sizes = result.panel.sizes
     by_sizes: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for label, timed in _timed_sizes(result.panel).items():
@@ -97,11 +97,11 @@ def _pooled(result: PanelResult) -> list[Note]:
 
 # Warnings about schedules and simulated layouts.
 
-LATE = 0.02  # share of the shortest task: a wake-up that is later shows in the makespan
+LATE = 0.02  # share of the shortest task: a later wake-up affects the makespan
 
 
 def notes_on_schedules(records: Records) -> list[Note]:
-    """Worst first."""
+    """Warnings, worst first."""
     lines = records.schedules
     return worst_first([*notes_on_runs(records), *_hidden(lines), *_late(lines), *_without_timeline(lines)])
 

@@ -8,11 +8,11 @@ from reports.check.runs import FEW_SAMPLES, Note, are, have, notes_on_runs, wors
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, short
 
-DRIFT = 1.10  # ceilings of several runs that differ by more
+DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
 
 
 def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> list[Note]:
-    """Worst first."""
+    """Warnings, worst first."""
     found = [*_bad(records.kernels), *notes_on_runs(records), *_unchecked(records.kernels), *_threads(records.kernels),
              *_inconsistent(records.kernels), *_samples(records.kernels)]
     for result in results:
@@ -22,7 +22,7 @@ def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> lis
 
 
 def _names(kernels: Iterable[Kernel], most: int = 6) -> str:
-    """At most so many, by name."""
+    """Lists at most this many, by name."""
     labels = sorted({case_of(kernel).label for kernel in kernels})
     rest = len(labels) - most
     return joined(labels[:most] + ([f"{rest} more"] if rest > 0 else []))
@@ -105,7 +105,7 @@ def _one_sided(roofline: Roofline) -> Iterable[Note]:
 
 
 def _holes(roofline: Roofline) -> Iterable[Note]:
-    """Cases that were timed in some ways and not in others: a plot hides that easily."""
+    """Cases that were timed in some ways and not in others, which is easily missed in a plot."""
     counts: Counter[Case] = Counter(case for cases in roofline.timed.values() for case in cases)
     holes = [case for case, number in counts.items() if number < len(roofline.ways)]
     if holes:
@@ -122,7 +122,7 @@ def _repeated(roofline: Roofline) -> Iterable[Note]:
 
 
 def _drift(roofline: Roofline) -> Iterable[Note]:
-    """Runs of one place whose ceilings differ: their shares are of different limits."""
+    """Runs of one device whose ceilings differ, so that their shares refer to different limits."""
     spread = roofline.drift
     if spread and spread[0] > DRIFT:
         yield Note("warning", f"the runs measured different ceilings, by up to {short(spread[0], 3)} times "
@@ -131,7 +131,7 @@ def _drift(roofline: Roofline) -> Iterable[Note]:
 
 
 def _odd(roofline: Roofline) -> Iterable[Note]:
-    """Shares of such ceilings are of too low a limit."""
+    """Shares of such ceilings refer to a limit that is too low."""
     odd = odd_ones(roofline.ceilings)
     if odd:
         rest = [f"{len(odd) - 4} more"] if len(odd) > 4 else []

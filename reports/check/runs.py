@@ -1,4 +1,4 @@
-"""Warnings about the runs, whatever they measured: machines, builds, days, bases."""
+"""Warnings about all kinds of runs: machines, builds, days, bases."""
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime

@@ -12,8 +12,8 @@ from reports.schema import DATA, ReportError
 
 CLAIMS, SUITE, SCHEMA = DATA / "claims.json", DATA / "claims.suite", DATA / "claims.schema.json"
 BASES = ("counted", "simulated", "emulated", "measured")
-EXACT = BASES[:2]  # evidence that repeats exactly: it decides a verdict, and the gate holds it
-# Fields that are counted in plans, schedules and layouts, whatever the basis of the times beside them.
+EXACT = BASES[:2]  # evidence that repeats exactly: it decides a verdict, and the gate compares it
+# Fields that are counted in plans, schedules and layouts, for any basis of the times beside them.
 COUNTED = ("plan.steps", "plan.wire_bytes", "sent_bytes", "sent_beyond_bytes", "forward_sent_bytes", "pairs",
            "memory_bytes", "peak_activations", "sends", "overlap.reductions.sent_bytes", "dropped")
 
@@ -27,10 +27,10 @@ class Selection:
     where: Mapping[str, Any]
     times: Optional[str] = None
     per: Optional[str] = None
-    pick: Optional[str] = None  # "least" or "most" of several records at one point
+    pick: Optional[str] = None  # "least" or "most": which of several records at one point
 
     def takes(self, line: str) -> bool:
-        """Whether it takes records of the suite's line of that name."""
+        """True if it selects records of the suite's line of that name."""
         return fnmatchcase(line, self.lines)
 
 
@@ -60,11 +60,11 @@ class Evidence:
     over: Optional[Selection] = None
     relative_to: Optional[str] = None  # "least", "most", "first" of the values along the axis
     along: Optional[str] = None  # field of the axis
-    along_per: Optional[str] = None  # field that it is divided by
+    along_per: Optional[str] = None  # field that the axis is divided by
     axis: str = ""  # its name
-    unit: str = ""  # of the value; "bytes" is written in KiB, MiB, ...
+    unit: str = ""  # unit of the axis; "bytes" is written in KiB, MiB, ...
     axis_unit: str = ""
-    by: Optional[str] = None  # field that tells several curves apart
+    by: Optional[str] = None  # field by which several curves differ
     by_name: str = ""
     at: str = "all"  # or "last": only the last point of the axis decides
 
@@ -88,7 +88,7 @@ Commands = Mapping[str, tuple[str, ...]]  # by the name of the suite's line
 
 
 def load_suite(path: Path = SUITE) -> Commands:
-    """A file of lines "NAME WEIGHT COMMAND", as bench/suite reads it."""
+    """Reads a file of lines "NAME WEIGHT COMMAND", as bench/suite does."""
     rows = [(number, text.split("#")[0].split()) for number, text in enumerate(_text(path).splitlines(), start=1)]
     for number, words in rows:
         if words and len(words) < 3:

@@ -1,4 +1,4 @@
-"""From records to the points of a piece of evidence: what its selections find, and at which of them its test holds."""
+"""From records to the points of a piece of evidence: the values of its selections, and the points at which its test holds."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Found:
 
 
 def line_of(run: Run, commands: Commands) -> Optional[str]:
-    """The line of the suite whose very command made the run."""
+    """Line of the suite whose exact command made the run."""
     command = _without_output(run.command)
     return next((name for name, words in commands.items() if words == command), None)
 
@@ -51,7 +51,7 @@ def records_by_line(records: Records, commands: Commands) -> Mapping[str, list[A
 
 
 def _without_output(words: Sequence[str]) -> tuple[str, ...]:
-    """Without --json FILE, which the suite adds."""
+    """The command without --json FILE, which the suite adds."""
     kept = list(words)
     if "--json" in kept:
         place = kept.index("--json")
@@ -60,7 +60,7 @@ def _without_output(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def found_for(evidence: Evidence, lines: Mapping[str, list[Any]]) -> Optional[Found]:
-    """None where a record that it needs is not there: what is unknown stays unknown."""
+    """Value of the selection; None if a record that it needs is missing."""
     above = _curves(evidence.value, evidence, lines)
     below = _curves(evidence.over, evidence, lines) if evidence.over else None
     if not above or below is not None and not below:
@@ -75,7 +75,7 @@ def found_for(evidence: Evidence, lines: Mapping[str, list[Any]]) -> Optional[Fo
 
 
 def _partner(below: Mapping[Axis, Curve], group: Axis) -> Curve:
-    """The curve of the same group; one alone is that of every group."""
+    """Curve of the same group; a single curve belongs to every group."""
     return next(iter(below.values())) if len(below) == 1 else below.get(group, {})
 
 
@@ -138,14 +138,14 @@ def _number(record: Any, path: str) -> Optional[float]:
 
 
 def _at(record: Any, path: str) -> Any:
-    """The value at "plan.steps": of objects by attribute, of maps by name; None where there is none."""
+    """Value at a path such as "plan.steps": in objects by attribute, in maps by name; None where there is none."""
     for step in path.split("."):
         record = record.get(step) if isinstance(record, Mapping) else getattr(record, step, None)
     return record
 
 
 def _divided(above: Curve, below: Curve) -> Curve:
-    """At each x that both have; a single value below is that of every x."""
+    """Quotients at each x that both have; a single value below applies to every x."""
     if len(below) == 1 and len(above) > 1:
         below = dict.fromkeys(above, next(iter(below.values())))
     return {x: value / below[x] for x, value in above.items() if below.get(x)}
@@ -159,7 +159,7 @@ def _relative(curve: Curve, to: Optional[str]) -> Curve:
 
 
 def _ordered(curve: Curve) -> list[tuple[Axis, float]]:
-    """Numbers by size, names as they come."""
+    """Sorts numbers by size and keeps names in order of occurrence."""
     numeric = all(isinstance(x, (int, float)) for x in curve)
     return sorted(curve.items()) if numeric else list(curve.items())
 
@@ -216,7 +216,7 @@ class Settled:
 
     @property
     def others(self) -> list[str]:
-        """Results of the other bases, where that is another verdict or has a condition of its own."""
+        """Results of the other bases that have another verdict or a condition of their own."""
         told = []
         for basis in BASES:
             verdict = self.verdict_of(basis)
@@ -241,7 +241,7 @@ def _of_all(verdicts: Sequence[str]) -> str:
 # Conditions
 
 def condition_of(answers: Sequence[Answer]) -> str:
-    """Where it holds: of each piece of evidence by its name where there are several."""
+    """Words for where it holds, for each piece of evidence by its name if there are several."""
     texts = {one.evidence.short: _where(one) for one in answers}
     if len(texts) == 1:
         return next(iter(texts.values()))
@@ -262,7 +262,7 @@ def _where(answer: Answer) -> str:
 
 
 def _span(points: Sequence[Point], evidence: Evidence) -> str:
-    """Up to 4 KiB; from 16 on; 2, 4 and 16."""
+    """Words such as "up to 4 KiB", "from 16 on" or "2, 4 and 16"."""
     held = [i for i, point in enumerate(points) if point.holds]
     if len(held) == len(points):
         return "of any value"
@@ -280,7 +280,7 @@ def _span(points: Sequence[Point], evidence: Evidence) -> str:
 
 
 def _edge(before: Point, after: Point, evidence: Evidence) -> str:
-    """Where the value meets the bound, on a straight line in log-log between two points; whole numbers stay those that were run."""
+    """Point where the value meets the bound, on a straight line in log-log between two points; for whole numbers a point that was run."""
     bound = evidence.test.bound
     tested = before if before.holds else after
     if evidence.axis_unit not in ("bytes", "GB/s") or min(before.x, after.x, before.value, after.value, bound) <= 0 or evidence.test.kind in ("near", "between"):
@@ -312,7 +312,7 @@ def value_text(value: float, evidence: Evidence) -> str:
 
 
 def range_text(answer: Answer) -> str:
-    """1.33 to 1.97: the least and the most of the points that decide."""
+    """Words such as "1.33 to 1.97": the smallest and largest value of the deciding points."""
     values = sorted(point.value for point in answer.found.deciding)
     low, high = (value_text(value, answer.evidence) for value in (values[0], values[-1]))
     return low if low == high else f"{low} to {high}"
@@ -327,5 +327,5 @@ def test_text(evidence: Evidence) -> str:
 
 
 def exact_verdicts(settled: Sequence[Settled]) -> Mapping[str, str]:
-    """By claim: what the gate holds. Claims without exact evidence are left out."""
+    """Verdicts by claim, which the gate compares. Claims without exact evidence are left out."""
     return {one.claim.name: one.verdict_of(*EXACT) for one in settled if one.of(*EXACT)}

@@ -1,1 +1,1 @@
-"""The page: a view made from the results, a template, and a folder that appears whole or not at all."""
+"""The page: a view made from the results, a template, and a folder that is written completely or not at all."""

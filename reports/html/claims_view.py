@@ -1,4 +1,4 @@
-"""View for the template of the claims' page, all text made."""
+"""View for the template of the claims' page, with all text ready."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import Mapping, Sequence
@@ -68,7 +68,7 @@ def claims_page_of(records: Records, settled: Sequence[Settled], figures: Mappin
 
 
 def summary_text(settled: Sequence[Settled]) -> str:
-    """26 claims: 11 hold, 9 hold under conditions, ..."""
+    """Words such as "26 claims: 11 hold, 9 hold under conditions, ..."."""
     counts = Counter(one.verdict for one in settled)
     words = {HOLDS: ("holds", "hold"), ONLY_IF: ("holds only under a condition", "hold only under a condition"),
              NOT: ("does not hold", "do not hold"), UNTESTED: ("is not testable here", "are not testable here"),
@@ -78,7 +78,7 @@ def summary_text(settled: Sequence[Settled]) -> str:
 
 
 def claim_findings(settled: Sequence[Settled]) -> list[Finding]:
-    """Those with a condition or without truth first: they are what a reader does not know."""
+    """Findings of the claims: those that do not hold or have a condition first, as they are news to the reader."""
     first = sorted(settled, key=lambda one: (NOT, ONLY_IF, HOLDS, UNTESTED, UNKNOWN).index(one.verdict))
     return [Finding(one.claim.claim, f"{one.verdict} {one.condition}".strip().capitalize() + ".", "", "", _anchor(one))
             for one in first if one.verdict not in (UNTESTED, UNKNOWN)]

@@ -1,4 +1,4 @@
-"""View of the page of long sequences, all text made."""
+"""View of the page of long sequences, with all text ready."""
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -63,14 +63,15 @@ def context_page_of(records: Records, results: Sequence[ContextResult], figures:
 
 
 _COLUMNS = (
-    Column("way", "", False), Column("length", "tokens of a sequence"), Column("kernels ms", "all of them, alone"),
-    Column("communication ms", "alone"), Column("serial ms", "one after the other: median"),
-    Column("async ms", "communication beside blocks: median"), Column("exposed ms", "median over turns of async less kernels"),
-    Column("hidden %", "of communication alone"), Column("simulated %", "hidden, by the simulator: over emulated links"),
-    Column("load", "pairs of the rank that has most, over the mean"),
-    Column("sent forward", "by the rank that sends most"), Column("sent backward", "likewise"),
-    Column("peak", "beside the input and the output's gradient, of the rank that holds most"),
-    Column("difference", "from one rank's result, of the largest element, in 1e-6"), Column("status", "", False),
+    Column("way", "", False), Column("length", "tokens per sequence"), Column("kernels ms", "all kernels alone"),
+    Column("communication ms", "all exchanges alone"), Column("serial ms", "kernels and exchanges one after the other: median"),
+    Column("async ms", "communication beside blocks: median"), Column("exposed ms", "async minus kernels: median over rounds"),
+    Column("hidden %", "part of communication alone that kernels hide"),
+    Column("simulated %", "hidden part as predicted by the simulator, over emulated links"),
+    Column("load", "pairs of the busiest rank over the mean"),
+    Column("sent forward", "bytes of the rank that sends most"), Column("sent backward", "bytes of the rank that sends most"),
+    Column("peak", "memory besides the input and the output's gradient, of the rank that holds most"),
+    Column("difference", "from one rank's result, relative to the largest element, in 1e-6"), Column("status", "", False),
 )
 
 

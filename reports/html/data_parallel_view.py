@@ -1,4 +1,4 @@
-"""View of the page of gradient buckets, all text made."""
+"""View of the page of gradient buckets, with all text ready."""
 
 from pathlib import Path
 from typing import Sequence
@@ -61,14 +61,16 @@ def _view(result: BucketsResult, drawn: Sequence[FigureFile]) -> GroupView:
 
 
 _COLUMNS = (
-    Column("ranks", "*: more than cores", False), Column("links", "emulated, each way", False),
-    Column("buckets of", "at most", False), Column("buckets", "per step"), Column("sent", "by a rank, counted"),
-    Column("computing ms", "alone"), Column("backward ms", "of it, beside which buckets can travel"),
+    Column("ranks", "*: more ranks than cores", False), Column("links", "emulated: bandwidth in each direction, latency", False),
+    Column("buckets of", "largest size of a bucket", False), Column("buckets", "number per step"),
+    Column("sent", "bytes per rank, counted"),
+    Column("computing ms", "kernels alone"), Column("backward ms", "part of computing beside which buckets can be sent"),
     Column("communication ms", "alone, one bucket after the other"), Column("step ms", "buckets beside the backward"),
-    Column("exposed ms", "median over turns of the step less computing alone"),
-    Column("hidden %", "of what can be hidden"), Column("after ms", "a step whose buckets leave behind its backward"),
-    Column("ideal ms", "exposed by the buckets' recurrence"), Column("turns", "of each way"),
-    Column("wrong", "elements"), Column("status", "", False),
+    Column("exposed ms", "step minus computing alone: median over rounds"),
+    Column("hidden %", "part of the communication that can be hidden"),
+    Column("after ms", "a step whose buckets are reduced after its backward"),
+    Column("ideal ms", "exposed time by the buckets' recurrence"), Column("turns", "rounds, in each of which every way is timed once"),
+    Column("wrong", "number of wrong elements"), Column("status", "", False),
 )
 
 
@@ -101,7 +103,7 @@ def _why(line: ScheduleLine) -> str:
     return f"{real.sent_bytes:,.0f} B were sent, and the formula says {real.formula_bytes:,.0f}"
 
 
-# View of the page of sharding, all text made.
+# View of the page of sharding, with all text ready.
 
 def render_sharding(results: Sequence[ShardingResult], folder: Path) -> list[FigureFile]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,24 +129,27 @@ def sharding_page_of(records: Records, results: Sequence[ShardingResult], figure
 
 
 _SHARDING_COLUMNS = (
-    Column("stage", "", False), Column("weights", "held by a rank between steps"), Column("gradients", "likewise"),
-    Column("optimizer", "likewise"), Column("weights at most", "at once in a step"), Column("gradients at most", "likewise"),
-    Column("all at most", "with activations and buffers"), Column("weights sent", "by a rank in a step: gathers"),
-    Column("gradients sent", "by a rank in a step: reductions in its set of shards"),
-    Column("over replicas", "sent by a rank in a step: sums of shards over replicas of the set"), Column("step ms", "median"), Column("status", "", False),
+    Column("stage", "", False), Column("weights", "bytes per rank between steps"), Column("gradients", "bytes per rank between steps"),
+    Column("optimizer", "bytes per rank between steps"), Column("weights at most", "peak bytes per rank in a step"),
+    Column("gradients at most", "peak bytes per rank in a step"),
+    Column("all at most", "peak bytes per rank in a step, with activations and buffers"),
+    Column("weights sent", "bytes per rank and step: gathers"),
+    Column("gradients sent", "bytes per rank and step: reductions in its set of shards"),
+    Column("over replicas", "bytes sent per rank and step: sums of shards over replicas of the set"), Column("step ms", "median"),
+    Column("status", "", False),
 )
 
 
-_OFFLOAD = (Column("offloaded", "of all kinds that are away, to the device and from it, by a rank in a step"),
-            Column("update ms", "the optimizer's part of the step, of the slowest rank; median"))
+_OFFLOAD = (Column("offloaded", "bytes per rank and step, to the device and from it"),
+            Column("update ms", "the optimizer's part of the step, on the slowest rank: median"))
 
 
-_PLUS = {"secondary": Column("from a secondary copy", "weights sent by a rank in a step to those that share the copy (hpZ)"),
-         "near": Column("among neighbours", "gradients sent by a rank in a step in the first of two hops (qgZ)")}
+_PLUS = {"secondary": Column("from a secondary copy", "weights sent per rank and step to those that share the copy (hpZ), in bytes"),
+         "near": Column("among neighbours", "gradients sent per rank and step in the first of two hops (qgZ), in bytes")}
 
 
 def sharding_table(result: ShardingResult) -> Table:
-    """Columns of offloading only where a row offloads, and of ZeRO++ where one uses any of it."""
+    """Columns of the table: those of offloading only if a row offloads, those of ZeRO++ only if a row uses it."""
     offloads = any(one.offloaded_bytes for one in result.lines)
     plus = [name for name in _PLUS if any(one.sent_bytes.get(name) for one in result.lines)]
     lines = (Line((*_sharding_cells(one), *(size(round(one.sent_bytes.get(name, 0))) for name in plus),

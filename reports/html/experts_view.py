@@ -1,4 +1,4 @@
-"""View of the page of mixtures of experts, all text made."""
+"""View of the page of mixtures of experts, with all text ready."""
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -55,10 +55,10 @@ def experts_page_of(records: Records, results: Sequence[ExpertsResult], figures:
 _COLUMNS = (
     Column("case", "", False),
     *(Column(f"{part} ms", "forward and backward, slowest rank, one after the other") for part in PARTS),
-    Column("serial ms", "one after the other: median"), Column("async ms", "exchanges beside kernels: median"),
-    Column("slower", "than with the most even router"), Column("slowest rank", "its experts' time, of the mean"),
-    Column("rows", "of the busiest rank, of the mean"), Column("dropped %", "of copies"),
-    Column("sent", "by a rank, mean"), Column("formula", "docs/metrics.md"), Column("status", "", False),
+    Column("serial ms", "parts one after the other: median"), Column("async ms", "exchanges beside kernels: median"),
+    Column("slower", "ratio to the time with the most even router"), Column("slowest rank", "its experts' time over the mean"),
+    Column("rows", "rows of the busiest rank over the mean"), Column("dropped %", "part of the copies that are dropped"),
+    Column("sent", "bytes per rank, mean"), Column("formula", "bytes by the formula of docs/metrics.md"), Column("status", "", False),
 )
 
 

@@ -1,4 +1,4 @@
-"""View of the gate's page, all text made."""
+"""View of the gate's page, with all text ready."""
 from pathlib import Path
 from typing import Iterable, Optional, Sequence
 
@@ -50,7 +50,7 @@ def _render_timed(result: GateResult, folder: Path) -> Optional[FigureFile]:
 
 
 def _render_counted(result: GateResult, folder: Path) -> Optional[FigureFile]:
-    """Only what changed: a row at 0 % for each count that did not would say nothing."""
+    """Only changed values: rows at 0 % for unchanged counts would have no information."""
     if result.series:
         return None
     cases = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]
@@ -92,7 +92,7 @@ def _limit(result: GateResult) -> str:
     limit = limit_text(result.compared.threshold)
     if result.cases and not any(case.channel in TIMED for case in result.cases):
         return f"{limit} of instructions, none of what is exact"
-    return f"{limit}: what is less does not matter"
+    return f"{limit}: smaller changes do not matter"
 
 
 def _notes(results: Sequence[GateResult]) -> Iterable[Note]:
@@ -107,10 +107,10 @@ def _notes(results: Sequence[GateResult]) -> Iterable[Note]:
 
 _COLUMNS = (
     Column("case", "", False), Column("verdict", "", False),
-    Column("change %", "head over base less 1, turned round where more is better: above 0 is worse"),
+    Column("change %", "head over base minus 1, inverted where more is better: above 0 is worse"),
     Column("from %", "lower bound of the change"), Column("to %", "upper bound of the change"),
     Column("base", "typical value"), Column("head", "typical value"), Column("why", "", False),
-    Column("pairs", "independent comparisons"), Column("measured s", "that measuring the case took"),
+    Column("pairs", "independent comparisons"), Column("measured s", "time that the measurements of the case took"),
     Column("channel", "how it was compared", False),
 )
 
@@ -135,10 +135,11 @@ def _percent(ratio: Optional[float]) -> Optional[float]:
 
 
 _CHANGES = (
-    Column("case", "", False), Column("when", "of the first record file after it", False), Column("blame", "for git log", False),
-    Column("change %", "after over before less 1, turned round where more is better: above 0 is worse"),
+    Column("case", "", False), Column("when", "time of the first record file after the change", False),
+    Column("blame", "range of commits for git log", False),
+    Column("change %", "after over before minus 1, inverted where more is better: above 0 is worse"),
     Column("from %", "lower bound of the change"), Column("to %", "upper bound of the change"),
-    Column("before", "level"), Column("after", "level"), Column("recent", "", False),
+    Column("before", "level before the change"), Column("after", "level after the change"), Column("recent", "", False),
 )
 
 

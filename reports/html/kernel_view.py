@@ -18,23 +18,23 @@ from reports.units import counted, joined, short
 
 
 _KERNELS = (
-    Column("kernel", "", False), Column("shape", "", False), Column("dtype", "of the activations", False),
+    Column("kernel", "", False), Column("shape", "", False), Column("dtype", "dtype of the activations", False),
     Column("threads", "of the pool; 1 on a GPU"),
-    Column("cache", "warm: the same operands again; cold: others each time", False),
+    Column("cache", "warm: the same operands in every call; cold: others in every call", False),
     Column("timing", "the host's clock, CUDA events, or a CUDA graph's replay", False),
-    Column("code", "that ran: a library's or our own, or the instruction set of our loops", False),
-    Column("share %", "of the binding ceiling; 100 is at the ceiling"),
+    Column("code", "code that ran: a library's or our own, or the instruction set of our loops", False),
+    Column("share %", "share of the binding ceiling; 100 is at the ceiling"),
     Column("bound by", "the ceiling that allows the least speed", False),
-    Column("GB/s", "declared bytes over the median"), Column("GFLOP/s", "declared FLOPs over the median"),
-    Column("median µs", "time of a call"), Column("p5 µs", ""), Column("p95 µs", ""),
-    Column("ceiling µs", "the time that the binding ceiling allows"),
+    Column("GB/s", "declared bytes divided by the median"), Column("GFLOP/s", "declared FLOPs divided by the median"),
+    Column("median µs", "median time of a call"), Column("p5 µs", ""), Column("p95 µs", ""),
+    Column("ceiling µs", "shortest time that the binding ceiling allows"),
     Column("FLOP/byte", "arithmetic intensity, as declared"), Column("samples", ""),
-    Column("result", "of the check beside the timing", False),
+    Column("result", "result of the check in the benchmark", False),
 )
 
 
 def kernels_table(roofline: Roofline) -> Table:
-    """All records, farthest from the limit first; those without a share at the end."""
+    """Rows of all records, farthest from the limit first; those without a share at the end."""
     kernels = sorted(roofline.kernels, key=lambda one: (not one.ok, one.share is None, one.share or 0.0, one.kernel))
     ceilings = [one for each in roofline.ceilings.values() for one in each.all]
     return Table("Every timed kernel, farthest from its limit first", _KERNELS,
@@ -63,10 +63,10 @@ _LOOPS = ("fma", "gemm")
 
 
 def bandwidth_table(roofline: Roofline) -> Optional[Table]:
-    """A line a number of threads and way of access, a column a level: GB/s."""
+    """Table in GB/s: a line per number of threads and way of access, a column per level."""
     levels = [level for level in LEVELS
               if any(one.level == level for each in roofline.ceilings.values() for one in each.all)]
-    columns = [*_head(roofline), Column("GB/s of", "the way of access", False)]
+    columns = [*_head(roofline), Column("GB/s of", "way of access", False)]
     columns += [Column(LEVELS[level], f"operands in {LEVELS[level]}") for level in levels]
     lines = [Line((*_first(roofline, each), word(stream), *(number(each.value(stream, level), 3) for level in levels)))
              for each in roofline.ceilings.values() for stream in _STREAMS
@@ -75,7 +75,7 @@ def bandwidth_table(roofline: Roofline) -> Optional[Table]:
 
 
 def arithmetic_table(roofline: Roofline) -> Optional[Table]:
-    """A line a number of threads and loop, a column a dtype: GFLOP/s."""
+    """Table in GFLOP/s: a line per number of threads and loop, a column per dtype."""
     dtypes = list(dict.fromkeys(one.dtype for each in roofline.ceilings.values() for one in each.all
                                 if one.unit == "gflops" and one.dtype))
     columns = [*_head(roofline), Column("GFLOP/s of", "fma: in registers; gemm: a large square product", False)]
@@ -96,7 +96,7 @@ def _first(roofline: Roofline, each: Ceilings) -> list[Cell]:
 
 _CEILINGS = (
     Column("threads", ""), Column("ceiling", "", False), Column("level or dtype", "", False),
-    Column("value", "the best sample"), Column("unit", "", False), Column("median", "of the samples"),
+    Column("value", "best sample"), Column("unit", "", False), Column("median", "median of the samples"),
     Column("p5", ""), Column("p95", ""), Column("samples", ""),
 )
 
@@ -112,13 +112,13 @@ def ceilings_table(roofline: Roofline) -> Table:
     return Table("Every ceiling with its spread", _CEILINGS, tuple(lines))
 
 
-# View for the template of the kernels' page, all text made.
+# View for the template of the kernels' page, with all text ready.
 
 @dataclass(frozen=True)
 class RooflineView:
     anchor: str
     name: str
-    badge: str  # "simulated"; empty for what was measured
+    badge: str  # "simulated"; empty if measured
     ceilings: Sequence[str]  # sentences, one for each number of threads
     small_tables: Sequence[Table]
     comparisons: Sequence[str]  # sentences
@@ -185,7 +185,7 @@ def _facts(records: Records) -> list[Fact]:
 
 
 def _ways_text(kernels: Sequence[Kernel]) -> str:
-    """On cpu by 1 and 2 threads, caches cold and warm."""
+    """Words such as "on cpu by 1 and 2 threads, caches cold and warm"."""
     devices = joined(sorted({kernel.device for kernel in kernels}))
     threads = sorted({kernel.threads for kernel in kernels if kernel.device == "cpu"})
     by = f" by {joined([str(n) for n in threads])} thread{'' if threads == [1] else 's'}" if threads else ""

@@ -1,4 +1,4 @@
-"""View of the page of tensor-parallel layers, all text made."""
+"""View of the page of tensor-parallel layers, with all text ready."""
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -54,15 +54,15 @@ def layers_page_of(records: Records, results: Sequence[LayersResult], figures: S
 
 
 _COLUMNS = (
-    Column("layer", "", False), Column("tiles", "of rows"), Column("products ms", "matrix products, alone"),
-    Column("kernels ms", "all of them, alone"), Column("communication ms", "alone"),
-    Column("serial ms", "one after the other: median"), Column("async ms", "communication beside products: median"),
-    Column("+- %", "half of p5 to p95 of async's forward and backward, of their medians"),
-    Column("exposed serial ms", "median over turns of serial less kernels"),
-    Column("exposed async ms", "median over turns of async less kernels"),
-    Column("sent", "by a rank, mean"), Column("formula", "docs/metrics.md"),
-    Column("memory", "held for the layer, by the rank with the most"),
-    Column("unlike", "elements with other bits than in one tile one after the other"), Column("status", "", False),
+    Column("layer", "", False), Column("tiles", "groups of rows"), Column("products ms", "matrix products alone"),
+    Column("kernels ms", "all kernels alone"), Column("communication ms", "all exchanges alone"),
+    Column("serial ms", "kernels and exchanges one after the other: median"), Column("async ms", "communication beside products: median"),
+    Column("+- %", "half of the range p5 to p95 of async's forward and backward, relative to their medians"),
+    Column("exposed serial ms", "serial minus kernels: median over rounds"),
+    Column("exposed async ms", "async minus kernels: median over rounds"),
+    Column("sent", "bytes per rank, mean"), Column("formula", "bytes by the formula of docs/metrics.md"),
+    Column("memory", "bytes held for the layer by the rank with the most"),
+    Column("unlike", "elements whose bits differ from those of a serial run in one tile"), Column("status", "", False),
 )
 
 

@@ -1,4 +1,4 @@
-"""View for the template of the simulations' page, all text made."""
+"""View for the template of the simulations' page, with all text ready."""
 
 from typing import Sequence
 
@@ -15,7 +15,7 @@ from reports.records import Records, Simulation, StudyPoint
 from reports.units import counted, joined, short
 
 
-MOST_LINES = 1000  # lines of a table; a page with more is slow
+MOST_LINES = 1000  # most lines of a table; a page with more is slow
 
 
 def simulation_page_of(records: Records, results: Sequence[LayoutResult], figures: Sequence[Sequence[FigureFile]],
@@ -49,14 +49,14 @@ def _facts(records: Records) -> list[Fact]:
 
 _LAYOUTS = (
     Column("layout", "tp tensor, cp context, ep expert, pp pipeline, dp data parallel", False),
-    Column("schedule", "of the pipeline", False), Column("devices", ""),
-    Column("step ms", ""), Column("MFU %", "model FLOPs over the peak"),
-    Column("HFU %", "with recomputation"), Column("TFLOP/s per device", "model FLOPs"),
-    Column("tokens/s", "of all devices"), Column("computing %", "of the step, by the rank that computes longest"),
-    Column("exposed %", "of the step: that rank waits for bytes that move"),
-    Column("bubble %", "of the step: it waits for others"),
-    Column("memory GiB", "of the device that needs most"), *(Column(f"{kind} GiB", "") for kind in KINDS),
-    Column("of a device GiB", "what it has"), Column("fits", "", False), Column("events", "of the simulation"),
+    Column("schedule", "pipeline schedule", False), Column("devices", ""),
+    Column("step ms", ""), Column("MFU %", "model FLOPs divided by the peak"),
+    Column("HFU %", "the same, including recomputed FLOPs"), Column("TFLOP/s per device", "model FLOPs"),
+    Column("tokens/s", "tokens per second of all devices"), Column("computing %", "part of the step, on the rank that computes longest"),
+    Column("exposed %", "part of the step in which that rank waits for bytes in flight"),
+    Column("bubble %", "part of the step in which that rank waits for other ranks"),
+    Column("memory GiB", "memory of the device that needs most"), *(Column(f"{kind} GiB", "") for kind in KINDS),
+    Column("of a device GiB", "memory of a device"), Column("fits", "", False), Column("events", "events of the simulation"),
 )
 
 
@@ -81,7 +81,7 @@ def _gib(value: float | None) -> Cell:
     return number(None if value is None else value / 2 ** 30, 3)
 
 
-# View of the page of studies, all text made.
+# View of the page of studies, with all text ready.
 
 def studies_page_of(records: Records, results: Sequence[StudyResult], figures: Sequence[Sequence[FigureFile]],
                     files: Sequence[str]) -> GroupPage:
@@ -103,11 +103,11 @@ def _study_view(result: StudyResult, figures: Sequence[FigureFile]) -> GroupView
 
 
 def points_table(result: StudyResult) -> Table:
-    """A column for each place, value and part that any point has."""
+    """A column for each coordinate, value and part that any point has."""
     at = _names(one.at for one in result.points)
     values = _names(one.values for one in result.points)
     parts = _names(one.parts_ms for one in result.points)
-    columns = (Column("series", "the line or class", False), Column("basis", "", False), *(Column(name, "") for name in at),
+    columns = (Column("series", "line or class", False), Column("basis", "", False), *(Column(name, "") for name in at),
                *(Column(_shown(name), "") for name in values), *(Column(f"{name} ms", "of the step") for name in parts),
                Column("fits", "in a device's memory", False), Column("layout", "", False), Column("note", "", False))
     return Table("Every point", columns, tuple(_study_line(one, at, values, parts) for one in result.points))
@@ -124,5 +124,5 @@ def _names(of) -> list[str]:
 
 
 def _shown(name: str) -> str:
-    """step_ms: step ms."""
+    """Heading "step ms" for "step_ms"."""
     return name.replace("tflops_per_gpu", "TFLOP/s per GPU").replace("_percent", " %").replace("_", " ")

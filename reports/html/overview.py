@@ -1,4 +1,4 @@
-"""The first page of a report with several: what each of them found, in a sentence and a figure."""
+"""First page of a report with several pages: the finding of each, in a sentence and a figure."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Optional, Sequence
@@ -15,7 +15,7 @@ MOST = 3  # findings of a page
 class _Subject(NamedTuple):
     title: str
     question: str
-    figure: str  # the kind that answers it, where there is one
+    figure: str  # the kind of figure that answers it, if there is one
     lead: str  # first sentence of its page
     bad_heading: str = "Wrong rows"
     template: str = "groups.html"
@@ -90,7 +90,7 @@ class Overview:
 
 def overview_of(records: Records, views: Mapping[str, object], figures: Mapping[str, Sequence[FigureFile]],
                 files: Sequence[str]) -> Overview:
-    """`views` and `figures`: of the other pages, by subject."""
+    """`views` and `figures` are those of the other pages, by subject."""
     basis = Counter(run.basis for run in records.runs)
     facts = [Fact("What was run", joined(sorted({run.program for run in records.runs}))),
              Fact("Basis", joined([f"{number:,} runs {name}" for name, number in basis.items()]))]

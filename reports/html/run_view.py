@@ -1,4 +1,4 @@
-"""Runs and machines as all pages show them."""
+"""Runs and machines in the form that all pages show."""
 
 import shutil
 from collections import Counter
@@ -36,7 +36,7 @@ class RunView:
 
 
 def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
-    """Which machines, then what is `told`, then what was built and when it ran."""
+    """Notes: the machines, then `told`, then the builds and the dates of the runs."""
     runs = records.runs
     return [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
             Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
@@ -94,7 +94,7 @@ def trace_name(run: Run) -> Optional[str]:
 
 
 def copy_traces(records: Records, files: Sequence[str], folder: Path) -> list[TraceLink]:
-    """Absolute paths are not in records: a trace is looked for in the folder of the records, then where we run."""
+    """Records have no absolute paths: a trace is searched for in the folder of the records, then in the current folder."""
     links: dict[str, TraceLink] = {}
     for run in records.runs:
         name = trace_name(run)

@@ -19,18 +19,18 @@ from reports.units import counted, joined
 _PERCENT = "idle time of the busiest rank over "
 _SCHEDULES = (
     Column("schedule", "", False), Column("basis", "simulated, emulated or measured", False),
-    Column("stages per rank", "in each pipe"), Column("step ms", "makespan; of several runs the median"),
-    Column("own span ms", "the longest time from a rank's own start to its own end"),
+    Column("stages per rank", "stages per rank in each pipe"), Column("step ms", "makespan; of several runs the median"),
+    Column("own span ms", "longest time from a rank's own start to its own end"),
     Column("bound ms", "no schedule of one stage per rank in this one's memory has a shorter own span"),
     Column("bubble of makespan %", _PERCENT + "the makespan"), Column("of ideal %", _PERCENT + "its work"),
-    Column("of own span %", "the same of the longest own span: no wait at the optimizer"),
-    Column("own of ideal %", "own span less work, over work"),
-    Column("peak until W", "activations held at most by a rank: whole until B or I, then W's share (microbatches)"),
-    Column("peak until B", "the same, freed at B or I"), Column("weights", "versions that a rank keeps at most"),
-    Column("sends", "of the rank that sends most"), Column("exposed ms", "waits for data in flight, the worst rank's"),
-    Column("formula", "the known closed form, where its assumptions hold", False),
+    Column("of own span %", "bubble of the longest own span: no wait at the optimizer"),
+    Column("own of ideal %", "(own span - work) / work"),
+    Column("peak until W", "most activations that a rank holds: whole until B or I, then W's share (microbatches)"),
+    Column("peak until B", "the same, freed at B or I"), Column("weights", "most versions of the weights that a rank keeps"),
+    Column("sends", "messages of the rank that sends most"), Column("exposed ms", "waits for data in flight, the worst rank's"),
+    Column("formula", "known closed form, where its assumptions hold", False),
     Column("vs simulated", "makespan over that in virtual time"),
-    Column("late µs", "emulated: the latest start of a task"), Column("runs", "makespans that were taken"),
+    Column("late µs", "emulated: worst lateness of a task's start"), Column("runs", "makespans that were taken"),
     Column("on which channels it hangs", "blocking: a send waits for its receive; batched: what stands between two "
            "computations begins together; buffered: so many messages a pair", False),
 )
@@ -60,7 +60,7 @@ def _schedule_cells(name: str, line: ScheduleLine, result: WorkloadResult) -> tu
 
 
 def _form_text(line: ScheduleLine) -> str:
-    """Whether the makespan, or own span, is what the formula says; messages take time that formulas do not know."""
+    """Whether the makespan, or own span, equals the formula; messages take time that formulas do not include."""
     if line.closed_form_ms is None:
         return "–"
     cost = line.makespan_ms if line.closed_form_ms.of == "makespan" else line.own_span_ms
@@ -78,8 +78,8 @@ def _against_simulated(line: ScheduleLine, result: WorkloadResult) -> Cell:
 
 
 _OVERLAP = (
-    Column("link", "bandwidth each way, latency", False), Column("case", "", False), Column("collectives", "of a rank"),
-    Column("computing ms", "kernels alone"), Column("collectives ms", "alone, one after another"),
+    Column("link", "bandwidth in each direction, latency", False), Column("case", "", False), Column("collectives", "number per rank"),
+    Column("computing ms", "kernels alone"), Column("collectives ms", "collectives alone, one after another"),
     Column("step ms", "both side by side"), Column("exposed ms", "step less computing"),
     Column("hidden %", "part of the collectives that computing hides"),
     Column("vs simulated", "step over that in virtual time"), Column("runs", "steps that were taken"),
@@ -101,7 +101,7 @@ def _overlap_line(line: ScheduleLine) -> Line:
 
 
 def hangs_text(line: ScheduleLine) -> str:
-    """Words: "none of 4", or "blocking: rank 0 at ..."."""
+    """Words such as "none of 4", or "blocking: rank 0 at ..."."""
     hanging = [f"{_channel(name)} ({_cut(text)})" for name, text in line.hangs.items() if text]
     if not line.hangs:
         return "not asked"
@@ -118,7 +118,7 @@ def _cut(text: str, most: int = 90) -> str:
     return text if len(text) <= most else text[:most - 1] + "…"
 
 
-# View for the template of the schedules' page, all text made.
+# View for the template of the schedules' page, with all text ready.
 
 @dataclass(frozen=True)
 class WorkloadView:
@@ -128,7 +128,7 @@ class WorkloadView:
     sentences: Sequence[str]
     figures: Sequence[FigureFile]
     charts: Sequence[FigureFile]
-    left_out: int  # charts that were not drawn
+    left_out: int  # number of charts that were not drawn
     tables: Sequence[Table]
 
 

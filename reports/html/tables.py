@@ -53,19 +53,19 @@ def size(value: int) -> Cell:
 
 
 _RESULTS = (
-    Column("size", "bytes of the message, as algbw divides by"), Column("algorithm", "and its options", False),
-    Column("placement", "in place or out of place", False), Column("median µs", "time of a call, the slowest rank's"),
-    Column("95 % interval µs", "bootstrap interval of the median"), Column("mean µs", "as nccl-tests prints it"),
+    Column("size", "bytes of the message, as algbw divides by"), Column("algorithm", "algorithm with its options", False),
+    Column("placement", "in place or out of place", False), Column("median µs", "median time of a call on the slowest rank"),
+    Column("95 % interval µs", "bootstrap interval of the median"), Column("mean µs", "mean time of a call, as nccl-tests prints it"),
     Column("algbw GB/s", "size / mean time"), Column("busbw GB/s", "algbw times nccl-tests' factor"),
     Column("vs fastest", "median over the fastest median at this size and placement"),
-    Column("wrong", "elements that differ"),
+    Column("wrong", "number of wrong elements"),
     Column("status", "ok, wrong or failed", False),
 )
 
 
 _WINNERS = (
     Column("ranks", ""), Column("size", "bytes of the message, as algbw divides by"), Column("fastest", "", False),
-    Column("next", "the second fastest", False), Column("next / fastest", "their times"),
+    Column("next", "second fastest algorithm", False), Column("next / fastest", "ratio of their times"),
 )
 
 
@@ -109,11 +109,11 @@ def _interval(row: Row) -> Cell:
 
 
 _PERCENTILES = (
-    Column("size", "bytes of the message"), Column("algorithm", "and its options", False),
-    Column("samples", "timed calls"), Column("min µs", "the fastest call"), Column("p5 µs", ""),
+    Column("size", "bytes of the message"), Column("algorithm", "algorithm with its options", False),
+    Column("samples", "number of timed calls"), Column("min µs", "the fastest call"), Column("p5 µs", ""),
     Column("p50 µs", "median"),
     Column("p95 µs", ""), Column("p99 µs", ""), Column("max µs", "the slowest call"),
-    Column("p99 / p50", "how long the tail is"),
+    Column("p99 / p50", "length of the tail"),
 )
 
 
@@ -127,12 +127,12 @@ def percentile_table(panel: Panel) -> Table:
 
 
 _PLANS = (
-    Column("algorithm", "and its options", False), Column("steps", "messages one after another on the longest path"),
-    Column("wire bytes / byte", "bytes that the busiest rank sends for a byte of the message, at the largest size"),
-    Column("latency-bound below", "where alpha times steps equals beta times bytes"),
+    Column("algorithm", "algorithm with its options", False), Column("steps", "messages one after another on the longest path"),
+    Column("wire bytes / byte", "bytes that the busiest rank sends per byte of the message, at the largest size"),
+    Column("latency-bound below", "size at which alpha times steps equals beta times bytes"),
     Column("predicted by", "the program, message by message; or alpha × steps + beta × bytes", False),
-    Column("measured / predicted, smallest", "at the smallest size"), Column("largest", "at the largest size"),
-    Column("worst", "the ratio farthest from 1"),
+    Column("measured / predicted, smallest", "ratio at the smallest size"), Column("largest", "ratio at the largest size"),
+    Column("worst", "ratio farthest from 1"),
 )
 
 
@@ -148,10 +148,11 @@ def plan_table(predictions: Predictions) -> Table:
     return Table("Plans and their prediction", _PLANS, tuple(lines))
 
 
-# Columns for the energy of a step, in tables where something counted it in one line at least.
+# Columns for the energy of a step, in tables where at least one line has it.
 
-_COLUMNS = (Column("tokens/J", "of whole devices, in the steps that are timed"), Column("J per step", "likewise"),
-            Column("W", "mean, likewise"), Column("of", "", False))
+_COLUMNS = (Column("tokens/J", "tokens per joule of whole devices, in the timed steps"),
+            Column("J per step", "joules of whole devices, in the timed steps"),
+            Column("W", "mean power of whole devices, in the timed steps"), Column("of", "", False))
 
 
 class Counted(Protocol):
@@ -165,7 +166,7 @@ def energy_columns(lines: Sequence[Counted]) -> tuple[Column, ...]:
 
 
 def energy_cells(lines: Sequence[Counted], one: Counted) -> tuple[Cell, ...]:
-    """Cells of `one` of the lines, in these columns."""
+    """Cells of the line `one` in these columns."""
     if not energy_columns(lines):
         return ()
     energy = one.energy

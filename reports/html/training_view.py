@@ -1,4 +1,4 @@
-"""Views of the pages of training and scaling, all text made."""
+"""Views of the pages of training and scaling, with all text ready."""
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
@@ -77,7 +77,7 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
 
 
 def _told_runs(result: TrainingResult) -> Sequence[Training]:
-    """Chooses the fastest of many runs: the table has all."""
+    """Selects the fastest of many runs; the table has all."""
     return result.runs if len(result.runs) <= MOST_TOLD else (result.fastest,)
 
 
@@ -100,9 +100,10 @@ def _page(records: Records, results: Sequence, views: Sequence[GroupView], facts
 _RUNS = (
     Column("run", "layout, dtype, threads or GPUs", False), Column("steps", ""), Column("tokens per step", ""),
     Column("step ms", "median, the first three left out"), Column("tokens/s", "likewise, of all ranks"),
-    Column("MFU %", "likewise"), Column("memory", "of the fullest rank at its peak"),
+    Column("MFU %", "model FLOPs divided by the peak, median, the first three left out"),
+    Column("memory", "memory of the rank with the highest peak"),
     Column("most of it", "", False), Column("validation loss", "nats per token"), Column("bigram", "nats per token"),
-    Column("where the time goes", "mean of the ranks", False),
+    Column("where the time goes", "parts of the step, mean over ranks", False),
 )
 
 
@@ -112,13 +113,14 @@ def runs_table(result: TrainingResult) -> Table:
 
 
 _REPLICAS = (
-    Column("replicas agree by", "--sync, and which replica is slowed; or what gradients travel as, --compression", False), Column("steps", ""),
+    Column("replicas agree by", "--sync, and the replica that is slowed down; or the format of gradients, --compression", False),
+    Column("steps", ""),
     Column("loss", f"mean of the last {SMOOTH} steps, nats per token"),
-    Column("at equal bytes", "likewise, when as much was sent as by the run that sends least"),
-    Column("sent", "by the rank that sends most"), Column("step ms", "mean"),
+    Column("at equal bytes", "loss in nats per token when as much was sent as by the run that sends least"),
+    Column("sent", "bytes of the rank that sends most"), Column("step ms", "mean"),
     Column("predicted ms", "by the times of the slow replica alone, where they are stated"),
-    Column("behind ms", "of it behind the replicas' own steps: waits and messages, mean of the replicas"),
-    Column("missed", "updates of others between a replica's weights and its gradient, mean", False),
+    Column("behind ms", "part of the step after the replicas' own work: waits and messages, mean over replicas"),
+    Column("missed", "updates of other replicas between a replica's weights and its gradient, mean", False),
 )
 
 
@@ -132,14 +134,16 @@ def replica_tables(result: TrainingResult) -> list[Table]:
 
 
 _ACTIVATIONS = (
-    Column("run", "layout, dtype", False), Column("kept", "between forward and backward", False),
-    Column("ahead", "layers whose time a copy has"), Column("copied per step", "off the device and back, by the rank that copied most"),
-    Column("away", "at once"), Column("memory", "of the fullest rank at its peak"), Column("step ms", "median, the first three left out"),
+    Column("run", "layout, dtype", False), Column("kept", "activations kept between forward and backward", False),
+    Column("ahead", "number of layers whose time a copy has"),
+    Column("copied per step", "bytes off the device and back, by the rank that copied most"),
+    Column("away", "most bytes off the device at once"), Column("memory", "memory of the rank with the highest peak"),
+    Column("step ms", "median, the first three left out"),
 )
 
 
 def activation_tables(result: TrainingResult) -> list[Table]:
-    """All runs, where any keeps activations in parts or off the device."""
+    """All runs, if any of them keeps activations in parts or off the device."""
     if not any(one.activations for one in result.runs):
         return []
     lines = [Line((word(f"{one.layout.text}, {one.dtype}"), word(_kept_text(one)), number(one.activations and one.activations.ahead),
@@ -165,8 +169,8 @@ def _copied_and_away(one: Training) -> tuple[int, int]:
 
 _PREDICTED = (
     Column("run", "layout, dtype", False), Column("predicted ms", "simulated"), Column("measured ms", "the step in the median"),
-    Column("error %", "predicted over measured, less 1"), Column("kernels", "whose times were measured, of all shapes"),
-    Column("the largest gap", "of a part, and where it comes from", False),
+    Column("error %", "predicted over measured, minus 1"), Column("kernels", "shapes with a measured time, of all shapes"),
+    Column("the largest gap", "largest difference of a part, and its origin", False),
 )
 
 
@@ -212,10 +216,10 @@ _SCALING = (
     Column("alone ms", "from pieces timed alone, simulated"),
     Column("contended ms", "with the slowdowns measured while pieces run concurrently, simulated"),
     Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),
-    Column("off alone %", "measured over alone"), Column("off contended %", "measured over contended"),
-    Column("computing ms", "of the measured step, mean of the ranks"), Column("tokens/s", "of all ranks"),
-    Column("efficiency %", "tokens/s of each rank over one rank's"),
-    Column("what contention leaves", "measured less contended", False),
+    Column("off alone %", "measured over alone, minus 1"), Column("off contended %", "measured over contended, minus 1"),
+    Column("computing ms", "part of the measured step, mean over ranks"), Column("tokens/s", "of all ranks"),
+    Column("efficiency %", "tokens/s per rank over those of one rank"),
+    Column("what contention leaves", "measured minus contended, by part", False),
 )
 
 

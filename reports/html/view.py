@@ -1,4 +1,4 @@
-"""View for the template: the results arranged as the page is, all text made."""
+"""View for the template: the results in the page's arrangement, with all text ready."""
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,8 +19,8 @@ from reports.units import bytes_text, collective_name, counted, joined
 class PanelView:
     anchor: str
     result: PanelResult
-    badge: str  # "emulated link of ..."; empty for what was measured
-    about_prediction: str  # why there is none, or where it comes from
+    badge: str  # "emulated link of ..."; empty if measured
+    about_prediction: str  # reason why there is none, or its origin
     figures: Sequence[FigureFile]
     tables: Sequence[Table]
 
@@ -81,7 +81,7 @@ def _panel(number: int, result: PanelResult, figures: Sequence[FigureFile]) -> P
 
 
 def _about_prediction(result: PanelResult) -> str:
-    """Warning about the predicted times; empty if they are simply there."""
+    """Warning about the predicted times; empty if there is nothing to warn of."""
     predictions = result.predictions
     if not result.panel.series or not predictions.no_fit:
         return ""

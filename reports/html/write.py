@@ -45,7 +45,7 @@ from reports.units import unbroken
 
 
 HERE = Path(__file__).resolve().parent
-MARK = ".lockstep-report"  # in every folder that we may replace
+MARK = ".lockstep-report"  # file that marks folders which we may replace
 
 
 AnyPage = Union[Overview, Page, KernelPage, SchedulePage, GroupPage, ClaimsPage]
@@ -62,8 +62,8 @@ class PageLink:
 
 
 def write_report(report: Report, out: Path) -> Path:
-    """The first page's path. Raises ReportError if the folder cannot be written or is not ours to replace. Of several processes
-    that write the same report, each writes a whole one, and the last stays."""
+    """Path of the first page. Raises ReportError if the folder cannot be written or was not made by a report. If several processes
+    write the same report, each writes a whole one, and the last one's stays."""
     out = Path(os.path.abspath(out))
     if out.exists() and not _replaceable(out):
         raise ReportError(f"-o {out}: exists and is not a report; name a new folder or one that holds a report")
@@ -122,7 +122,7 @@ def _exchange(one: Path, other: Path) -> None:
     aside.rename(one)
 
 
-Made = tuple[AnyPage, Sequence[FigureFile]]  # a page, and the figures that are on it
+Made = tuple[AnyPage, Sequence[FigureFile]]  # a page, and its figures
 
 
 def _build(report: Report, folder: Path) -> None:
@@ -231,7 +231,7 @@ def _gate_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     return gate_page_of(report.records.of_gate(), report.gates, figures, files), _flat(figures)
 
 
-# The pages in their order: whether there is something for one, and what makes it.
+# The pages in their order: the condition under which one exists, and the function that makes it.
 _PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[str], Path], Made]]] = {
     "claims": (lambda report: report.claims, _claims_page),
     "collectives": (lambda report: report.collectives, _collectives_page),
@@ -251,7 +251,7 @@ _PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[s
 
 
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:
-    """The names of the copies: the files' own, numbered where two are equal. They are packed, and can be read as they are."""
+    """Names of the copies: the files' own, numbered where two are equal. Copies are compressed, and reports read them directly."""
     folder.mkdir()
     names: list[str] = []
     for file in files:
@@ -267,7 +267,7 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
 
 
 class Untold:
-    """Leaves out of a section's sentences those that the page's list of findings has said: a finding is said once."""
+    """Removes from a section's sentences those in the page's list of findings: a finding is said once."""
 
     def __init__(self, page: AnyPage):
         self._told = [text for finding in getattr(page, "findings", ()) for text in (finding.text, finding.why) if text]
@@ -278,7 +278,7 @@ class Untold:
 
 def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optional[Story] = None,
             figure_source: Optional[Callable[[str], str]] = None) -> str:
-    """`figure_source`: what stands for a figure's file where that is not in figures/ beside the page."""
+    """`figure_source` replaces a figure's file if that is not in figures/ beside the page."""
     # Inline style and script come from our own files; everything from records is escaped.
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
@@ -291,7 +291,7 @@ def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optio
     return template.render(page=page, subject=subject, about=about, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])
 
 
-# A page in one file, to be an artifact of CI: its figures are in it, and it links to nothing beside it.
+# A page in one file, for use as an artifact of CI: it contains its figures, and links to no other file.
 
 def gate_file(records: Records) -> str:
     """The gate's page of these records, as text of HTML."""

@@ -1,4 +1,4 @@
-"""A panel's curves against size, one line a series: bus bandwidth, latency, time over the fastest's with its
+"""A panel's curves against size, one line per series: bus bandwidth, latency, time over the fastest's with its
 p5-p95 band, spread of a call's time over its median, measured over predicted."""
 from typing import Callable, Sequence
 
@@ -13,7 +13,7 @@ from reports.plots.frame import (End, Heading, bytes_axis, draw_line, label_ends
 from reports.plots.style import GRID, INK, MUTED, Style
 from reports.units import short, time_text
 
-Value = Callable[[Point, float], float]  # function of a point and one of its times
+Value = Callable[[Point, float], float]  # function of a point and of one of its times
 
 
 def busbw(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
@@ -29,7 +29,7 @@ def latency(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
 
 
 def relative(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
-    """Where lines that lie on each other over five decades of time come apart."""
+    """Figure of the time over the fastest's, which separates lines that coincide over five decades of time."""
     best = {size: best_time(panel.series, size) for size in panel.sizes}
     figure = _curves(panel, shown, heading, lambda point, time: time / best[point.bytes], lambda v: f"{short(v)}×")
     axes = figure.axes[0]

@@ -1,4 +1,4 @@
-"""How kernels look in every figure: colour and marker by family or by what binds them, filled or hollow by dtype."""
+"""Style of kernels in every figure: colour and marker by family or by their bound, filled or hollow by dtype."""
 
 from math import ceil, floor, log10
 from typing import Sequence
@@ -49,7 +49,7 @@ def legend(figure: Figure, styles: dict[str, Style], dtypes: Sequence[str], bott
 
 
 def row_lines(axes: Axes, rows: int, colour: str) -> None:
-    """A hair line through each row of a chart, to lead the eye from the name to the dot."""
+    """A thin line through each row of a chart, from the name to the dot."""
     for row in range(rows):
         axes.axhline(row, color=colour, linewidth=0.6, zorder=0.4)
 
@@ -58,13 +58,13 @@ def row_lines(axes: Axes, rows: int, colour: str) -> None:
 
 WIDTH = 11.4  # inches
 ROW = 0.2
-MOST = 36  # rows: the largest and the smallest ratios where there are more
+MOST = 36  # most rows; if there are more, those with the largest and smallest ratios
 NAME = 46  # characters of a row's name
 _SLOW, _FAST = numbered(1), numbered(0)
 
 
 def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], heading: Heading) -> Figure:
-    """A column a comparison; `names` are those of the slow and the fast way in the legend."""
+    """A column per comparison; `names` are those of the slow and the fast way in the legend."""
     rows = shown_rows(comparisons)
     figure, top = new_figure(heading, 1.65 + ROW * max(len(rows), 3), WIDTH)
     height, left, right, gap = figure.get_figheight(), 3.4 / WIDTH, 0.985, 0.075
@@ -82,7 +82,7 @@ def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], 
 
 
 def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
-    """By the ratio of the last comparison, largest first; of too many the ends."""
+    """Cases by the ratio of the last comparison, largest first; if there are too many, both ends."""
     cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
     cases = list(dict.fromkeys(cases))
     return cases if len(cases) <= MOST else cases[:MOST // 2] + cases[-MOST // 2:]
@@ -121,7 +121,7 @@ def _frame(axes: Axes, rows: Sequence[Case], limits: tuple[float, float], named:
 
 
 def _row_name(case: Case) -> str:
-    """The kernel whole, and of the shape what fits."""
+    """Name of a row: the whole kernel, and as much of the shape as fits."""
     text = f"{case.kernel} {case.dtype} {case.shape}"
     return text if len(text) <= NAME else text[:NAME - 1] + "…"
 

@@ -15,7 +15,7 @@ _PARTS = (("router", "router", "#999999"), ("permute", "permute", "#56b4e9"), ("
 
 
 def parts_figure(result: ExpertsResult, heading: Heading) -> Figure:
-    """A bar a case: parts of forward and backward, one after the other."""
+    """A bar per case: parts of forward and backward, one after the other."""
     rows, before = [], None
     for one in result.lines:
         group = (one.experts, one.top_k, one.capacity_factor, one.skew)
@@ -25,7 +25,7 @@ def parts_figure(result: ExpertsResult, heading: Heading) -> Figure:
 
 
 def load_figure(result: ExpertsResult, heading: Heading) -> Figure:
-    """A line a number of ranks: time over the load of the most loaded expert; dropless filled, with a capacity hollow."""
+    """A line per number of ranks: time over the load of the most loaded expert; dropless filled, with a capacity hollow."""
     figure, top = new_figure(heading, 4.6, WIDTH)
     axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
     tidy(axes)

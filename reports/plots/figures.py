@@ -1,5 +1,5 @@
-"""The words on a figure: a title, a line on what was run, a badge on what was not measured. The title says what is drawn, or what
-no sentence of the page says: a finding is said once."""
+"""The words on a figure: a title, a line that describes the run, a badge if it was not measured. The title names the quantities, or
+has a finding that no sentence of the page has: a finding is said once."""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -97,14 +97,14 @@ _TITLES = {"relative": _relative, "latency": _latency, "busbw": _busbw, "predict
 
 # The figures of all panels, rendered to files in a folder, on all cores.
 
-# ---- Which series get colour where there are too many to tell apart; the others are drawn in grey
+# ---- Selects the series that get colour if there are too many; the others are drawn in grey
 
 MOST = 6
 _FIRST = ["ring", "double_tree", "tree"]
 
 
 def shown_labels(result: PanelResult) -> list[str]:
-    """At most MOST: those that win somewhere, ring and tree, libraries, then the best of the rest."""
+    """At most MOST: series that are fastest somewhere, ring and tree, libraries, then the best of the rest."""
     series = result.panel.series
     if len(series) <= MOST:
         return [one.label for one in series]
@@ -117,7 +117,7 @@ def shown_labels(result: PanelResult) -> list[str]:
 
 
 def ordered(results: Sequence[PanelResult]) -> list[str]:
-    """All labels that are shown anywhere, in the order in which styles are given out: ring and tree first."""
+    """All labels that are shown anywhere, in the order in which they get styles: ring and tree first."""
     labels = list(dict.fromkeys(label for result in results for label in shown_labels(result)))
     names = {label: label.split(" (")[0] for label in labels}  # without the transport
     return sorted(labels, key=lambda label: _FIRST.index(names[label]) if names[label] in _FIRST else len(_FIRST))
@@ -143,7 +143,7 @@ class FigureFile:
 
 
 def render_all(results: Sequence[PanelResult], folder: Path) -> list[list[FigureFile]]:
-    """For each result its figures; stem.svg lies in the folder."""
+    """Figures of each result; stem.svg is in the folder."""
     styles = style.styles_for(ordered(results))
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, styles, folder, number) for number, result in enumerate(results, start=1)]

@@ -1,4 +1,4 @@
-"""A figure as one small SVG file: text stays text, light and dark are one file, numbers have the digits that are seen."""
+"""A figure as one small SVG file: text stays text, one file serves light and dark pages, numbers have visible digits only."""
 
 import re
 import textwrap
@@ -21,7 +21,7 @@ from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.units import bytes_text, counted
 
 
-HALO = "halo"  # the gid of a text with a rim of the paper's colour, to be read where it lies on lines
+HALO = "halo"  # gid of a text with an outline in the page's colour, so that it can be read on lines
 FAMILY = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"  # of nearly the same widths
 
 _TAG = re.compile(r"<[^<>]*>")
@@ -35,7 +35,7 @@ _DRAWN = re.compile(r' d="([^"]*)"')
 
 
 def svg_of(figure: Figure, dark: Mapping[str, str]) -> str:
-    """`dark`: the colours that a dark page has in place of others."""
+    """`dark` maps colours to those of a dark page."""
     made = StringIO()
     figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return compact(made.getvalue(), dark)
@@ -62,7 +62,7 @@ def _path(match: re.Match) -> str:
 
 
 def _text(match: re.Match) -> str:
-    """As wide as matplotlib has made room for, whatever font the reader has."""
+    """Fixes a text's width to matplotlib's, so that it fits with any font."""
     before, weight, size, after, text = match.groups()
     font = f"font-size: {size}px" + ("; font-weight: 700" if weight else "")
     width = float(size) * _width_in_em(unescape(text), "bold" if weight else "normal")
@@ -72,7 +72,7 @@ def _text(match: re.Match) -> str:
 
 @lru_cache(maxsize=None)
 def _width_in_em(text: str, weight: str) -> float:
-    """In the font that matplotlib has, at a size that makes hinting small."""
+    """Width in matplotlib's font, at a size at which hinting has little effect."""
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties("DejaVu Sans", weight=weight, size=100),
                                                              ismath=False)
     return width / 100
@@ -85,18 +85,18 @@ def _halo_rule(svg: str, paper: str) -> str:
 
 
 def _dark_rules(svg: str, dark: Mapping[str, str]) -> str:
-    """Viewers that know no such rules show the light colours."""
+    """Viewers without support for these rules show the light colours."""
     rules = [f'[style*="{what}: {light}"]{{{what}:{instead}!important}}' for light, instead in dark.items()
              for what in ("fill", "stroke") if f"{what}: {light}" in svg]
     rules.append(_halo_rule(svg, dark.get(PAPER, PAPER)))
     return f"@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}"
 
 
-# The frame that all figures share: a title, a line below it on what was run, axes in bytes, labels.
+# The frame that all figures share: a title, a line below it that describes the run, axes in bytes, labels.
 
 WIDTH, HEIGHT = 7.4, 4.5  # inches
-_LINE = 0.2  # inches a line of the title takes
-_SMALL_LINE = 0.15  # and one of the line below it, where that is too long for one
+_LINE = 0.2  # inches per line of the title
+_SMALL_LINE = 0.15  # inches per line of the description below it, if it needs several
 _DOT = "  ·  "  # between the parts of that line
 LABEL_LENGTH = 24
 
@@ -105,7 +105,7 @@ LABEL_LENGTH = 24
 class Heading:
     title: str
     subtitle: str
-    badge: str  # "EMULATED ..."; empty for what was measured
+    badge: str  # "EMULATED ..."; empty if measured
 
 
 def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, float]:
@@ -127,7 +127,7 @@ def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -
 
 
 def _wrapped(subtitle: str, columns: int) -> list[str]:
-    """Lines of whole parts, each as long as goes in; one at least."""
+    """Splits a text into lines of whole parts, each as long as fits; one at least."""
     lines = [""]
     for part in subtitle.split(_DOT):
         if lines[-1] and len(lines[-1] + _DOT + part) > columns:
@@ -193,7 +193,7 @@ class End:
 
 
 def label_ends(axes: Axes, ends: Sequence[End], others: int = 0) -> None:
-    """Names at the right edge, pushed apart where the lines end close together; a thin leader joins name and line."""
+    """Names at the right edge, moved apart where the lines end close together; a thin leader joins name and line."""
     if not ends:
         return
     to_axes = axes.transAxes.inverted()
@@ -211,7 +211,7 @@ def label_ends(axes: Axes, ends: Sequence[End], others: int = 0) -> None:
 
 
 def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """The places, moved as little as needed to lie at least `gap` apart, in the same order, within [low, high]."""
+    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [low, high]."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     gap = min(gap, (high - low) / max(len(places) - 1, 1))
     groups: list[list[float]] = []  # [centre, members]: neighbours that touch move as one
@@ -243,12 +243,12 @@ def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], style: Optiona
               markeredgewidth=0, zorder=3)
 
 
-# Names beside points, only where they lie on no other name or point; what finds no place is left out.
+# Names beside points, only where they cover no other name or point; a name without a free position is left out.
 
 SIZE = 7.6
 _REACHES = (8, 14, 22, 32, 44, 58)  # points away from the point
 _SIDES = ((1, 0.35), (1, -0.35), (-1, 0.35), (-1, -0.35), (0.3, 1), (0.3, -1), (-0.3, 1), (-0.3, -1))
-_CROSSING = 20  # a name on a line costs as much as being so many points farther away
+_CROSSING = 20  # penalty of a name on a line, as a distance in points
 
 
 class Box(NamedTuple):
@@ -281,7 +281,7 @@ class _Place:
 
 
 def place_labels(axes: Axes, wanted: Iterable[Wanted], taken: Iterable[Box], lines: Iterable[Box]) -> list[str]:
-    """Draws what fits, the first wanted first; the texts that were drawn.
+    """Draws the texts that fit, in order of priority, and returns those that were drawn.
 
     `taken` and `lines` are boxes in pixels; a name may lie on a line if it would be far away otherwise.
     """

@@ -1,4 +1,4 @@
-"""Memory over time of a step: a line per rank, or where there are many the span of all and the extremes."""
+"""Memory over time of a step: a line per rank, or for many ranks the range of all and the extremes."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from reports.records import Memory, Points, ScheduleLine, Simulation, Timeline
 from reports.units import bytes_text, counted, share_text, short, time_text
 
 
-MOST = 8  # ranks with a line of their own
+MOST = 8  # most ranks with a line of their own
 UNITS = {"bytes": 2 ** 30}
 
 
@@ -66,7 +66,7 @@ def total_of(kinds: Sequence[Points]) -> list[tuple[float, float]]:
 
 
 def _shown(peaks: Sequence[float]) -> list[int]:
-    """All of a few; else the first, the last and the one with the highest peak."""
+    """Ranks with a line: all if they are few; else the first, the last and the one with the highest peak."""
     if len(peaks) <= MOST:
         return list(range(len(peaks)))
     return sorted({0, len(peaks) - 1, peaks.index(max(peaks))})
@@ -92,23 +92,23 @@ def _band(axes: Axes, totals: Sequence[Sequence[tuple[float, float]]], scale: fl
     axes.fill_between(times, low, high, step="post", color=MUTED, alpha=0.2, linewidth=0, zorder=1, label="all ranks")
 
 
-# Gantt charts of a schedule: a row per rank, a chart a basis on one time axis, and memory over time below.
+# Gantt charts of a schedule: a row per rank, a chart per basis on one time axis, and memory over time below.
 
 WIDTH = 11.4  # inches
 LEFT, RIGHT = 0.72, 0.2
 MEMORY = 1.25
 MOST_ROWS = 8.0  # inches for the rows of all charts
-STRIPS_UP_TO = 32  # ranks: in thinner rows strips are hairs
-RASTER_FROM = 2500  # boxes: a picture of as many paths is slow to open
+STRIPS_UP_TO = 32  # most ranks: strips in thinner rows cannot be seen
+RASTER_FROM = 2500  # number of boxes from which on the chart is a raster image: an SVG with as many paths is slow to open
 COLUMNS = 5  # columns of the legend
-PIXEL = 0.006  # inches: finer boxes are put together
+PIXEL = 0.006  # inches: finer boxes are merged
 HATCHED = 0.03  # inches; narrower spans are filled
-LETTER = 0.062  # inches a digit of a box's label takes
+LETTER = 0.062  # inches per digit of a box's label
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A timeline and what stands above it."""
+    """A timeline and the words above it."""
 
     basis: str
     timeline: Timeline
@@ -162,14 +162,14 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
 
 
 class _Places:
-    """Axes from the top down, all as wide."""
+    """Axes from the top down, all of the same width."""
 
     def __init__(self, figure: Figure, top: float) -> None:
         self._figure, self._height = figure, figure.get_figheight()
         self._at = top * self._height
 
     def next(self, height: float, gap: float) -> Axes:
-        """`gap` inches below what is above."""
+        """Axes `gap` inches below the previous ones."""
         self._at -= gap + height
         return self._figure.add_axes([LEFT / WIDTH, self._at / self._height, 1 - (LEFT + RIGHT) / WIDTH,
                                       height / self._height])
@@ -216,13 +216,13 @@ def _boxes(axes: Axes, boxes: Sequence[tuple[int, Box]], place: tuple[float, flo
 def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float, float], raster: bool) -> None:
     corners = [_corners(r, box.start, box.end, place)
                for r, one in enumerate(ranks) for box in one.strips.get(lane, ())]
-    # Not moved to whole pixels: of many short ones the shade says how much of the time they take.
+    # Not moved to whole pixels, so that the shade of many short ones shows their share of the time.
     axes.add_collection(PolyCollection(corners, facecolor=STRIPS[lane][0], linewidth=0, rasterized=raster, snap=False,
                                        zorder=2))
 
 
 def _exposed(axes: Axes, ranks: Sequence[RankLanes], place: tuple[float, float], inch: float, raster: bool) -> None:
-    """Hatched; where lines would be wider than what they mark, filled."""
+    """Hatched spans; filled where hatching lines would be wider than the span."""
     spans = [(r, start, end) for r, one in enumerate(ranks) for start, end in one.exposed]
     wide = [_corners(*span, place) for span in spans if span[2] - span[1] >= HATCHED * inch]
     fine = [_corners(*span, place) for span in spans if span[2] - span[1] < HATCHED * inch]
@@ -238,7 +238,7 @@ def _corners(rank: int, start: float, end: float, place: tuple[float, float]) ->
 
 
 def _labels(axes: Axes, ranks: Sequence[RankLanes], middle: float, height: float, inch: float) -> None:
-    """Microbatch numbers: all or none of a kind, so that a gap never means anything."""
+    """Microbatch numbers: all or none of a kind, so that a missing number has no meaning."""
     if height < 0.115:
         return
     size = min(7.5, 55 * height)

@@ -1,4 +1,4 @@
-"""How verdicts look in every figure: a colour and a shape each, so that grey print tells them apart too; and the axis of ratios."""
+"""Style of verdicts in every figure: a colour and a shape each, so that they also differ in grey print; and the axis of ratios."""
 
 import math
 from collections import Counter
@@ -36,13 +36,13 @@ def legend_entry(verdict: str, label: str) -> Line2D:
     return Line2D([], [], label=label, **marks(verdict))
 
 
-LARGE = 0.6  # a change from which on the axis goes by factors
+LARGE = 0.6  # change from which on the axis is logarithmic
 _PERCENT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 _FACTORS = (1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100)
 
 
 def limits_of(centres: Sequence[float], bounds: Sequence[float], least: float) -> tuple[float, float]:
-    """Ratios from and to. All centres are in it; bounds, where that does not squeeze what they are bounds of."""
+    """Range of ratios on the axis. It contains all centres, and the bounds unless that would compress the centres too much."""
     reach = max([least, *(abs(math.log(ratio)) for ratio in centres if ratio > 0)])
     low = [-reach, *(max(math.log(bound), -2.5 * reach) for bound in bounds if bound > 0)]
     high = [reach, *(min(math.log(bound), 2.5 * reach) for bound in bounds if bound > 0)]
@@ -77,13 +77,13 @@ def _factor_ticks(limits: tuple[float, float], most: int) -> list[float]:
     return ticks if len(ticks) <= most else [factor for factor in ticks if round(math.log10(factor), 9).is_integer()]
 
 
-# ---- Names of rows of a chart that are longer than their place: in two lines, then without their middle; never two alike
+# ---- Names of rows of a chart that are longer than their space: in two lines, then without their middle; all stay distinct
 
 BREAKS = " /,:"  # a line may end behind these
 
 
 def in_two_lines(name: str, width: int) -> str:
-    """One line if it fits, else two, broken where the name has a seam; what is too long for two loses its middle."""
+    """One line if it fits, else two, broken at a separator; a name that is too long for two lines loses its middle."""
     if len(name) <= width:
         return name
     name = without_middle(name, 2 * width - 2)
@@ -110,14 +110,14 @@ def row_names(names: Sequence[str], width: int) -> list[str]:
     return shown
 
 
-# A row a case, worst first: the ratio of the two sides with its interval, single pairs as faint dots behind it.
+# A row per case, worst first: the ratio of the two sides with its interval, single pairs as faint dots behind it.
 
 WIDTH = 11.4  # inches
-MOST = 40  # rows; what is left out is in one row of dots
+MOST = 40  # most rows; the others are in one row of dots
 NAME = 56  # characters of a row's name in a line
 NAMES, NUMBERS = 3.75, 2.95  # inches at the left and at the right of the axes
 CHANGE, INTERVAL, VERDICT = 0.75, 2.05, 2.2  # inches behind the axes: right ends of two columns of numbers, left end of words
-ROW, TALL_ROW = 0.23, 0.34  # inches of a row whose name takes one line, two lines
+ROW, TALL_ROW = 0.23, 0.34  # inches per row whose name takes one line, two lines
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,12 @@ def _draw(axes: Axes, row: int, case: GateCase) -> None:
 
 
 def _behind(inches: float) -> float:
-    """A place at the right of the axes, in widths of the axes."""
+    """Position at the right of the axes, in widths of the axes."""
     return 1 + inches / (WIDTH - NAMES - NUMBERS)
 
 
 def _cut_ends(axes: Axes, row: int, case: GateCase, colour: str) -> None:
-    """Arrow heads where an interval goes on outside of the axes."""
+    """Arrow heads where an interval continues outside the axes."""
     left, right = axes.get_xlim()
     for is_cut, place, marker in ((case.low < left, 0, "<"), (case.high > right, 1, ">")):
         if is_cut:
@@ -220,7 +220,7 @@ def _cut_ends(axes: Axes, row: int, case: GateCase, colour: str) -> None:
 
 
 def _draw_rest(axes: Axes, row: int, cases: Sequence[GateCase]) -> None:
-    """A dot a case, moved up and down a little so that dots beside each other can be seen."""
+    """A dot per case, moved up and down a little so that neighbouring dots can be seen."""
     for verdict, style in VERDICTS.items():
         ratios = [case.ratio for case in cases if case.verdict == verdict]
         places = row + 0.28 * np.sin(2.4 * np.arange(len(ratios)))
@@ -230,7 +230,7 @@ def _draw_rest(axes: Axes, row: int, cases: Sequence[GateCase]) -> None:
 
 
 def _column_heads(axes: Axes, confidence: Optional[float]) -> None:
-    """Above the numbers at the right."""
+    """Headings above the numbers at the right."""
     place = {"transform": axes.get_yaxis_transform(), "size": 8, "color": MUTED, "va": "bottom", "clip_on": False}
     above = -0.62
     axes.text(_behind(CHANGE), above, "change", ha="right", **place)

@@ -1,4 +1,4 @@
-"""A panel a case: its value over record files, the levels between change points, and at the right what is to blame."""
+"""A panel per case: its value over record files, the levels between change points, and at the right the commits to blame."""
 from typing import Sequence
 
 from matplotlib.axes import Axes
@@ -21,8 +21,8 @@ MOST_TICKS = 7
 
 
 def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
-    """Those with changes first, of these the recent ones that cost most; of too many the first. A fact that never changed says
-    nothing by a plot."""
+    """Series with changes first, among them the most expensive recent ones; if there are too many, the first. An exact value that
+    never changed is not plotted."""
     def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
         if not one.changes:
             return True, True, True, 0.0
@@ -32,7 +32,7 @@ def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
 
 
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:
-    """`series` as `shown_series` picks them."""
+    """Draws `series`, which `shown_series` has selected."""
     figure, top = new_figure(heading, 0.55 + (HEAD + PANEL + FOOT) * len(series), WIDTH)
     height = figure.get_figheight()
     for i, one in enumerate(series):
@@ -77,7 +77,7 @@ def _mark(axes: Axes, number: str, change: GateChange) -> None:
 
 
 def _tell(axes: Axes, one: GateSeries, first: int) -> None:
-    """At the right: each marked change with its interval and the commits to blame."""
+    """Text at the right: each marked change with its interval and the commits to blame."""
     place = {"transform": axes.transAxes, "va": "top", "size": 8, "clip_on": False}
     if not one.changes:
         axes.text(1.015, 1.0, one.why or "no change", color=MUTED, **place)

@@ -15,7 +15,7 @@ from reports.plots.roofline import plotted, roofline_figure
 from reports.plots.shares import rows_of, shares_figure
 from reports.units import joined, share_text, unbroken
 
-# ---- The words on a figure of kernels: a title that says what is drawn, a line on what was run, a badge
+# ---- The words on a figure of kernels: a title that names the quantities, a line that describes the run, a badge
 
 _SHOWS = {
     "roofline": "bands: from the least to the most that copy, read, triad or fma, gemm reach",
@@ -38,7 +38,7 @@ def kernel_subtitle(kind: str, result: RooflineResult, comparisons: Sequence[Com
 
 
 def kernel_title(kind: str, result: RooflineResult) -> str:
-    """The shares' title has what no sentence of the page says: how many kernels come near, by threads and caches."""
+    """Title of the shares, with a finding that no sentence of the page has: how many kernels come near, by threads and caches."""
     if kind == "shares":
         return unbroken(f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(result.roofline))}")
     return _ALT[kind]
@@ -58,7 +58,7 @@ Draw = Callable[[RooflineResult, Sequence[Comparison], Heading], Figure]
 
 
 def render_kernels(results: Sequence[RooflineResult], folder: Path) -> list[list[FigureFile]]:
-    """For each result its figures; stem.svg lies in the folder."""
+    """Figures of each result; stem.svg is in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, kind, folder) for result in results for kind in kinds_of(result)]
     files = dict(zip([(task[0].anchor, task[1]) for task in tasks], in_parallel(_render, tasks)))
@@ -66,7 +66,7 @@ def render_kernels(results: Sequence[RooflineResult], folder: Path) -> list[list
 
 
 def kinds_of(result: RooflineResult) -> list[str]:
-    """The figures that there is something for."""
+    """Figures for which there are data."""
     roofline = result.roofline
     if not roofline.timed:
         return []

@@ -1,4 +1,4 @@
-"""Tensor-parallel layers: where their time goes, what communication adds in either form, and what ranks send."""
+"""Tensor-parallel layers: parts of their time, time that communication adds in either form, and bytes that ranks send."""
 
 from dataclasses import replace
 from typing import Sequence
@@ -27,7 +27,7 @@ _SERIAL, _ASYNC = numbered(1), numbered(0)
 
 
 def split_figure(result: LayersResult, heading: Heading) -> Figure:
-    """Two bars a case: one after the other in one tile, and beside each other in the number of tiles that is fastest."""
+    """Two bars per case: one after the other in one tile, and overlapped in the fastest number of tiles."""
     rows = []
     for case in result.cases:
         rows.append(_split_row(f"{case.name}: one after the other", case.one, "serial", True))
@@ -40,7 +40,7 @@ def _split_row(name: str, line: Layer, way: str, gap: bool) -> BarRow:
 
 
 def bytes_figure(result: LayersResult, heading: Heading) -> Figure:
-    """A bar a case; a mark where the formula has its end."""
+    """A bar per case; a mark at the formula's value."""
     cases = sorted(result.cases, key=lambda case: (case.one.ranks, case.one.sequence_parallel))
     ranks = [case.one.ranks for case in cases]
     rows = [BarRow(case.name, {"sent": case.one.sent_bytes}, units_text(case.one), gap=i > 0 and ranks[i - 1] != ranks[i])
@@ -57,7 +57,7 @@ def bytes_figure(result: LayersResult, heading: Heading) -> Figure:
 
 
 def gain_figure(result: LayersResult, heading: Heading) -> Figure:
-    """A row a case: what communication adds one after the other, and beside products in each number of tiles."""
+    """A row per case: time that communication adds one after the other, and beside products in each number of tiles."""
     cases = result.cases
     figure, top = new_figure(heading, 1.5 + ROW * max(len(cases), 3), WIDTH)
     height = figure.get_figheight()
@@ -103,10 +103,10 @@ def _gain_legend(figure: Figure) -> None:
                   fontsize=8.5, handletextpad=0.3, columnspacing=1.6, labelcolor=INK)
 
 
-# Exposed communication over bucket size: a panel a number of ranks, a line per link.
+# Exposed communication over bucket size: a panel per number of ranks, a line per link.
 
 WIDTH, PANEL = 11.4, 3.5  # inches: of the figure, the height of a panel
-MOST = 3  # panels side by side
+MOST = 3  # most panels side by side
 
 
 def bucket_figure(result: BucketsResult, heading: Heading) -> Figure:

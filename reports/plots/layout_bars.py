@@ -1,4 +1,4 @@
-"""Simulated layouts as bars, the best first: where the time of a step goes, and what fills the memory."""
+"""Simulated layouts as bars, the best first: parts of the time of a step, and kinds of memory."""
 from typing import Callable, Sequence
 
 from matplotlib.axes import Axes

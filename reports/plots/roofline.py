@@ -1,4 +1,4 @@
-"""The roofline: FLOP/s against FLOP a byte, log-log, a small plot for each way of timing, all on the same axes."""
+"""The roofline: FLOP/s against FLOPs per byte, log-log, a small plot for each way of timing, all on the same axes."""
 from math import atan2, ceil, cos, degrees, sin
 from typing import Sequence
 
@@ -16,7 +16,7 @@ from reports.records import Kernel
 from reports.units import flops_text, rate_text, share_text, short
 
 WIDTH = 11.4  # inches: across the page
-NAMED = 5  # points that get a name, in each small plot
+NAMED = 5  # most points that get a name, in each small plot
 Limits = tuple[tuple[float, float], tuple[float, float]]
 
 
@@ -40,7 +40,7 @@ def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
 
 
 def plotted(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
-    """Logarithmic axes know no 0."""
+    """Logarithmic axes cannot contain 0."""
     return [(case, kernel) for case, kernel in cases.items() if kernel.flops and kernel.bytes]
 
 
@@ -58,7 +58,7 @@ def _cell(i: int, rows: int, columns: int, top: float, height: float) -> Sequenc
 
 
 def _limits(roofline: Roofline) -> Limits:
-    """Limits of x and y, for all small plots: every point, every roof and the places where they meet."""
+    """Limits of x and y, for all small plots: they contain every point, every roof and the points where roofs meet."""
     points = [kernel for timed in roofline.timed.values() for _, kernel in plotted(timed)]
     ceilings = [roofline.ceilings_for(way) for way in roofline.ways]
     peaks = [roof.high for one in ceilings for roof in one.compute]
@@ -100,7 +100,7 @@ def _flops(gflops: float) -> str:
 
 
 def _wanted(points: list[tuple[Case, Kernel]]) -> list[Wanted]:
-    """The fastest, and the farthest from their limits; each kernel once."""
+    """Kernels that get a name: the fastest, and the farthest from their limits; each once."""
     if not points:
         return []
     known = sorted((pair for pair in points if pair[1].share is not None), key=lambda pair: pair[1].share)
@@ -117,7 +117,7 @@ def _label(case: Case, kernel: Kernel) -> str:
 
 
 def _roofs(axes: Axes, ceilings: Ceilings, cold: bool, points: list[Box]) -> list[Box]:
-    """Bands from the least to the most of the ways of access, and of computing. The pixels that names take."""
+    """Draws bands from the lowest to the highest rate of the ways of access, and of computing; returns the pixels that names occupy."""
     (x_low, x_high), taken = axes.get_xlim(), []
     peak = max((roof.high for roof in ceilings.compute), default=axes.get_ylim()[1])
     for roof in ceilings.memory:
@@ -154,7 +154,7 @@ def _level(axes: Axes, x: float, y: float, text: str) -> Box:
 
 
 def _slanted(axes: Axes, roof: Roof, text: str, binding: bool, side: int, taken: list[Box]) -> list[Box]:
-    """The name along a memory roof, above or below it, as far left as it meets nothing; its pixels as small boxes."""
+    """Draws the name along a memory roof, above or below it, as far left as it covers nothing; returns its pixels as small boxes."""
     low, high = axes.get_xlim()
     (px, py), (qx, qy) = (axes.transData.transform((at, roof.high * at)) for at in (low, high))
     angle = atan2(qy - py, qx - px)
@@ -175,7 +175,7 @@ def _meetings(boxes: list[Box], taken: list[Box]) -> int:
 
 
 def _along(axes: Axes, start: tuple[float, float], size: Bbox, angle: float, side: int) -> list[Box]:
-    """Small boxes under a slanted name; as wide as it is high: their corners would reach beyond it otherwise."""
+    """Small boxes under a slanted name, as wide as it is high, as the corners of larger ones would extend beyond it."""
     px, py = axes.transData.transform(start)
     half = size.height / 2
     along = [(px + d * cos(angle), py + d * sin(angle) + side * half) for d in range(0, int(size.width) + 1, 6)]

@@ -1,4 +1,4 @@
-"""Share of the binding ceiling: a row per kernel, a dot a shape and dtype, a column a way of timing."""
+"""Share of the binding ceiling: a row per kernel, a dot per shape and dtype, a column per way of timing."""
 from statistics import median
 from typing import Sequence
 
@@ -17,8 +17,8 @@ from reports.units import share_text
 WIDTH = 11.4  # inches
 ROW = 0.2  # inches
 MOST = 60  # rows
-CUT = 1.25  # dots beyond are counted at the edge, so that the others can be told apart
-EDGE = 1.8  # where the axes end if there are such dots
+CUT = 1.25  # dots beyond are counted at the edge, so that the others stay distinguishable
+EDGE = 1.8  # end of the axes if there are such dots
 NAME = 32  # characters of a row's name
 Dots = dict[str, list[tuple[Case, Kernel]]]  # by row
 
@@ -46,7 +46,7 @@ def shares_figure(roofline: Roofline, heading: Heading) -> Figure:
 
 
 def rows_of(roofline: Roofline) -> list[str]:
-    """Farthest from the limit first: by the median in the main way, then in the others."""
+    """Kernels by distance from the limit, farthest first: by the median in the main way, then in the others."""
     main = _dots(roofline, roofline.main)
     everywhere: dict[str, list[float]] = {}
     for way in roofline.ways:
@@ -75,7 +75,7 @@ def _dots(roofline: Roofline, way: Way) -> Dots:
 
 
 def _ticks(right: float, columns: int) -> list[float]:
-    """The limit and what counts as reaching it, where there is room for both."""
+    """Ticks, with the limit and the share that counts as reaching it if there is room for both."""
     return [0, 0.25, 0.5, NEAR, 1] if right < EDGE and columns <= 4 else [0, 0.5, 1]
 
 

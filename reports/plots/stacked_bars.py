@@ -29,15 +29,15 @@ OTHER = "#4d4d4d"
 @dataclass(frozen=True)
 class BarRow:
     name: str
-    parts: dict[str, float]  # negative ones go to the left
-    told: str  # at its right
-    gap: bool = False  # room above: another case begins
+    parts: dict[str, float]  # negative ones extend to the left
+    told: str  # words at its right
+    gap: bool = False  # space above, where another case begins
 
 
 @dataclass(frozen=True)
 class Scale:
     label: str
-    factor: float = 1.0  # applied to the values, as they are shown
+    factor: float = 1.0  # values are multiplied by this for the shown unit
     colours: tuple[tuple[str, str, str], ...] = ()  # part, its name, its colour; in the order of the stack
 
 
@@ -105,7 +105,7 @@ _KINDS = dict(zip(KINDS, ("#0072b2", "#56b4e9", "#e69f00", "#009e73", "#a0a0a0")
 
 
 def part_colours(of: Iterable[dict[str, float]]) -> tuple[tuple[str, str, str], ...]:
-    """Colours of the parts that any has."""
+    """Colours of the parts that any bar has."""
     return _present(of, [*NAMES], lambda part: (part, NAMES.get(part, part), _PARTS.get(part, OTHER)))
 
 
@@ -129,7 +129,7 @@ def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 
 def predicted_figure(result: TrainingResult, heading: Heading) -> Figure:
-    """Two bars a run: what was predicted before it ran, and what its step took."""
+    """Two bars per run: the prediction before it ran, and its measured step."""
     rows = []
     for one in predicted_runs(result.runs):
         told = one.predicted
@@ -161,7 +161,7 @@ def sharding_figure(result: ShardingResult, heading: Heading) -> Figure:
     return figure
 
 
-# Collectives beside the computation: a bar per case, of computing and what is exposed, up to the sum of both.
+# Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both.
 
 WIDTH, ROW = 11.4, 0.25  # inches
 TOLD = 2.65  # inches at the right for words on each bar

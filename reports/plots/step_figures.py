@@ -1,5 +1,5 @@
-"""The words on figures of steps: a title, what was run below, a badge on what was not measured. The title says what is drawn, or
-what no sentence of the page says: a finding is said once."""
+"""The words on figures of steps: a title, a description of the run, a badge if it was not measured. The title names the quantities,
+or has a finding that no sentence of the page has: a finding is said once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ def step_badge(bases: Sequence[str]) -> str:
 
 
 def case_title(case: Case) -> str:
-    """1f1b: a step takes 330 ms simulated, 334 ms emulated (+1.2 %); 27 % of it is bubble."""
+    """Title such as: 1f1b: a step takes 330 ms simulated, 334 ms emulated (+1.2 %); 27 % of it is bubble."""
     first, *rest = case.lines
     told = [f"{time_text(1e3 * first.makespan_ms)} {first.basis}"]
     told += [f"{time_text(1e3 * line.makespan_ms)} {line.basis} ({percent_off(line.makespan_ms / first.makespan_ms)})"
@@ -115,7 +115,7 @@ def parts_title(_: LayoutResult) -> str:
 
 
 def memory_title(result: LayoutResult) -> str:
-    """Names what fills the memory of the fastest layout."""
+    """Names the kinds that fill the memory of the fastest layout."""
     best = result.best
     kinds = sorted(((value, kind) for kind, value in best.memory_bytes.items() if kind != "total"), reverse=True)
     told = joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:2]])
@@ -136,7 +136,7 @@ def layout_subtitle(one: Simulation) -> str:
                     one.ranks > len(one.timeline or ()) else ""])
 
 
-# Bubble against activations held: a point a schedule, and the line of those that no other beats in both.
+# Bubble against activations held: a point per schedule, and the line of those that no other beats in both.
 
 HEIGHT, WIDTH = 4.9, 7.4
 _MAKESPAN, _OWN = numbered(0), numbered(1)
@@ -224,11 +224,11 @@ def _legend(figure: Figure) -> None:
 
 # The figures of schedules and layouts, rendered to files in a folder.
 
-# ---- Bubble against the number of microbatches: a line a schedule
+# ---- Bubble against the number of microbatches: a line per schedule
 
 LEAST = 1e-3  # on the logarithmic axis; none is drawn so
 MOST = 8  # lines with a colour
-KNOWN = ("1f1b", "gpipe")  # what readers compare with
+KNOWN = ("1f1b", "gpipe")  # schedules that readers compare with
 
 
 def growth_figure(growth: Growth, heading: Heading) -> Figure:
@@ -256,7 +256,7 @@ def growth_figure(growth: Growth, heading: Heading) -> Figure:
 
 
 def _shown(order: Sequence[str]) -> list[str]:
-    """The least bubbles at most microbatches, and those that everybody knows."""
+    """Schedules with the smallest bubbles at the largest number of microbatches, and the best-known ones."""
     known = [name for name in order if name in KNOWN]
     best = [name for name in order if name not in known][:MOST - len(known)]
     return [name for name in order if name in best or name in known]
@@ -276,7 +276,7 @@ class Bars:
 
 
 def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[list[FigureFile]]:
-    """For each workload its figures; stem.svg lies in the folder."""
+    """Figures of each workload; stem.svg is in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks, left = [], MOST_CHARTS
     most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE
@@ -295,7 +295,7 @@ def render_growths(growths: Sequence[Growth], folder: Path) -> list[FigureFile]:
 
 
 def charted(result: WorkloadResult) -> list[Case]:
-    """Those with a timeline; run on several bases first, then the smallest bubble."""
+    """Cases with a timeline: those run on several bases first, then by the smallest bubble."""
     order = {name: i for contest in result.contests for i, (name, _) in enumerate(contest.entries)}
     cases = [case for case in result.cases if any(line.timeline for line in case.lines)]
     return sorted(cases, key=lambda case: (-len(case.lines), order[case.name]))

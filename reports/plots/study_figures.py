@@ -64,7 +64,7 @@ def _powers(axes: Axes, values: Sequence[float], label: str) -> None:
     axes.set_xlabel(label)
 
 
-# ---- Scaling: throughput a device against devices, and where the step goes
+# ---- Scaling: throughput per device against devices, and parts of the step
 
 def efficiency_figure(result: StudyResult, heading: Heading) -> Figure:
     return published_figure(result, heading) if result.published else _efficiency(result, heading)
@@ -144,7 +144,7 @@ def parts_figure(result: StudyResult, heading: Heading) -> Figure:
     return stacked_figure(rows, Scale("share of the step (%)", colours=part_colours(row.parts for row in rows)), heading)
 
 
-# ---- Order: where the step goes, in each order
+# ---- Order: parts of the step, in each order
 
 def order_figure(result: StudyResult, heading: Heading) -> Figure:
     rows = [BarRow(one.series, one.parts_ms, f"{time_text(1e3 * one.values['step_ms'])}"
@@ -154,9 +154,9 @@ def order_figure(result: StudyResult, heading: Heading) -> Figure:
                                       colours=part_colours(row.parts for row in rows)), heading)
 
 
-# ---- The map of winners
+# ---- The map of the fastest
 
-# Alone in full colours; with tensor parallelism blue, pipelines orange, both purple; with ZeRO-3 darker.
+# Single ways have full colours; with tensor parallelism blue, pipelines orange, both purple; with ZeRO-3 darker.
 _WAYS = {"one device": "#cfd4da", "DP": "#8fd3a8", "ZeRO-1": "#4fb37c", "ZeRO-2": "#1f8a57", "ZeRO-3": "#0b5d3b",
          "TP": "#56b4e9", "TP+DP": "#a9d6f5", "TP+ZeRO-3": "#0072b2", "PP": "#e69f00", "PP+DP": "#f5cf7a",
          "PP+ZeRO-3": "#b06a00", "TP+PP": "#cc79a7", "TP+PP+DP": "#e6bcd4", "TP+PP+ZeRO-3": "#8a3d68", "nothing fits": PAPER}
@@ -263,9 +263,9 @@ def _time_unit(points: Sequence[StudyPoint]) -> tuple[float, str]:
     return (1e-3, "s") if max(one.values["step_ms"] for one in points) >= 2000 else (1.0, "ms")
 
 
-# ---- Sensitivity: a bar each way
+# ---- Sensitivity: a bar in each direction
 
-LEAST = 0.005  # per cent; figures below are not drawn
+LEAST = 0.005  # per cent; smaller changes are not drawn
 
 
 def tornado_figure(result: StudyResult, heading: Heading) -> Figure:

@@ -1,4 +1,4 @@
-"""Colours, markers and line styles: a series looks the same in every figure and can be told apart in grey."""
+"""Colours, markers and line styles: a series looks the same in every figure and can be distinguished in grey."""
 
 from dataclasses import dataclass
 from typing import Sequence
@@ -26,7 +26,7 @@ class Style:
 
 
 def styles_for(labels: Sequence[str]) -> dict[str, Style]:
-    """By order; 7 colours, 9 markers and 6 dashes repeat together only after 126 series."""
+    """Style by position; 7 colours, 9 markers and 6 dashes repeat together only after 126 series."""
     return {label: numbered(i) for i, label in enumerate(labels)}
 
 
@@ -35,7 +35,7 @@ def numbered(i: int) -> Style:
 
 
 def settings() -> dict[str, object]:
-    """For matplotlib.rc_context."""
+    """Settings for matplotlib.rc_context."""
     return {
         "font.family": "DejaVu Sans", "font.size": 9.5, "text.color": INK, "axes.edgecolor": MUTED,
         "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
@@ -48,7 +48,7 @@ def context():
     return matplotlib.rc_context(settings())
 
 
-# ---- Fixed colours of what a rank does, told apart by people who do not see all colours (Okabe and Ito 2008)
+# ---- Fixed colours of a rank's actions, which colour-blind readers can distinguish (Okabe and Ito 2008)
 
 TEXT = "#101214"  # on a box: dark on a dark page too
 

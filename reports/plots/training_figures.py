@@ -1,4 +1,4 @@
-"""Training runs over their steps: the loss with what counting reaches, and tokens per second."""
+"""Training runs over their steps: the loss with baselines by counting tokens, and tokens per second."""
 
 from statistics import median
 from typing import Sequence
@@ -20,8 +20,8 @@ from reports.units import bytes_text, short, time_text
 
 WIDTH, HEIGHT = 7.4, 4.7  # inches
 LEGEND = 0.19  # inches a line of it
-MOST = 8  # runs with a line of their own
-SMOOTH = 200  # steps from which on a line is a running median
+MOST = 8  # most runs with a line of their own
+SMOOTH = 200  # number of steps from which on a line is a running median
 
 
 def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
@@ -93,7 +93,7 @@ def legend(figure: Figure, from_zero: bool = True) -> None:
                   labelcolor=INK, labelspacing=0.25)
 
 
-# How data-parallel ranks agree: the loss over bytes sent, and a step's time with a slow replica.
+# How data-parallel ranks synchronise: the loss over bytes sent, and a step's time with a slow replica.
 
 OWN, AGREE = "own", "agree"
 FEW = 30  # points of a line that are marked
@@ -127,7 +127,7 @@ def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
     return stacked_figure(rows, Scale("mean time of a step, mean of the replicas (ms)", colours=colours), heading)
 
 
-# Scaling: efficiency over ranks, three times of a step side by side, and what they differ by.
+# Scaling: efficiency over ranks, three times of a step side by side, and their differences.
 
 WIDTH, HEIGHT = 11.4, 4.5  # inches
 LABELS = 2.9  # inches at the right for names
@@ -140,7 +140,7 @@ def way_of(line: Scaling) -> str:
 
 
 def efficiency_figure(result: ScalingResult, heading: Heading) -> Figure:
-    """A point a layout; the best of each kind at each number of ranks joined by a line."""
+    """A point per layout; a line joins the best of each kind at each number of ranks."""
     figure, top = new_figure(heading, HEIGHT, WIDTH)
     height = figure.get_figheight()
     axes = figure.add_axes([0.75 / WIDTH, 0.95 / height, 1 - (0.75 + LABELS) / WIDTH, top - 1.0 / height])
@@ -245,4 +245,4 @@ def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
                 first = kind == "isolated"
                 rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
     colours = part_colours({name: abs(value) for name, value in row.parts.items()} for row in rows)
-    return stacked_figure(rows, Scale("measured less predicted, by part (ms)", colours=colours), heading)
+    return stacked_figure(rows, Scale("measured minus predicted, by part (ms)", colours=colours), heading)

@@ -23,12 +23,12 @@ MOST_CHARTS = 6  # limit for a group of runs
 class _Figure(NamedTuple):
     kind: str
     draw: Callable[..., Figure]
-    title: str | Callable[..., str]  # a function of what is drawn where no sentence of the page says it
+    title: str | Callable[..., str]  # a function of the drawn data, if no sentence of the page has the finding
     subtitle: Callable[..., str] = lambda shown: shown.name
 
 
 def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
-    """For each group of runs its figures; stem.svg lies in the folder."""
+    """Figures of each group of runs; stem.svg is in the folder."""
     return _rendered(results, _training_figures, _drawn_runs, folder)
 
 
@@ -82,7 +82,7 @@ def _badge(shown: object) -> str:
 
 
 def _timelines(one: Training | Scaling) -> list[Chart]:
-    """Measured ones stand below what was predicted, on one time axis."""
+    """Measured timelines are below the predicted ones, on one time axis."""
     if isinstance(one, Training):
         if not one.timeline:
             return []
@@ -114,7 +114,7 @@ def _largest_gap(result: ScalingResult) -> str:
     line = max((one for one in result.lines if one.step("measured") and one.step("contended")),
                key=lambda one: abs(one.step("measured").step_ms - one.step("contended").step_ms), default=None)
     if line is None:
-        return "Measured steps less predicted ones"
+        return "Measured minus predicted steps"
     because = why_text(line, "contended") or "no part by more than 1 % of the step"
     return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
 

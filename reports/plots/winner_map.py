@@ -15,7 +15,7 @@ from reports.plots.style import MUTED, numbered, TEXT
 from reports.units import bytes_text
 
 def render_maps(maps: Sequence[WinnerMap], folder: Path) -> list[FigureFile]:
-    """stem.svg lies in the folder."""
+    """Draws the maps; stem.svg is in the folder."""
     return in_parallel(_render, [(one, folder) for one in maps])
 
 
@@ -29,7 +29,7 @@ def _render(winners: WinnerMap, folder: Path) -> FigureFile:
     return FigureFile("winners", stem, title, title)
 
 
-_FULL = 2.0  # the margin from which on a cell has its colour in full
+_FULL = 2.0  # margin from which on a cell has its full colour
 _ROW = 0.27  # inches
 
 
@@ -63,7 +63,7 @@ def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
 
 
 def _shade(colour: str, cell: Cell) -> tuple[float, ...]:
-    """Half of the way to white where both are level."""
+    """Colour of a cell: halfway to white where both are level."""
     part = 0.35 + 0.45 * min(max(cell.margin - 1, 0) / (_FULL - 1), 1)
     return tuple(1 - part * (1 - value) for value in to_rgb(colour))
 

@@ -1,4 +1,4 @@
-"""A page in a headless browser: what its script said and did, as data."""
+"""Runs a page in a headless browser and returns the output and effects of its script as data."""
 import json
 import re
 import shutil
@@ -6,12 +6,12 @@ import subprocess
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-# Put before our script; errors end up in the page, which is dumped.
+# Inserted before our script; errors are written into the page, which is dumped.
 CATCH = """<script>window.problems = [];
 window.addEventListener("error", (e) => problems.push(String(e.message || e.target.src || e.target.href)), true);
 window.addEventListener("unhandledrejection", (e) => problems.push(String(e.reason)));</script>"""
 
-# Put after it: sorts a table both ways, copies it, and writes down what it saw.
+# Inserted after it: sorts a table both ways, copies it, and writes the results into the page.
 PROBE = """<script>window.addEventListener("load", async () => {
   const result = {problems, broken: []};
   for (const image of document.images) { image.loading = "eager"; }
@@ -45,7 +45,7 @@ def chromium(*arguments):
 
 
 def probed(index, table, words):
-    """A copy of the page that tells what happens to its first table with the column `table`; `words` is sorted too."""
+    """A copy of the page that reports what happens to its first table with the column `table`; `words` is sorted too."""
     text = index.read_text(encoding="utf-8")
     probe = PROBE.replace("TABLE", table).replace("WORDS", words)
     copy = index.with_name(f"probed-{index.name}")

@@ -7,7 +7,7 @@ from reports.tests.world import World, write
 
 @pytest.fixture
 def analysis_of(tmp_path):
-    """Records as dictionaries through a file and the loader to (records, analysis)."""
+    """Writes dictionaries to a record file, loads it, and returns (records, analysis)."""
 
     def make(*record_lists):
         files = [write(tmp_path / f"r{i}.jsonl", records) for i, records in enumerate(record_lists)]

@@ -12,7 +12,7 @@ def world(run_name: str = "experts-1", basis: str = "measured", **run_fields: An
 
 def line(run_name: str = "experts-1", basis: str = "measured", load_of: float = 1.0, us: float = 700.0,
          **fields: Any) -> dict[str, Any]:
-    """Each direction takes `us`, half of it in the experts."""
+    """A record in which each direction takes `us`, half of it in the experts."""
     times = [{"direction": direction, "way": way, "samples_us": [us], "stats": stats_of([us]),
               "parts_us": {part: us / 2 if part == "experts" else us / 12 for part in PARTS}}
              for direction in ("forward", "backward") for way in ("serial", "async")]

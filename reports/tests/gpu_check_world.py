@@ -1,5 +1,5 @@
 """The records that a whole run of ci/gpu_check.sh leaves, made up: numbers such as an H200 might give, on a machine whose
-name says that they are none. `python3 -m reports.tests.gpu_check_world OUT` writes them, to look at the pages."""
+name says that they are not real. `python3 -m reports.tests.gpu_check_world OUT` writes them, to look at the pages."""
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ def run_fields(ranks: int, transport: str, **fields: Any) -> dict[str, Any]:
 
 @dataclass
 class SharedGpu(World):
-    """Ranks that share one memory: 2 p n bytes at a share of a copy's speed, from the second-level cache twice as fast."""
+    """Time of ranks that share one memory: 2 p n bytes at a share of a copy's speed, twice as fast from the second-level cache."""
 
     share: float = 0.9
     start_us: float = 3.0
@@ -50,7 +50,7 @@ class SharedGpu(World):
 
 
 def _times(world: World, algorithm: str, size: int) -> dict[str, Any]:
-    """The times of an algorithm of which World knows no steps."""
+    """Times of an algorithm for which World has no number of steps."""
     samples = [world.time_us(algorithm, size) * (1 + 0.01 * ((k * 7) % 5 - 2)) for k in range(world.samples)]
     mean = sum(samples) / len(samples)
     return {"samples_us": samples, "stats": stats_of(samples), "time_us": mean, "algbw_gbps": size / mean / 1e3,

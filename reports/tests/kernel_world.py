@@ -12,7 +12,7 @@ WIDTH = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1}
 
 @dataclass(frozen=True)
 class Work:
-    """A kernel's declaration for an element of its activations; and the share of its limit that it reaches."""
+    """A kernel's declared bytes and FLOPs per element of its activations, and the share of its limit that it reaches."""
 
     kernel: str
     flops: float
@@ -75,7 +75,7 @@ class KernelWorld:
         return found
 
     def _scale(self, threads: int, level: str) -> float:
-        """Memory is shared: two threads get less than twice of one."""
+        """Rate of several threads: memory is shared, so that two threads get less than twice the rate of one."""
         return self.speed * (threads ** 0.6 if level == "memory" else threads)
 
     def _ceiling(self, threads: int, name: str, level, dtype, value: float, unit: str) -> Record:

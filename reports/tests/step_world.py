@@ -1,4 +1,4 @@
-"""Records of training steps that were played in a few lines of Python: lists of actions, times, and what follows."""
+"""Records of training steps that a few lines of Python play: lists of actions, times, and the resulting timelines."""
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Optional
 
@@ -53,7 +53,7 @@ class StepWorld:
     weight_gradient: float = 10.0
     message: float = 0.0
     basis: str = "simulated"
-    slow: float = 1.0  # every kernel takes so many times what is stated
+    slow: float = 1.0  # factor of every kernel's time over the stated one
     run_name: str = "steps-1"
     run_fields: dict[str, Any] = field(default_factory=dict)
 

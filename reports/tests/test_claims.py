@@ -37,7 +37,7 @@ def run_of(world, command):
 
 @pytest.fixture()
 def records(tmp_path):
-    """Trees win up to about 45 KiB where a message starts in 5 us: 6 steps and 2 bytes a byte against 14 and 1.75."""
+    """Trees are faster up to about 45 KiB where a message starts in 5 us: 6 steps and 2 bytes a byte against 14 and 1.75."""
     world = World(noise=0.0)
     lines = [run_of(world, COMMANDS["sweep"])] + [world.row(name, size, in_place=False) for name in ("ring", "double_tree")
                                                   for size in (KIB, 16 * KIB, 128 * KIB, 256 * KIB, 1024 * KIB)]
@@ -113,7 +113,7 @@ def test_a_claim_has_evidence_or_a_reason(tmp_path):
 
 
 def test_the_claims_of_the_suite(tmp_path):
-    """Every claim has a source; what is counted or simulated needs no wall-clock time; every line of the suite is used."""
+    """Every claim has a source; counted and simulated evidence needs no wall-clock time; every line of the suite is used."""
     commands = load_suite()
     every = load_claims()
     exact = exact_lines(every, commands)

@@ -1,4 +1,4 @@
-"""The page of long sequences: what it says, what it shows, and figures that equal the records."""
+"""Tests the page of long sequences: its sentences, its tables, and figures that equal the records."""
 import pytest
 
 from reports.analysis.report import report_of

@@ -100,7 +100,7 @@ def test_fastest_of_many():
 
 
 def test_fastest_prefers_few_ranges_to_noise():
-    """Two that are level with each other do not take turns."""
+    """Two series that are level with each other do not alternate."""
     spans = fastest_spans([series("a", [1, 1.02, 1, 1.03, 1]), series("b", [1.01, 1, 1.02, 1, 9])])
     assert fastest_text(spans) == "a is fastest, or within 5 % of it, at every size from 8 B to 128 B"
 
@@ -111,7 +111,7 @@ def test_fastest_where_sizes_differ():
     assert [(s.answer, s.first, s.last) for s in fastest_spans([a, b, c])] == [("a", 8, 64), ("c", 4 * MIB, 4 * MIB)]
 
 
-# alpha and beta: found again where they are known, refused where they cannot be.
+# alpha and beta: recovered where they are known, refused where they cannot be determined.
 
 def send_recv_fit(analysis_of, world, sizes=SIZES):
     _, analysis = analysis_of([world.run()] + world.send_recv(sizes))
@@ -129,7 +129,7 @@ def test_noise_and_outliers_move_it_little():
     rng = np.random.default_rng(3)
     wire = np.array(SIZES, dtype=float)
     times = (5 + 1e-3 * wire) * rng.lognormal(0, 0.03, len(wire))
-    times[[3, 20]] *= 5  # a hiccup at a small and at a large size
+    times[[3, 20]] *= 5  # an outlier at a small and at a large size
     alpha, beta = robust_fit(np.ones(len(wire)), wire, times)
     assert alpha == pytest.approx(5, rel=0.05) and beta == pytest.approx(1e-3, rel=0.05)
 

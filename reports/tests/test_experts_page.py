@@ -1,4 +1,4 @@
-"""The page of mixtures of experts: what it says, and figures that equal the records."""
+"""Tests the page of mixtures of experts: its sentences, and figures that equal the records."""
 import pytest
 
 from reports.analysis.report import report_of

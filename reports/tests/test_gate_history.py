@@ -1,4 +1,4 @@
-"""A history on the gate's page: values, levels, change points and what is to blame."""
+"""Tests a history on the gate's page: values, levels, change points and the commits to blame."""
 import pytest
 
 from reports.analysis.gate.results import analyse_gates

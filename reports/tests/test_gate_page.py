@@ -1,4 +1,4 @@
-"""The gate's page: what it says, plots that equal the records, and what a reader cannot be shown wrongly."""
+"""Tests the gate's page: its sentences, plots that equal the records, and protection against misleading names and scales."""
 import base64
 import re
 
@@ -107,7 +107,7 @@ def test_the_plot_equals_the_records(result_of):
 
 
 def overlaps(figure):
-    """Pairs of texts that lie on one another, and texts that leave the figure."""
+    """Pairs of texts that overlap, and texts that extend beyond the figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -115,7 +115,7 @@ def overlaps(figure):
     texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
     for axes in figure.axes:
         low, high = sorted(axes.get_ylim())
-        ticks = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]  # others are not drawn
+        ticks = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]  # other texts are not drawn
         texts += [*axes.texts, *ticks, *axes.get_xticklabels(), axes.xaxis.label, axes.title, axes._left_title]
     texts = [text for text in texts if text.get_text()]
     boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]

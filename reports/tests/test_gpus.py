@@ -1,5 +1,5 @@
-"""Rows of GPUs: their model stands in the headings, cuda and nccl share a plot, and a GPU's records load with and without
-what says how ranks share it."""
+"""Tests rows of GPUs: their model is in the headings, cuda and nccl share a plot, and a GPU's records load with and without
+the fields on how ranks share it."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_cuda_and_nccl_are_series_of_one_panel_that_names_the_gpu(analysis_of):
 
 
 def test_rows_of_transports_that_take_turns_are_series_of_one_panel(analysis_of):
-    """Such a sweep writes the runs of all its transports first; rows follow in turn."""
+    """Such a sweep writes the runs of all its transports first; then their rows alternate."""
     records = gpu_records()
     runs = [record for record in records if record["record"] == "run"]
     of_cuda = [record for record in records if record["record"] == "row" and record["transport"] == "cuda"]
@@ -80,7 +80,7 @@ def test_a_long_line_below_the_title_is_broken_between_its_parts_and_stays_on_th
     assert figure.get_figheight() > short.get_figheight()
 
 
-# The pages of a whole run of the GPU script, from made-up records: what they say of GPUs and of energy.
+# The pages of a whole run of the GPU script, from made-up records: their sentences on GPUs and on energy.
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

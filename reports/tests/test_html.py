@@ -1,4 +1,4 @@
-"""The page as a file: structure, links, escaping, and a folder that appears whole or not at all."""
+"""Tests the page as a file: structure, links, escaping, and a folder that is written completely or not at all."""
 import gzip
 import re
 from html.parser import HTMLParser

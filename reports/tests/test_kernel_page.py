@@ -1,4 +1,4 @@
-"""The kernels' page: structure, links, what is red, what is labelled; and in a headless browser."""
+"""Tests the kernels' page: structure, links, rows in red, labels; also in a headless browser."""
 
 import math
 import re
@@ -145,7 +145,7 @@ def test_screenshot_shows_something(page, tmp_path):
     assert 0.02 < (pixels < 0.5).any(axis=2).mean() < 0.5, "text and lines on a light page"
 
 
-# Figures of kernels: nothing lies on anything else, points lie where the numbers say, and grey is enough.
+# Figures of kernels: nothing overlaps, points are at the positions of their numbers, and grey print suffices.
 
 WORLDS = {
     "all": KernelWorld(),
@@ -168,7 +168,7 @@ def results(tmp_path_factory):
 
 
 def texts_of(figure):
-    """Every text with its own box: that of an annotation would reach to its point."""
+    """Every text with its own box, as the box of an annotation would extend to its point."""
     FigureCanvasAgg(figure).draw()
     renderer = figure.canvas.get_renderer()
     found = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]

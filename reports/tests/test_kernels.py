@@ -1,4 +1,4 @@
-"""Kernels against ceilings: what is grouped, said, compared and warned of, in a world whose shares are known."""
+"""Tests kernels against ceilings: groups, sentences, comparisons and warnings, in a world whose shares are known."""
 from dataclasses import replace
 
 import pytest

@@ -1,4 +1,4 @@
-"""The page of tensor-parallel layers: what it says, what it shows, and figures that equal the records."""
+"""Tests the page of tensor-parallel layers: its sentences, its tables, and figures that equal the records."""
 import pytest
 
 from reports.analysis.report import report_of

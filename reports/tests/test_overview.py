@@ -39,7 +39,7 @@ def sharding(stage: int) -> dict:
 
 
 def claims() -> list[dict]:
-    """Plans that were counted by a command of the claims' suite, for three numbers of ranks."""
+    """Records of plans counted by a command of the claims' suite, for three numbers of ranks."""
     command = {"command": list(load_suite()["plans"])}
     worlds = [World(ranks=ranks, run_name=f"claims-{ranks}", run_fields=command) for ranks in (4, 8, 16)]
     return [record for world in worlds for record in (world.run(), world.row("ring", 1 << 16), world.row("double_tree", 1 << 16))]
@@ -112,7 +112,7 @@ z" style="fill: none; stroke: #0072b2"/></svg>""", style.DARK)
     assert '[style*="fill: #1c1f23"]{fill:#e8eaed!important}' in drawn and '"stroke: #1c1f23"' not in drawn
 
 
-# Figures: files that are there and well-formed, labels that do not lie on each other, colours that dark pages know.
+# Figures: files that exist and are well-formed, labels that do not overlap, colours with a counterpart on dark pages.
 
 def test_spread_keeps_order_and_distance():
     for places in ([0.5, 0.5, 0.5], [0.0, 0.01, 0.02], [1, 1, 0.99], [0.1, 0.9], [0.5, 0.52, 0.9, 0.91, 0.1], []):

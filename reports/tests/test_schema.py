@@ -1,5 +1,5 @@
-"""docs/record.schema.json is the one place where a record's fields are written: what the reader says of good records and of
-mutants, and that structs, JSON and the format page come from it."""
+"""docs/record.schema.json is the one definition of a record's fields: tests the reader on valid records and on mutants, and
+that structs, JSON and the format page are generated from it."""
 import copy
 import json
 import sys
@@ -45,7 +45,7 @@ def reference(kind):
 
 
 def paths(value, prefix=()):
-    """The places of all members of a record, nested ones too."""
+    """Paths of all members of a record, including nested ones."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, item in items:
         yield prefix + (key,)

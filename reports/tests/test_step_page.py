@@ -1,4 +1,4 @@
-"""The pages of schedules and simulations: what they say, what they show, and figures that equal the records."""
+"""Tests the pages of schedules and simulations: their sentences, their tables, and figures that equal the records."""
 import json
 import re
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""Schedules and layouts: loading, what is compared, what is drawn of a timeline, and the numbers in sentences."""
+"""Tests schedules and layouts: loading, comparisons, the boxes drawn of a timeline, and the numbers in sentences."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_the_latest_of_equal_lines_counts(loaded):
 
 
 def test_emulated_steps_of_two_machines_are_never_compared(loaded):
-    """Simulated lines stand beside each."""
+    """Simulated lines are shown beside each machine's."""
     here = StepWorld(basis="emulated", run_name="here")
     machine = {**here.run()["machine"], "fingerprint": "other"}
     there = StepWorld(basis="emulated", run_name="there", slow=3.0, run_fields={"machine": machine})
@@ -139,7 +139,7 @@ def test_exposed_is_what_no_kernel_covers_of_what_it_waits_for():
     tasks = [task("compute", "F", 0, 0, 4), task("receive", "RECV_F", 1, 5, 6), task("receive", "RECV_F", 2, 4, 6),
              task("compute", "F", 1, 6, 8), task("reduce", "REDUCE_GRAD", -1, 3, 4.5),
              task("reduce", "REDUCE_GRAD", -1, 7, 11), task("send", "SEND_F", 1, 8, 9)]
-    # Not from 4.5 to 5: what comes in then is for a later computation. At the end all that goes out counts.
+    # Not from 4.5 to 5: the message that arrives then is for a later computation. At the end all outgoing messages count.
     assert exposed_of(tasks) == [(4, 4.5), (5, 6), (8, 11)]
     assert joined_spans([(5, 6), (0, 2), (2, 3)]) == [(0, 3), (5, 6)]
 
@@ -252,7 +252,7 @@ def test_boxes_of_one_microbatch_are_numbered_by_layer(overlaps):
     assert lanes.exposed[-1][1] == pytest.approx(overlaps.schedules[1].makespan_ms)
 
 
-# Studies: what is grouped, what is answered, and what must not be mixed.
+# Studies: groups, answers, and points that must not be mixed.
 
 def point(study, **fields):
     base = {"record": "study", "run": "simulate-1", "program": "simulate", "basis": "simulated", "study": study,

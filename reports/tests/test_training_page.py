@@ -1,4 +1,4 @@
-"""The pages of training and scaling: what they say, what they show, and figures that equal the records."""
+"""Tests the pages of training and scaling: their sentences, their tables, and figures that equal the records."""
 
 import pytest
 
@@ -151,7 +151,7 @@ def test_there_is_no_table_where_all_stay_on_the_device(tmp_path):
     assert activation_tables(result) == []
 
 
-# A table has columns for energy where something counted it; a line without it has dashes there.
+# A table has columns for energy if any line has it; lines without it have dashes there.
 
 ENERGY = {"source": "rapl", "devices": 1, "steps": 5, "seconds": 2.5, "joules_per_step": 31.25, "watts": 62.5,
           "tokens_per_joule": 16.384}
@@ -180,13 +180,13 @@ def test_where_nothing_was_counted_there_are_no_columns(analysis_of):
     assert table.columns[-1].name == "status" and len(_texts(table.lines[0])) == len(table.columns)
 
 
-# Training runs by how replicas agree: the numbers of the table and the figures are those of the records.
+# Training runs by how replicas synchronise: the numbers of the table and the figures are those of the records.
 
 MIB = 1 << 20
 
 
 def agreeing(world: TrainingWorld, way: str, every: int, step_ms: float = 50.0, sync_ms: float = 5.0, **sync) -> dict:
-    """A MiB with each agreement; the loss is 4 + 1 / step, the same in all ways."""
+    """A run that sends a MiB with each synchronisation; the loss is 4 + 1 / step in every mode."""
     record = world.training(20, layout=layout(dp=4), basis=world.basis)
     for step in record["steps"]:
         step.update(loss=4 + 1 / step["step"], ms=step_ms, sync_ms=sync_ms, sent_bytes=step["step"] // every * MIB)

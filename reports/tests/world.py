@@ -17,7 +17,7 @@ def _lg(ranks: int) -> int:
     return ceil(log2(ranks)) if ranks > 1 else 0
 
 
-# Steps, and bytes of the busiest rank for a byte of the message, by ranks.
+# Steps, and bytes of the busiest rank per byte of the message, by number of ranks.
 ALGORITHMS: dict[str, Callable[[int], tuple[int, float]]] = {
     "ring": lambda p: (2 * (p - 1), 2 * (p - 1) / p),
     "double_tree": lambda p: (2 * _lg(p), 2.0),
@@ -72,7 +72,7 @@ class World:
     def row(self, algorithm: str, size: int, collective: str = "all_reduce", **fields: Any) -> dict[str, Any]:
         run = self.run()
         steps, wire = ALGORITHMS[algorithm](self.ranks)
-        # The same numbers for the same row, whatever was made before it.
+        # The same random numbers for the same row, whichever rows were made before it.
         rng = random.Random(f"{self.seed} {algorithm} {size} {collective} {self.ranks}")
         exact = self.time_us(algorithm, size)
         samples = [exact * rng.lognormvariate(0, self.noise) for _ in range(self.samples)]
@@ -171,7 +171,7 @@ class LayerWorld:
         return {**record, **fields}
 
 
-# Records of attention whose sequence ranks share, in a made-up world: times grow with the square of the length.
+# Records of attention over sequences that ranks share, in a made-up world: times grow with the square of the length.
 
 @dataclass
 class ContextWorld:
@@ -252,7 +252,7 @@ class TrainingWorld:
 
     def scaling(self, dp: int, mode: str = "weak", alone: float = 50.0, contended: float = 54.0,
                 measured: float = 60.0, **fields: Any) -> dict[str, Any]:
-        """All that contention adds is backward; all that it leaves is the reduction."""
+        """Contention explains the additional time of the backward; the unexplained rest of the measured time is in the reduction."""
         def step(kind: str, forward: float, backward: float, reduce: float) -> dict[str, Any]:
             whole = forward + backward + reduce
             return {"kind": kind, "step_ms": whole, "samples_ms": [whole], "stats": stats_of([whole]),
@@ -272,7 +272,7 @@ class TrainingWorld:
         return {**record, **fields}
 
 
-# Records of the gate in a made-up world: pairs whose centre and interval are as they were asked for.
+# Records of the gate in a made-up world: pairs with the requested centre and interval.
 
 BASE, HEAD = "0123456789abcdef" * 2 + "01234567", "fedcba9876543210" * 2 + "fedcba98"
 

@@ -1,5 +1,5 @@
-"""gate.py calibrate: how fast the machine is now, as records. Add them to those of each session that is compared later: then
-compare tells what the machine changed from what the code did. The build may be any, but the same for all sessions."""
+"""gate.py calibrate: how fast the machine is now, as records. Add them to those of each session that is compared later, so that
+`compare` can separate changes of the machine from changes of the code. Any build will do, but use the same for all sessions."""
 import argparse
 from pathlib import Path
 

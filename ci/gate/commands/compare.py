@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="what sides of different machines mean (default: refuse)")
     parser.add_argument("--uncalibrated", choices=("undecided", "trust"), default="undecided",
                         help="what looks slower or faster where no calibration says that the machine was the same (default: undecided)")
-    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="what is less does not matter (default: 2%%)")
+    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller changes do not matter (default: 2%%)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -77,7 +77,7 @@ def _of_store(arguments: argparse.Namespace, head: Sequence[Observation]) -> lis
 
 
 def _of_machines(base: Sequence[Observation], head: Sequence[Observation], policy: str) -> list[str]:
-    """Only times depend on the machine: sides with nothing but facts may be of any."""
+    """Only times depend on the machine: sides that have only counted values may come from any machine."""
     machines = [store.fingerprints(side) for side in (base, head)]
     if machines[0] == machines[1] or not any(one.quantity.channel is Channel.STORED for one in (*base, *head)):
         return []
@@ -93,7 +93,7 @@ def _of_runs(base: Sequence[Observation], head: Sequence[Observation]) -> list[s
 
 
 def _is_doubtful(result: Result, rule: StoredRule) -> bool:
-    """A baseline must not follow a slowdown, not even one that only may be the machine's."""
+    """A baseline must not follow a slowdown, not even one that may be due to the machine."""
     return result.verdict is Verdict.SLOWER or result.low is not None and result.low > 1 + rule.threshold / 2
 
 

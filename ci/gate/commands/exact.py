@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> Report:
 
 
 def _check_update(file: Path, lines: list[ExactLine]) -> None:
-    """Before anything is run. A file must not lose its counts because this machine cannot make them."""
+    """Checked before anything runs: a file must not lose its counts because this machine cannot make them."""
     check_writable(file, "--base")
     cannot = why_it_cannot_count()
     if cannot is not None and any(line.kind == "counts" for line in lines):

@@ -1,4 +1,4 @@
-"""gate.py history: a series of record files, a file a revision; where did a case's level change, and which commits are to blame?
+"""gate.py history: in a series of record files, one per revision, where did a case's level change, and which commits are to blame?
 Status 1 if the last change of a case is for the worse and among its last points."""
 import argparse
 import time

@@ -1,4 +1,4 @@
-"""Which files a user means, and which format each has."""
+"""Finds the files that a user names, and the format of each."""
 import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from gate.inputs.records import read_foreign, read_records
 from reports.load import foreign_reader
 from reports.schema import ReportError
 
-SUFFIXES = (".jsonl", ".json", ".txt", ".out", ".log")  # in a folder; a file that is named may have any
+SUFFIXES = (".jsonl", ".json", ".txt", ".out", ".log")  # endings of files in a folder; a file that is named may have any
 ALLOWED = "our records (JSON Lines), google/benchmark's JSON, nccl-tests' text or JSON, OSU's text"
 
 Reader = Callable[[Path], list[Observation]]
@@ -31,7 +31,7 @@ def files_of(text: str, what: str) -> list[Path]:
 
 
 def read(texts: Sequence[str], what: str) -> list[Observation]:
-    """Paths of all files that are meant; a file that is meant twice is read once."""
+    """Paths of all named files; a file that is named twice is read once."""
     paths = dict.fromkeys(path.resolve() for text in texts for path in files_of(text, what))
     return [one for path in paths for one in read_file(path)]
 
@@ -48,7 +48,7 @@ def read_file(path: Path) -> list[Observation]:
 
 
 def _reader_of(path: Path) -> Reader:
-    """By what is in it. Ours are told by their first line; a file of them that is broken is still ours."""
+    """Format of a file by its content. Our records are recognised by their first line, even if the file is broken."""
     text = path.read_text(encoding="utf-8", errors="replace")
     first = text.lstrip().split("\n", 1)[0]
     if not first:

@@ -1,4 +1,4 @@
-"""Lines of docs/record_format.md that the gate makes itself: of its calibration, and of its tests."""
+"""Record lines (docs/record_format.md) that the gate makes itself, for its calibration and its tests."""
 
 import json
 import statistics
@@ -24,7 +24,7 @@ def stats_of(samples: Sequence[float]) -> Line:
 
 def kernel_line(run: str, kernel: str, bound: str | None, samples_us: Sequence[float], iterations: int, work_bytes: float = 0,
                 flops: float = 0, shape: str = "fixed") -> Line:
-    """On one thread, unchecked."""
+    """A kernel's line, on one thread, unchecked."""
     median = statistics.median(samples_us)
     return {"record": "kernel", "run": run, "kernel": kernel, "shape": shape, "dtype": "f64", "device": "cpu", "threads": 1,
             "cores": [], "cache": "warm", "timing": "host", "implementation": None, "basis": "measured", "status": "ok",

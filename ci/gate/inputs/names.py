@@ -1,4 +1,4 @@
-"""The one table of exact values in our records. A fact is counted, computed or simulated; measured times are not here."""
+"""Table of all exact values in our records. They are counted, computed or simulated; measured times are not here."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ def simulated(line: Any) -> bool:
 
 
 def stated(line: Any) -> bool:
-    """Its costs were stated by the user. Those of a measured step are measured too, and so is all that follows from them."""
+    """True if the step's costs were stated by the user. The costs of a measured step are measured, and so are values computed from them."""
     return line.basis != "measured"
 
 
 @dataclass(frozen=True)
 class Fact:
-    path: str  # fields of docs/record_format.md; "x.*": each of x's; a list counts as its sum, or its most
+    path: str  # fields of docs/record_format.md; "x.*": every field of x; a list counts as its sum, or its maximum
     unit: str
     holds: Callable[[Any], bool] = always
     of_list: Callable[[Any], float] = sum
@@ -51,10 +51,10 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     "training": (Fact("memory_bytes.*", "bytes"),),
     "scaling": (),
     "sharding": (
-        # Peaks are not exact: how many gathered units and gradients are there at once depends on what runs beside what.
+        # Peaks are not exact: the number of gathered units and gradients at one moment depends on which tasks overlap.
         Fact("padded_elems", "elements"), Fact("held_bytes.*", "bytes"),
         Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes")),
-    # Which elements have other bits in tiles follows the instructions that a processor has for products.
+    # The elements whose bits differ in tiles depend on the processor's instructions for products.
     "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG)),
     "context": (Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max)),
     "experts": (
@@ -86,7 +86,7 @@ def _values(at: Any, path: list[str], walked: tuple[str, ...]) -> Iterator[tuple
         yield from _values(at[path[0]] if isinstance(at, dict) else getattr(at, path[0]), path[1:], (*walked, path[0]))
 
 
-# Names of the cases in our records: all that must be alike for two times to be times of the same thing.
+# Names of the cases in our records: all conditions that two times of the same case must share.
 
 def row_name(row: Row) -> str:
     return _joined(row.collective, row.algorithm, row.executor, row.transport, row.run.rank_kind, f"ranks:{row.ranks}", row.dtype,
@@ -95,7 +95,7 @@ def row_name(row: Row) -> str:
 
 
 def kernel_name(line: Kernel) -> str:
-    """As kernels_bench and `gate.py ab` call it."""
+    """Name of a kernel's case, as in kernels_bench and `gate.py ab`."""
     return _joined(line.kernel, line.dtype, line.shape, line.device, f"threads:{line.threads}", line.cache,
                    line.timing if line.timing != "host" else "")
 
@@ -178,14 +178,14 @@ def experts_name(line: ExpertsLine) -> str:
 
 
 def _model(model: Any) -> str:
-    """The name may be "custom": then its numbers say which."""
+    """The name may be "custom": then its numbers identify the model."""
     if model.name != "custom":
         return model.name
     return "custom(" + ",".join(f"{name}{value:g}" for name, value in model.numbers.items()) + ")"
 
 
 def _conditions(run: Run, basis: str) -> list[str]:
-    """Other conditions that times depend on: an emulated link, and that they are none of a real machine."""
+    """Other conditions that times depend on: an emulated link, and a basis that is not a real machine."""
     link = [] if run.link is None else [f"link:{_known(run.link.latency_us)}us,{_known(run.link.gbps)}GBps"]
     return link if basis == "measured" else [*link, basis]
 

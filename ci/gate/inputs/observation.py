@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from gate.model import Channel, Result, Verdict
 
 UNKNOWN = "unknown"
-FAILURES, WRONG = "failures", "wrong elements"  # units of what must not happen at all
+FAILURES, WRONG = "failures", "wrong elements"  # units of faults, which must not happen at all
 
 
 @dataclass(frozen=True)
 class Origin:
     """A run: one process, or one group of ranks. Only runs are independent; samples of one are not."""
 
-    run: str  # its id, or the file where there is none
-    source: str  # the file, its last part only
+    run: str  # its id, or the file if it has none
+    source: str  # last part of the file's path
     started: str = ""  # UTC, ISO 8601; empty if the file does not say
     revision: str = UNKNOWN
-    fingerprint: str = UNKNOWN  # the machine's
+    fingerprint: str = UNKNOWN  # fingerprint of the machine
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class Quantity:
     """The quantity that is compared: two observations of the same quantity are numbers of the same thing."""
 
     case: str
-    channel: Channel  # STORED: times; EXACT: what must not differ at all
+    channel: Channel  # STORED: times; EXACT: values that must not differ at all
     unit: str
     better: str = "lower"  # or "higher"
-    # for STORED: "memory", "compute", "collective": what limits it, so which drift is its own; a kernel's may differ from run to run
+    # for STORED: the limit ("memory", "compute", "collective"), which decides which drift applies; a kernel's may vary between runs
     kind: str | None = field(default=None, compare=False)
-    calibrates: bool = False  # it is measured to know the machine, and is not judged
+    calibrates: bool = False  # it is measured only for calibration, and gets no verdict
 
     @property
     def is_fault(self) -> bool:
-        """One run that has it is enough; other facts are those of every run."""
+        """True for faults, of which one run is enough; other exact values must hold in every run."""
         return self.unit in (FAILURES, WRONG)
 
     def worse(self, before: float, after: float) -> float | None:
-        """The ratio above 1 of what got worse; None where there is none."""
+        """Ratio of the two values, above 1 if the head is worse; None where there is none."""
         if before == after:
             return 1.0
         if before <= 0 or after <= 0:
@@ -48,7 +48,7 @@ class Quantity:
         return after / before if self.better == "lower" else before / after
 
     def log_cost(self, value: float) -> float:
-        """Logarithm, turned round where more is better."""
+        """Logarithm of the value, negated where more is better."""
         return math.log(value) if self.better == "lower" else -math.log(value)
 
 
@@ -64,7 +64,7 @@ class Observation:
 
 
 def by_quantity(observations: Iterable[Observation]) -> dict[Quantity, list[Observation]]:
-    """One observation a run: what a run measured several times is put together."""
+    """One observation per run: repeated measurements of a run are merged."""
     grouped: dict[Quantity, dict[str, Observation]] = {}
     for one in observations:
         runs = grouped.setdefault(one.quantity, {})
@@ -73,7 +73,7 @@ def by_quantity(observations: Iterable[Observation]) -> dict[Quantity, list[Obse
     return {quantity: list(runs.values()) for quantity, runs in grouped.items()}
 
 
-# ---- What is counted, computed or simulated must not differ at all: two sides' facts at zero tolerance
+# ---- Counted, computed and simulated values must not differ at all: two sides are compared at zero tolerance
 
 
 def compare_exactly(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]]) -> list[Result]:
@@ -83,7 +83,7 @@ def compare_exactly(base: Mapping[Quantity, Sequence[Observation]], head: Mappin
 
 
 def _values(quantity: Quantity, runs: Sequence[Observation]) -> list[float]:
-    """All that differ; of faults the worst."""
+    """All values that differ; of faults the worst."""
     found = sorted({value for run in runs for value in run.values})
     return found[-1:] if quantity.is_fault else found
 
@@ -97,7 +97,7 @@ def _compared(quantity: Quantity, base: list[float], head: list[float]) -> Resul
 
 
 def judged(quantity: Quantity, before: float, after: float, threshold: float = 0.0) -> Result:
-    """The result of two values that know no noise."""
+    """Result for two values without noise."""
     worse, better = (after, before) if quantity.better == "lower" else (before, after)
     verdict = Verdict.SAME
     if worse > better * (1 + threshold):

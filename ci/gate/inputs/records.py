@@ -13,7 +13,7 @@ from gate.inputs import names
 from gate.inputs.names import facts_of
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN
 
-CALIBRATION_PROGRAM = "gate_planted"  # its runs say how fast the machine was (gate.py calibrate)
+CALIBRATION_PROGRAM = "gate_planted"  # its runs measure the speed of the machine (gate.py calibrate)
 _COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone
 
 
@@ -39,7 +39,7 @@ def _of_kernel(line: Kernel) -> Iterator[Timed]:
 
 
 def _of_ceiling(line: Ceiling) -> Iterator[Timed]:
-    """The best sample is what the machine can do; the others are what the neighbours left."""
+    """The best sample is the machine's speed; other programs slowed the others down."""
     kind = "compute" if line.level in _COMPUTE_LEVELS else "memory"
     yield Timed((line.value,), line.unit, kind, better="lower" if line.unit == "us" else "higher")
 
@@ -125,7 +125,7 @@ def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
 
 
 def _failures(line: Any) -> Iterable[tuple[str, str, float]]:
-    """A line that was wrong or failed has no times. That it did is a fact, which must not get worse."""
+    """A line that was wrong or failed has no times. The fault itself is an exact value, which must not get worse."""
     status = getattr(line, "status", None)
     return [] if status is None else [("failures", FAILURES, float(status != "ok"))]
 

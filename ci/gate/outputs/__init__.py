@@ -1,4 +1,4 @@
-"""A report as people and programs read it: the table on the terminal, and files for those who asked for them."""
+"""Outputs of a report for people and programs: the table on the terminal, and the files that the flags name."""
 import argparse
 import os
 import shlex
@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Made before anything is measured: refuses what could not be written then."""
+    """Made before anything is measured: refuses files that could not be written at the end."""
 
     arguments: argparse.Namespace
-    command: tuple[str, ...]  # as strangers may see it
+    command: tuple[str, ...]  # without anything private
     started: str  # UTC, ISO 8601
 
     def write(self, report: Report | HistoryReport) -> None:
-        """The table comes first and always; then all files that can be written, before the first failure is told."""
+        """The table comes first and always; then all writable files, before the first error is reported."""
         wipe()
         failures = self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
         failures += [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
@@ -65,7 +65,7 @@ class Outputs:
         return text_of(lines) if name == "records" else page(lines)
 
     def _print(self, text: str) -> list[GateError]:
-        """Also where the terminal lacks a letter of a case's name."""
+        """Prints the table even if the terminal's encoding lacks a letter of a case's name."""
         encoding = sys.stdout.encoding or "utf-8"
         try:
             print(text.encode(encoding, "replace").decode(encoding), flush=True)
@@ -90,7 +90,7 @@ def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outp
 
 
 def _published(report: Report) -> Report:
-    """Sides' names as strangers may see them."""
+    """Names of the sides without anything private."""
     base, head = (replace(side, name=_public(side.name)) for side in (report.base, report.head))
     return replace(report, base=base, head=head)
 

@@ -94,7 +94,7 @@ def test_jobs_stand_apart():
     assert all("\n" not in line.strip() for line in scripts)
 
 
-# docs/gate.md against the gate: its commands are taken, its table of chances is the rule's, its links lead somewhere.
+# docs/gate.md against the gate: it accepts the page's commands, the table of probabilities is the rule's, links have targets.
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "gate.md").read_text(encoding="utf-8")
@@ -129,8 +129,8 @@ def test_the_suite_of_the_example_is_one(tmp_path):
 
 
 def chances_of_passing(rule: Rule, trials: int = 20_000) -> list[tuple[float, float] | None]:
-    """That the lower bound lies above the centre: at each look exactly, and at it or before by simulation. None at looks with
-    too few pairs for a bound of that error."""
+    """Probabilities that the lower bound lies above the centre: exact at each look, and by simulation at that look or before. None at
+    looks with too few pairs for a bound of that error."""
     noise = np.random.default_rng(1).standard_normal((trials, rule.looks[-1]))
     passed, found = np.zeros(trials, dtype=bool), []
     for pairs in rule.looks:

@@ -1,4 +1,4 @@
-"""A report as JUnit's XML, as GitLab and Jenkins read it: a test case a case."""
+"""A report as JUnit's XML, as GitLab and Jenkins read it, with one test case per case."""
 
 import re
 from xml.etree import ElementTree
@@ -13,7 +13,7 @@ SKIPPED = (Verdict.UNDECIDED, Verdict.GONE)
 
 
 def junit(report: Report, started: str, undecided_fails: bool = False) -> str:
-    """Slower is a failure; undecided, and what only the base has, is skipped, or a failure where it fails the job."""
+    """Slower is a failure; undecided and gone cases are skipped, or failures where they fail the job."""
     results = sorted_results(report)
     failing = [result for result in results if _fails(result, undecided_fails)]
     skipped = [result for result in results if result.verdict in SKIPPED and result not in failing]
@@ -50,7 +50,7 @@ def _add_case(suite: ElementTree.Element, result: Result, failed: bool) -> None:
 
 
 def _message(result: Result) -> str:
-    """slower: +5.2 % (+3.1 to +7.0 %), base 12.31 us, head 12.95 us; confirmed by 12 fresh pairs."""
+    """Text of a test case, such as "slower: +5.2 % (+3.1 to +7.0 %), base 12.31 us, head 12.95 us; confirmed by 12 fresh pairs"."""
     parts = [change(result) + (f" ({interval(result)})" if result.low is not None else "")] if result.ratio is not None else []
     parts += [f"{side} {value(result, number)}" for side, number in (("base", result.base), ("head", result.head))
               if number is not None]
@@ -61,7 +61,7 @@ def _clean(text: str) -> str:
     return NOT_XML.sub("\ufffd", text)
 
 
-# A report for a pull request: the verdict first, a short table of what changed, everything else folded.
+# A report for a pull request: the verdict first, a short table of the changes, everything else folded.
 
 MOST = 25  # rows that are not folded
 LONGEST = 60_000  # characters: GitHub takes a comment of 65,536
@@ -111,7 +111,7 @@ def _folded(results: list[Result], room: int) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """As code in a cell of a table: GitHub ends a cell at each '|' that has no backslash, even in code."""
+    """Text as code in a cell of a table: GitHub ends a cell at each '|' that has no backslash, even in code."""
     text = _one_line(text).replace("|", "\\|")
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     space = " " if text.startswith("`") or text.endswith("`") else ""
@@ -119,7 +119,7 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """As plain text, whatever marks are in it."""
+    """Text as plain text, with all marks escaped."""
     text = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", _one_line(text))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@&#8203;")
 

@@ -1,4 +1,4 @@
-"""A history as a Report: a case's verdict is that of its last change, if that is recent. So every output can tell it."""
+"""Converts a history to a Report, so that every output can show it: a case's verdict is that of its last change, if it is recent."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from gate.model import Change, CouldNotRun, HistoryReport, Report, Result, Serie
 from reports.analysis.gate.words import change_text
 
 
-MOST = 10  # earlier changes that are told as notes
+MOST = 10  # number of earlier changes that become notes
 
 
 def as_report(report: Report | HistoryReport) -> Report:
@@ -32,7 +32,7 @@ def _result(series: Series) -> Result:
 
 
 def _earlier(report: HistoryReport) -> list[str]:
-    """The changes that are no verdict on a case: all but a recent last one."""
+    """The changes that are no verdict on a case: all except a recent last one."""
     found: list[tuple[str, Series, Change]] = []
     for series in report.series:
         told = series.changes if series.verdict is Verdict.SAME else series.changes[:-1]
@@ -43,7 +43,7 @@ def _earlier(report: HistoryReport) -> list[str]:
     return lines + ([f"{len(found) - MOST} more earlier changes"] if len(found) > MOST else [])
 
 
-# A report as a page of HTML in one file: the one that python3 -m reports makes of its records.
+# A report as a page of HTML in one file, the same that python3 -m reports makes from its records.
 
 NEEDED = ("matplotlib", "jinja2", "jsonschema")
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and that are known to be writable before anything is measured."""
+"""Writes files completely or not at all, and checks before anything is measured that they are writable."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def check_writable(path: Path, flag: str) -> None:
 
 
 def write_whole(path: Path, content: str | bytes, flag: str) -> None:
-    """To a hidden file beside it, then renamed."""
+    """Writes a hidden file beside it, which is then renamed."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         with partial.open("wb") as file:
@@ -43,9 +43,9 @@ def write_whole(path: Path, content: str | bytes, flag: str) -> None:
         partial.unlink(missing_ok=True)
 
 
-# A report as records (docs/record_format.md): a run line that says what was compared, a verdict line a case.
+# A report as records (docs/record_format.md): a run line that describes the comparison, and a verdict line per case.
 
-# ---- This machine as records tell it, and the fingerprint that our programs give it (core/provenance.cpp)
+# ---- This machine as in records, and the same fingerprint as by our programs (core/provenance.cpp)
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -120,7 +120,7 @@ MACHINE_RANKS = {"ranks": 1, "transport": "local", "rank_kind": "processes", "ov
 
 
 def lines_of(report: Report, command: Sequence[str], started: str) -> list[dict]:
-    """`command` as strangers may see it; `started` UTC, ISO 8601."""
+    """Run line; `command` contains nothing private, `started` is UTC, ISO 8601."""
     run = secrets.token_hex(8)
     return [run_line(report, run, command, started), *(verdict_line(result, run) for result in report.results)]
 
@@ -142,7 +142,7 @@ def verdict_line(result: Result, run: str) -> dict:
 
 
 def history_lines(report: Report | HistoryReport, run: str) -> list[dict]:
-    """Beside the verdicts, where there is a history."""
+    """Lines of a history, beside the verdicts."""
     return [_series_line(series, run) for series in report.series] if isinstance(report, HistoryReport) else []
 
 

@@ -1,4 +1,4 @@
-"""A report's results as the sentences of reports/ need them: what all outputs say is said there."""
+"""A report's results in the form that the sentences of reports/ need; all outputs share these sentences."""
 
 from collections.abc import Mapping
 from typing import TextIO
@@ -35,7 +35,7 @@ def value(result: Result, number: float | None) -> str:
 
 
 def heading(report: Report) -> str:
-    """Which is compared with which."""
+    """Line that names the two sides."""
     if report.mode == "history":
         return f"history of {side_text(report.head.name, report.head.revision)}"
     return f"{side_text(report.base.name, report.base.revision)} -> {side_text(report.head.name, report.head.revision)}"
@@ -46,7 +46,7 @@ def headline_of(report: Report) -> str:
 
 
 def closing_line(report: Report) -> str:
-    """The answer in one line: "REGRESSION: 1 slower, 2 undecided, 40 same; 43 cases in 31 s"."""
+    """Summary in one line: "REGRESSION: 1 slower, 2 undecided, 40 same; 43 cases in 31 s"."""
     cases = [told(result) for result in report.results]
     word = "case" if len(cases) == 1 else "cases"
     return f"{answer(cases)}: {counts_text(cases)}; {len(cases)} {word} in {report.seconds:.0f} s"
@@ -61,7 +61,7 @@ COLOURS = {Verdict.SLOWER: "1;31", Verdict.UNDECIDED: "33", Verdict.FASTER: "32"
 
 
 def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """On a terminal, unless NO_COLOR is set and not empty (no-color.org)."""
+    """True on a terminal, unless NO_COLOR is set and not empty (no-color.org)."""
     return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
@@ -90,7 +90,7 @@ def _row(result: Result) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """A name must not steer the terminal."""
+    """Replaces unprintable characters: a name must not control the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

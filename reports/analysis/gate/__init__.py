@@ -1,1 +1,1 @@
-"""Verdicts of the regression gate (docs/gate.md): their order, their words, what a page says of them."""
+"""Verdicts of the regression gate (docs/gate.md): their order, their words, and their page."""

@@ -16,7 +16,7 @@ class GateResult:
     anchor: str
     run: Run
     cases: tuple[GateCase, ...]  # worst first
-    series: tuple[GateSeries, ...] = ()  # those of a history
+    series: tuple[GateSeries, ...] = ()  # cases of a history
 
     @property
     def compared(self) -> Compared:
@@ -44,7 +44,7 @@ class GateResult:
 
 
 def analyse_gates(records: Records) -> tuple[GateResult, ...]:
-    """A result for each run that compared something, also where that were no cases."""
+    """A result for each run that compared two sides, even if they had no cases."""
     runs = [run for run in records.runs if run.gate]
     return tuple(GateResult(f"gate-{number}", run, tuple(worst_first(
         [case for case in records.verdicts if case.run.run == run.run], lambda case: case.told)),
@@ -53,7 +53,7 @@ def analyse_gates(records: Records) -> tuple[GateResult, ...]:
 
 
 def sentences(result: GateResult) -> list[str]:
-    """Sentences on what a reader asks next: how many of each kind, why some are undecided, what it is made of."""
+    """Sentences on details: the number of each kind, why some are undecided, the underlying measurements."""
     verdicts = {case.verdict for case in result.cases}
     in_headline = len(verdicts) == 1 or not verdicts & {"slower", *OPEN}
     told = [] if in_headline else [f"In all: {counts_text([case.told for case in result.cases])}."]
@@ -65,13 +65,13 @@ def sentences(result: GateResult) -> list[str]:
 
 
 def pairs_text(result: GateResult) -> str:
-    """36 pairs of fresh processes; nothing where times were stored."""
+    """Text such as "36 pairs of fresh processes"; empty where times were stored."""
     pairs = sum(case.pairs for case in result.cases if case.channel == "time")
     return f"{counted(pairs, 'pair')} of fresh processes" if pairs else ""
 
 
 def _changes_text(series: Sequence[GateSeries]) -> list[str]:
-    """Summary of a history, and the range to blame for what is recent."""
+    """Summary of a history, and the range to blame for recent changes."""
     if not series:
         return []
     changes = sum(len(one.changes) for one in series)

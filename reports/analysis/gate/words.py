@@ -1,6 +1,6 @@
 """Numbers and sentences of verdicts, for every output of the gate: the page, the terminal, Markdown, JUnit.
 
-Pure functions of plain text and numbers. Light: the gate imports this whatever it writes.
+Pure functions of plain text and numbers. The imports are few, as the gate imports this for every output.
 """
 import math
 from collections import Counter
@@ -10,16 +10,16 @@ from typing import Callable, Iterable, Optional, Sequence, TypeVar
 from reports.units import counted, short
 
 WORST_FIRST = ("slower", "undecided", "gone", "new", "faster", "same")
-OPEN = ("undecided", "gone")  # no pass: what is not held any more may have another name and be slower
+OPEN = ("undecided", "gone")  # no pass: a case that is gone may have another name and be slower
 COUNTED = ("exact", "instructions")  # channels whose values are counts: shown whole
-MANY_TIMES = 11  # from here on a ratio is told as such: +1,000 % is hard to read
+MANY_TIMES = 11  # from here on a ratio is written as such: +1,000 % is hard to read
 NONE = "–"
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class RankSite:
-    """One case, as sentences need it."""
+    """One case, with the values that sentences need."""
 
     case: str
     channel: str
@@ -30,7 +30,7 @@ class RankSite:
 
 
 def worst_first(items: Iterable[Item], told: Callable[[Item], RankSite]) -> list[Item]:
-    """By verdict, then by ratio: what costs most comes first, what gains most last."""
+    """Sort key by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
     def key(item: Item) -> tuple[int, float]:
         one = told(item)
         return WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)
@@ -38,7 +38,7 @@ def worst_first(items: Iterable[Item], told: Callable[[Item], RankSite]) -> list
 
 
 def change_text(ratio: Optional[float], channel: str = "time") -> str:
-    """+5.1 % of 1.051. A count that changed a little shows its first digits: +0.0061 %."""
+    """Text "+5.1 %" for 1.051. A count that changed a little shows its first digits: +0.0061 %."""
     if ratio is None or not math.isfinite(ratio):
         return NONE
     change = 100 * (ratio - 1)
@@ -52,14 +52,14 @@ def change_text(ratio: Optional[float], channel: str = "time") -> str:
 
 
 def interval_text(low: Optional[float], high: Optional[float]) -> str:
-    """+3.1 to +7.0 %."""
+    """Text such as "+3.1 to +7.0 %"."""
     if low is None or high is None:
         return NONE
     return f"{change_text(low).removesuffix(' %')} to {change_text(high)}"
 
 
 def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
-    """12.35 us; 1,048,576 bytes. Counts are whole, times have four digits, or all those before the point."""
+    """Text such as "12.35 us" or "1,048,576 bytes". Counts are whole, times have four digits, or all those before the point."""
     if value is None:
         return NONE
     if abs(value) >= 1e4 or channel in COUNTED and float(value).is_integer():
@@ -68,19 +68,19 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
 
 
 def answer(cases: Sequence[RankSite]) -> str:
-    """The verdict on all of them in a word."""
+    """Verdict on all cases in one word."""
     verdicts = {one.verdict for one in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
 def counts_text(cases: Sequence[RankSite]) -> str:
-    """1 slower, 2 undecided, 40 same."""
+    """Text such as "1 slower, 2 undecided, 40 same"."""
     counts = Counter(one.verdict for one in cases)
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
 
 
 def headline(cases: Sequence[RankSite], threshold: float) -> str:
-    """The one sentence that a reader must take home."""
+    """The most important sentence for the reader."""
     if not cases:
         return "No cases were compared."
     slower = [one for one in worst_first(cases, lambda one: one) if one.verdict == "slower"]
@@ -114,11 +114,11 @@ def _slower_sentence(slower: Sequence[RankSite], number: int) -> str:
 
 
 def limit_text(threshold: float) -> str:
-    """2 % of 0.02."""
+    """Text "2 %" for 0.02."""
     return f"{short(100 * threshold)} %"
 
 
 def side_text(name: str, revision: str) -> str:
-    """main (0123456789ab); a name that is the revision is told once."""
+    """Text such as "main (0123456789ab)"; a name that is the revision is written once."""
     short_revision = revision[:12]
     return name if revision == "unknown" or name.startswith(short_revision) else f"{name} ({short_revision})"

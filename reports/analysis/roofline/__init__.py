@@ -1,1 +1,1 @@
-"""Kernels against the machine's measured ceilings: what may share a plot, how far each is from its limit, sentences."""
+"""Kernels against the machine's measured ceilings: groups that share a plot, each kernel's distance from its limit, sentences."""

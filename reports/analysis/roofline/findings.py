@@ -14,18 +14,18 @@ from reports.units import counted, joined, share_text, times_text
 @dataclass(frozen=True)
 class Pair:
     case: Case
-    slow: Kernel  # the way that is expected to be slower: cold, or fewer threads
+    slow: Kernel  # the way that should be slower: cold, or fewer threads
     fast: Kernel
 
     @property
     def ratio(self) -> float:
-        """How many times as fast."""
+        """Factor by which the fast way is faster."""
         return self.slow.median_us / self.fast.median_us
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cases that were timed in both of two ways."""
+    """Cases that were timed in both of two ways."""
 
     slow: Way
     fast: Way
@@ -38,13 +38,13 @@ class Comparison:
 
 
 def warm_and_cold(roofline: Roofline) -> list[Comparison]:
-    """One for each number of threads and kind of timing."""
+    """One comparison for each number of threads and kind of timing."""
     return _comparisons(roofline, lambda way: replace(way, cache="warm") if way.cache == "cold" else None,
                         lambda way: way_text(way, roofline.place.device).replace(", cold", "").replace("cold, ", ""))
 
 
 def few_and_many_threads(roofline: Roofline) -> list[Comparison]:
-    """The fewest threads against the most, one for each state of the caches."""
+    """Comparisons of the fewest threads with the most, one for each state of the caches."""
     threads = {way.threads for way in roofline.ways}
     few, many = (min(threads), max(threads)) if threads else (0, 0)
 
@@ -69,13 +69,13 @@ def _pairs(slow: dict[Case, Kernel], fast: dict[Case, Kernel]) -> tuple[Pair, ..
     return tuple(sorted(pairs, key=lambda pair: -pair.ratio))
 
 
-# ---- Families of kernels, few enough to be told apart in a plot
+# ---- Families of kernels, few enough to be distinguished in a plot
 
 GEMM, ATTENTION, NORM, SOFTMAX = "GEMM", "attention", "normalisation", "softmax, cross-entropy"
 ELEMENTS, OPTIMIZER, EXCHANGE = "GELU, residual, dropout, embedding", "optimizer", "sum, cast, quantise, pack"
 OTHER = "other"
 
-# By how a kernel's name begins; the longest beginning counts.
+# Family by the prefix of a kernel's name; the longest prefix counts.
 _BEGINNINGS = {
     "gemm": GEMM, "attention": ATTENTION, "cache_append": ATTENTION,
     "layernorm": NORM, "rmsnorm": NORM, "residual_layernorm": NORM, "residual_rmsnorm": NORM,
@@ -94,10 +94,10 @@ def group_of(kernel: str) -> str:
     return _BEGINNINGS[max(fitting, key=len)] if fitting else OTHER
 
 
-# Findings of the kernels' page: how many reach their limit, and which is the farthest from it.
+# Findings of the kernels' page: the number that reach their limit, and the one that is farthest from it.
 
 NEAR = 0.85  # share of the binding ceiling that counts as reaching it
-ABOVE = 1.05  # a share that says more about the ceiling than about the kernel
+ABOVE = 1.05  # a share above this one means that the ceiling is wrong
 
 _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch": "bound by the launch"}
 
@@ -109,7 +109,7 @@ def with_share(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
 
 
 def reach_text(cases: dict[Case, Kernel]) -> str:
-    """12 of 40 cases (16 kernels) reach 85 % of the ceiling that binds them; the farthest is ..."""
+    """Sentence such as "12 of 40 cases (16 kernels) reach 85 % of the ceiling that binds them; the farthest is ..."."""
     known = with_share(cases)
     if not known:
         return f"No ceiling is known that binds any of {_cases_text(cases)}."
@@ -119,7 +119,7 @@ def reach_text(cases: dict[Case, Kernel]) -> str:
 
 
 def _above_text(known: Sequence[tuple[Case, Kernel]]) -> str:
-    """A kernel that is faster than its ceiling has not reached a limit: the limit is another."""
+    """A kernel that is faster than its ceiling has not reached a limit: another limit applies."""
     above = sum(kernel.share > ABOVE for _, kernel in known)
     if not above:
         return ""
@@ -151,7 +151,7 @@ def groups_text(cases: dict[Case, Kernel]) -> str:
 
 
 def bounds_text(cases: Iterable[Kernel], roofline: Roofline) -> str:
-    """How many are bound by what: the ceilings that decide, by name."""
+    """Number of kernels bound by each ceiling, by its name."""
     run_ceilings = [one for each in roofline.ceilings.values() for one in each.all]
     names = Counter(binding_name(kernel, run_ceilings) for kernel in cases if kernel.share is not None)
     if not names:
@@ -167,7 +167,7 @@ def sides(one: Comparison) -> tuple[str, str]:
 
 
 def comparison_text(one: Comparison) -> str:
-    """warm over cold: 1.4 times the speed in the median, from 1 times (adamw f32, N8) to 3 times (softmax_fwd ...)."""
+    """Sentence such as: warm over cold: 1.4 times the speed in the median, from 1 times (adamw f32, N8) to 3 times (softmax_fwd ...)."""
     slow, fast = sides(one)
     most, least = one.pairs[0], one.pairs[-1]
     if len(one.pairs) == 1:
@@ -177,12 +177,12 @@ def comparison_text(one: Comparison) -> str:
 
 
 def comparisons_of(roofline: Roofline) -> dict[str, list[Comparison]]:
-    """By what differs: "caches", "threads"; empty lists where there is nothing to compare."""
+    """Comparisons by the difference ("caches", "threads"); empty lists where there is nothing to compare."""
     return {"caches": warm_and_cold(roofline), "threads": few_and_many_threads(roofline)}
 
 
 def kernel_findings(name: str, anchor: str, roofline: Roofline) -> list[Finding]:
-    """One for each way of timing, the main one first."""
+    """One summary for each way of timing, the main one first."""
     if not roofline.timed:
         return [Finding(name, _nothing_text(roofline), "", badge_of(roofline), anchor)]
     ways = sorted(roofline.ways, key=lambda way: way != roofline.main)
@@ -204,11 +204,11 @@ def badge_of(roofline: Roofline) -> str:
     return "" if roofline.place.basis == "measured" else roofline.place.basis
 
 
-# Records of kernels to everything that their page says.
+# Converts records of kernels to all results of their page.
 
 @dataclass(frozen=True)
 class RooflineResult:
-    name: str  # "CPU (Xeon ...), measured": tells the rooflines of a page apart
+    name: str  # "CPU (Xeon ...), measured": distinguishes the rooflines of a page
     anchor: str
     roofline: Roofline
     findings: tuple[Finding, ...]

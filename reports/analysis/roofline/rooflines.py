@@ -1,4 +1,4 @@
-"""The measured ceilings of a device for one number of threads, as roofs: ranges of what one place allows."""
+"""The measured ceilings of a device for one number of threads, as roofs: ranges of rates at one level of memory or dtype."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ EXACT = 0.005  # a kernel's ceiling is recognised among the run's ceilings withi
 
 @dataclass(frozen=True)
 class Roof:
-    """From the least to the most that the ways of access (copy, read, triad) or of computing (fma, gemm) reach."""
+    """Range from the lowest to the highest rate of the ways of access (copy, read, triad) or of computing (fma, gemm)."""
 
     name: str  # "L2", "memory"; "f32", "bf16"
     low: float
@@ -59,7 +59,7 @@ def _roofs(values: Iterable[tuple[str, float]]) -> list[Roof]:
 
 
 def ceilings_of(found: Iterable[Ceiling]) -> dict[int, Ceilings]:
-    """By threads. Of equal ceilings of several runs the one of the latest run."""
+    """Ceilings by number of threads; of equal ceilings of several runs that of the latest run."""
     latest: dict[tuple, Ceiling] = {}
     for one in sorted(found, key=lambda c: c.run.started):
         latest[(one.threads, one.name, one.level, one.dtype)] = one
@@ -82,7 +82,7 @@ def drift_of(found: Iterable[Ceiling]) -> Optional[tuple[float, str]]:
 
 
 def odd_ones(found: dict[int, Ceilings]) -> list[str]:
-    """Ceilings that cannot be the machine's: below those of fewer threads, or of a level that is farther away."""
+    """Ceilings that cannot be the machine's: lower than those of fewer threads, or than those of a farther level."""
     near = [text for each in found.values() for text in _slower_near(each)]
     return [*_slower_with_threads(list(found.values())), *near]
 
@@ -113,7 +113,7 @@ def _name(one: Ceiling) -> str:
 
 
 def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
-    """Which ceiling binds a kernel: "L2 copy", "bf16 gemm"; "memory" alone if its value is none of its run's."""
+    """Name of the ceiling that binds a kernel: "L2 copy", "bf16 gemm"; "memory" alone if its value is none of its run's."""
     if not kernel.bound or not kernel.ceiling_us:
         return kernel.bound or "–"
     work = {"memory": kernel.bytes, "compute": kernel.flops}.get(kernel.bound)
@@ -130,7 +130,7 @@ def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
 
 
 def ceilings_text(ceilings: Ceilings) -> str:
-    """bandwidth 210 to 330 GB/s in L1 and 11 to 13 GB/s from memory; arithmetic ...; launch 1.6 µs."""
+    """Sentence such as: bandwidth 210 to 330 GB/s in L1 and 11 to 13 GB/s from memory; arithmetic ...; launch 1.6 µs."""
     parts = []
     if ceilings.memory:
         told = [f"{range_text(roof, rate_text)} {_place(roof.name)}" for roof in ceilings.memory]
@@ -148,14 +148,14 @@ def _place(level: str) -> str:
 
 
 def range_text(roof: Roof, text: Callable[[float], str]) -> str:
-    """11.2 to 13.1 GB/s; one number where the two are alike."""
+    """Text such as "11.2 to 13.1 GB/s"; one number where the two are equal."""
     (low, unit), (high, high_unit) = text(roof.low).split(" "), text(roof.high).split(" ")
     if short(roof.low, 2) == short(roof.high, 2):
         return f"{high} {high_unit}"
     return f"{low} to {high} {unit}" if unit == high_unit else f"{low} {unit} to {high} {high_unit}"
 
 
-# Groups kernels into rooflines: what may share a plot. One device of one machine, one build, one basis.
+# Groups kernels into rooflines, which share a plot: one device of one machine, one build, one basis.
 
 @dataclass(frozen=True)
 class Place:
@@ -183,11 +183,11 @@ class Case:
     kernel: str
     shape: str
     dtype: str
-    implementation: str = ""  # only where a run has timed the case by several in the same way: else it is a choice
+    implementation: str = ""  # only if a run has timed the case by several in the same way; else it was the run's choice
 
     @property
     def label(self) -> str:
-        """softmax_bwd bf16; gemm_fwd bf16 (amx)."""
+        """Label such as "softmax_bwd bf16" or "gemm_fwd bf16 (amx)"."""
         return f"{self.kernel} {self.dtype}" + (f" ({self.implementation})" if self.implementation else "")
 
     @property
@@ -199,11 +199,11 @@ class Case:
 class Roofline:
     place: Place
     machine: Machine
-    kernels: tuple[Kernel, ...]  # all of them: wrong and failed ones too, and those that a later run repeated
+    kernels: tuple[Kernel, ...]  # all kernels, including wrong and failed ones, and those that a later run repeated
     timed: dict[Way, dict[Case, Kernel]]  # correct and with a time; ways in the order in which they are shown
     ceilings: dict[int, Ceilings]  # by threads
-    repeated: int  # kernels of which a later run has the same
-    drift: Optional[tuple[float, str]]  # the largest ratio between equal ceilings of several runs, and which
+    repeated: int  # number of kernels that a later run repeated
+    drift: Optional[tuple[float, str]]  # largest ratio between equal ceilings of several runs, and its ceiling
 
     @property
     def ways(self) -> list[Way]:
@@ -211,7 +211,7 @@ class Roofline:
 
     @property
     def main(self) -> Way:
-        """The way that findings are about: all threads, cold, as a training step finds its operands."""
+        """Way of timing that findings describe: all threads, cold, as a training step finds its operands."""
         return max(self.ways, key=lambda way: (way.threads, way.cache == "cold", way.timing != "graph"))
 
     def ceilings_for(self, way: Way) -> Ceilings:
@@ -238,14 +238,14 @@ _TIMING = {"events": "CUDA events", "graph": "CUDA graph"}
 
 
 def way_text(way: Way, device: str) -> str:
-    """2 threads, cold; of a GPU: cold, CUDA events."""
+    """Words such as "2 threads, cold", or for a GPU "cold, CUDA events"."""
     parts = [counted(way.threads, "thread")] if device == "cpu" else []
     parts += [way.cache] + ([_TIMING[way.timing]] if way.timing in _TIMING else [])
     return ", ".join(parts)
 
 
 def device_text(roofline: Roofline) -> str:
-    """Name of the place: the processor's where it is known."""
+    """Name of the device: the processor's, if it is known."""
     machine = roofline.machine
     if roofline.place.device == "cpu":
         return f"CPU ({machine.cpu})" if machine.cpu else "CPU"
@@ -282,7 +282,7 @@ def _roofline(place: Place, kernels: list[Kernel], ceilings: list[Ceiling]) -> R
 
 
 def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:
-    """Keeps of equal kernels of several runs that of the latest run, as each has the ceilings of its own run."""
+    """Keeps the latest of equal kernels of several runs, as each share refers to the ceilings of its own run."""
     timed: dict[Way, dict[Case, Kernel]] = defaultdict(dict)
     apart = _by_several(kernels)
     for kernel in sorted(kernels, key=lambda one: one.run.started):

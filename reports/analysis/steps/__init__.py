@@ -1,1 +1,1 @@
-"""Training steps: which schedules are compared, what is drawn of them, and what is said."""
+"""Training steps: groups of schedules that are compared, their figures and their sentences."""

@@ -6,8 +6,8 @@ from reports.analysis.findings import Finding
 from reports.records import Records, Simulation
 from reports.units import bytes_text, counted, joined, share_text, time_text, times_text
 
-SLIGHT = 0.005  # parts of a step below are not named
-ALIKE = 1.05  # times over the best: layouts below are not ranked, as predictions are not as exact
+SLIGHT = 0.005  # smaller parts of a step are not named
+ALIKE = 1.05  # ratio to the best below which layouts are not ranked, as predictions are not that exact
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LayoutResult:
 
     @property
     def alike(self) -> bool:
-        """As many devices in each: the time of a step says which is best."""
+        """True if all have as many devices, so that the time of a step can be compared."""
         return len({one.ranks for one in self.layouts}) == 1
 
     @property
@@ -53,7 +53,7 @@ class LayoutResult:
         return len({one.schedule for one in self.layouts}) > 1
 
     def name_of(self, one: Simulation) -> str:
-        """tp=4 pp=8 dp=16 interleaved chunks=6: what it does not share with all others, and the schedule."""
+        """Name such as "tp=4 pp=8 dp=16 interleaved chunks=6": the fields that not all layouts share, and the schedule."""
         words = [word for word in one.layout.text.split(",") if word not in self.common]
         words = [word.removeprefix("schedule=") for word in words]
         if one.schedule not in words and self._several_schedules:
@@ -72,7 +72,7 @@ def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
 
 
 def device_ms(one: Simulation) -> float:
-    """Time of all devices together for a step."""
+    """Time of a step times the number of devices."""
     return one.step_ms * one.ranks
 
 
@@ -112,7 +112,7 @@ def _memory_text(one: Simulation) -> str:
 
 
 def parts_text(one: Simulation) -> str:
-    """Where the time goes: compute 80 %, bubble 12 %, ..."""
+    """Parts of the time, such as "compute 80 %, bubble 12 %, ..."."""
     shares = {"computing": sum(one.parts_ms.get(name, 0) for name in COMPUTING),
               **{PARTS.get(name, name): value for name, value in one.parts_ms.items() if name not in COMPUTING}}
     told = [f"{name} {share_text(value / one.step_ms)}" for name, value in

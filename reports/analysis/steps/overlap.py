@@ -1,4 +1,4 @@
-"""Boxes that are drawn of a rank's lanes: computations, communication beside them, and where the one waits for the other."""
+"""Boxes in the chart of a rank's lanes: computations, communication beside them, and waits between the two."""
 
 from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
@@ -11,19 +11,19 @@ from reports.units import bytes_text, counted, share_text, short, time_text
 
 COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "load", "host")
-_SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # which send, and of which stage beside the receiver's
+_SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # actions that send, with the sender's stage relative to the receiver's
 
-PIECES = 10  # so many times as long are pieces of one pass that are put together
-_FOR_ANOTHER = ("HOLD", "ASKED", "YIELD")  # BPipe: a rank answers its partner beside its own list, which waits for none
+PIECES = 10  # pieces of one pass are merged up to this multiple of `finest`
+_FOR_ANOTHER = ("HOLD", "ASKED", "YIELD")  # BPipe: a rank answers its partner beside its own list, which does not wait for it
 _NEEDS = {"F": ("RECV_F",), "B": ("RECV_B",), "I": ("RECV_B",)}
 
 
 class Box(NamedTuple):
     op: str
-    chunk: int  # which of the rank's stages: 0, 1, ...
+    chunk: int  # index among the rank's stages: 0, 1, ...
     start: float
     end: float
-    label: str  # the microbatch, or the layer; empty if several boxes were put together
+    label: str  # the microbatch, or the layer; empty if several boxes were merged
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class RankLanes:
 
 
 def lanes_of(timeline: Timeline, finest: float = 0.0) -> list[RankLanes]:
-    """`finest`, in ms: boxes of one kind that are shorter, and nearer to each other, are put together."""
+    """Boxes of one kind that are shorter than `finest` ms, and nearer to each other, are merged."""
     starts, layers = _send_starts(timeline), labels_are_layers(timeline)
     return [_rank_lanes(tasks, starts, finest, layers) for tasks in timeline]
 
 
 def labels_are_layers(timeline: Timeline) -> bool:
-    """In a step of one microbatch its number says nothing."""
+    """True for a step of one microbatch, whose number would have no meaning: boxes are labelled with layers."""
     return max((task.microbatch for tasks in timeline for task in tasks), default=0) < 1
 
 
@@ -53,7 +53,7 @@ def _rank_lanes(tasks: Sequence[Task], starts: dict, finest: float, layers: bool
         found = (Box(t.op, chunk_of.get(t.stage, 0), t.start, t.end, _label(t.part if layers else t.microbatch))
                  for t in flights if t.lane == lane and t.end > t.start)
         return sorted(found, key=lambda box: box.start)
-    # A pass through a stage in pieces is one box, the collectives between them in it, unless each piece can be seen.
+    # A pass through a stage in pieces is one box, including the collectives between them, unless each piece is large enough to be seen.
     passes = _merged(boxes(COMPUTE), PIECES * finest, lambda box: (box.op, box.chunk, box.label))
     return RankLanes(tuple(_merged(passes, finest, lambda box: box[:2])),
                      {lane: tuple(found) for lane in STRIPS if (found := boxes(lane))}, tuple(exposed_of(flights)))
@@ -77,7 +77,7 @@ def _in_flight(task: Task, starts: dict) -> Task:
 
 
 def _merged(boxes: Iterable[Box], near: float, of: Callable[[Box], tuple]) -> Iterable[Box]:
-    """Neighbours that are alike in `of`, shorter than `near` and nearer to each other, as one."""
+    """Merges neighbours that are equal in `of`, shorter than `near` and nearer to each other."""
     last = None
     for box in boxes:
         if last and of(box) == of(last) and box.start - last.end < near and box.end - box.start < near:
@@ -91,10 +91,10 @@ def _merged(boxes: Iterable[Box], near: float, of: Callable[[Box], tuple]) -> It
 
 
 def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
-    """Times at which the compute lane stands still while bytes move that it waits for (schedules/step/breakdown.h).
+    """Times at which the compute lane is idle while bytes move that it waits for (schedules/step/breakdown.h).
 
-    A computation waits for the messages of its stage and microbatch. Records do not say which collectives it waits for:
-    all that run meanwhile are taken. After its last computation a rank waits for all that it still sends and reduces.
+    A computation waits for the messages of its stage and microbatch. Records do not contain which collectives it waits for:
+    all that run meanwhile count. After its last computation a rank waits for all that it still sends and reduces.
     """
     computed = sorted((t for t in tasks if t.lane == COMPUTE), key=lambda t: (t.start, t.end))
     moving = [t for t in tasks if t.lane != COMPUTE and t.end > t.start]
@@ -110,7 +110,7 @@ def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
 
 
 def _messages_for(task: Task, following: Optional[Task], messages: dict) -> list[Task]:
-    """Where two run as one (DualPipe) the first begins when the messages of both are there."""
+    """If two actions run as one (DualPipe), the first begins when the messages of both have arrived."""
     own, other = (_received_for(one, messages) for one in (task, following))
     return own + [message for message in other if abs(message.end - task.start) < 1e-6]
 
@@ -126,7 +126,7 @@ def _during(gap: tuple[float, float], tasks: Iterable[Task]) -> list[tuple[float
 
 
 def joined_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Sorted, those that touch as one."""
+    """Intervals, sorted; those that touch are merged."""
     joined: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -136,9 +136,9 @@ def joined_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, floa
     return joined
 
 
-# Collectives beside the computation: how much of them is hidden, over sizes of buckets, ZeRO stages and links.
+# Collectives beside the computation: the hidden part of them, over sizes of buckets, ZeRO stages and links.
 
-HIDDEN = 0.995  # share of the communication that counts as all
+HIDDEN = 0.995  # share of the communication from which on all counts as hidden
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class OverlapResult:
     anchor: str
     basis: str
     lines: tuple[ScheduleLine, ...]
-    place: str = ""  # of what was emulated or measured, where there are several
+    place: str = ""  # machine of emulated or measured steps, if there are several
 
     @property
     def overlap(self) -> Overlap:
@@ -205,7 +205,7 @@ def link_text(link: Link | None) -> str:
 
 
 def way_text(line: ScheduleLine) -> str:
-    """ZeRO 2, buckets of 25 MiB."""
+    """Name such as "ZeRO 2, buckets of 25 MiB"."""
     one = line.overlap
     if one.zero_stage == 3:
         return f"ZeRO 3, {counted(one.prefetch, 'layer')} gathered ahead"
@@ -218,7 +218,7 @@ def exposed_ms(line: ScheduleLine) -> float:
 
 
 def hidden_text(line: ScheduleLine) -> str:
-    """92 % hidden, 3.1 ms exposed."""
+    """Words such as "92 % hidden, 3.1 ms exposed"."""
     share = line.overlap.efficiency
     if share >= HIDDEN:
         return "all of it hidden"

@@ -1,4 +1,4 @@
-"""Lines of schedules to what may be compared: workloads, the cases of each, and the bases on which a case was run."""
+"""Groups lines of schedules for comparison: workloads, the cases of each, and the bases on which a case was run."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Workload:
     ranks: int
     microbatches: int
     times: Optional[Times]
-    place: str = ""  # machine and build of what was emulated or measured, where there are several
+    place: str = ""  # machine and build of emulated or measured steps, if there are several
 
     @property
     def name(self) -> str:
@@ -29,7 +29,7 @@ class Workload:
 
     @property
     def times_text(self) -> str:
-        """F 10 ms, I 10 ms, W 10 ms, messages 1 ms."""
+        """Words such as "F 10 ms, I 10 ms, W 10 ms, messages 1 ms"."""
         if self.times is None:
             return ""
         t = self.times
@@ -40,7 +40,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Case:
-    """One schedule for one workload, on each basis on which it was run: of several runs the latest."""
+    """One schedule for one workload, on each basis on which it was run; of several runs the latest counts."""
 
     workload: Workload
     name: str
@@ -56,7 +56,7 @@ class Case:
 
 
 def place_of(line: ScheduleLine) -> str:
-    """Times of two machines or builds are never in one plot. What is simulated is of none: it stands beside any."""
+    """Times of two machines or builds are never in one plot. Simulated times belong to no machine and are shown with any."""
     if line.basis == "simulated":
         return ""
     return f"machine {line.run.machine.fingerprint}, build {line.run.build.short_revision}, {line.run.build.type}"
@@ -101,7 +101,7 @@ def _variant(line: ScheduleLine) -> tuple:
 
 
 def _name(variant: Sequence, others: Sequence[tuple]) -> str:
-    """The schedule, and what tells it from others of its name."""
+    """Name of the schedule, with the settings that distinguish it from others of its name."""
     schedule, chunks, limit, w_memory, slices = variant
     parts = [schedule]
     if chunks > 1 and len({other[1] for other in others}) > 1:
@@ -117,7 +117,7 @@ def _name(variant: Sequence, others: Sequence[tuple]) -> str:
 
 # Schedules of one workload against each other, and against the number of microbatches.
 
-NO_BUBBLE = 0.0005  # less is rounding
+NO_BUBBLE = 0.0005  # smaller differences are rounding
 FEWER = 3  # schedules that are named beside the best
 
 
@@ -131,7 +131,7 @@ class Contest:
 
     @property
     def frontier(self) -> list[tuple[str, ScheduleLine]]:
-        """Those that no other beats in bubble without holding more activations; the smallest peak first."""
+        """Schedules with a smaller bubble than all others that hold at most as many activations; the smallest peak first."""
         kept: list[tuple[str, ScheduleLine]] = []
         for name, line in sorted(self.entries, key=lambda one: (one[1].peak, bubble(one[1]))):
             if not kept or bubble(line) < bubble(kept[-1][1]) - NO_BUBBLE:
@@ -148,7 +148,7 @@ class WorkloadResult:
 
     @property
     def findings(self) -> list[Finding]:
-        """One: of what was measured, else simulated, and how far emulated steps are from that."""
+        """One finding: from measured steps, else simulated, and the difference of emulated steps from them."""
         told = min(self.contests, key=lambda one: ("measured", "simulated", "emulated").index(one.basis))
         return [Finding(f"{self.workload.name}, {told.basis}", contest_text(told), self.why, basis_badge([told.basis]),
                         self.anchor)]
@@ -169,7 +169,7 @@ class Growth:
 
 
 def bubble(line: ScheduleLine) -> float:
-    """The one definition that figures and sentences use: idle time of the busiest rank over the makespan."""
+    """Bubble as in figures and sentences: idle time of the busiest rank over the makespan."""
     return line.bubbles.of_makespan
 
 
@@ -247,7 +247,7 @@ def _microbatches(number: float) -> str:
 
 
 def agreement_text(cases: Sequence[Case]) -> str:
-    """How far emulated and measured steps are from simulated ones."""
+    """Sentence on the difference of emulated and measured steps from simulated ones."""
     told = []
     for basis in ("emulated", "measured"):
         ratios = [(case.of_basis[basis].makespan_ms / case.of_basis["simulated"].makespan_ms, case.name)
@@ -263,6 +263,6 @@ def agreement_text(cases: Sequence[Case]) -> str:
 
 
 def percent_off(ratio: float) -> str:
-    """1.012 -> +1.2 %."""
+    """Text "+1.2 %" for 1.012."""
     off = 100 * (ratio - 1)
     return "±0 %" if abs(off) < 0.005 else f"{'+' if off > 0 else '−'}{short(abs(off), 2)} %"

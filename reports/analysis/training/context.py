@@ -1,4 +1,4 @@
-"""Attention whose sequence ranks share: time, memory, bytes and load of each way, by length."""
+"""Attention over sequences that ranks share: time, memory, bytes and load of each method, by length."""
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable
@@ -11,7 +11,7 @@ from reports.units import bytes_text, counted, joined, share_text, short, time_t
 
 @dataclass(frozen=True)
 class Line:
-    """One way on so many ranks, by length."""
+    """One method on one number of ranks, by length."""
 
     way: str
     points: tuple[Context, ...]
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ContextResult:
-    """One set of sizes on so many ranks, of one dtype and mask, on one machine and build, over one kind of link."""
+    """One set of sizes on one number of ranks, with one dtype and mask, on one machine and build, over one kind of link."""
 
     anchor: str
     lines: tuple[Line, ...]
@@ -42,7 +42,7 @@ class ContextResult:
 
     @cached_property
     def at_longest(self) -> list[Context]:
-        """Each way's row at the longest length that all have."""
+        """Row of each method at the longest length that all have."""
         common = set.intersection(*(set(line.lengths) for line in self.lines)) or {self.lines[0].lengths[-1]}
         return [point for line in self.lines for point in line.points if point.length == max(common)]
 
@@ -130,7 +130,7 @@ def exposed_sentence(result: ContextResult) -> str:
 
 
 def load_sentence(result: ContextResult) -> str:
-    """Counted in the list: what the slowest rank computes over the mean."""
+    """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
     loads: dict[str, list[str]] = {}
     for one in result.at_longest:
         loads.setdefault(short(one.load, 3), []).append(one.way)

@@ -1,4 +1,4 @@
-"""Real data-parallel steps: what of the reduction of gradients stays exposed, over bucket size, ranks and links."""
+"""Real data-parallel steps: the exposed part of the reduction of gradients, over bucket size, ranks and links."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from reports.units import bytes_text, counted, joined, share_text, time_text
 
 
 def as_text(compression: str) -> str:
-    """Format in which gradients travel, in words: a way with its numbers as --compression takes it."""
+    """Format in which gradients are sent, in words: a method with its numbers as in --compression."""
     way, _, numbers = compression.partition(":")
     words = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes", "int4": "as int4 codes",
              "fp8": "as 8-bit floats", "sign": "as signs", "topk": "as the largest elements",
@@ -22,7 +22,7 @@ def as_text(compression: str) -> str:
 
 @dataclass(frozen=True)
 class BucketCurve:
-    """So many ranks over one kind of link: by size of bucket, the smallest first."""
+    """One number of ranks over one kind of link, by size of bucket, the smallest first."""
 
     ranks: int
     link: Link | None
@@ -43,11 +43,11 @@ class BucketCurve:
 
 @dataclass(frozen=True)
 class BucketsResult:
-    """One model whose gradients travel as one thing, on one basis."""
+    """One model with one format of gradients in messages, on one basis."""
 
     anchor: str
     curves: tuple[BucketCurve, ...]  # fewest ranks first, then fastest links
-    place: str = ""  # where there are several
+    place: str = ""  # if there are several
 
     @property
     def lines(self) -> tuple[ScheduleLine, ...]:
@@ -110,14 +110,14 @@ def exposed_ms(line: ScheduleLine) -> float:
 
 
 def bucket_bytes(line: ScheduleLine) -> int:
-    """One bucket is as large as all gradients."""
+    """Size of a bucket; without a limit, one bucket has all gradients."""
     one = line.overlap
     whole = one.layers * one.bytes_per_layer
     return min(one.bucket_cap_bytes or whole, whole)
 
 
 def ideal_ms(line: ScheduleLine) -> float:
-    """Communication that would stay exposed if collectives took nothing of the cores: the recurrence less computing alone."""
+    """Communication that would stay exposed if collectives took nothing from the cores: the recurrence minus computing alone."""
     return max(line.closed_form_ms.cost - line.overlap.compute_alone_ms, 0.0)
 
 
@@ -179,12 +179,12 @@ def bytes_sentence(result: BucketsResult) -> str:
 
 # Costs of each stage of ZeRO per rank: bytes held and sent beside the formulas, and the time of a step.
 
-STATES = ("weights", "gradients", "optimizer")  # kinds of memory that formulas are of
+STATES = ("weights", "gradients", "optimizer")  # kinds of memory that have formulas
 
 
 @dataclass(frozen=True)
 class ShardingResult:
-    """One model on so many ranks with one pair of dtypes, stage by stage."""
+    """One model on one number of ranks with one pair of dtypes, stage by stage."""
 
     anchor: str
     lines: tuple[Sharding, ...]
@@ -239,7 +239,7 @@ def stage_text(one: Sharding) -> str:
 
 
 def plus_text(one: Sharding) -> str:
-    """Words for what ZeRO++ adds, with the paper's names."""
+    """Words for the parts of ZeRO++ in use, with the paper's names."""
     hops = f" in two hops, {one.near_ranks} ranks first" if one.near_ranks else ""
     return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression else "",
                     f", secondary copy over {one.secondary_ranks} (hpZ)" if one.secondary_ranks else "",

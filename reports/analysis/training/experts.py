@@ -1,4 +1,4 @@
-"""Costs of a mixture of experts on its ranks: where the time goes, what an uneven router costs, bytes and drops."""
+"""Costs of a mixture of experts on its ranks: parts of the time, cost of an uneven router, bytes and dropped copies."""
 from dataclasses import dataclass
 from typing import Optional
 
@@ -52,7 +52,7 @@ def analyse_experts(records: Records) -> tuple[ExpertsResult, ...]:
 
 
 def split_text(result: ExpertsResult) -> str:
-    """Where the time goes of the case with the most ranks and the most even router."""
+    """Sentence on the parts of the time in the case with the most ranks and the most even router."""
     one = min(result.lines, key=lambda line: (-line.ranks, line.load))
     parts = one.parts_us("serial")
     whole = sum(parts.values())
@@ -61,7 +61,7 @@ def split_text(result: ExpertsResult) -> str:
 
 
 def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
-    """Over the same case with the most even router; None for that itself."""
+    """Ratio to the same case with the most even router; None for that case itself."""
     alike = [one for one in result.lines if (one.experts, one.top_k, one.capacity_factor, one.ranks)
              == (line.experts, line.top_k, line.capacity_factor, line.ranks)]
     even = min(alike, key=lambda one: one.load)

@@ -1,4 +1,4 @@
-"""Costs of tensor-parallel layers: where their time goes, what running communication beside products hides, bytes."""
+"""Costs of tensor-parallel layers: parts of the time, communication hidden by products, bytes."""
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -11,13 +11,13 @@ from reports.units import bytes_text, counted, joined, share_text, short, time_t
 
 NAMES = {"column": "column-parallel", "row": "row-parallel", "mlp": "MLP pair", "attention": "attention",
          "embedding": "embedding", "cross-entropy": "cross-entropy"}
-FREE = 0.02  # share of the kernels' time below which nothing is added
+FREE = 0.02  # share of the kernels' time below which added time counts as none
 DTYPE_BYTES = {"f32": 4, "bf16": 2}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One layer on so many ranks, in one tile first and then in others: timed in turn with each other."""
+    """One layer on one number of ranks, in one tile first and then in others, timed alternately."""
 
     forms: tuple[Layer, ...]
 
@@ -32,11 +32,11 @@ class Case:
         return f"{NAMES.get(self.one.layer, self.one.layer)}, {shared}{sequence}"
 
     def added_us(self, form: Layer, way: str) -> float:
-        """Time that communication, and tiles, add to the kernels in one tile: median of the turns, both directions."""
+        """Time that communication, and tiles, add to the kernels in one tile: median of the rounds, both directions."""
         return _over(form, way, self.one)
 
     def exposed_us(self, form: Layer, way: str) -> float:
-        """Likewise to the kernels in as many tiles."""
+        """The same relative to the kernels in as many tiles."""
         return _over(form, way, form)
 
     @cached_property
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def hidden(self) -> Optional[float]:
-        """The part of what communication adds that is gone with the best number of tiles; None if it adds nothing."""
+        """Part of the time added by communication that the best number of tiles hides; None if it adds nothing."""
         adds = self.serial_us > FREE * self.one.median_us("kernels")
         return min(max(1 - self.async_us / self.serial_us, 0.0), 1.0) if adds else None
 
@@ -101,7 +101,7 @@ def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
         case = (one.layer, one.ranks, one.grid, one.sequence_parallel)
         forms = groups.setdefault(setting, {}).setdefault(case, {})
         if forms and next(iter(forms.values())).run.run != one.run.run:
-            forms.clear()  # turns of two runs are not turns of each other
+            forms.clear()  # rounds of two runs did not alternate with each other
         forms[one.tiles] = one
     return tuple(LayersResult(f"layers-{number}", tuple(Case(tuple(forms[n] for n in sorted(forms)))
                                                         for forms in cases.values()))
@@ -109,7 +109,7 @@ def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
 
 
 def split_text(result: LayersResult) -> str:
-    """Where the time of the layer that takes longest goes, one after the other."""
+    """Sentence on the parts of the time of the slowest layer, one after the other."""
     case = max(result.cases, key=lambda one: one.one.median_us("serial"))
     parts = case.one.parts_us("serial")
     whole = sum(parts.values())
@@ -120,7 +120,7 @@ def split_text(result: LayersResult) -> str:
 
 
 def gain_text(result: LayersResult) -> str:
-    """How much of what communication adds is hidden beside products: of all layers, the most and the least."""
+    """Sentence on the part of communication that products hide: the layers with the most and the least."""
     known = sorted((case for case in result.cases if case.hidden is not None), key=lambda case: -case.hidden)
     if not known:
         return "Communication adds nothing that could be hidden."
@@ -136,7 +136,7 @@ def _hidden_text(case: Case) -> str:
 
 
 def bytes_sentence(result: LayersResult) -> str:
-    """Bytes that sequence parallelism sends more, and whether counts are the formulas'."""
+    """Additional bytes of sequence parallelism, and whether counts equal the formulas."""
     wrong = [line for line in result.lines if line.status != "ok"]
     passes = sum(line.checked_passes for line in result.lines)
     agreed = (f"Bytes are the formulas', and results one rank's within rounding, in all {passes:,} passes of "
@@ -178,7 +178,7 @@ def plain_of(result: LayersResult, case: Case) -> Optional[Case]:
 
 
 def units_text(line: Layer) -> str:
-    """Bytes in E (t-1)/t of the formulas, where they are of that kind."""
+    """Bytes in units of E (t-1)/t as in the formulas, if they have that form."""
     whole = line.sizes["batch"] * line.sizes["length"] * line.sizes["hidden"] * DTYPE_BYTES.get(line.dtype, 0)
     unit = whole * (line.ranks - 1) / line.ranks
     if line.layer == "cross-entropy" or not unit:

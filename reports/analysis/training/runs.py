@@ -14,18 +14,18 @@ NAMES = {**PARTS, "around": "around the tasks"}
 
 
 def titled(model: Any) -> str:
-    """GPT nano; a model that is no GPT has its name alone."""
+    """Name such as "GPT nano"; a model that is no GPT has its name alone."""
     is_gpt = "llama" not in model.name and "learned_positions=no" not in model.name
     return f"GPT {model.name}" if is_gpt else model.name
 
 
 def model_text(model: Any) -> str:
-    """GPT nano (0.842 million parameters)."""
+    """Name with size, such as "GPT nano (0.842 million parameters)"."""
     return f"{titled(model)} ({short(model.parameters / 1e6)} million parameters)"
 
 
 def parts_text(parts_ms: dict[str, float]) -> str:
-    """forward 28 %, backward 63 % and bubble 3 %: what is more than slight, the largest first."""
+    """Words such as "forward 28 %, backward 63 % and bubble 3 %": all but slight parts, the largest first."""
     whole = sum(parts_ms.values())
     told = sorted(((value, name) for name, value in parts_ms.items() if value > SLIGHT * whole), reverse=True)
     return joined([f"{NAMES.get(name, name)} {share_text(value / whole)}" for value, name in told])
@@ -42,9 +42,9 @@ def link_text(link: Link | None) -> str:
     return f"emulated links of {', '.join(told) or 'no limit'}"
 
 
-# Training runs of one model on one text: how the loss falls, how fast, where the time goes, what fills the memory.
+# Training runs of one model on one text: the loss over steps, speed, parts of the time, kinds of memory.
 
-WARM_UP = 3  # steps that are left out of speeds: they choose kernels and touch memory
+WARM_UP = 3  # number of steps left out of speeds, as they choose kernels and touch memory
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def is_on_gpus(one: Training) -> bool:
 
 
 def run_name(one: Training) -> str:
-    """dp=2,zero=1, f32, 1 thread per rank, 2,048 tokens per step; of GPUs, which the heading names, whether ranks share one."""
+    """Words such as "dp=2,zero=1, f32, 1 thread per rank, 2,048 tokens per step"; on GPUs, whether ranks share one."""
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
     parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} per rank",
              f"{counted(one.tokens_per_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
@@ -120,7 +120,7 @@ def mfu(one: Training) -> float:
 
 
 def energy_text(one: Training) -> str:
-    """541 tokens a joule at 620 W of 1 GPU; nothing where nothing counted."""
+    """Words such as "541 tokens a joule at 620 W of 1 GPU"; empty without an energy counter."""
     if one.energy is None:
         return ""
     return f"{one.energy.tokens_per_joule:.3g} tokens a joule at {one.energy.watts:.3g} W of {one.energy.of}."
@@ -137,7 +137,7 @@ def speed_text(one: Training) -> str:
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
-    """After 300 steps the validation loss is 2.41 nats per token; counting pairs of tokens reaches 2.78."""
+    """Sentence such as: After 300 steps the validation loss is 2.41 nats per token; counting pairs of tokens reaches 2.78."""
     told = [one for one in runs if one.validation and one.validation.loss is not None]
     if not told:
         return ""
@@ -152,7 +152,7 @@ def predicted_runs(runs: tuple[Training, ...]) -> tuple[Training, ...]:
 
 
 def predicted_text(runs: tuple[Training, ...]) -> str:
-    """Predicted before they ran: 10 steps, off by 4 % in the median and 12 % at worst (dp=4, f32, too short; ...)."""
+    """Sentence such as: Predicted before they ran: 10 steps, off by 4 % in the median and 12 % at worst (dp=4, f32, too short; ...)."""
     told = predicted_runs(runs)
     if not told:
         return ""
@@ -170,22 +170,22 @@ def memory_text(one: Training) -> str:
     return joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:3]])
 
 
-# Training runs by how data-parallel ranks agree: the loss at equal bytes, and what a slow replica costs.
+# Training runs by how data-parallel ranks synchronise: the loss at equal bytes, and the cost of a slow replica.
 
-SMOOTH = 10  # steps of which a loss is the mean
+SMOOTH = 10  # number of steps over which a loss is averaged
 NONE_SLOW = "no replica is slow"
 WITHIN = "allreduce"  # gradients are reduced within the step
 
 
 def way(one: Training) -> str:
-    """diloco:every=8; of gradients that are compressed, as int4"""
+    """Name such as "diloco:every=8", or for compressed gradients "int4"."""
     if one.compression:
         return f"as {one.compression}"
     return one.sync.way if one.sync else WITHIN
 
 
 def straggler_name(text: str) -> str:
-    """replica=3,factor=3,step_ms=50: replica 3 takes 3 times as long"""
+    """Words for replica=3,factor=3,step_ms=50: "replica 3 takes 3 times as long"."""
     fields = dict(item.split("=") for item in text.split(","))
     if fields.get("factor", "1") == "1":
         return NONE_SLOW
@@ -194,24 +194,24 @@ def straggler_name(text: str) -> str:
 
 
 def way_name(one: Training) -> str:
-    """diloco:every=8; replica 3 takes 3 times as long"""
+    """Name such as "diloco:every=8; replica 3 takes 3 times as long"."""
     return way(one) + (f"; {straggler_name(one.sync.straggler)}" if one.sync and one.sync.straggler else "")
 
 
 def compared(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """Runs whose replicas sent anything, where one of them agrees in another way than by plain gradients within the step."""
+    """Runs whose replicas sent anything, if one of them synchronises in another way than by plain gradients within the step."""
     told = tuple(one for one in runs if one.sent_bytes)
     return told if any(one.sync or one.compression for one in told) else ()
 
 
 def slowed(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """By which replica is slow, none first."""
+    """Runs by the replica that is slow, none first."""
     told = (one for one in runs if one.sync and one.sync.straggler)
     return tuple(sorted(told, key=lambda one: (straggler_name(one.sync.straggler) != NONE_SLOW, one.sync.straggler)))
 
 
 def by_bytes(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """Those whose losses are compared: none has a replica that is slowed."""
+    """Runs whose losses are compared: none has a replica that is slowed down."""
     return compared(tuple(one for one in runs if not (one.sync and one.sync.straggler)))
 
 
@@ -221,7 +221,7 @@ def budget(runs: Sequence[Training]) -> int:
 
 
 def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
-    """Mean of the last steps until which no more was sent."""
+    """Mean loss of the last steps up to this number of sent bytes."""
     known = [step.loss for step in one.steps if step.loss is not None and (step.sent_bytes or 0) <= most_bytes]
     return mean(known[-SMOOTH:]) if known else None
 
@@ -236,12 +236,12 @@ def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
 
 
 def behind_ms(one: Training) -> float:
-    """Part of a step that comes behind the replicas' own: mean, without the first."""
+    """Part of a step after the replicas' own work: mean, without the first step."""
     return mean(step.sync_ms or 0.0 for step in one.steps[1:] or one.steps)
 
 
 def equal_bytes_text(runs: Sequence[Training]) -> str:
-    """At equal bytes, 3.5 MiB from the rank that sends most, the loss is 2.6 nats per token with diloco:every=32, ..."""
+    """Sentence such as: At equal bytes, 3.5 MiB from the rank that sends most, the loss is 2.6 nats per token with diloco:every=32, ..."""
     told = by_bytes(runs)
     if len(told) < 2:
         return ""
@@ -255,13 +255,13 @@ def equal_bytes_text(runs: Sequence[Training]) -> str:
 
 
 def _best_and_worst(losses: Sequence[tuple[float, str]], unit: str = "") -> str:
-    """2.6 nats per token with int4, 5.1 with allreduce"""
+    """Words such as "2.6 nats per token with int4, 5.1 with allreduce"."""
     (best, best_way), (worst, worst_way) = losses[0], losses[-1]
     return f"{short(best)}{unit} with {best_way.removeprefix('as ')}, {short(worst)} with {worst_way.removeprefix('as ')}"
 
 
 def straggler_text(runs: Sequence[Training]) -> str:
-    """A step takes, where replica 3 takes 3 times as long, from 62.6 ms (async:staleness=100) to 158 ms (server:..."""
+    """Sentence such as: A step takes, where replica 3 takes 3 times as long, from 62.6 ms (async:staleness=100) to 158 ms (server:..."""
     told = slowed(runs)
     sentences = []
     for straggler in dict.fromkeys(one.sync.straggler for one in told):

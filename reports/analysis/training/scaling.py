@@ -1,4 +1,4 @@
-"""Steps of several layouts: how well they scale, and how far their pieces explain what was measured."""
+"""Steps of several layouts: how well they scale, and how well their pieces explain the measured time."""
 from dataclasses import dataclass
 from statistics import median
 from typing import Optional
@@ -12,7 +12,7 @@ KINDS = {"isolated": "pieces alone, simulated", "contended": "with contention, s
 _FROM = {"isolated": "what their pieces alone give", "contended": "what these give with their measured contention"}
 NAMED = 0.01  # share of the step: smaller differences are not named
 MOST_NAMED = 3
-MOST_CHARTS = 8  # charts of a group
+MOST_CHARTS = 8  # number of charts of a group
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
 
 
 def line_name(one: Scaling) -> str:
-    """dp=2, weak; more ranks than cores."""
+    """Name such as "dp=2, weak; more ranks than cores"."""
     return f"{one.layout.text}, {one.mode}" + (" *" if one.oversubscribed else "")
 
 
 def off(line: Scaling, kind: str) -> Optional[float]:
-    """By which part the measured step is longer than a predicted one."""
+    """Share by which the measured step is longer than a predicted one; None without either."""
     predicted, measured = line.step(kind), line.step("measured")
     return measured.step_ms / predicted.step_ms - 1 if predicted and measured and predicted.step_ms else None
 
 
 def gaps_text(result: ScalingResult) -> str:
-    """How far predictions are off, over all layouts."""
+    """Errors of the predictions, over all layouts."""
     told = []
     for kind in ("isolated", "contended"):
         values = [abs(value) for line in result.lines if (value := off(line, kind)) is not None]
@@ -77,7 +77,7 @@ def gaps_text(result: ScalingResult) -> str:
 
 
 def efficiency_text(result: ScalingResult) -> list[str]:
-    """weak: the best on 2 ranks is dp=2, 93 %"""
+    """Sentence such as "weak: the best on 2 ranks is dp=2, 93 %"."""
     told = []
     for mode in result.modes:
         lines = [one for one in result.lines if one.mode == mode and one.efficiency is not None and one.ranks > 1]
@@ -90,7 +90,7 @@ def efficiency_text(result: ScalingResult) -> list[str]:
 
 
 def differences(line: Scaling, kind: str) -> dict[str, float]:
-    """ms by part, measured less predicted."""
+    """Difference measured - predicted of each part, in ms."""
     predicted, measured = line.step(kind), line.step("measured")
     if not predicted or not measured:
         return {}
@@ -99,7 +99,7 @@ def differences(line: Scaling, kind: str) -> dict[str, float]:
 
 
 def why_text(line: Scaling, kind: str) -> str:
-    """backward +3.1 ms and bubble −0.6 ms: the largest differences."""
+    """Words for the largest differences, such as "backward +3.1 ms and bubble −0.6 ms"."""
     measured = line.step("measured")
     whole = measured.step_ms if measured else 0.0
     told = sorted(((abs(value), name, value) for name, value in differences(line, kind).items()
@@ -127,7 +127,7 @@ def _ms(step: StepTime) -> str:
 
 
 def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Scaling]:
-    """The layout that the story of one step is told of: the one that was trained; else, of those that have cores of
+    """Layout whose step is explained in detail: the one that was trained; else, among those that have cores of
     their own, the one with most ranks."""
     lines = [line for result in results for line in result.lines if line.step("measured") and line.step("isolated")]
     own = [line for line in lines if not line.oversubscribed] or lines
