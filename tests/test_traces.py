@@ -102,10 +102,13 @@ def test_each_rank_has_a_graph_without_cycles_that_ends_what_it_begins(written):
     order = defaultdict(dict)  # group -> rank -> its collectives
     for rank, nodes in enumerate(trace_of(written, 8)):
         seen: set[int] = set()
+        last_of_lane: dict[str, int] = {}
         for node in nodes:
             assert set(node["deps"]) <= seen and node["id"] not in seen  # each behind what it depends on: no cycle
             seen.add(node["id"])
             attr = node["attr"]
+            assert last_of_lane.get(attr["lane"], node["id"]) in (*node["deps"], node["id"])  # a lane is a stream, in order
+            last_of_lane[attr["lane"]] = node["id"]
             assert node["type"] in (COMP, SEND, RECV, COLL)
             if node["type"] in (SEND, RECV):
                 (sent if node["type"] == SEND else received)[attr["comm_src"], attr["comm_dst"], attr["comm_tag"], attr["comm_size"]] += 1
