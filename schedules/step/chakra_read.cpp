@@ -19,8 +19,8 @@ namespace lockstep::schedules {
 namespace {
 
 constexpr std::int64_t kPsPerUs = 1'000'000;
-constexpr std::int64_t kMostPs = 1'000'000'000'000'000'000;  // of a rank's nodes together: 11 days
-constexpr std::size_t kMostEdges = 1000;                     // of a task; a join of many nodes keeps fewer
+constexpr std::int64_t kMostPs = 1'000'000'000'000'000'000;  // a rank's nodes together: 11 days
+constexpr std::size_t kMostEdges = 1000;                     // per task; a join of more nodes keeps one per lane
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U;
 
 template <class Enum>
