@@ -9,7 +9,7 @@ from reports.analysis.report import report_of
 from reports.analysis.training.runs import predicted_text, speed_text
 from reports.cli import main as report_main
 from reports.html.training_view import profile_tables, runs_table
-from reports.kineto import main, Reader
+from reports.kineto import main, merged, Reader, Trace, Work
 from reports.load import load
 from reports.schema import ReportError
 from reports.tests.step_world import LayoutWorld
@@ -97,6 +97,15 @@ def test_parts_of_a_step_are_those_of_the_trace(tmp_path, metadata):
     assert one.predicted.error == pytest.approx(0.0)
     assert one.tokens_a_step == 8192 and one.steps[0].mfu == pytest.approx(0.5)
     assert one.run.machine.gpus == ("NVIDIA H100", "NVIDIA H100") and one.run.libraries == {"nccl": "2.21.5"}
+
+
+def test_each_moment_counts_once():
+    """Kernels before collectives before copies, whichever began first; of kernels the one that began first."""
+    works = [Work(0, 50, 0, "exposed_reduce"), Work(10, 30, 0, "backward"), Work(20, 40, 0, "forward"), Work(0, 70, 0, "exposed_copy"),
+             Work(45, 60, 0, "exposed_gather"), Work(90, 120, 0, "forward"), Work(80, 81, 0, "forward")]
+    trace = Trace("t", [(1, 0.0)], works, 0, "GPU", {}, "", ends=[100.0])
+    assert trace.parts_us(0) == {"exposed_reduce": 20, "backward": 20, "forward": 21, "exposed_gather": 10, "exposed_copy": 10, "around": 19}
+    assert merged([(5, 6), (0, 3), (1, 2), (3, 4)]) == [(0, 4), (5, 6)]
 
 
 def test_a_group_of_neighbours_as_large_as_tp_is_a_tensor_group(tmp_path):
