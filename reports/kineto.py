@@ -114,6 +114,17 @@ class Trace:
         return dict(parts)
 
 
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """In order, with those that overlap, or lie in each other, as one."""
+    found: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
+
+
 class Reader:
     """Makes a Trace of a file. Raises ReportError with the file, and the event where there is one."""
 
@@ -184,13 +195,13 @@ class Reader:
         for one in self.events:
             if one.get("cat") in ("cpu_op", "user_annotation") and is_one(str(one.get("name"))):
                 spans[str(one.get("tid"))].append((one["ts"], one["ts"] + one["dur"]))
-        return {thread: sorted(of) for thread, of in spans.items()}
+        return {thread: merged(of) for thread, of in spans.items()}
 
     @staticmethod
     def _is_in(spans: dict[Any, list[Interval]], event: Event) -> bool:
         of = spans.get(str(event.get("tid")), [])
         at = bisect.bisect_right(of, (event["ts"], math.inf)) - 1
-        return any(begin <= event["ts"] <= end for begin, end in of[max(at - 1, 0):at + 1])
+        return at >= 0 and event["ts"] <= of[at][1]
 
     def _step_of(self, ts: float) -> Optional[int]:
         """Index of the step whose time on the host it is."""

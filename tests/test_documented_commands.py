@@ -50,6 +50,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"gpt2/", "needs files of the reader's"),
     (r"validation_page", "writes files of the repository; simulator_validation_test compares them"),
     (r"--calibrate|here\.json", "needs records of this machine that take minutes; tests/test_simulate.py runs it"),
+    (r"reports\.kineto|measured\.jsonl", "needs a profile of the reader's; reports/tests/test_kineto.py runs it"),
     (r"reports\.claims", "needs records of the whole suite claims; reports/tests/test_claims.py runs it"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import re
 from collections import Counter, defaultdict
@@ -102,10 +103,13 @@ def test_each_rank_has_a_graph_without_cycles_that_ends_what_it_begins(written):
     order = defaultdict(dict)  # group -> rank -> its collectives
     for rank, nodes in enumerate(trace_of(written, 8)):
         seen: set[int] = set()
+        last_of_lane: dict[str, int] = {}
         for node in nodes:
             assert set(node["deps"]) <= seen and node["id"] not in seen  # each behind what it depends on: no cycle
             seen.add(node["id"])
             attr = node["attr"]
+            assert last_of_lane.get(attr["lane"], node["id"]) in (*node["deps"], node["id"])  # a lane is a stream, in order
+            last_of_lane[attr["lane"]] = node["id"]
             assert node["type"] in (COMP, SEND, RECV, COLL)
             if node["type"] in (SEND, RECV):
                 (sent if node["type"] == SEND else received)[attr["comm_src"], attr["comm_dst"], attr["comm_tag"], attr["comm_size"]] += 1
@@ -132,8 +136,8 @@ def test_bytes_are_those_that_the_simulator_counts(written):
                 bytes_of["messages"] += attr["comm_size"]
             if node["type"] == COLL:
                 n = len(groups[attr["pg_name"]])
-                of_input = {"all_reduce": 2 * (n - 1) / n, "all_gather": n - 1, "reduce_scatter": (n - 1) / n}[COLLECTIVES[attr["comm_type"]]]
-                bytes_of[attr["group"]] += of_input * attr["comm_size"]
+                share = {"all_reduce": 2 * (n - 1) / n, "all_gather": n - 1, "reduce_scatter": (n - 1) / n}[COLLECTIVES[attr["comm_type"]]]
+                bytes_of[attr["group"]] += share * attr["comm_size"]
         counted.append(dict(bytes_of))
     assert any(one == pytest.approx(simulation["sent_bytes"]) for one in counted)  # the record has the rank that computes longest
 
@@ -149,6 +153,99 @@ def test_a_replay_takes_as_long_as_the_simulated_step(written, programs):
     assert end == pytest.approx(1e3 * simulation["step_ms"], abs=1)
     measuring = re.findall(r"^#   (\w+_perf) --ranks (\d+) -b (\d+) -e \3$", done.stdout, re.M)
     assert ("reduce_scatter_perf", "2") in [one[:2] for one in measuring]
+
+
+class Player:
+    """Runs a trace by the rules of ASTRA-sim (astra-sim/workload/Workload.cc, HardwareResource.cc, as of 2025): a rank issues nodes
+    whose dependencies have ended, smallest number first, and runs one CPU node, one compute node, and one collective or send at a
+    time; receives take no place. The k-th collective that each member of a group issues is one. Times are in ns, any will do."""
+
+    def __init__(self, traces: list[list[dict[str, Any]]], groups: dict[str, list[int]]) -> None:
+        self.nodes = [{node["id"]: node for node in trace} for trace in traces]
+        self.groups, self.now, self.events = groups, 0, []
+        self.waits = [{node["id"]: len(node["deps"]) for node in trace} for trace in traces]
+        self.next: list[dict[int, list[int]]] = [defaultdict(list) for _ in traces]
+        for rank, trace in enumerate(traces):
+            for node in trace:
+                for one in node["deps"]:
+                    self.next[rank][one].append(node["id"])
+        self.ready = [{id_ for id_, count in waits.items() if count == 0} for waits in self.waits]
+        self.busy: list[set[str]] = [set() for _ in traces]
+        self.issued: list[Counter] = [Counter() for _ in traces]
+        self.meetings: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.arrivals: dict[tuple[int, ...], int] = {}
+        self.receives: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def nodes_left(self) -> int:
+        for rank in range(len(self.nodes)):
+            self._issue(rank)
+        left = sum(map(len, self.nodes))
+        while self.events:
+            self.now, rank, id_ = heapq.heappop(self.events)
+            self.busy[rank].discard(self._place(self.nodes[rank][id_]))
+            left -= 1
+            for one in self.next[rank][id_]:
+                self.waits[rank][one] -= 1
+                if self.waits[rank][one] == 0:
+                    self.ready[rank].add(one)
+            self._issue(rank)
+        return left
+
+    @staticmethod
+    def _place(node: dict[str, Any]) -> str:
+        if node["type"] == COMP:
+            return "cpu" if node["attr"]["is_cpu_op"] else "compute"
+        return "" if node["type"] == RECV else "communication"
+
+    def _issue(self, rank: int) -> None:
+        for id_ in sorted(self.ready[rank]):
+            node = self.nodes[rank][id_]
+            if self._place(node) in self.busy[rank]:
+                continue
+            self.ready[rank].remove(id_)
+            self.busy[rank] |= {self._place(node)} - {""}
+            self._start(rank, node)
+
+    def _start(self, rank: int, node: dict[str, Any]) -> None:
+        attr, ended = node["attr"], []
+        if node["type"] == COMP:
+            ended = [(self.now + 1 + 1000 * node["us"], rank, node["id"])]
+        elif node["type"] == COLL:
+            group = attr["pg_name"]
+            meeting = self.meetings[group, self.issued[rank][group]]
+            self.issued[rank][group] += 1
+            meeting.append((rank, node["id"]))
+            assert len({(self.nodes[r][i]["attr"]["comm_type"], self.nodes[r][i]["attr"]["comm_size"]) for r, i in meeting}) == 1
+            if len(meeting) == len(self.groups[group]):
+                ended = [(self.now + 1000 + attr["comm_size"] // 100, *member) for member in meeting]
+        else:
+            key = (attr["comm_src"], attr["comm_dst"], attr["comm_tag"])
+            if node["type"] == SEND:
+                self.arrivals[key] = self.now + 1000 + attr["comm_size"] // 100
+                ended = [(self.arrivals[key], rank, node["id"])]
+            else:
+                self.receives[key] = (rank, node["id"])
+            if key in self.arrivals and key in self.receives:
+                ended.append((max(self.now, self.arrivals[key]), *self.receives[key]))
+        for event in ended:
+            heapq.heappush(self.events, event)
+
+
+@pytest.mark.parametrize("layout", [
+    "tp=2,pp=2,dp=2,batch=8,sp=yes,zero=2", "dp=4,batch=8,zero=3", "tp=2,pp=4,dp=2,batch=16,schedule=zb_h1", "tp=2,cp=2,pp=2,dp=2,batch=16",
+    "tp=2,pp=2,dp=4,batch=32,zero=2,schedule=interleaved,chunks=2", "dp=8,zero=3,shard_ranks=4,batch=16"])
+def test_traces_end_by_the_rules_of_astra_sim(programs, tmp_path, layout):
+    model = "hidden=64,layers=4,heads=2,vocabulary=128,sequence=32"
+    done = programs.run("simulate", "--model", model, "--machine", "dgx-a100", "--layout", layout, "--chakra", str(tmp_path / "step"))
+    assert done.returncode == 0, done.stderr
+    traces = trace_of(tmp_path, len(list(tmp_path.glob("step.*.et"))))
+    groups = json.loads((tmp_path / "step.groups.json").read_text())
+    assert Player(traces, groups).nodes_left() == 0
+    last = [node for node in traces[0] if node["type"] in (COLL, RECV)][-1]
+    traces[0].remove(last)  # without its partner a trace does not end: the test would see it
+    for node in traces[0]:
+        node["deps"] = [one for one in node["deps"] if one != last["id"]]
+    assert Player(traces, groups).nodes_left() > 0
 
 
 def test_googles_protobuf_reads_the_files(written):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -51,11 +52,12 @@ std::string groups_file_name(const std::string& prefix) {
   return prefix + ".groups.json";
 }
 
-std::string content_of(const std::string& name) {
+std::string content_of(const std::string& name, const char* allowed) {
   std::ifstream file(name, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
-  if (!file) throw core::usage_error(name + ": cannot be read: " + core::system_reason(errno));
+  if (!file)
+    throw core::usage_error(name + ": cannot be read: " + core::system_reason(errno) + "; allowed: " + allowed);
   return text.str();
 }
 
@@ -64,12 +66,13 @@ ChakraTrace read_trace(const ReplayFlags& flags) {
   for (std::size_t rank = 0;; ++rank) {
     const std::string name = schedules::chakra_file_name(flags.prefix, rank);
     if (rank > 0 && !std::filesystem::exists(name)) break;
-    trace.of_rank.push_back(schedules::parse_chakra_file(content_of(name), name));
+    trace.of_rank.push_back(
+        schedules::parse_chakra_file(content_of(name, "PREFIX.0.et, PREFIX.1.et, ... of --chakra PREFIX"), name));
   }
   const bool is_given = !flags.groups.empty();
   const std::string groups = is_given ? flags.groups : groups_file_name(flags.prefix);
   if (is_given || std::filesystem::exists(groups)) {
-    trace.groups = schedules::parse_chakra_groups(content_of(groups), groups);
+    trace.groups = schedules::parse_chakra_groups(content_of(groups, "a file of communicator groups"), groups);
   }
   return trace;
 }
@@ -92,7 +95,8 @@ std::string parts_text(const simulator::Replay& made) {
       fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * made.step_s, made.busiest);
   for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
     const double ms = static_cast<double>(ps) / 1e9;
-    text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, ms, ms / (10 * made.step_s));
+    const double percent = made.step_s > 0 ? ms / (10 * made.step_s) : 0;
+    text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, ms, percent);
   }
   return text;
 }

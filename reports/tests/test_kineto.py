@@ -9,7 +9,7 @@ from reports.analysis.report import report_of
 from reports.analysis.training.runs import predicted_text, speed_text
 from reports.cli import main as report_main
 from reports.html.training_view import profile_tables, runs_table
-from reports.kineto import main, Reader
+from reports.kineto import main, merged, Reader, Trace, Work
 from reports.load import load
 from reports.schema import ReportError
 from reports.tests.step_world import LayoutWorld
@@ -48,7 +48,8 @@ class Profile:
         """Forward 40 ms, backward 30 ms beside 10 ms of a reduction that lasts for 15 more, 5 ms idle, optimizer 4 ms, copy 1 ms."""
         self.add("user_annotation", f"ProfilerStep#{n + 10}", at, 100.0)
         self.kernel("gemm", at + 1, at + 5, 40)
-        self.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", at + 2, 1.0, AUTOGRAD)
+        self.add("cpu_op", "autograd::engine::evaluate_function: CheckpointFunctionBackward", at + 2, 1.0, AUTOGRAD)
+        self.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", at + 2.1, 0.1, AUTOGRAD)  # within it
         self.kernel("gemm", at + 2.5, at + 45, 30, AUTOGRAD)
         said = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 10 ** 6, "Out msg nelems": 10 ** 6, "Group size": 2,
                 "Process Group Ranks": "[0, 1]"}
@@ -98,6 +99,15 @@ def test_parts_of_a_step_are_those_of_the_trace(tmp_path, metadata):
     assert one.run.machine.gpus == ("NVIDIA H100", "NVIDIA H100") and one.run.libraries == {"nccl": "2.21.5"}
 
 
+def test_each_moment_counts_once():
+    """Kernels before collectives before copies, whichever began first; of kernels the one that began first."""
+    works = [Work(0, 50, 0, "exposed_reduce"), Work(10, 30, 0, "backward"), Work(20, 40, 0, "forward"), Work(0, 70, 0, "exposed_copy"),
+             Work(45, 60, 0, "exposed_gather"), Work(90, 120, 0, "forward"), Work(80, 81, 0, "forward")]
+    trace = Trace("t", [(1, 0.0)], works, 0, "GPU", {}, "", ends=[100.0])
+    assert trace.parts_us(0) == {"exposed_reduce": 20, "backward": 20, "forward": 21, "exposed_gather": 10, "exposed_copy": 10, "around": 19}
+    assert merged([(5, 6), (0, 3), (1, 2), (3, 4)]) == [(0, 4), (5, 6)]
+
+
 def test_a_group_of_neighbours_as_large_as_tp_is_a_tensor_group(tmp_path):
     layout = {"text": "tp=2", "numbers": {"tp": 2, "dp": 1, "pp": 1}}
     one = measured(tmp_path, Profile().write(tmp_path / "r0.json"), layout=layout)
@@ -138,7 +148,7 @@ def test_the_page_has_the_measured_step_beside_the_simulated_one(tmp_path, capsy
     (lambda data: data.pop("traceEvents"), "has no list traceEvents"),
     (lambda data: data.update(traceEvents=[one for one in data["traceEvents"] if one["cat"] != "user_annotation"]), "has no step"),
     (lambda data: data.update(traceEvents=[one for one in data["traceEvents"] if one["cat"] not in ("kernel", "gpu_memcpy")]), "has no kernels"),
-    (lambda data: data["traceEvents"][3].update(dur=-1), "event 3 ('autograd::engine::evaluate_function: MmBackward0'): dur is -1"),
+    (lambda data: data["traceEvents"][3].update(dur=-1), "event 3 ('autograd::engine::evaluate_function: CheckpointFunctionBackw'): dur is -1; allowed: microseconds"),
     (lambda data: data["distributedInfo"].update(world_size=16), "was made on 16 ranks, and the simulated step has 2"),
     (lambda data: [one for one in data["traceEvents"] if one["name"] == "ProfilerStep#12"][0].update(name="ProfilerStep#13"), "has other steps than"),
     (lambda data: data["traceEvents"][0].update(ts=1e9), "ProfilerStep#11 has no kernels of its own"),

@@ -1,4 +1,6 @@
 // The bytes of Chakra's files: the part of protobuf's wire format that they use.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -306,7 +308,7 @@ ChakraGroups parse_chakra_groups(const std::string& text, const std::string& fil
       return one.is_number_unsigned() && one.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
     };
     if (!ranks.is_array() || ranks.empty() || !std::all_of(ranks.begin(), ranks.end(), is_rank)) {
-      throw core::usage_error(file + ": group " + name + " is not a list of ranks" + kAllowed);
+      throw core::usage_error(fmt::format("{}: group {} is not a list of ranks{}", file, name, kAllowed));
     }
     groups[name] = ranks.get<std::vector<std::int32_t>>();
   }

@@ -19,7 +19,8 @@ namespace lockstep::schedules {
 namespace {
 
 constexpr std::int64_t kPsPerUs = 1'000'000;
-constexpr std::int64_t kMostPs = 1'000'000'000'000'000'000;  // of a rank's nodes together: 11 days
+constexpr std::int64_t kMostPs = 1'000'000'000'000'000'000;  // a rank's nodes together: 11 days
+constexpr std::size_t kMostEdges = 1000;                     // per task; a join of more nodes keeps one per lane
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U;
 
 template <class Enum>
@@ -102,6 +103,7 @@ class StepMaker {
       for (const std::uint64_t id : nodes[n].dependencies) {
         if (rank.tasks[task_of.at(id)].lane != task.lane) after.insert(task_of.at(id));
       }
+      if (after.size() > kMostEdges) after = last_of_lanes(rank, after);
       task.first_after = static_cast<std::uint32_t>(rank.after.size());
       task.num_after = static_cast<std::uint32_t>(after.size());
       rank.after.insert(rank.after.end(), after.begin(), after.end());
@@ -109,6 +111,17 @@ class StepMaker {
       rank.tasks.push_back(task);
       nodes_of_[rank_].push_back(&nodes[n]);
     }
+  }
+
+  // As lanes run in order, the last task of each stands for all.
+  static std::set<std::uint32_t> last_of_lanes(const RankStep& rank, const std::set<std::uint32_t>& tasks) {
+    std::array<std::optional<std::uint32_t>, kNumLanes> last;
+    for (const std::uint32_t one : tasks) last[static_cast<std::size_t>(rank.tasks[one].lane)] = one;
+    std::set<std::uint32_t> kept;
+    for (const auto& one : last) {
+      if (one) kept.insert(*one);
+    }
+    return kept;
   }
 
   // Indices of nodes such that each comes behind those that it depends on; the smallest number first.
@@ -250,6 +263,7 @@ class StepMaker {
     task.lane = lane.value_or(sends ? Lane::send : Lane::receive);
     task.peer = static_cast<std::int32_t>(
         needed(node, sends ? "comm_dst" : "comm_src", static_cast<std::int64_t>(trace_.of_rank.size()) - 1));
+    if (task.peer == static_cast<std::int32_t>(rank_)) throw refused(node, "is a message of a rank to itself");
     const auto found = node.numbers.find("comm_tag");
     task.tag = found == node.numbers.end() ? 0 : static_cast<std::int32_t>(found->second);
     task.amount = needed(node, "comm_size", kMostBytes);

@@ -218,6 +218,22 @@ TEST(Chakra, ReadsTracesOfOthers) {
   EXPECT_EQ(end_of(play_simply(step)), 50'000'000);
 }
 
+// A task has at most as many edges as the engine counts: lanes run in order, so the last task of each is enough.
+TEST(Chakra, JoinsOfManyNodesKeepOneEdgePerLane) {
+  constexpr std::uint64_t kNodes = 70'000;
+  std::vector<ChakraNode> nodes;
+  ChakraNode join = node_of(kNodes + 1, ChakraType::comp, {});
+  for (std::uint64_t id = 1; id <= kNodes; ++id) {
+    nodes.push_back(node_of(id, ChakraType::mem_load, {}));
+    nodes.back().duration_us = 1;
+    join.dependencies.push_back(id);
+  }
+  nodes.push_back(join);
+  const Step step = step_of({{nodes}, {}}, "t");
+  EXPECT_EQ(step.of_rank[0].tasks.back().num_after, 1U);
+  EXPECT_EQ(step.of_rank[0].after, (std::vector<std::uint32_t>{kNodes - 1}));
+}
+
 TEST(Chakra, RefusesWithFileAndNode) {
   const ChakraTrace good = to_chakra(with_a_shift());
   const auto changed = [&](std::size_t rank, ChakraType type, const auto& change) {
@@ -238,6 +254,8 @@ TEST(Chakra, RefusesWithFileAndNode) {
                    "pg_name \"77\" is described nowhere"));
   EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_tag"] = 99; }),
                    "no COMM_RECV_NODE of rank 1 (comm_tag 99) takes this message"));
+  EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_dst"] = 0; }),
+                   "is a message of a rank to itself"));
   EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_size"] = 99; }),
                    "sends 99 bytes"));
   EXPECT_TRUE(says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.dependencies = {4444}; }),

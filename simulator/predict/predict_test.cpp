@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <random>
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
@@ -73,6 +75,47 @@ TEST(Predict, StepsTakeAsLongWhenReadFromTheirChakraTraces) {
       EXPECT_EQ(sent[r].of_groups, made.sent[r].of_groups) << text;
     }
   }
+}
+
+// Seeded changes of a trace's nodes, on one rank or on all: the replay ends with a time or with one refusal.
+TEST(Predict, ReplaysChangedChakraTracesOrRefusesThem) {
+  const Machine machine = load_machine("dgx-a100");
+  const workload::Model model = workload::parse_model("hidden=64,layers=2,heads=2,vocabulary=128,sequence=32");
+  const Prediction made = predict(model, workload::parse_layout("tp=2,pp=2,dp=2,batch=4"), machine,
+                                  {.extent = Extent::all_ranks, .keep_timeline = true});
+  const schedules::ChakraTrace good = schedules::to_chakra(made.step);
+  constexpr unsigned kSeed = 7;
+  std::mt19937 engine(kSeed);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(engine()) % n; };
+  const std::array<std::string, 6> texts{"compute", "send", "tensor", "reduce", "RECV_F", "STEP"};
+  const std::array<const char*, 6> numbers{"comm_dst", "comm_src", "comm_size", "comm_type", "comm_tag", "issue_ps"};
+  int replayed = 0;
+  for (int n = 0; n < 400; ++n) {
+    schedules::ChakraTrace trace = good;
+    const std::size_t way = below(5);
+    const std::size_t at = below(good.of_rank[0].size());
+    const std::size_t other = below(good.of_rank[0].size());
+    const std::size_t choice = below(6);
+    const std::int64_t value = static_cast<std::int64_t>(below(12)) - 1;
+    const std::size_t first = below(2) * below(good.of_rank.size());
+    for (std::size_t r = first; r < (below(2) == 0 ? trace.of_rank.size() : first + 1); ++r) {
+      if (at >= trace.of_rank[r].size()) continue;
+      schedules::ChakraNode& node = trace.of_rank[r][at];
+      if (way == 0) node.texts[choice < 4 ? "lane" : "op"] = texts[choice];
+      if (way == 1) node.numbers[numbers[choice]] = value;
+      if (way == 2) node.dependencies.clear();
+      if (way == 3) node.dependencies.push_back(good.of_rank[0][other].id);
+      if (way == 4) node.type = static_cast<schedules::ChakraType>(choice + 2);
+    }
+    try {
+      const schedules::Step step = schedules::step_of(trace, "t");
+      EXPECT_GE(replay(step, machine).step_s, 0);
+      ++replayed;
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::usage) << n << ": " << error.what();
+    }
+  }
+  EXPECT_GT(replayed, 100);
 }
 
 // One representative rank per pipeline stage gives the same result as all ranks.
