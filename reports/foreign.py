@@ -2,8 +2,12 @@
 
 Their machine is known by its fingerprint only (what the output says of hosts and GPUs); source, build, cores and start may not be."""
 import hashlib
+import json
+import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field as of
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
@@ -47,8 +51,8 @@ class Setting:
     started: str = UNKNOWN
     fingerprint: str = UNKNOWN
     hosts: int = 1
-    gpus: list[str] = field(default_factory=list)
-    command: list[str] = field(default_factory=list)
+    gpus: list[str] = of(default_factory=list)
+    command: list[str] = of(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -123,3 +127,49 @@ COLLECTIVES = {"allreduce": "all_reduce", "reducescatter": "reduce_scatter", "re
 
 def collective_of(name: str) -> str:
     return COLLECTIVES.get(re.sub(r"[\W_]", "", name.lower()), name)
+
+
+# Fields of somebody else's JSON, checked as they are taken: what is wrong is told with the file and the field.
+
+_NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
+
+
+def field(data: Any, name: str, cls: type, where: str, missing: Any = None) -> Any:
+    """data[name] as a cls (float: any number). `missing` is for where it is not there; None: it must be there."""
+    value = data.get(name) if isinstance(data, dict) else None
+    if value is None and missing is not None:
+        return missing
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if is_number if cls is float else isinstance(value, cls):
+        return value
+    shown = json.dumps(value)
+    raise ReportError(f"{where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
+
+
+def positive(data: Any, name: str, where: str) -> float:
+    value = field(data, name, float, where)
+    if value <= 0:
+        raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a time above 0")
+    return float(value)
+
+
+def parsed_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ReportError(f"{where}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
+                         "allowed: a whole file (was the program stopped?)") from error
+
+
+def fingerprint_of(parts: Iterable[object]) -> str:
+    """Hash of what a foreign file says of its machine: less than our own records know."""
+    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def utc(text: str) -> str:
+    """A time as our records have it, so that files of different formats have an order; a time without a zone is taken for UTC."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (time if time.tzinfo is None else time.astimezone(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field as of
 from pathlib import Path
 from typing import Any, Iterator
 
-from reports.fields import field, fingerprint_of, parsed_json, positive, utc
-from reports.foreign import collective_of, Line, LOG, Measured, number, row_line, run_line, Setting, Text, UNKNOWN
+from reports.foreign import (
+    collective_of, field, fingerprint_of, Line, LOG, Measured, number, parsed_json, positive, row_line, run_line, Setting, Text, UNKNOWN,
+    utc)
 from reports.schema import ReportError
 
 TOOL, COLUMNS_TOLD = "nccl-tests", "nccl-tests' columns"
@@ -114,8 +115,8 @@ def _rows_of(cells: list[str], table: Table, where: str) -> Iterator[Measured]:
             continue
         time, algbw, busbw = (number(cell, where, COLUMNS_TOLD) for cell in group[:3])
         wrong = None if group[3] == _NONE else int(number(group[3], where, COLUMNS_TOLD))
-        yield Measured(table.collective, int(size), int(count), dtype, time, algbw, busbw, op, int(root), in_place, wrong=wrong, ranks=ranks,
-                       transport=apart.get("transport"), algorithm=apart.get("algorithm", "library"))
+        yield Measured(table.collective, int(size), int(count), dtype, time, algbw, busbw, op, int(root), in_place, wrong=wrong,
+                       ranks=ranks, transport=apart.get("transport"), algorithm=apart.get("algorithm", "library"))
 
 
 def json_lines(source: Text) -> list[Line]:
@@ -129,7 +130,8 @@ def json_lines(source: Text) -> list[Line]:
     # without MPI only the first device is listed
     ranks = max(len(devices), int(config.get("nthreads") or 1) * int(config.get("ngpus") or 1))
     entries = field(data, "results", list, source.name)
-    table.rows = [row for at, entry in enumerate(entries) for row in _rows_of_entry(entry, table.collective, f"{source.name}: results[{at}]")]
+    table.rows = [row for at, entry in enumerate(entries)
+                  for row in _rows_of_entry(entry, table.collective, f"{source.name}: results[{at}]")]
     if not table.rows:
         raise ReportError(f"{source.name}: no results; allowed: at least one (was the program stopped?)")
     setting, run = table.setting(), source.run_id(0)

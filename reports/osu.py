@@ -22,7 +22,8 @@ _DTYPES = {"MPI_CHAR": ("int8", 1), "MPI_INT": ("int32", 4), "MPI_FLOAT": ("floa
 _REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _OF_A_RANK = ("all_gather", "all_to_all", "all_to_all_v", "gather", "scatter")  # whose printed size is a rank's block, not the whole
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
-_POINT_TO_POINT = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw", "Multi Latency": "osu_multi_lat"}
+_POINT_TO_POINT = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw",
+                   "Multi Latency": "osu_multi_lat"}
 
 
 @dataclass

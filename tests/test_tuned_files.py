@@ -66,7 +66,8 @@ def large_messages(programs: Programs, folder: Path, mca: tuple[str, ...], size:
     folder.mkdir(exist_ok=True)
     monitoring = ("--mca", "pml_monitoring_enable", "2", "--mca", "pml_monitoring_enable_output", "3",
                   "--mca", "pml_monitoring_filename", str(folder / "m"))
-    words = ("all_reduce_perf", "--transport", "mpi", "--algo", "library", "-b", str(size), "-e", str(size), "-n", "50", "-w", "0", "-c", "0")
+    words = ("all_reduce_perf", "--transport", "mpi", "--algo", "library", "-b", str(size), "-e", str(size), "-n", "50", "-w", "0",
+             "-c", "0")
     done = mpirun(programs, 4, words, (*mca, *monitoring))
     assert done.returncode == 0, done.stderr
     found = {}
