@@ -26,7 +26,8 @@ def _positive(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m reports", description="Makes a page of record files (docs/record_format.md).")
-    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz), nccl-tests' text or JSON, OSU's text")
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz), "
+                        "nccl-tests' text or JSON, OSU's text")
     parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
                         help="folder of the page; a report that is there is replaced (default: %(default)s)")
     parser.add_argument("--ranks", type=_positive, metavar="N", help="number of ranks in outputs that do not say it (OSU's)")

@@ -53,7 +53,7 @@ def text_lines(source: Text) -> list[Line]:
             table.dtype = dtype.group(1)
         elif table and (columns := _COLUMNS.match(line)):
             table.columns, runs = _columns_of(columns.group(1), where), runs + 1
-            lines.append(run_line(source.run_id(runs), table.setting))
+            lines.append(run_line(source.run_id(runs), table.setting, where))
         elif table and table.columns and re.match(r"\s*\d+\s", line):
             lines.append(row_line(source.run_id(runs), table.setting, _measured(line.split(), table, where)))
             rows += 1
@@ -105,7 +105,7 @@ def _measured(cells: list[str], table: Table, where: str) -> Measured:
     time_us = value if not table.is_bandwidth else num_bytes / value if value > 0 else 0.0
     gbps = num_bytes / time_us / 1e3 if time_us > 0 else 0.0
     wrong = None if "Validation" not in named else int(named["Validation"] != "Pass")  # it does not say how many
-    return Measured(collective, num_bytes, num_bytes // element, dtype, time_us, gbps, gbps * _bus_factor(collective, ranks),
+    return Measured(where, collective, num_bytes, num_bytes // element, dtype, time_us, gbps, gbps * _bus_factor(collective, ranks),
                     "sum" if collective in _REDUCES else "none", 0 if collective in _ROOTED else -1, wrong=wrong,
                     iterations=int(number(named["Iterations"], where, COLUMNS_TOLD)) if "Iterations" in named else 0)
 

@@ -1,5 +1,6 @@
 """Outputs of nccl-tests and OSU micro-benchmarks are read as our records; each line that cannot be read is refused by file and line."""
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from reports.schema import ReportError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NCCL, OSU = ((EXAMPLES / name).read_text() for name in ("nccl_tests.txt", "osu.txt"))
+
+NCCL_JSON = {
+    "version": 3, "args": ["/opt/all_reduce_perf", "-J", "x.json"], "start_time": "2026-01-01T00:00:00Z",
+    "config": {"nthreads": 2, "ngpus": 4, "devices": [{"rank": 0, "pid": 1, "hostname": "node1", "device_info": "NVIDIA H100"}]},
+    "results": [{"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "    -1", "actual_iterations": 3,
+                 "out_of_place": {"time": 13.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0},
+                 "out_of_place_per_iter": {"times_us": [12.0, 13.0, 14.0]}, "in_place": None}]}
 
 OSU_PAIRS = """# OSU MPI Latency Test v7.4
 # Datatype: MPI_CHAR.
@@ -47,12 +55,7 @@ def test_nccl_text_of_older_versions_is_named_by_its_command(tmp_path):
 
 
 def test_nccl_json_keeps_the_times_of_each_call(tmp_path):
-    entry = {"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "    -1", "actual_iterations": 3,
-             "out_of_place": {"time": 13.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0},
-             "out_of_place_per_iter": {"times_us": [12.0, 13.0, 14.0]}, "in_place": None}
-    document = {"version": 3, "args": ["/opt/all_reduce_perf", "-J", "x.json"], "start_time": "2026-01-01T00:00:00Z",
-                "config": {"nthreads": 2, "ngpus": 4, "devices": []}, "results": [entry]}
-    found = read(tmp_path, json.dumps(document, indent=1), "n.json")
+    found = read(tmp_path, json.dumps(NCCL_JSON, indent=1), "n.json")
     (row,) = found.rows
     assert (row.collective, row.ranks, row.samples_us, row.stats.median, row.busbw_gbps) == ("all_reduce", 8, (12.0, 13.0, 14.0), 13.0, 0.2)
     assert (row.run.started, row.run.command[0]) == ("2026-01-01T00:00:00Z", "all_reduce_perf")
@@ -120,6 +123,40 @@ def test_an_output_that_is_cut_anywhere_is_refused_or_its_rows_are_whole(tmp_pat
         except ReportError:
             continue
         assert all(whole[(row.collective, row.bytes, row.in_place)] == row.time_us for row in rows)
+
+
+def changed(document, path, value):
+    """A copy with one value replaced."""
+    if not path:
+        return value
+    copy = document.copy()
+    copy[path[0]] = changed(document[path[0]], path[1:], value)
+    return copy
+
+
+def paths_in(value, path=()):
+    yield path
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from paths_in(value[key], (*path, key))
+
+
+def test_no_wrong_value_ends_in_anything_but_a_refusal(tmp_path):
+    texts = [json.dumps(changed(NCCL_JSON, path, value), indent=1) for path in paths_in(NCCL_JSON)
+             for value in (None, "x", -1, 10**400, [None])]
+    chance = random.Random(7)
+    for text in 20 * [NCCL, OSU, OSU_PAIRS]:
+        at = chance.randrange(len(text))
+        other = chance.choice(["nan", "inf", "1e999", "-1", "N/A", "\n", " ", 30 * "9", "é"])
+        texts.append(text[:at] + other + text[at + chance.randrange(4):])
+    refused = 0
+    for text in texts:
+        try:
+            read(tmp_path, text, ranks=4)
+        except ReportError as error:  # anything else fails the test
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > len(texts) / 3
 
 
 def test_ranks_must_be_a_number(capsys):
