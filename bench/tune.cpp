@@ -51,8 +51,10 @@ struct TunerOptions {
 struct Best {
   std::string algorithm;
   double median_us;
+  double low_us;  // lower bound of the median's 95 % interval
 };
 constexpr double kClearlyFaster = 0.98;
+constexpr std::size_t kFewSamples = 10;  // of which an interval says nothing
 
 struct Fastest {
   std::optional<Best> ours;
@@ -68,8 +70,12 @@ void consider(Points& points, int num_ranks, const sweep::Comparison& comparison
   if (comparison.requested == backends::kLibrary && comparison.backend->on_gpus()) return;
   Fastest& fastest = points[{result.operation.kind, num_ranks, result.bytes}];
   std::optional<Best>& best = backends::asks_library(comparison.requested) ? fastest.library : fastest.ours;
-  const double median_us = core::median(result.samples_us);
-  if (!best || median_us < best->median_us * kClearlyFaster) best = {comparison.requested, median_us};
+  const core::Summary times = core::summarize(result.samples_us);
+  if (best && times.median >= best->median_us * kClearlyFaster) return;
+  // A rule in the place of the library's own decision has to be worth it beyond doubt.
+  const bool replaces_own = best && best->algorithm == backends::kLibrary;
+  if (replaces_own && (times.count < kFewSamples || times.ci_high >= best->low_us)) return;
+  best = {comparison.requested, times.median, times.ci_low};
 }
 
 // Open MPI's own decision comes first, so that a rule replaces it only where an algorithm is clearly faster.

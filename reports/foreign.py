@@ -136,7 +136,7 @@ def number(text: str, where: str, columns: str) -> float:
 
 
 # Names of collectives as nccl-tests and OSU have them, in lower case without separators -> ours
-COLLECTIVES = {"allreduce": "all_reduce", "reducescatter": "reduce_scatter", "reducescatterblock": "reduce_scatter",
+COLLECTIVES = {"allreduce": "all_reduce", "reducescatter": "reduce_scatter",
                "allgather": "all_gather", "broadcast": "broadcast", "bcast": "broadcast", "reduce": "reduce",
                "alltoall": "all_to_all", "alltoallv": "all_to_all_v", "gather": "gather", "scatter": "scatter",
                "sendrecv": "send_recv", "hypercube": "hypercube"}

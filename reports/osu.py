@@ -87,7 +87,7 @@ def _table_of(heading: re.Match, ranks: Optional[int], where: str) -> Table:
 
 def _columns_of(text: str, where: str) -> tuple[str, ...]:
     """Names, of which the second says the unit: "Avg Latency(us)", "Latency (us)", "Bandwidth (MB/s)"."""
-    columns = tuple(re.split(r"\s{2,}", text.strip()))
+    columns = tuple(re.split(r"\s{2,}| (?=P\d)", text.strip()))
     if len(columns) < 2 or not re.search(r"\((us|MB/s)\)", columns[1]):
         raise ReportError(f"{where}: columns {', '.join(columns)}; allowed: Size and a column of (us) or (MB/s)")
     return columns

@@ -26,9 +26,9 @@ OSU_PAIRS = """# OSU MPI Latency Test v7.4
 
 # OSU MPI Bandwidth Test v7.4
 # Datatype: MPI_CHAR.
-# Size      Bandwidth (MB/s)        Validation
-1048576             10485.76              Pass
-2097152             10485.76              Fail
+# Size      Bandwidth (MB/s)        Validation P50 Tail BW(MB/s)
+1048576             10485.76              Pass          10485.00
+2097152             10485.76              Fail          10485.00
 """
 
 
@@ -101,7 +101,7 @@ BROKEN = {
     "osu other test": (OSU_PAIRS.replace("MPI Latency", "MPI Non-blocking Allreduce Latency"),
                        "r.txt:1: 'Non-blocking Allreduce Latency Test' is not read; allowed: osu_latency, osu_bw"),
     "osu columns": (OSU_PAIRS.replace("Bandwidth (MB/s)", "Gbit/s"),
-                    "r.txt:8: columns Size, Gbit/s, Validation; allowed: Size and a column of"),
+                    "r.txt:8: columns Size, Gbit/s, Validation, P50 Tail BW(MB/s); allowed: Size and a column of"),
     "osu empty": (OSU_PAIRS[:40], "r.txt: no line of results; allowed: the whole output of an OSU"),
 }
 
