@@ -41,7 +41,7 @@ struct TunerOptions {
   std::string openmpi_rules = {};  // path of Open MPI's rules file; empty: none
   std::string nccl_tuner = {};     // path of the configuration of NCCL's tuner plugin; empty: none
   std::vector<libraries::NcclChoice> nccl_choices = {};
-  int nccl_channels = -1;
+  int nccl_channels = 0;
 
   bool compares_library() const { return !openmpi_rules.empty() || !nccl_tuner.empty(); }
 };
@@ -293,9 +293,8 @@ const std::array kFlags{
          [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
     Flag{"--nccl-choices", kNcclChoices, "NCCL's algorithms and protocols to measure, those that the GPUs support",
          [](TunerOptions& o, const FlagValue& v) { o.nccl_choices = nccl_choices_of(v); }},
-    Flag{"--nccl-channels", "-1",
-         "channels in each row of the CSV; -1 for the plugin's number, which is 1 as published",
-         [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, -1, 64); }},
+    Flag{"--nccl-channels", "0", "channels in each row of the CSV; 0: NCCL's own number, with which it was measured",
+         [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, 0, 64); }},
 };
 
 void check(const TunerOptions& options) {
@@ -313,7 +312,9 @@ TunerOptions parse(int argc, char** argv) {
                                  Kind::reduce, Kind::all_to_all},
                        .path = tuning::default_table_path(),
                        .nccl_choices = nccl_choices_of({"--nccl-choices", kNcclChoices})};
-  program::CommandLine line("Measures all algorithms, and writes a table of the fastest, which --algo auto reads");
+  program::CommandLine line(
+      "Measures all algorithms, writes a table of the fastest, which --algo auto reads, and tuning files of Open MPI "
+      "and NCCL");
   declare_all(line, kFlags, "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, options);
