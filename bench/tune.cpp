@@ -40,7 +40,7 @@ struct TunerOptions {
   std::string openmpi_rules = {};  // path of Open MPI's rules file; empty: none
   std::string nccl_tuner = {};     // path of the configuration of NCCL's tuner plugin; empty: none
   std::vector<libraries::NcclChoice> nccl_choices = {};
-  int nccl_channels = -1;
+  int nccl_channels = 0;
 
   bool compares_library() const { return !openmpi_rules.empty() || !nccl_tuner.empty(); }
 };
@@ -50,8 +50,10 @@ struct TunerOptions {
 struct Best {
   std::string algorithm;
   double median_us;
+  double low_us;  // lower bound of the median's 95 % interval
 };
 constexpr double kClearlyFaster = 0.98;
+constexpr std::size_t kFewSamples = 10;  // of which an interval says nothing
 
 struct Fastest {
   std::optional<Best> ours;
@@ -67,8 +69,12 @@ void consider(Points& points, int num_ranks, const sweep::Comparison& comparison
   if (comparison.requested == backends::kLibrary && comparison.backend->on_gpus()) return;
   Fastest& fastest = points[{result.operation.kind, num_ranks, result.bytes}];
   std::optional<Best>& best = backends::asks_library(comparison.requested) ? fastest.library : fastest.ours;
-  const double median_us = core::median(result.samples_us);
-  if (!best || median_us < best->median_us * kClearlyFaster) best = {comparison.requested, median_us};
+  const core::Summary times = core::summarize(result.samples_us);
+  if (best && times.median >= best->median_us * kClearlyFaster) return;
+  // A rule in the place of the library's own decision has to be worth it beyond doubt.
+  const bool replaces_own = best && best->algorithm == backends::kLibrary;
+  if (replaces_own && (times.count < kFewSamples || times.ci_high >= best->low_us)) return;
+  best = {comparison.requested, times.median, times.ci_low};
 }
 
 // Open MPI's own decision comes first, so that a rule replaces it only where an algorithm is clearly faster.
@@ -288,9 +294,8 @@ const std::array kFlags{
          [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
     Flag{"--nccl-choices", kNcclChoices, "NCCL's algorithms and protocols to measure, those that the GPUs support",
          [](TunerOptions& o, const FlagValue& v) { o.nccl_choices = nccl_choices_of(v); }},
-    Flag{"--nccl-channels", "-1",
-         "channels in each row of the CSV; -1 for the plugin's number, which is 1 as published",
-         [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, -1, 64); }},
+    Flag{"--nccl-channels", "0", "channels in each row of the CSV; 0: NCCL's own number, with which it was measured",
+         [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, 0, 64); }},
 };
 
 void check(const TunerOptions& options) {
@@ -308,7 +313,9 @@ TunerOptions parse(int argc, char** argv) {
                                  Kind::reduce, Kind::all_to_all},
                        .path = tuning::default_table_path(),
                        .nccl_choices = nccl_choices_of({"--nccl-choices", kNcclChoices})};
-  program::CommandLine line("Measures all algorithms, and writes a table of the fastest, which --algo auto reads");
+  program::CommandLine line(
+      "Measures all algorithms, writes a table of the fastest, which --algo auto reads, and tuning files of Open MPI "
+      "and NCCL");
   declare_all(line, kFlags, "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, options);

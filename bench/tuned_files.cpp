@@ -82,7 +82,7 @@ constexpr const char* kNcclHeading =
     "# Fastest of NCCL's algorithms and protocols as Lockstep's tune has measured them, for NCCL's example tuner "
     "plugin\n"
     "# (ext-tuner/example in NCCL's source): NCCL_TUNER_PLUGIN names the plugin, NCCL_TUNER_CONFIG_FILE this file.\n"
-    "# Where channels is -1 the plugin as published uses one channel, and so it does for calls without a row.\n"
+    "# Channels 0: NCCL's own number. The plugin as published uses 1 channel for -1 and for calls without a row.\n"
     "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff\n";
 
 }  // namespace

@@ -40,7 +40,8 @@ def best_found(table: Path, ranks: int) -> dict[Point, str]:
     return found
 
 
-def medians(options: argparse.Namespace, collective: str, sizes: list[int], mca: tuple[str, ...], algorithms: str) -> dict[tuple[int, str], float]:
+def medians(options: argparse.Namespace, collective: str, sizes: list[int], mca: tuple[str, ...],
+            algorithms: str) -> dict[tuple[int, str], float]:
     """Median time in us by size and algorithm, of one run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "r.jsonl"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field as of
 from pathlib import Path
 from typing import Any, Iterator
 
-from reports.fields import field, fingerprint_of, parsed_json, positive, utc
-from reports.foreign import collective_of, Line, LOG, Measured, number, row_line, run_line, Setting, Text, UNKNOWN
+from reports.foreign import (
+    collective_of, field, fingerprint_of, Line, LOG, Measured, number, parsed_json, positive, row_line, run_line, Setting, Text, UNKNOWN,
+    utc, whole)
 from reports.schema import ReportError
 
 TOOL, COLUMNS_TOLD = "nccl-tests", "nccl-tests' columns"
@@ -86,7 +87,7 @@ def _lines_of(table: Table, run: str, source: Text) -> Iterator[Line]:
     setting = table.setting()
     if setting.ranks == 0:
         raise ReportError(f"{source.name}: no line '#  Rank 0 ... on HOST device 0' says how many ranks there were; {WHOLE}")
-    yield run_line(run, setting)
+    yield run_line(run, setting, source.name)
     yield from (row_line(run, setting, one) for one in table.rows)
 
 
@@ -101,10 +102,11 @@ def _rows_of(cells: list[str], table: Table, where: str) -> Iterator[Measured]:
     if not table.width:
         raise ReportError(f"{where}: a line of results, but no line 'size count type ... time ... time' before it; {WHOLE}")
     size, count, dtype, *rest = cells
+    num_bytes, num_elems = (int(number(cell, where, COLUMNS_TOLD)) for cell in (size, count))
     op = rest.pop(0) if rest and re.fullmatch(r"[a-z]\w*", rest[0]) else "none"
     root = rest.pop(0) if table.has_root and rest else "-1"
     groups = [rest[i:i + table.width] for i in range(0, 2 * table.width, table.width)]
-    if len(groups[0]) < table.width or not root.lstrip("-").isdigit() or 0 < len(groups[1]) < 4:
+    if len(groups[0]) < table.width or not re.fullmatch(r"-?[0-9]{1,9}", root) or 0 < len(groups[1]) < 4:
         raise ReportError(f"{where}: {len(cells)} columns; allowed: size, count, type, redop, root, and twice {table.width} from "
                           "the time on (was the program stopped?)")
     apart = dict(zip(table.more, rest[2 * table.width:]))
@@ -114,8 +116,8 @@ def _rows_of(cells: list[str], table: Table, where: str) -> Iterator[Measured]:
             continue
         time, algbw, busbw = (number(cell, where, COLUMNS_TOLD) for cell in group[:3])
         wrong = None if group[3] == _NONE else int(number(group[3], where, COLUMNS_TOLD))
-        yield Measured(table.collective, int(size), int(count), dtype, time, algbw, busbw, op, int(root), in_place, wrong=wrong, ranks=ranks,
-                       transport=apart.get("transport"), algorithm=apart.get("algorithm", "library"))
+        yield Measured(where, table.collective, num_bytes, num_elems, dtype, time, algbw, busbw, op, int(root), in_place, wrong=wrong,
+                       ranks=ranks, transport=apart.get("transport"), algorithm=apart.get("algorithm", "library"))
 
 
 def json_lines(source: Text) -> list[Line]:
@@ -127,29 +129,31 @@ def json_lines(source: Text) -> list[Line]:
                   [str(one.get("hostname")) for one in devices], [str(one.get("device_info")) for one in devices])
     table.processes = {f"{one.get('hostname')} {one.get('pid')}" for one in devices}
     # without MPI only the first device is listed
-    ranks = max(len(devices), int(config.get("nthreads") or 1) * int(config.get("ngpus") or 1))
+    ranks = max(len(devices), whole(config, "nthreads", source.name, 1) * whole(config, "ngpus", source.name, 1))
     entries = field(data, "results", list, source.name)
-    table.rows = [row for at, entry in enumerate(entries) for row in _rows_of_entry(entry, table.collective, f"{source.name}: results[{at}]")]
+    table.rows = [row for at, entry in enumerate(entries)
+                  for row in _rows_of_entry(entry, table.collective, f"{source.name}: results[{at}]")]
     if not table.rows:
         raise ReportError(f"{source.name}: no results; allowed: at least one (was the program stopped?)")
     setting, run = table.setting(), source.run_id(0)
     setting.ranks = max([ranks if any(row.ranks is None for row in table.rows) else 0] + [row.ranks or 0 for row in table.rows])
     setting.started, setting.command = utc(str(data.get("start_time", ""))), [Path(str(word)).name for word in args]
-    return [run_line(run, setting), *(row_line(run, setting, row) for row in table.rows)]
+    return [run_line(run, setting, source.name), *(row_line(run, setting, row) for row in table.rows)]
 
 
 def _rows_of_entry(entry: Any, collective: str, where: str) -> Iterator[Measured]:
     for in_place, key in ((False, "out_of_place"), (True, "in_place")):
         if not isinstance(entry, dict) or entry.get(key) is None:
             continue
-        at = f"{where}.{key}"
-        one = field(entry, key, dict, where)
+        at, one = f"{where}.{key}", field(entry, key, dict, where)
         times = field(field(entry, f"{key}_per_iter", dict, where, missing={}), "times_us", list, where, missing=[])
-        wrong = one.get("nwrong")
-        yield Measured(collective, int(field(entry, "size", float, where)), int(field(entry, "count", float, where, missing=0)),
-                       field(entry, "type", str, where), positive(one, "time" if "time" in one else "cpu_time", at),
-                       field(one, "alg_bw", float, at), field(one, "bus_bw", float, at),
-                       field(entry, "redop", str, where, missing="").strip() or "none",
-                       int(field(entry, "root", str, where, missing="-1")), in_place, tuple(float(time) for time in times),
-                       None if wrong in (None, _NONE) else int(float(wrong)), int(entry.get("actual_iterations") or 0),
-                       entry.get("ranks"), entry.get("transport"), str(entry.get("algorithm") or "library"))
+        samples = tuple(positive({"times_us": time}, "times_us", f"{at}_per_iter") for time in times)
+        root = field(entry, "root", str, where, missing="-1").strip()
+        if not re.fullmatch(r"-?[0-9]{1,9}", root):
+            raise ReportError(f"{where}: field 'root' is '{root}'; allowed: a rank, or -1")
+        yield Measured(at, collective, whole(entry, "size", where), whole(entry, "count", where, 0), field(entry, "type", str, where),
+                       positive(one, "time" if "time" in one else "cpu_time", at), field(one, "alg_bw", float, at),
+                       field(one, "bus_bw", float, at), field(entry, "redop", str, where, missing="").strip() or "none", int(root),
+                       in_place, samples, None if one.get("nwrong") in (None, _NONE) else whole(one, "nwrong", at),
+                       whole(entry, "actual_iterations", where, 0), whole(entry, "ranks", where, 0) or None,
+                       field(entry, "transport", str, where, "") or None, field(entry, "algorithm", str, where, "library"))

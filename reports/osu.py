@@ -22,7 +22,8 @@ _DTYPES = {"MPI_CHAR": ("int8", 1), "MPI_INT": ("int32", 4), "MPI_FLOAT": ("floa
 _REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _OF_A_RANK = ("all_gather", "all_to_all", "all_to_all_v", "gather", "scatter")  # whose printed size is a rank's block, not the whole
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
-_POINT_TO_POINT = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw", "Multi Latency": "osu_multi_lat"}
+_POINT_TO_POINT = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw",
+                   "Multi Latency": "osu_multi_lat"}
 
 
 @dataclass
@@ -52,7 +53,7 @@ def text_lines(source: Text) -> list[Line]:
             table.dtype = dtype.group(1)
         elif table and (columns := _COLUMNS.match(line)):
             table.columns, runs = _columns_of(columns.group(1), where), runs + 1
-            lines.append(run_line(source.run_id(runs), table.setting))
+            lines.append(run_line(source.run_id(runs), table.setting, where))
         elif table and table.columns and re.match(r"\s*\d+\s", line):
             lines.append(row_line(source.run_id(runs), table.setting, _measured(line.split(), table, where)))
             rows += 1
@@ -86,7 +87,7 @@ def _table_of(heading: re.Match, ranks: Optional[int], where: str) -> Table:
 
 def _columns_of(text: str, where: str) -> tuple[str, ...]:
     """Names, of which the second says the unit: "Avg Latency(us)", "Latency (us)", "Bandwidth (MB/s)"."""
-    columns = tuple(re.split(r"\s{2,}", text.strip()))
+    columns = tuple(re.split(r"\s{2,}| (?=P\d)", text.strip()))
     if len(columns) < 2 or not re.search(r"\((us|MB/s)\)", columns[1]):
         raise ReportError(f"{where}: columns {', '.join(columns)}; allowed: Size and a column of (us) or (MB/s)")
     return columns
@@ -104,7 +105,7 @@ def _measured(cells: list[str], table: Table, where: str) -> Measured:
     time_us = value if not table.is_bandwidth else num_bytes / value if value > 0 else 0.0
     gbps = num_bytes / time_us / 1e3 if time_us > 0 else 0.0
     wrong = None if "Validation" not in named else int(named["Validation"] != "Pass")  # it does not say how many
-    return Measured(collective, num_bytes, num_bytes // element, dtype, time_us, gbps, gbps * _bus_factor(collective, ranks),
+    return Measured(where, collective, num_bytes, num_bytes // element, dtype, time_us, gbps, gbps * _bus_factor(collective, ranks),
                     "sum" if collective in _REDUCES else "none", 0 if collective in _ROOTED else -1, wrong=wrong,
                     iterations=int(number(named["Iterations"], where, COLUMNS_TOLD)) if "Iterations" in named else 0)
 

@@ -142,6 +142,11 @@ TEST(NcclChoice, ReadsWhatIsGivenAndLeavesTheRestToNccl) {
   EXPECT_EQ(parse_nccl_choice("library:proto=ll"), (NcclChoice{"", "ll"}));
 }
 
+TEST(NcclChoice, IsWrittenAsItIsRead) {
+  for (const std::string text : {"library", "library:algo=ring:proto=ll128", "library:algo=nvls", "library:proto=ll"})
+    EXPECT_EQ(nccl_choice_text(parse_nccl_choice(text)), text);
+}
+
 TEST(NcclChoice, RefusesWhatIsNoWordOfNccls) {
   for (const std::string text : {"library:", "library:algo", "library:algo=", "library:algo=butterfly",
                                  "library:proto=ll256", "library:ring", "library:algo=ring:", "library::"}) {

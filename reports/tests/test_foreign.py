@@ -1,5 +1,6 @@
 """Outputs of nccl-tests and OSU micro-benchmarks are read as our records; each line that cannot be read is refused by file and line."""
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -8,40 +9,15 @@ from reports.cli import main
 from reports.load import load
 from reports.schema import ReportError
 
-NCCL = """# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
-# Collective test starting: alltoall_perf
-# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0 unalign: 0
-#
-# Using devices
-#  Rank  0 Group  0 Pid  12345 on      node1 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
-#  Rank  1 Group  0 Pid  12346 on      node2 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
-#
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
-node1:12345:12399 [0] NCCL INFO comm 0x1 rank 0 nranks 2
-         512            64     float    none      -1    10.24    0.05    0.03       0    11.00    0.05    0.02     N/A
-        1024           128     float    none      -1    20.48    0.05    0.03       2    21.00    0.05    0.02     N/A
-# Out of bounds values : 1 FAILED
-# Avg bus bandwidth    : 0.025
-#
-# Collective test concluded: alltoall_perf
-"""
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+NCCL, OSU = ((EXAMPLES / name).read_text() for name in ("nccl_tests.txt", "osu.txt"))
 
-OSU = """$ mpirun -np 4 --bind-to core ./osu_allreduce -f -m 4:2048
-
-# OSU MPI Allreduce Latency Test v7.4
-# Datatype: MPI_INT.
-# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
-4                       2.50              2.10              2.90        1000
-[node1:123] a message of mpirun
-2048                   10.00              9.00             11.00         500
-$ srun -N 2 -n 8 ./osu_allgather
-
-# OSU MPI-CUDA Allgather Latency Test v5.9
-# Size       Avg Latency(us)
-1024                   16.00
-"""
+NCCL_JSON = {
+    "version": 3, "args": ["/opt/all_reduce_perf", "-J", "x.json"], "start_time": "2026-01-01T00:00:00Z",
+    "config": {"nthreads": 2, "ngpus": 4, "devices": [{"rank": 0, "pid": 1, "hostname": "node1", "device_info": "NVIDIA H100"}]},
+    "results": [{"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "    -1", "actual_iterations": 3,
+                 "out_of_place": {"time": 13.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0},
+                 "out_of_place_per_iter": {"times_us": [12.0, 13.0, 14.0]}, "in_place": None}]}
 
 OSU_PAIRS = """# OSU MPI Latency Test v7.4
 # Datatype: MPI_CHAR.
@@ -50,9 +26,9 @@ OSU_PAIRS = """# OSU MPI Latency Test v7.4
 
 # OSU MPI Bandwidth Test v7.4
 # Datatype: MPI_CHAR.
-# Size      Bandwidth (MB/s)        Validation
-1048576             10485.76              Pass
-2097152             10485.76              Fail
+# Size      Bandwidth (MB/s)        Validation P50 Tail BW(MB/s)
+1048576             10485.76              Pass          10485.00
+2097152             10485.76              Fail          10485.00
 """
 
 
@@ -79,12 +55,7 @@ def test_nccl_text_of_older_versions_is_named_by_its_command(tmp_path):
 
 
 def test_nccl_json_keeps_the_times_of_each_call(tmp_path):
-    entry = {"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "    -1", "actual_iterations": 3,
-             "out_of_place": {"time": 13.0, "alg_bw": 0.1, "bus_bw": 0.2, "nwrong": 0},
-             "out_of_place_per_iter": {"times_us": [12.0, 13.0, 14.0]}, "in_place": None}
-    document = {"version": 3, "args": ["/opt/all_reduce_perf", "-J", "x.json"], "start_time": "2026-01-01T00:00:00Z",
-                "config": {"nthreads": 2, "ngpus": 4, "devices": []}, "results": [entry]}
-    found = read(tmp_path, json.dumps(document, indent=1), "n.json")
+    found = read(tmp_path, json.dumps(NCCL_JSON, indent=1), "n.json")
     (row,) = found.rows
     assert (row.collective, row.ranks, row.samples_us, row.stats.median, row.busbw_gbps) == ("all_reduce", 8, (12.0, 13.0, 14.0), 13.0, 0.2)
     assert (row.run.started, row.run.command[0]) == ("2026-01-01T00:00:00Z", "all_reduce_perf")
@@ -92,7 +63,8 @@ def test_nccl_json_keeps_the_times_of_each_call(tmp_path):
 
 def test_osu_collectives_have_our_sizes_and_the_ranks_of_the_command(tmp_path):
     first, second, gather = read(tmp_path, OSU).rows
-    assert (first.collective, first.ranks, first.bytes, first.dtype, first.op, first.iterations) == ("all_reduce", 4, 4, "int32", "sum", 1000)
+    assert (first.collective, first.ranks, first.bytes, first.op, first.iterations) == ("all_reduce", 4, 4, "sum", 1000)
+    assert first.dtype == "int32"
     assert (second.time_us, second.algbw_gbps, second.busbw_gbps) == (10.0, 0.2048, pytest.approx(0.2048 * 1.5))
     assert (gather.collective, gather.ranks, gather.bytes, gather.count, gather.dtype) == ("all_gather", 8, 8192, 8192, "int8")
     assert gather.run.libraries == {"OSU micro-benchmarks": "5.9, MPI-CUDA"}
@@ -121,13 +93,15 @@ BROKEN = {
     "stray": (NCCL.replace("         512", "Killed\n     512"), "r.txt:13: 'Killed' is no line of a table"),
     "no rows": (NCCL[:NCCL.index("node1:12345")], "r.txt: no line of results; allowed: the whole output of a program of nccl-tests"),
     "no ranks": (NCCL.replace("#  Rank", "#"), "r.txt: no line '#  Rank 0 ... on HOST device 0' says how many ranks"),
-    "osu without ranks": (OSU.split("\n", 1)[1].split("$")[0], "r.txt:2: OSU's output does not say how many ranks there were; allowed: with --ranks"),
+    "osu without ranks": (OSU.split("\n", 1)[1].split("$")[0],
+                          "r.txt:2: OSU's output does not say how many ranks there were; allowed: with --ranks"),
     "osu cut": (OSU.replace("           9.00             11.00         500", ""), "r.txt:8: 2 columns; allowed: 5, Size, Avg Latency(us)"),
     "osu word": (OSU.replace("10.00", "1o.00"), "r.txt:8: '1o.00' where a number must be; allowed: OSU's columns"),
     "osu stray": (OSU.replace("2048 ", "Abort 2048 "), "r.txt:8: 'Abort 2048"),
     "osu other test": (OSU_PAIRS.replace("MPI Latency", "MPI Non-blocking Allreduce Latency"),
                        "r.txt:1: 'Non-blocking Allreduce Latency Test' is not read; allowed: osu_latency, osu_bw"),
-    "osu columns": (OSU_PAIRS.replace("Bandwidth (MB/s)", "Gbit/s"), "r.txt:8: columns Size, Gbit/s, Validation; allowed: Size and a column of"),
+    "osu columns": (OSU_PAIRS.replace("Bandwidth (MB/s)", "Gbit/s"),
+                    "r.txt:8: columns Size, Gbit/s, Validation, P50 Tail BW(MB/s); allowed: Size and a column of"),
     "osu empty": (OSU_PAIRS[:40], "r.txt: no line of results; allowed: the whole output of an OSU"),
 }
 
@@ -149,6 +123,40 @@ def test_an_output_that_is_cut_anywhere_is_refused_or_its_rows_are_whole(tmp_pat
         except ReportError:
             continue
         assert all(whole[(row.collective, row.bytes, row.in_place)] == row.time_us for row in rows)
+
+
+def changed(document, path, value):
+    """A copy with one value replaced."""
+    if not path:
+        return value
+    copy = document.copy()
+    copy[path[0]] = changed(document[path[0]], path[1:], value)
+    return copy
+
+
+def paths_in(value, path=()):
+    yield path
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from paths_in(value[key], (*path, key))
+
+
+def test_no_wrong_value_ends_in_anything_but_a_refusal(tmp_path):
+    texts = [json.dumps(changed(NCCL_JSON, path, value), indent=1) for path in paths_in(NCCL_JSON)
+             for value in (None, "x", -1, 10**400, [None])]
+    chance = random.Random(7)
+    for text in 20 * [NCCL, OSU, OSU_PAIRS]:
+        at = chance.randrange(len(text))
+        other = chance.choice(["nan", "inf", "1e999", "-1", "N/A", "\n", " ", 30 * "9", "é"])
+        texts.append(text[:at] + other + text[at + chance.randrange(4):])
+    refused = 0
+    for text in texts:
+        try:
+            read(tmp_path, text, ranks=4)
+        except ReportError as error:  # anything else fails the test
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > len(texts) / 3
 
 
 def test_ranks_must_be_a_number(capsys):

@@ -11,7 +11,7 @@ from typing import Any
 
 from gate.model import Channel, UsageError
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN
-from reports.fields import field, fingerprint_of, parsed_json, positive, utc
+from reports.foreign import field, fingerprint_of, parsed_json, positive, utc
 
 
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}

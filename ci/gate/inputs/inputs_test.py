@@ -12,7 +12,7 @@ from gate.inputs.files_for_tests import (
     all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
 from gate.inputs.observation import by_quantity
 from gate.inputs.records import KINDS
-from reports.fields import utc
+from reports.foreign import utc
 from reports.records import (
     Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
 from reports.tests import experts_world
