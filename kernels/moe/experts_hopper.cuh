@@ -135,6 +135,7 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
                                const TilePlace& place, int row, int half) {
   using T = typename Tiles::Value;
   const Finish finish = operands.finish;
+  const int first = 2 * half;  // among the sums of a block
   const int columns = operands.sizes.columns;
   const bool there = row < place.past_row;
   const std::int64_t offset = std::int64_t{row} * columns;
@@ -159,7 +160,7 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float(&two)[4] = sums[block + j];
-      words[j] = finish_pair<T>(lane, finish, two[2 * half], two[2 * half + 1], others[block + j], before[j]);
+      words[j] = finish_pair<T>(lane, finish, two[first], two[first + 1], others[block + j], before[j]);
     }
     store(operands.c[0], words, block);
     if (finish == Finish::bias_gelu) store(operands.pre_written, before, block);
