@@ -158,9 +158,9 @@ std::string errors_of(const Args& shape, std::uint64_t first_seed = 0) {
   }
 }
 
-// Groups that are empty, end within a tile, fill one, or need several; inputs and outputs that end within a tile and
-// within a panel, on one side of it or the other.
-const GroupedShape kRagged{{0, 130, 0, 70, 1}, 72, 136};
+// Groups that are empty (even all groups of a launch), end within a tile, fill one, or need several; inputs and outputs
+// that end within a tile and within a panel, on one side of it or the other.
+const GroupedShape kRagged{{0, 130, 0, 0, 0, 0, 70, 1}, 72, 136};
 const GroupedShape kWide{{64, 129}, 136, 264};
 
 template <class T, int kColumns>
