@@ -166,8 +166,9 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
   }
 }
 
-// Adds rows of sums to those of the group's gradient. Nobody else adds to this tile, so that runs repeat bit for bit;
-// an addition by the second-level cache does not wait for the old value.
+// Adds rows of sums to those of the group's gradient. Nobody else adds to this tile, so that runs repeat bit for bit.
+// The second-level cache adds, so that nobody waits for the old values; it flushes subnormal numbers to 0 (PTX ISA,
+// red).
 template <class Tiles, class Lane, class Operands>
 __device__ void add_to_gradient(Lane& lane, const float (&sums)[Tiles::kBlocks][4], const Operands& operands,
                                 const TilePlace& place, int row, int half) {
