@@ -115,7 +115,9 @@ TEST_P(ExpertsWgmma, ProductsAreTheReferences) {
 // More groups than a launch takes, and more tiles than multiprocessors, which are then wide.
 TEST_P(ExpertsWgmma, ManyTilesAreTheReferences) {
   expect_right({std::vector<std::int64_t>(70, 33), 64, 64}, "many_groups");
-  expect_right({{700, 0, 1500, 300}, 256, 4104}, "wide");
+  const std::vector<std::int64_t> rows(16, 96);
+  expect_right({rows, 8, 4104}, "wide_outputs");
+  expect_right({rows, 4104, 8}, "wide_inputs");
 }
 
 // Operands that are not aligned, or whose rows are not whole pieces, are computed by cuBLASLt.

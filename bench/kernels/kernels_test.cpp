@@ -53,6 +53,8 @@ TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
   EXPECT_THROW(parse({"--device", "cuda", "--experts", "mma"}), core::Error);
   EXPECT_EQ(kernels::attention_refusal("wgmma", 80),
             "attention wgmma: the device has compute capability 8.0; allowed: 9.0, or mma");
+  EXPECT_EQ(kernels::wgmma_refusal("experts", 100, "cublaslt"),
+            "experts wgmma: the device has compute capability 10.0; allowed: 9.0, or cublaslt");
   for (const int capability : {80, 90, 100}) EXPECT_FALSE(kernels::attention_refusal("mma", capability));
   EXPECT_FALSE(kernels::attention_refusal("wgmma", 90));
   EXPECT_TRUE(kernels::attention_refusal("wgmma", 100));

@@ -12,10 +12,10 @@
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_forward.cuh"
 #include "kernels/attention/attention_sizes.cuh"
-#include "kernels/emulated_cuda/emulated_block.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
 #include "kernels/cases.h"
+#include "kernels/emulated_cuda/emulated_block.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_forward.cuh"
-#include "kernels/base/cuda_lane.cuh"
 #include "kernels/attention/attention_sizes.cuh"
+#include "kernels/base/cuda_lane.cuh"
 #include "kernels/base/cuda_launch.cuh"
 
 namespace lockstep::kernels {

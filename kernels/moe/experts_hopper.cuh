@@ -12,12 +12,11 @@
 
 namespace lockstep::kernels {
 
-// A part of a factor in shared memory: kExtent rows or columns of c, 64 of the depth.
+// A part of a factor in shared memory: kExtent rows or columns of c, kStageDepth of the depth.
 template <bool kAcross, int kExtent>
 struct FactorTile {
-  static constexpr int kDepth = 64;
-  static constexpr int kRows = kAcross ? kDepth : kExtent;
-  static constexpr int kColumns = kAcross ? kExtent : kDepth;
+  static constexpr int kRows = kAcross ? kStageDepth : kExtent;
+  static constexpr int kColumns = kAcross ? kExtent : kStageDepth;
   std::uint32_t address;
 
   template <class Lane>
@@ -86,8 +85,8 @@ __device__ void for_tiles(Lane& lane, const GroupedShared<Tiles>& shared, const 
 
 // ---- the results
 
-// Words j of the four lanes that share a row are parts of one block of 8 columns each; afterwards lane q of them has
-// all parts of block q, in order.
+// On entry, word j of each of the four lanes that share a row is its part of block j, 8 columns; on return, lane q of
+// them has the four parts of block q, in order.
 template <class Lane>
 __device__ void transpose_words(Lane& lane, std::uint32_t (&words)[4]) {
 #pragma unroll
@@ -135,6 +134,7 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
                                const TilePlace& place, int row, int half) {
   using T = typename Tiles::Value;
   const Finish finish = operands.finish;
+  const int first = 2 * half;  // among the sums of a block
   const int columns = operands.sizes.columns;
   const bool there = row < place.past_row;
   const std::int64_t offset = std::int64_t{row} * columns;
@@ -159,15 +159,16 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float(&two)[4] = sums[block + j];
-      words[j] = finish_pair<T>(lane, finish, two[2 * half], two[2 * half + 1], others[block + j], before[j]);
+      words[j] = finish_pair<T>(lane, finish, two[first], two[first + 1], others[block + j], before[j]);
     }
     store(operands.c[0], words, block);
     if (finish == Finish::bias_gelu) store(operands.pre_written, before, block);
   }
 }
 
-// Adds rows of sums to those of the group's gradient. Nobody else adds to this tile, so that runs repeat bit for bit;
-// an addition by the second-level cache does not wait for the old value.
+// Adds rows of sums to those of the group's gradient. Nobody else adds to this tile, so that runs repeat bit for bit.
+// The second-level cache adds, so that nobody waits for the old values; it flushes subnormal numbers to 0 (PTX ISA,
+// red).
 template <class Tiles, class Lane, class Operands>
 __device__ void add_to_gradient(Lane& lane, const float (&sums)[Tiles::kBlocks][4], const Operands& operands,
                                 const TilePlace& place, int row, int half) {
@@ -206,7 +207,7 @@ __device__ void load_groups(Lane& lane, const GroupedShared<Tiles>& shared, cons
   for_tiles(lane, shared, operands.sizes, block, blocks, [&](const TilePlace& place) {
     const typename Lane::Map& map_b = operands.b[Tiles::kRowsAreDepth ? 0 : place.group];
 #pragma unroll 1
-    for (int depth = place.depth; depth < place.past_depth; depth += Tiles::kDepth, at.next()) {
+    for (int depth = place.depth; depth < place.past_depth; depth += kStageDepth, at.next()) {
       ring.wait_empty(lane, at);
       lane.arrive_expecting(ring.full(at), Tiles::kStageBytes);
       shared.a(at.stage).load(lane, operands.a, ring.full(at), place.row, depth);
@@ -221,7 +222,7 @@ template <class Tiles, class Lane>
 __device__ void clear_rows(Lane& lane, const GroupedShared<Tiles>& shared, int stage, int first) {
   constexpr int kAllConsumers = 1;  // named barrier
   constexpr int kThreads = 32 * kGroupWarps * kConsumers;
-  constexpr int kPanelBytes = kTileBytes<Tiles::kDepth, kPanelColumns>;
+  constexpr int kPanelBytes = kTileBytes<kStageDepth, kPanelColumns>;
   const int thread = lane.thread() - 32 * kGroupWarps;
 #pragma unroll 1
   for (int panel = 0; panel < Tiles::kStageBytes; panel += kPanelBytes) {
@@ -241,7 +242,7 @@ __device__ void multiply_stage(Lane& lane, float (&sums)[Tiles::kBlocks][4], con
   const auto b = shared.b(stage);
   lane.begin_products();
 #pragma unroll
-  for (int depth = 0; depth < Tiles::kDepth; depth += 16) {
+  for (int depth = 0; depth < kStageDepth; depth += 16) {
     lane.template multiply<typename Tiles::Value, Tiles::kAcrossA, Tiles::kAcrossB>(sums, a.at(group_row, depth),
                                                                                     b.at(0, depth), add || depth > 0);
   }
@@ -256,10 +257,10 @@ __device__ void multiply_tile(Lane& lane, float (&sums)[Tiles::kBlocks][4], cons
   const auto ring = shared.ring();
   Ring<Tiles::kStages> before = at;
 #pragma unroll 1
-  for (int depth = place.depth; depth < place.past_depth; depth += Tiles::kDepth) {
+  for (int depth = place.depth; depth < place.past_depth; depth += kStageDepth) {
     ring.wait_full(lane, at);
     if constexpr (Tiles::kRowsAreDepth) {
-      if (place.past_depth - depth < Tiles::kDepth) clear_rows(lane, shared, at.stage, place.past_depth - depth);
+      if (place.past_depth - depth < kStageDepth) clear_rows(lane, shared, at.stage, place.past_depth - depth);
     }
     multiply_stage(lane, sums, shared, at.stage, group_row, depth > place.depth);
     if (depth > place.depth) {
@@ -279,7 +280,7 @@ template <class Tiles, class Lane>
 __device__ void skip_tile(Lane& lane, const GroupedShared<Tiles>& shared, Ring<Tiles::kStages>& at,
                           const TilePlace& place) {
 #pragma unroll 1
-  for (int depth = place.depth; depth < place.past_depth; depth += Tiles::kDepth, at.next()) {
+  for (int depth = place.depth; depth < place.past_depth; depth += kStageDepth, at.next()) {
     shared.ring().wait_full(lane, at);
     shared.ring().release(lane, at);
   }

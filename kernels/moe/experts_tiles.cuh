@@ -21,6 +21,8 @@ namespace lockstep::kernels {
 
 inline constexpr int kMostGroups = 64;  // per launch, because tensor maps of their weights are arguments of the kernel
 
+inline constexpr int kStageDepth = kPanelColumns;  // depth of a stage of the ring: one panel along rows
+
 enum class Direction : std::uint8_t { forward, input_gradient, weight_gradient };
 
 // ---- the tiles of c, and which block computes them
@@ -45,9 +47,8 @@ struct ExpertTiles {
   static constexpr int kRows = kConsumers * kGroupRows;
   static constexpr int kColumns = kColumnsOf;
   static constexpr int kBlocks = kColumns / 8;
-  static constexpr int kDepth = 64;
-  static constexpr int kBytesA = kTileBytes<kRows, kDepth>;
-  static constexpr int kStageBytes = kBytesA + kTileBytes<kColumns, kDepth>;
+  static constexpr int kBytesA = kTileBytes<kRows, kStageDepth>;
+  static constexpr int kStageBytes = kBytesA + kTileBytes<kColumns, kStageDepth>;
   static constexpr int kStages = (192 << 10) / kStageBytes;
 };
 
@@ -177,7 +178,7 @@ GroupedOperands<Map> operands_of_groups(const GroupedGemmInputGradient& args, Gr
   made.finish = args.through_gelu ? Finish::times_gelu_slope : Finish::store;
   made.a = map_of(matrix_of(args.dy, args.shape.outputs, Tiles::kRows));
   for (int g = 0; g < range.count; ++g) {
-    made.b[g] = map_of(matrix_of(args.w[range.first + static_cast<std::size_t>(g)], args.shape.inputs, Tiles::kDepth));
+    made.b[g] = map_of(matrix_of(args.w[range.first + static_cast<std::size_t>(g)], args.shape.inputs, kStageDepth));
   }
   made.c[0] = args.dx.data;
   made.pre_read = args.pre.data;
@@ -189,8 +190,8 @@ GroupedOperands<Map> operands_of_groups(const GroupedGemmWeightGradient& args, G
                                         const std::int32_t* first_rows, MapOf map_of) {
   auto made = sized_operands<Tiles, Map>(args.shape, range, first_rows);
   made.finish = Finish::add;
-  made.a = map_of(matrix_of(args.dy, args.shape.outputs, Tiles::kDepth));
-  made.b[0] = map_of(matrix_of(args.x, args.shape.inputs, Tiles::kDepth));
+  made.a = map_of(matrix_of(args.dy, args.shape.outputs, kStageDepth));
+  made.b[0] = map_of(matrix_of(args.x, args.shape.inputs, kStageDepth));
   for (int g = 0; g < range.count; ++g) made.c[g] = args.dw[range.first + static_cast<std::size_t>(g)].data;
   return made;
 }
