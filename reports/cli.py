@@ -35,8 +35,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # of standard output: all others are ReportErrors
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
+    except OSError as error:  # standard output cannot be written: all other failures are ReportErrors
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the text that Python has not written yet
         if isinstance(error, BrokenPipeError):  # the reader of our output left, as head does; nothing is lost but text
             return 0
         print(f"reports: standard output: {error.strerror}", file=sys.stderr)

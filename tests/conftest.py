@@ -52,10 +52,14 @@ def programs() -> Programs:
     return Programs(folder)
 
 
+def has_mpi(programs: Programs) -> bool:
+    """Whether the programs can run under MPIRUN."""
+    probe = ("sendrecv_perf", "--transport", "mpi", "-b", "8", "-e", "8", "-n", "1")
+    return bool(MPIRUN[0]) and "not built in" not in programs.run(*probe).stderr
+
+
 @pytest.fixture(scope="session")
 def mpi_programs(programs: Programs) -> Programs:
-    """The programs, if they can run under MPIRUN."""
-    probe = ("sendrecv_perf", "--transport", "mpi", "-b", "8", "-e", "8", "-n", "1")
-    if not MPIRUN[0] or "not built in" in programs.run(*probe).stderr:
+    if not has_mpi(programs):
         pytest.skip("MPI is not here")
     return programs

@@ -32,9 +32,9 @@ class Writer:
     `values` (what gate exact compares)."""
 
     name: str
-    command: str  # with {to}, what is written
+    command: str  # {to} is the file or folder to write
     limit: int  # bytes that there is room for: less than it writes
-    stays: frozenset[str] = frozenset()  # what a run leaves beside its file (docs/method.md)
+    stays: frozenset[str] = frozenset()  # partial files that a run may leave (docs/method.md)
     lines: int = 1  # on stderr
 
 

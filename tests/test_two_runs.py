@@ -25,13 +25,13 @@ SWEEP = "sendrecv_perf --ranks 2 -b 8 -e 8 -w 0 --algo direct"
 
 @dataclass(frozen=True)
 class Place:
-    """What only one run at a time may write to."""
+    """A place that only one run at a time may write to."""
 
     name: str
     long: str  # a command that writes to {to} for a long time
     short: str  # the same, soon done
     started: str  # file that is there as soon as the place is taken
-    refusal: str  # what the second run is told; {process} is the first
+    refusal: str  # the second run's error; {process} is the first run's
 
 
 PLACES = (
