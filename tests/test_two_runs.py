@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -93,7 +94,7 @@ def report(records: Path, to: Path) -> subprocess.CompletedProcess[str]:
 def test_of_two_reports_in_one_folder_both_are_whole_and_one_stays(programs: Programs, tmp_path: Path) -> None:
     for name in ("one", "other"):
         assert run([str(programs.folder / "sendrecv_perf"), *SWEEP.split()[1:], "-n", "2", "--json", str(tmp_path / f"{name}.jsonl")]).returncode == 0
-    abandoned = tmp_path / "report.new-4194305"  # more than a process number can be: of a writer that was killed
+    abandoned = tmp_path / f"report.new-{socket.gethostname()}-4194305"  # more than a process number can be: of a writer that was killed
     shutil.copytree(ROOT / "ci" / "gate", abandoned / "figures")
     (abandoned / ".lockstep-report").touch()
     (tmp_path / "report.new-mine").mkdir()
