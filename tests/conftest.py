@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))  # for tests that are also programs, which pytest does not start
+
 from reports.schema import kind_schema, problem_in
 
-ROOT = Path(__file__).resolve().parent.parent
 MPIRUN = (shutil.which("mpirun") or "", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca",
           "mpi_yield_when_idle", "1")
 

@@ -123,7 +123,7 @@ class Trial:
             names = os.listdir(self.killed)
             newest = max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
             seen = newest >= wanted and any(map(is_partial, names))
-        time.sleep(self.rng.uniform(0, 0.01))
+        time.sleep(self.rng.uniform(0, 0.004))
         assert run.poll() is None, "it ended by itself"
         rank = self.rng.choice(processes_below(run.pid))
         pointer = self.killed / "latest"

@@ -2,7 +2,7 @@
 """Stops or kills one rank of a collective that runs, in every collective and on every executor whose ranks are processes: the run
 ends in time, with an error that names the rank, and leaves no process, no segment of shared memory and no file.
 
-As a test, each way and signal once. As a program, all collectives, and the table of docs/method.md:
+As a test, each way and signal once. As a program, all collectives, and the tables of docs/method.md:
 
     python3 tests/test_lost_ranks.py --bin build/release/bin --runs 3
 """
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,23 +204,18 @@ def _hurt(case: Case, program: subprocess.Popen, mark: str, home: Path, output: 
     return outcome
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """Runs that were as promised, of all, for each collective, way and signal."""
-    columns = sorted({(outcome.case.way.name, outcome.case.signal) for outcome in outcomes},
-                     key=lambda one: ([way.name for way in WAYS].index(one[0]), -one[1]))
-    runs, good = Counter(), Counter()
+def table(outcomes: list[Outcome], head: str, row_of: Callable[[Outcome], str]) -> str:
+    """A row for each value of row_of: runs that ended as promised, of all, by signal."""
+    rows: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        for row in (outcome.case.collective, "all"):
-            runs[row, outcome.case.way.name, outcome.case.signal] += 1
-            good[row, outcome.case.way.name, outcome.case.signal] += not outcome.faults()
-    lines = ["| collective | " + " | ".join(f"{way}: {'stop' if sent == signal.SIGSTOP else 'kill'}" for way, sent in columns) + " |",
-             "| --- |" + " --- |" * len(columns)]
-    for row in (*(name for name in (*COLLECTIVES, TRAINING) if any(key[0] == name for key in runs)), "all"):
-        cells = [f"{good[row, *column]} of {runs[row, *column]}" if runs[row, *column] else "-" for column in columns]
-        lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    slowest = max(outcomes, key=lambda outcome: outcome.seconds)
-    left = Counter(name.split()[0] if " " in name else "file" for outcome in outcomes for name in outcome.left)
-    return "\n".join(lines) + f"\n\nslowest end: {slowest.seconds:.1f} s after the signal; left behind: {dict(left) or 'nothing'}"
+        rows.setdefault(row_of(outcome), []).append(outcome)
+    lines = [f"| {head} | stopped | killed | slowest end after the signal | left behind |", "| --- | --- | --- | --- | --- |"]
+    for name, those in rows.items():
+        by_signal = [[outcome for outcome in those if outcome.case.signal == sent] for sent in SIGNALS]
+        counts = [f"{sum(not outcome.faults() for outcome in some)} of {len(some)}" for some in by_signal]
+        left = sum(len(outcome.left) for outcome in those)
+        lines.append(f"| {name} | {' | '.join(counts)} | {max(outcome.seconds for outcome in those):.1f} s | {left or 'nothing'} |")
+    return "\n".join(lines)
 
 
 # Ranks of mpirun that fail or hang by themselves: program, mode, exit status, and texts of the error.
@@ -278,7 +273,9 @@ def main() -> int:
             outcomes.append(outcome)
             if outcome.faults():
                 print(f"{outcome}\n{outcome.output}", file=sys.stderr, flush=True)
-    print(table(outcomes))
+    print(table(outcomes, "ranks and what carries their bytes", lambda outcome: outcome.case.way.name))
+    print()
+    print(table(outcomes, "collective", lambda outcome: outcome.case.collective))
     return int(any(outcome.faults() for outcome in outcomes))
 
 
