@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))  # for tests that are also programs, which pytest does not start
+
 from reports.schema import kind_schema, problem_in
 
-ROOT = Path(__file__).resolve().parent.parent
 MPIRUN = (shutil.which("mpirun") or "", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca",
           "mpi_yield_when_idle", "1")
 
@@ -52,10 +55,14 @@ def programs() -> Programs:
     return Programs(folder)
 
 
+def has_mpi(programs: Programs) -> bool:
+    """Whether the programs can run under MPIRUN."""
+    probe = ("sendrecv_perf", "--transport", "mpi", "-b", "8", "-e", "8", "-n", "1")
+    return bool(MPIRUN[0]) and "not built in" not in programs.run(*probe).stderr
+
+
 @pytest.fixture(scope="session")
 def mpi_programs(programs: Programs) -> Programs:
-    """The programs, if they can run under MPIRUN."""
-    probe = ("sendrecv_perf", "--transport", "mpi", "-b", "8", "-e", "8", "-n", "1")
-    if not MPIRUN[0] or "not built in" in programs.run(*probe).stderr:
+    if not has_mpi(programs):
         pytest.skip("MPI is not here")
     return programs

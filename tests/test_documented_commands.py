@@ -46,6 +46,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/commands/stored_commands_test.py runs it"),
     (r"compare_\w+\.(sh|py)|emulated_links\.py", "measures for minutes, beside other libraries"),
     (r"/tests/\w+_test", "a test program"),
+    (r" tests/test_\w+\.py ", "tries for minutes what the file tries for seconds as a test"),
     (r"--(transport|device) (cuda|nccl)", "needs a GPU"),
     (r"\s(x|NAME|FILE|BUNDLE|OUT)\b|\.\.\.|=x\b|/x\b", "has a placeholder"),
     (r"gpt2/", "needs files of the reader's"),
@@ -144,7 +145,7 @@ def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         return taken_apart(words[at:]) if at is not None else ("mpirun", ())
     if words[0] in ("python3", "/usr/bin/python3"):
         return taken_apart(words[2:] if words[1] == "-m" else words[1:])
-    name = words[0] if words[0].startswith("ci/") else words[0].rsplit("/", 1)[-1]
+    name = words[0] if words[0].startswith(("ci/", "tests/")) else words[0].rsplit("/", 1)[-1]
     has_command = name in ("simulate", "ci/gate.py") and len(words) > 1 and not words[1].startswith("-")
     return (f"{name} {words[1]}", words[2:]) if has_command else (name, words[1:])
 

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,13 +26,13 @@ SWEEP = "sendrecv_perf --ranks 2 -b 8 -e 8 -w 0 --algo direct"
 
 @dataclass(frozen=True)
 class Place:
-    """What only one run at a time may write to."""
+    """A place that only one run at a time may write to."""
 
     name: str
     long: str  # a command that writes to {to} for a long time
     short: str  # the same, soon done
     started: str  # file that is there as soon as the place is taken
-    refusal: str  # what the second run is told; {process} is the first
+    refusal: str  # the second run's error; {process} is the first run's
 
 
 PLACES = (
@@ -93,7 +94,7 @@ def report(records: Path, to: Path) -> subprocess.CompletedProcess[str]:
 def test_of_two_reports_in_one_folder_both_are_whole_and_one_stays(programs: Programs, tmp_path: Path) -> None:
     for name in ("one", "other"):
         assert run([str(programs.folder / "sendrecv_perf"), *SWEEP.split()[1:], "-n", "2", "--json", str(tmp_path / f"{name}.jsonl")]).returncode == 0
-    abandoned = tmp_path / "report.new-4194305"  # more than a process number can be: of a writer that was killed
+    abandoned = tmp_path / f"report.new-{socket.gethostname()}-4194305"  # more than a process number can be: of a writer that was killed
     shutil.copytree(ROOT / "ci" / "gate", abandoned / "figures")
     (abandoned / ".lockstep-report").touch()
     (tmp_path / "report.new-mine").mkdir()

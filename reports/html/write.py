@@ -6,6 +6,7 @@ import errno
 import gzip
 import os
 import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -82,7 +83,7 @@ def write_report(report: Report, out: Path) -> Path:
     return out / "index.html"
 
 
-_BUILDING = ".new-"  # between a report's name and the number of the process that writes it
+_BUILDING = f".new-{socket.gethostname()}-"  # stands between a report's name and the number of the process that writes it
 
 
 def _replaceable(out: Path) -> bool:
@@ -90,7 +91,7 @@ def _replaceable(out: Path) -> bool:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Removes what writers of this report have left that were killed."""
+    """Removes what killed writers of this report have left on this host."""
     for folder in place.parent.iterdir() if place.parent.is_dir() else ():
         name, _, process = folder.name.rpartition(_BUILDING)
         if name == place.name and process.isdecimal() and not Path("/proc", process).exists() and _replaceable(folder):

@@ -70,7 +70,7 @@ class Outputs:
         try:
             print(text.encode(encoding, "replace").decode(encoding), flush=True)
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the text that Python has not written yet
             return [CouldNotRun(f"standard output: {error.strerror}")]
         return []
 
