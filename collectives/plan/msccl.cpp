@@ -65,8 +65,12 @@ constexpr std::array<std::pair<std::string_view, Buffer>, 3> kBufferNames{
     {{"i", Buffer::input}, {"o", Buffer::output}, {"s", Buffer::scratch}}};
 constexpr std::array<std::string_view, 3> kProtocols{"Simple", "LL", "LL128"};
 
-constexpr int kMostChunks = 32767;  // the runtime keeps offsets in 16 bits
-constexpr int kMostRanks = 1 << 16;
+// Limits, so that no file takes all memory.
+constexpr int kMostChunks = 32767;  // of a buffer: the runtime keeps offsets in 16 bits
+constexpr int kMostRanks = 4096;
+constexpr int kMostChannels = 64;  // NCCL's MAXCHANNELS
+constexpr std::int64_t kMostPlaces =
+    1 << 25;  // chunks of a rank's buffers times its thread blocks; chunks of all ranks
 constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
 
 // The children in the order of their ids, which are 0 to their number - 1.
@@ -167,6 +171,7 @@ class MscclReader {
     // Each rank has as much scratch as the one with the most.
     made_.plan.scratch_chunks = std::max(made_.plan.scratch_chunks, of.integer("s_chunks", 0, kMostChunks));
     const auto blocks = by_id(element, source_);
+    refuse_large(of, rank, blocks.size());
     auto& lanes = made_.plan.ranks[at(rank)].lanes;
     lanes.resize(blocks.size());
     made_.lines[at(rank)].resize(blocks.size());
@@ -180,11 +185,22 @@ class MscclReader {
     }
   }
 
+  void refuse_large(const XmlAttributes& of, int rank, std::size_t blocks) {
+    const std::int64_t chunks =
+        input_chunks(made_.plan, rank) + output_chunks(made_.plan, rank) + made_.plan.scratch_chunks;
+    places_ += chunks;
+    const std::int64_t of_rank = chunks * static_cast<std::int64_t>(std::max<std::size_t>(1, blocks));
+    if (of_rank <= kMostPlaces && places_ <= kMostPlaces) return;
+    throw core::usage_error(
+        fmt::format("{}:{}: the chunks of a gpu times its tb, or those of all gpus, are more than {}", source_,
+                    of.line(), kMostPlaces));
+  }
+
   void block(int rank, int index, const XmlElement& element) {
     const XmlAttributes of(element, source_, "tb", {"id", "send", "recv", "chan"});
     const int last = made_.plan.num_ranks - 1;
     made_.blocks[at(rank)].push_back(
-        {of.integer("send", -1, last), of.integer("recv", -1, last), of.integer("chan", -1, kMostChunks)});
+        {of.integer("send", -1, last), of.integer("recv", -1, last), of.integer("chan", -1, kMostChannels - 1)});
     std::vector<After> nops;  // the waits of nops are those of the step behind them
     for (std::size_t s = 0; s < element.children.size(); ++s) {
       step(rank, index, static_cast<int>(s), element.children[s], nops);
@@ -296,6 +312,7 @@ class MscclReader {
   const XmlElement& algo_;
   std::string_view source_;
   ThreadBlocks made_;
+  std::int64_t places_ = 0;                  // chunks of the ranks so far
   std::vector<int> passing_;                 // [rank] chunks
   std::vector<std::vector<Entry>> entries_;  // [thread block][step of the file], the current rank's
   std::vector<Waiting> waiting_;             // the current rank's

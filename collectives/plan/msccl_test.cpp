@@ -326,6 +326,14 @@ TEST(Msccl, WhatCannotBeSaidInAPlanIsRefusedByName) {
             "f.xml:4: <step> has type=\"rcs\"; allowed: no type that sends, as the tb has send=\"-1\"");
   EXPECT_EQ(complaint_on("chan=\"1\"", "chan=\"0\""),
             "f.xml:13: gpu 0 has a second tb that sends to rank 1 on channel 0; allowed: one");
+  EXPECT_EQ(complaint_on("chan=\"1\"", "chan=\"64\""), "f.xml:13: <tb> has chan=\"64\"; allowed: -1 to 63");
+  File large("allgather", 2, 32766);
+  for (int r = 0; r < 2; ++r) {
+    large.gpu(32767);
+    for (int b = 0; b < 500; ++b) large.tb(-1, -1);
+  }
+  EXPECT_EQ(complaint(large.text()),
+            "f.xml:2: the chunks of a gpu times its tb, or those of all gpus, are more than 33554432");
   EXPECT_EQ(complaint_on("<step s=\"0\"", "<op s=\"0\""), "f.xml:4: found <op>; allowed: <step>");
 }
 
@@ -400,6 +408,9 @@ TEST(Msccl, BrokenXmlIsRefusedWithLineAndColumn) {
   for (int i = 0; i < 100000; ++i) deep += "<a>";
   EXPECT_EQ(complaint(deep),
             "f.xml:1:49: found '<a><a><a><a><a><a><a><a><a><a><a><a><a><...'; allowed: elements up to 16 deep");
+  std::string wide = "<algo";
+  for (int i = 0; i < 65; ++i) wide += fmt::format(" a{}=''", i);
+  EXPECT_EQ(complaint(wide + "/>").substr(8), "445: found 'a64=''/>'; allowed: up to 64 attributes");
   EXPECT_EQ(complaint("<plan/>"), "f.xml:1: found <plan>; allowed: <algo>");
 }
 

@@ -65,10 +65,10 @@ class Turns {
   std::vector<StepPlace> order() {
     while (!waiting_.empty()) {
       const std::size_t before = order_.size();
-      std::erase_if(waiting_, [this](StepPlace& place) {
-        if (place.step < num_steps(place) && can_run(place)) run(place);
-        return place.step == num_steps(place);
-      });
+      std::erase_if(waiting_, [this](const StepPlace& place) { return place.step == num_steps(place); });
+      for (StepPlace& place : waiting_) {
+        if (can_run(place)) run(place);
+      }
       if (order_.size() > before || waiting_.empty()) continue;
       if (sent_.empty()) refuse_endless_wait();
       for (const Connection& connection : std::exchange(sent_, {})) ++arrived_[connection];
