@@ -66,11 +66,11 @@ constexpr std::array<std::pair<std::string_view, Buffer>, 3> kBufferNames{
 constexpr std::array<std::string_view, 3> kProtocols{"Simple", "LL", "LL128"};
 
 // Limits, so that no file takes all memory.
-constexpr int kMostChunks = 32767;  // of a buffer: the runtime keeps offsets in 16 bits
+constexpr int kMostChunks = 32767;  // per buffer: the runtime keeps offsets in 16 bits
 constexpr int kMostRanks = 4096;
-constexpr int kMostChannels = 64;  // NCCL's MAXCHANNELS
-constexpr std::int64_t kMostPlaces =
-    1 << 25;  // chunks of a rank's buffers times its thread blocks; chunks of all ranks
+constexpr int kMostChannels = 64;
+// Chunks of a rank's buffers times its thread blocks; likewise chunks of all ranks.
+constexpr std::int64_t kMostPlaces = 1 << 25;
 constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
 
 // The children in the order of their ids, which are 0 to their number - 1.
