@@ -252,6 +252,29 @@ TEST(Msccl, InPlaceTheInputIsReadUntilItIsWritten) {
   EXPECT_EQ(is_right(plan, true), "ok");
 }
 
+// In place such a copy writes what is there already, but it is a write, which must be ordered with reads of other lanes.
+TEST(Msccl, InPlaceCopiesAreOrderedWithReadsOfOtherLanes) {
+  File file("allreduce", 1, 2, "inplace=\"1\"");
+  file.gpu(4).tb(-1, -1, 0);
+  for (int turn = 0; turn < 4; ++turn) file.step("cpy", "i1", "s0");
+  file.tb(-1, -1, 1).step("cpy", "i0", "s2").step("cpy", "s2", "i0").step("cpy", "i0", "s2", 2);
+  const Plan plan = parse_msccl(file.text());
+  EXPECT_EQ(to_text(plan),
+            "plan all_reduce test ranks=1 root=0 chunks=2 scratch=4\n"
+            "rank 0 lane 0\n"
+            "  copy scratch[0] <- input[1]\n"
+            "  copy scratch[0] <- input[1]\n"
+            "  copy scratch[0] <- input[1]\n"
+            "  copy scratch[0] <- output[1] after 1.2\n"
+            "rank 0 lane 1\n"
+            "  copy scratch[2] <- input[0]\n"
+            "  copy output[0] <- scratch[2]\n"
+            "  copy output[1] <- input[1] after 0.2\n"
+            "  copy scratch[2..3] <- output[0..1]\n");
+  EXPECT_EQ(is_right(plan, false), "ok");
+  EXPECT_EQ(is_right(plan, true), "ok");
+}
+
 TEST(Msccl, InPlaceWhatTheOutputLacksIsCopiedAtTheEnd) {
   File gather("allgather", 2, 2, "inplace=\"1\"");  // the own block stands where it belongs
   for (const int r : {0, 1}) {
