@@ -252,7 +252,8 @@ TEST(Msccl, InPlaceTheInputIsReadUntilItIsWritten) {
   EXPECT_EQ(is_right(plan, true), "ok");
 }
 
-// In place such a copy writes what is there already, but it is a write, which must be ordered with reads of other lanes.
+// In place such a copy writes what is there already, but it is a write, which must be ordered with reads of other
+// lanes.
 TEST(Msccl, InPlaceCopiesAreOrderedWithReadsOfOtherLanes) {
   File file("allreduce", 1, 2, "inplace=\"1\"");
   file.gpu(4).tb(-1, -1, 0);
