@@ -73,11 +73,15 @@ constexpr int kMostChannels = 64;
 constexpr std::int64_t kMostPlaces = 1 << 25;
 constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
 
-// The children in the order of their ids, which are 0 to their number - 1.
-std::vector<const XmlElement*> by_id(const XmlElement& parent, std::string_view source) {
+// The children, all of one name, in the order of their ids, which are 0 to their number - 1.
+std::vector<const XmlElement*> by_id(const XmlElement& parent, std::string_view name, std::string_view source) {
   const int count = static_cast<int>(parent.children.size());
   std::vector<const XmlElement*> of_id(parent.children.size(), nullptr);
   for (const XmlElement& child : parent.children) {
+    if (child.name != name) {
+      throw core::usage_error(
+          fmt::format("{}:{}: found <{}>; allowed: <{}>", source, child.line, shown_in_message(child.name), name));
+    }
     const auto is_id = [](const XmlAttribute& attribute) { return attribute.name == "id"; };
     const auto it = std::find_if(child.attributes.begin(), child.attributes.end(), is_id);
     int id = -1;
@@ -97,8 +101,7 @@ class MscclReader {
   MscclReader(const XmlElement& algo, std::string_view source) : algo_(algo), source_(source) {}
 
   ThreadBlocks read() {
-    header();
-    const auto gpus = by_id(algo_, source_);
+    const std::vector<const XmlElement*> gpus = header();
     for (int rank = 0; rank < made_.plan.num_ranks; ++rank) gpu(rank, *gpus[at(rank)]);
     place_passing();
     return std::move(made_);
@@ -119,10 +122,12 @@ class MscclReader {
     int line;
   };
 
-  void header() {
+  // Returns the gpu elements, by rank.
+  std::vector<const XmlElement*> header() {
     const XmlAttributes of(algo_, source_, "algo",
                            {"name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace", "outofplace",
                             "minBytes", "maxBytes", "root"});
+    std::vector<const XmlElement*> gpus = by_id(algo_, "gpu", source_);
     Plan& plan = made_.plan;
     const Collective& collective = collective_of(of);
     plan.kind = collective.kind;
@@ -132,8 +137,8 @@ class MscclReader {
     of.long_integer_or(0, "minBytes", 0, kMostBytes);
     of.long_integer_or(0, "maxBytes", -1, kMostBytes);
     plan.num_ranks = of.integer("ngpus", 1, kMostRanks);
-    if (at(plan.num_ranks) != algo_.children.size()) {
-      of.fail("ngpus", fmt::format("{}, the number of <gpu>", algo_.children.size()));
+    if (at(plan.num_ranks) != gpus.size()) {
+      of.fail("ngpus", fmt::format("{}, the number of <gpu>", gpus.size()));
     }
     plan.root = collectives::has_root(plan.kind) ? of.integer_or(0, "root", 0, plan.num_ranks - 1) : 0;
     const int chunks = of.integer("nchunksperloop", 1, kMostChunks);
@@ -147,6 +152,7 @@ class MscclReader {
     made_.blocks.resize(at(plan.num_ranks));
     made_.lines.resize(at(plan.num_ranks));
     passing_.resize(at(plan.num_ranks));
+    return gpus;
   }
 
   static const Collective& collective_of(const XmlAttributes& of) {
@@ -170,7 +176,7 @@ class MscclReader {
     of.integer("o_chunks", 0, output_chunks(made_.plan, rank));
     // Each rank has as much scratch as the one with the most.
     made_.plan.scratch_chunks = std::max(made_.plan.scratch_chunks, of.integer("s_chunks", 0, kMostChunks));
-    const auto blocks = by_id(element, source_);
+    const auto blocks = by_id(element, "tb", source_);
     refuse_large(of, rank, blocks.size());
     auto& lanes = made_.plan.ranks[at(rank)].lanes;
     lanes.resize(blocks.size());

@@ -336,6 +336,7 @@ TEST(Msccl, WhatCannotBeSaidInAPlanIsRefusedByName) {
   EXPECT_EQ(complaint_on("i_chunks=\"0\"", "i_chunks=\"2\""), "f.xml:2: <gpu> has i_chunks=\"2\"; allowed: 0 to 1");
   EXPECT_EQ(complaint_on("gpu id=\"0\"", "gpu id=\"1\""),
             "f.xml:18: <gpu> has id=\"1\"; allowed: each id from 0 to 3 once");
+  EXPECT_EQ(complaint_on("<gpu id=\"0\"", "<note id=\"9\"/> <gpu id=\"0\""), "f.xml:2: found <note>; allowed: <gpu>");
   EXPECT_EQ(complaint_on("tb id=\"0\"", "tb"), "f.xml:3: <tb> has no id; allowed: each id from 0 to 3 once");
   EXPECT_EQ(complaint_on("send=\"1\"", "send=\"4\""), "f.xml:3: <tb> has send=\"4\"; allowed: -1 to 3");
   EXPECT_EQ(complaint_on("s=\"1\"", "s=\"2\""), "f.xml:8: <step> has s=\"2\"; allowed: 1 (steps come in order)");
