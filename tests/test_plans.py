@@ -175,3 +175,105 @@ def test_a_plan_of_ones_own_runs_over_mpi(programs: Programs, tmp_path: Path) ->
     assert wrong.returncode == USAGE and wrong.stderr.count("eager.plan:20: rank 1 lane 0 step 6: ") == 1, wrong.stderr
     shown = run("--algo", "ring", "--print-plan", "-b", "1K", "-e", "1K")
     assert shown.stdout.startswith("plan all_reduce ring ranks=2 ") and shown.stdout.count("plan") == 1
+
+
+def step(index: int, kind: str, src: str, dst: str, count: int = 1, after: tuple[int, int] = (-1, -1)) -> str:
+    return (f'<step s="{index}" type="{kind}" srcbuf="{src[0]}" srcoff="{src[1:]}" dstbuf="{dst[0]}" dstoff="{dst[1:]}" cnt="{count}" '
+            f'depid="{after[0]}" deps="{after[1]}" hasdep="1"/>\n')
+
+
+def hierarchical_all_reduce(channels: int) -> str:
+    """All-reduce of 2 hosts of 2 ranks as MSCCL XML: halves are summed within a host, then across, then come back. In place, and with
+    thread blocks of several channels that wait for each other (depid, nop); each channel has its part of the data."""
+    text = (f'<algo name="two step" proto="LL" nchannels="{2 * channels}" nchunksperloop="{2 * channels}" ngpus="4" coll="allreduce" '
+            'inplace="1" outofplace="0" minBytes="0" maxBytes="0">\n')
+    for rank in range(4):
+        neighbour, across, half = rank ^ 1, rank ^ 2, rank % 2
+        text += f'<gpu id="{rank}" i_chunks="{2 * channels}" o_chunks="0" s_chunks="{channels}">\n'
+        for c in range(channels):
+            mine, other, slot, first = f"i{2 * c + half}", f"i{2 * c + 1 - half}", f"s{c}", 2 * c
+            text += f'<tb id="{first}" send="{neighbour}" recv="{neighbour}" chan="{2 * c}">\n'
+            text += step(0, "s", other, other) + step(1, "rrc", mine, mine)
+            text += step(2, "nop", "i-1", "o-1", 0, (first + 1, 0)) + step(3, "s", mine, mine, 1, (first + 1, 2))
+            text += step(4, "r", other, other) + "</tb>\n"
+            text += f'<tb id="{first + 1}" send="{across}" recv="{across}" chan="{2 * c + 1}">\n'
+            text += step(0, "s", mine, slot, 1, (first, 1)) + step(1, "r", mine, slot) + step(2, "re", slot, mine) + "</tb>\n"
+        text += "</gpu>\n"
+    return text + "</algo>\n"
+
+
+@pytest.mark.parametrize("extra", [[], ["--processes"], ["--explain"], ["--explain", "--link", "latency_us=20,gbps=1"],
+                                   ["--transport", "simulated", "--machine", "dgx-h100"]])
+def test_an_algorithm_as_msccl_xml_runs_in_every_way(programs: Programs, tmp_path: Path, extra: list[str]) -> None:
+    file = tmp_path / "two.xml"
+    file.write_text(hierarchical_all_reduce(2), encoding="utf-8")
+    done = programs.run("all_reduce_perf", "--plan", str(file), "-b", "8", "-e", "1M", "-f", "128", "-n", "3", *extra,
+                        "--json", str(tmp_path / "r.jsonl"))
+    assert done.returncode == 0, done.stderr
+    rows = records(tmp_path / "r.jsonl")
+    assert len(rows) >= 3 and {row["algorithm"] for row in rows} == {"plan:two_step"}
+    assert "simulated" in extra or all(row["wrong"] == 0 and row["plan"]["steps"] == 3 for row in rows)
+    drawing = programs.run("all_reduce_perf", "--plan", str(file), "-b", "64K", "-e", "64K", "--draw").stdout
+    assert drawing.startswith("all_reduce plan:two_step, 4 ranks, 4 chunks per block: 6 rounds\n")
+
+
+@pytest.mark.skipif(not MPIRUN[0], reason="no mpirun here")
+def test_an_algorithm_as_msccl_xml_runs_over_mpi(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "two.xml"
+    file.write_text(hierarchical_all_reduce(3), encoding="utf-8")
+    command = [*MPIRUN, "-n", "4", str(programs.folder / "all_reduce_perf"), "--transport", "mpi", "--plan", str(file), "-b", "8", "-e",
+               "1M", "-f", "128", "-n", "3", "--json", str(tmp_path / "r.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if "not built in" in done.stderr:
+        pytest.skip("MPI is not built in")
+    assert done.returncode == 0, done.stderr
+    rows = records(tmp_path / "r.jsonl")
+    assert len(rows) == 6 and all(row["wrong"] == 0 for row in rows)
+
+
+@pytest.mark.parametrize("program", [name for name in ALL_PROGRAMS if name not in ("alltoallv_perf", "sendrecv_perf")])
+def test_every_algorithm_is_written_as_msccl_xml_and_runs(programs: Programs, tmp_path: Path, program: str) -> None:
+    words = ["--ranks", "4", "-b", "64K", "-e", "64K"]
+    names = [plan.split()[2] for plan in printed_plans(programs, program, *words, "--algo", "all")]
+    files = []
+    for number, name in enumerate(names):
+        done = programs.run(program, *words, "--algo", name, "--print-msccl")
+        assert done.returncode == 0 and done.stdout.startswith("<algo "), done.stderr
+        files.append(tmp_path / f"{number}.xml")
+        files[-1].write_text(done.stdout, encoding="utf-8")
+    reader = "all_gather_perf" if program == "hypercube_perf" else program  # which is what a hypercube does
+    done = programs.run(reader, "-b", "64K", "-e", "64K", "-n", "2", "--plan", ",".join(map(str, files)), "--json", str(tmp_path / "r.jsonl"))
+    assert done.returncode == 0, done.stderr
+    rows = records(tmp_path / "r.jsonl")
+    assert {row["algorithm"] for row in rows} == {"plan:" + name for name in names}
+    assert len(rows) == 2 * len(names) and all(row["wrong"] == 0 for row in rows)
+
+
+def test_msccl_xml_is_refused_with_one_line(programs: Programs, tmp_path: Path) -> None:
+    def complaint(text: str, *words: str) -> str:
+        (tmp_path / "a.xml").write_text(text, encoding="utf-8")
+        done = programs.run("all_reduce_perf", "--plan", str(tmp_path / "a.xml"), *words)
+        assert done.returncode == USAGE and len(done.stderr.splitlines()) == 1, done.stderr
+        return done.stderr.replace(str(tmp_path) + "/", "").removeprefix("all_reduce_perf: ").strip()
+
+    good = hierarchical_all_reduce(1)
+    assert complaint(good.replace('coll="allreduce"', 'coll="custom"')).startswith('a.xml:1: <algo> has coll="custom"; allowed: allreduce, ')
+    assert complaint(good.replace('type="rrc"', 'type="put"', 1)) == (
+        'a.xml:5: <step> has type="put"; allowed: s, r, rcs, rrc, rrs, rrcs, cpy, re, nop')
+    assert complaint(good.replace('depid="0" deps="1"', 'depid="-1" deps="-1"', 1)) == (
+        "a.xml:11: gpu 0 tb 1: send input[0] -> 2: reads input[0], which lane 0 step 1 writes, and no `after` orders the two (race) "
+        "(in place; a lane is a tb here)")
+    assert complaint(good.replace("</algo>", "")) == (
+        "a.xml:59:1: the file ends; allowed: '</algo>', the end of the element of line 1")
+    assert complaint(hierarchical_all_reduce(33)) == 'a.xml:387: <tb> has chan="64"; allowed: -1 to 63'
+    lanes = "".join(f"rank 0 lane {lane}\ncopy output[{lane}] <- input[{lane}]\n" for lane in range(65))
+    assert complaint("plan all_reduce x ranks=1 root=0 chunks=65 scratch=0\n" + lanes) == "a.xml: has 65 lanes; allowed: up to 64"
+    gather = programs.run("all_gather_perf", "--algo", "ring", "--ranks", "3", "-b", "1K", "-e", "1K", "--print-msccl").stdout
+    assert complaint(gather) == "a.xml: is a plan of all_gather; allowed: all_reduce, which all_reduce_perf measures"
+
+    several = programs.run("all_reduce_perf", "--algo", "all", "--ranks", "4", "--print-msccl")
+    assert several.returncode == USAGE and "plans would run, and MSCCL XML holds one; allowed: " in several.stderr
+    both = programs.run("all_reduce_perf", "--draw", "--print-msccl")
+    assert both.returncode == USAGE and len(both.stderr.splitlines()) == 1 and both.stderr.endswith("allowed: one of them\n")
+    none = programs.run("sendrecv_perf", "--algo", "direct", "--print-msccl", "-b", "1K", "-e", "1K")
+    assert none.returncode == USAGE and "send_recv has no form in MSCCL XML; allowed: " in none.stderr

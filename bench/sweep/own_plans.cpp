@@ -68,8 +68,8 @@ OwnPlan read_own_plan(const std::string& file, const SweepFlags& flags) {
   if (!result.ok()) throw refused(file, lines, result);
   constexpr int kMostLanes = transports::RankBoard::kMaxLanes;
   if (plan::num_lanes(plan) > kMostLanes) {
-    throw core::usage_error(fmt::format("{}: has {} lanes, or channels of MSCCL; allowed: up to {}", file,
-                                        plan::num_lanes(plan), kMostLanes));
+    throw core::usage_error(
+        fmt::format("{}: has {} lanes; allowed: up to {}", file, plan::num_lanes(plan), kMostLanes));
   }
   plan.algorithm = label_of(plan, file);
   return std::make_shared<const plan::Plan>(std::move(plan));

@@ -101,7 +101,8 @@ int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, tran
   try {
     sessions = plan_sweep(flags, environment.find_backend, environment.tuning, mpi);
     if (flags.only_shows_plans()) {
-      if (mpi == nullptr || mpi->placement().rank == 0) output.print(plans_text(flags, sessions));
+      const std::string text = plans_text(flags, sessions);  // on all ranks, which refuse alike
+      if (mpi == nullptr || mpi->placement().rank == 0) output.print(text);
       return 0;
     }
     sinks.emplace(flags, output, mpi, environment.tuning_note, environment.min_busbw_gbps);

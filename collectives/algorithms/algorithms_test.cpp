@@ -365,9 +365,9 @@ int chain_of(const plan::Plan& plan) {
   return count(plan, contents_of(plan, {plan::kUnbounded, false}), operation).steps;
 }
 
-// A plan that is written as MSCCL XML and read back is the same algorithm: right, also in place if it was, with the same
-// messages in the same order, and none waits for more others than before. A lane with one peer in each direction comes
-// back as it was.
+// A plan that is written as MSCCL XML and read back is the same algorithm: right, also in place if it was, with the
+// same messages in the same order, and none waits for more others than before. A lane with one peer in each direction
+// comes back as it was.
 TEST(MscclXml, EveryAlgorithmComesBack) {
   int plans = 0;
   int equal = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/plan/msccl.h"
 #include "collectives/plan/program.h"
 #include "collectives/verifier_for_tests.h"
 #include "kernels/reduce/reduce.h"
@@ -150,14 +151,24 @@ void expect_right_in_all_orders(const Program& program, const Operation& operati
   }
 }
 
-void check_algorithm(const algorithms::Algorithm& algorithm, int ranks, const DirectOptions& options) {
+plan::Plan as_it_is(const plan::Plan& plan) {
+  return plan;
+}
+
+// With lanes whose steps wait for several of other lanes, and stand in another order.
+plan::Plan through_msccl_xml(const plan::Plan& plan) {
+  return plan.kind == collectives::Kind::send_recv ? plan : plan::parse_msccl(plan::to_msccl(plan));
+}
+
+void check_algorithm(const algorithms::Algorithm& algorithm, int ranks, const DirectOptions& options,
+                     plan::Plan (*changed)(const plan::Plan&) = as_it_is) {
   const algorithms::Choice choice = algorithms::parse_choice(algorithm.kind, algorithm.name);
   if (algorithms::refusal(choice, ranks, 0) || algorithm.kind == collectives::Kind::all_to_all_v) return;
   for (int root : {0, ranks - 1}) {
     if (root > 0 && !collectives::has_root(algorithm.kind)) continue;
-    const plan::Plan plan = algorithms::make_plan(choice, ranks, root);
+    const plan::Plan plan = changed(algorithms::make_plan(choice, ranks, root));
     for (bool in_place : {false, true}) {
-      const Operation operation{algorithm.kind, 1003, core::DType::f32, core::ReduceOp::avg, root, in_place, nullptr};
+      const Operation operation{plan.kind, 1003, core::DType::f32, core::ReduceOp::avg, root, in_place, nullptr};
       const Program program = lower_for_direct(plan, operation, options);
       const std::string what = std::string(name_of(algorithm.kind)) + " " + plan.algorithm + " at " +
                                std::to_string(ranks) + " ranks, root " + std::to_string(root);
@@ -171,6 +182,15 @@ TEST(DirectLowering, GivesTheSameResultInEveryOrder) {
     for (int ranks : {1, 2, 3, 4, 5, 7, 8}) {
       check_algorithm(algorithm, ranks, {.stage_below_bytes = 0, .segment_bytes = 128});  // in place reads, segments
       check_algorithm(algorithm, ranks, {.stage_below_bytes = 1 << 20, .segment_bytes = 256});  // staged
+    }
+  }
+}
+
+TEST(DirectLowering, GivesTheSameResultInEveryOrderWithPlansOfMscclXml) {
+  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
+    for (int ranks : {3, 4}) {
+      check_algorithm(algorithm, ranks, {.stage_below_bytes = 0, .segment_bytes = 128}, through_msccl_xml);
+      check_algorithm(algorithm, ranks, {.stage_below_bytes = 1 << 20, .segment_bytes = 256}, through_msccl_xml);
     }
   }
 }

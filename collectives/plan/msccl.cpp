@@ -65,15 +65,23 @@ constexpr std::array<std::pair<std::string_view, Buffer>, 3> kBufferNames{
     {{"i", Buffer::input}, {"o", Buffer::output}, {"s", Buffer::scratch}}};
 constexpr std::array<std::string_view, 3> kProtocols{"Simple", "LL", "LL128"};
 
-constexpr int kMostChunks = 32767;  // the runtime keeps offsets in 16 bits
-constexpr int kMostRanks = 1 << 16;
+// Limits, so that no file takes all memory.
+constexpr int kMostChunks = 32767;  // per buffer: the runtime keeps offsets in 16 bits
+constexpr int kMostRanks = 4096;
+constexpr int kMostChannels = 64;
+// Chunks of a rank's buffers times its thread blocks; likewise chunks of all ranks.
+constexpr std::int64_t kMostPlaces = 1 << 25;
 constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
 
-// The children in the order of their ids, which are 0 to their number - 1.
-std::vector<const XmlElement*> by_id(const XmlElement& parent, std::string_view source) {
+// The children, all of one name, in the order of their ids, which are 0 to their number - 1.
+std::vector<const XmlElement*> by_id(const XmlElement& parent, std::string_view name, std::string_view source) {
   const int count = static_cast<int>(parent.children.size());
   std::vector<const XmlElement*> of_id(parent.children.size(), nullptr);
   for (const XmlElement& child : parent.children) {
+    if (child.name != name) {
+      throw core::usage_error(
+          fmt::format("{}:{}: found <{}>; allowed: <{}>", source, child.line, shown_in_message(child.name), name));
+    }
     const auto is_id = [](const XmlAttribute& attribute) { return attribute.name == "id"; };
     const auto it = std::find_if(child.attributes.begin(), child.attributes.end(), is_id);
     int id = -1;
@@ -93,8 +101,7 @@ class MscclReader {
   MscclReader(const XmlElement& algo, std::string_view source) : algo_(algo), source_(source) {}
 
   ThreadBlocks read() {
-    header();
-    const auto gpus = by_id(algo_, source_);
+    const std::vector<const XmlElement*> gpus = header();
     for (int rank = 0; rank < made_.plan.num_ranks; ++rank) gpu(rank, *gpus[at(rank)]);
     place_passing();
     return std::move(made_);
@@ -115,10 +122,12 @@ class MscclReader {
     int line;
   };
 
-  void header() {
+  // Returns the gpu elements, by rank.
+  std::vector<const XmlElement*> header() {
     const XmlAttributes of(algo_, source_, "algo",
                            {"name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace", "outofplace",
                             "minBytes", "maxBytes", "root"});
+    std::vector<const XmlElement*> gpus = by_id(algo_, "gpu", source_);
     Plan& plan = made_.plan;
     const Collective& collective = collective_of(of);
     plan.kind = collective.kind;
@@ -128,8 +137,8 @@ class MscclReader {
     of.long_integer_or(0, "minBytes", 0, kMostBytes);
     of.long_integer_or(0, "maxBytes", -1, kMostBytes);
     plan.num_ranks = of.integer("ngpus", 1, kMostRanks);
-    if (at(plan.num_ranks) != algo_.children.size()) {
-      of.fail("ngpus", fmt::format("{}, the number of <gpu>", algo_.children.size()));
+    if (at(plan.num_ranks) != gpus.size()) {
+      of.fail("ngpus", fmt::format("{}, the number of <gpu>", gpus.size()));
     }
     plan.root = collectives::has_root(plan.kind) ? of.integer_or(0, "root", 0, plan.num_ranks - 1) : 0;
     const int chunks = of.integer("nchunksperloop", 1, kMostChunks);
@@ -143,6 +152,7 @@ class MscclReader {
     made_.blocks.resize(at(plan.num_ranks));
     made_.lines.resize(at(plan.num_ranks));
     passing_.resize(at(plan.num_ranks));
+    return gpus;
   }
 
   static const Collective& collective_of(const XmlAttributes& of) {
@@ -166,7 +176,8 @@ class MscclReader {
     of.integer("o_chunks", 0, output_chunks(made_.plan, rank));
     // Each rank has as much scratch as the one with the most.
     made_.plan.scratch_chunks = std::max(made_.plan.scratch_chunks, of.integer("s_chunks", 0, kMostChunks));
-    const auto blocks = by_id(element, source_);
+    const auto blocks = by_id(element, "tb", source_);
+    refuse_large(of, rank, blocks.size());
     auto& lanes = made_.plan.ranks[at(rank)].lanes;
     lanes.resize(blocks.size());
     made_.lines[at(rank)].resize(blocks.size());
@@ -180,11 +191,22 @@ class MscclReader {
     }
   }
 
+  void refuse_large(const XmlAttributes& of, int rank, std::size_t blocks) {
+    const std::int64_t chunks =
+        input_chunks(made_.plan, rank) + output_chunks(made_.plan, rank) + made_.plan.scratch_chunks;
+    places_ += chunks;
+    const std::int64_t of_rank = chunks * static_cast<std::int64_t>(std::max<std::size_t>(1, blocks));
+    if (of_rank <= kMostPlaces && places_ <= kMostPlaces) return;
+    throw core::usage_error(
+        fmt::format("{}:{}: the chunks of a gpu times its tb, or those of all gpus, are more than {}", source_,
+                    of.line(), kMostPlaces));
+  }
+
   void block(int rank, int index, const XmlElement& element) {
     const XmlAttributes of(element, source_, "tb", {"id", "send", "recv", "chan"});
     const int last = made_.plan.num_ranks - 1;
     made_.blocks[at(rank)].push_back(
-        {of.integer("send", -1, last), of.integer("recv", -1, last), of.integer("chan", -1, kMostChunks)});
+        {of.integer("send", -1, last), of.integer("recv", -1, last), of.integer("chan", -1, kMostChannels - 1)});
     std::vector<After> nops;  // the waits of nops are those of the step behind them
     for (std::size_t s = 0; s < element.children.size(); ++s) {
       step(rank, index, static_cast<int>(s), element.children[s], nops);
@@ -296,6 +318,7 @@ class MscclReader {
   const XmlElement& algo_;
   std::string_view source_;
   ThreadBlocks made_;
+  std::int64_t places_ = 0;                  // chunks of the ranks so far
   std::vector<int> passing_;                 // [rank] chunks
   std::vector<std::vector<Entry>> entries_;  // [thread block][step of the file], the current rank's
   std::vector<Waiting> waiting_;             // the current rank's

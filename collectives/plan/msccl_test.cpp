@@ -252,6 +252,30 @@ TEST(Msccl, InPlaceTheInputIsReadUntilItIsWritten) {
   EXPECT_EQ(is_right(plan, true), "ok");
 }
 
+// In place such a copy writes what is there already, but it is a write, which must be ordered with reads of other
+// lanes.
+TEST(Msccl, InPlaceCopiesAreOrderedWithReadsOfOtherLanes) {
+  File file("allreduce", 1, 2, "inplace=\"1\"");
+  file.gpu(4).tb(-1, -1, 0);
+  for (int turn = 0; turn < 4; ++turn) file.step("cpy", "i1", "s0");
+  file.tb(-1, -1, 1).step("cpy", "i0", "s2").step("cpy", "s2", "i0").step("cpy", "i0", "s2", 2);
+  const Plan plan = parse_msccl(file.text());
+  EXPECT_EQ(to_text(plan),
+            "plan all_reduce test ranks=1 root=0 chunks=2 scratch=4\n"
+            "rank 0 lane 0\n"
+            "  copy scratch[0] <- input[1]\n"
+            "  copy scratch[0] <- input[1]\n"
+            "  copy scratch[0] <- input[1]\n"
+            "  copy scratch[0] <- output[1] after 1.2\n"
+            "rank 0 lane 1\n"
+            "  copy scratch[2] <- input[0]\n"
+            "  copy output[0] <- scratch[2]\n"
+            "  copy output[1] <- input[1] after 0.2\n"
+            "  copy scratch[2..3] <- output[0..1]\n");
+  EXPECT_EQ(is_right(plan, false), "ok");
+  EXPECT_EQ(is_right(plan, true), "ok");
+}
+
 TEST(Msccl, InPlaceWhatTheOutputLacksIsCopiedAtTheEnd) {
   File gather("allgather", 2, 2, "inplace=\"1\"");  // the own block stands where it belongs
   for (const int r : {0, 1}) {
@@ -312,6 +336,7 @@ TEST(Msccl, WhatCannotBeSaidInAPlanIsRefusedByName) {
   EXPECT_EQ(complaint_on("i_chunks=\"0\"", "i_chunks=\"2\""), "f.xml:2: <gpu> has i_chunks=\"2\"; allowed: 0 to 1");
   EXPECT_EQ(complaint_on("gpu id=\"0\"", "gpu id=\"1\""),
             "f.xml:18: <gpu> has id=\"1\"; allowed: each id from 0 to 3 once");
+  EXPECT_EQ(complaint_on("<gpu id=\"0\"", "<note id=\"9\"/> <gpu id=\"0\""), "f.xml:2: found <note>; allowed: <gpu>");
   EXPECT_EQ(complaint_on("tb id=\"0\"", "tb"), "f.xml:3: <tb> has no id; allowed: each id from 0 to 3 once");
   EXPECT_EQ(complaint_on("send=\"1\"", "send=\"4\""), "f.xml:3: <tb> has send=\"4\"; allowed: -1 to 3");
   EXPECT_EQ(complaint_on("s=\"1\"", "s=\"2\""), "f.xml:8: <step> has s=\"2\"; allowed: 1 (steps come in order)");
@@ -326,6 +351,14 @@ TEST(Msccl, WhatCannotBeSaidInAPlanIsRefusedByName) {
             "f.xml:4: <step> has type=\"rcs\"; allowed: no type that sends, as the tb has send=\"-1\"");
   EXPECT_EQ(complaint_on("chan=\"1\"", "chan=\"0\""),
             "f.xml:13: gpu 0 has a second tb that sends to rank 1 on channel 0; allowed: one");
+  EXPECT_EQ(complaint_on("chan=\"1\"", "chan=\"64\""), "f.xml:13: <tb> has chan=\"64\"; allowed: -1 to 63");
+  File large("allgather", 2, 32766);
+  for (int r = 0; r < 2; ++r) {
+    large.gpu(32767);
+    for (int b = 0; b < 500; ++b) large.tb(-1, -1);
+  }
+  EXPECT_EQ(complaint(large.text()),
+            "f.xml:2: the chunks of a gpu times its tb, or those of all gpus, are more than 33554432");
   EXPECT_EQ(complaint_on("<step s=\"0\"", "<op s=\"0\""), "f.xml:4: found <op>; allowed: <step>");
 }
 
@@ -400,6 +433,9 @@ TEST(Msccl, BrokenXmlIsRefusedWithLineAndColumn) {
   for (int i = 0; i < 100000; ++i) deep += "<a>";
   EXPECT_EQ(complaint(deep),
             "f.xml:1:49: found '<a><a><a><a><a><a><a><a><a><a><a><a><a><...'; allowed: elements up to 16 deep");
+  std::string wide = "<algo";
+  for (int i = 0; i < 65; ++i) wide += fmt::format(" a{}=''", i);
+  EXPECT_EQ(complaint(wide + "/>").substr(8), "445: found 'a64=''/>'; allowed: up to 64 attributes");
   EXPECT_EQ(complaint("<plan/>"), "f.xml:1: found <plan>; allowed: <algo>");
 }
 

@@ -65,10 +65,10 @@ class Turns {
   std::vector<StepPlace> order() {
     while (!waiting_.empty()) {
       const std::size_t before = order_.size();
-      std::erase_if(waiting_, [this](StepPlace& place) {
-        if (place.step < num_steps(place) && can_run(place)) run(place);
-        return place.step == num_steps(place);
-      });
+      std::erase_if(waiting_, [this](const StepPlace& place) { return place.step == num_steps(place); });
+      for (StepPlace& place : waiting_) {
+        if (can_run(place)) run(place);
+      }
       if (order_.size() > before || waiting_.empty()) continue;
       if (sent_.empty()) refuse_endless_wait();
       for (const Connection& connection : std::exchange(sent_, {})) ++arrived_[connection];
@@ -356,15 +356,15 @@ ThreadBlocks split_lanes(const Plan& plan) {
   split.plan = plan;
   const StepIds ids(plan);
   const Locations locations(plan, split.in_place);
-  std::vector<RankSplit> ranks;
-  for (int rank = 0; rank < plan.num_ranks; ++rank) ranks.emplace_back(locations, rank);
+  std::vector<std::vector<int>> ids_of(at(plan.num_ranks));  // [rank] step ids, in an order that the plan allows
   for (const int id : dependence_order(plan, ids, match_messages(plan, ids))) {
-    const StepPlace& place = ids.place(id);
-    ranks[at(place.rank)].add(place.lane, step_at(plan, place));
+    ids_of[at(ids.place(id).rank)].push_back(id);
   }
   for (int rank = 0; rank < plan.num_ranks; ++rank) {
-    split.plan.ranks[at(rank)] = std::move(ranks[at(rank)].steps);
-    split.blocks.push_back(std::move(ranks[at(rank)].blocks));
+    RankSplit of_rank(locations, rank);
+    for (const int id : ids_of[at(rank)]) of_rank.add(ids.place(id).lane, step_at(plan, ids.place(id)));
+    split.plan.ranks[at(rank)] = std::move(of_rank.steps);
+    split.blocks.push_back(std::move(of_rank.blocks));
   }
   return split;
 }

@@ -13,7 +13,8 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMaxDepth = 16;  // a plan has four levels
+constexpr int kMaxDepth = 16;               // a plan has four levels
+constexpr std::size_t kMaxAttributes = 64;  // an element of a plan has 11 at most
 
 struct Entity {
   std::string_view text;
@@ -111,11 +112,18 @@ class XmlReader {
     if (depth == kMaxDepth) fail(fmt::format("elements up to {} deep", kMaxDepth));
     expect("<", depth == 0 ? "an element" : "an element or a comment (no text)");
     element.name = name("an element's name (DOCTYPE, CDATA and <? are not read)");
-    while (skip_space() && !at_end_of_tag()) element.attributes.push_back(attribute(element));
+    while (skip_space() && !at_end_of_tag()) {
+      if (element.attributes.size() == kMaxAttributes) fail(fmt::format("up to {} attributes", kMaxAttributes));
+      element.attributes.push_back(attribute(element));
+    }
     if (accept("/>")) return element;
     expect(">", "an attribute after a space, '>' or '/>'");
-    for (skip_comments(); !accept("</"); skip_comments()) element.children.push_back(this->element(depth + 1));
-    expect(element.name, fmt::format("'</{}>', the end of the element of line {}", element.name, element.line));
+    const std::string end = fmt::format("'</{}>', the end of the element of line {}", element.name, element.line);
+    for (skip_comments(); !accept("</"); skip_comments()) {
+      if (at_ == text_.size()) fail(end);
+      element.children.push_back(this->element(depth + 1));
+    }
+    expect(element.name, end);
     skip_space();
     expect(">", "'>'");
     return element;
