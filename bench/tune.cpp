@@ -53,7 +53,7 @@ struct Best {
   double low_us;  // lower bound of the median's 95 % interval
 };
 constexpr double kClearlyFaster = 0.98;
-constexpr std::size_t kFewSamples = 10;  // of which an interval says nothing
+constexpr std::size_t kFewSamples = 10;  // too few for an interval
 
 struct Fastest {
   std::optional<Best> ours;
