@@ -25,7 +25,7 @@ install(FILES README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMP
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
 
 # ---- Libraries: lockstep_NAME here is Lockstep::NAME there. Those that are not listed are internal to the programs.
-set(exported core reduce kernels collectives plan algorithms transports executors schedules interpreter workload
+set(exported core reduce kernels kernel_cases collectives plan algorithms transports executors schedules interpreter workload
              simulator_engine simulator_contention simulator_machine simulator_network simulator_prices simulator_predict
              simulator emulated)
 add_library(lockstep_simulator INTERFACE)  # prediction of a step, with all that it needs
@@ -43,7 +43,7 @@ endforeach()
 # MPI, and of libraries that are not exported.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   core/*.h kernels/*.h collectives/*.h schedules/*.h workload/*.h simulator/*.h)
-list(FILTER headers EXCLUDE REGEX "_for_tests\\.h$|-inl\\.h$|/emulated_|/mpi_calls\\.h$|^simulator/validation/")
+list(FILTER headers EXCLUDE REGEX "(_for_tests|-inl|executors/.*_cases|case_checks|interpret_slow|mpi_calls)\\.h$|/emulated_|^simulator/validation/")
 list(FILTER headers EXCLUDE REGEX "^collectives/(backends|libraries|tuning)/|^core/(record|provenance|output_file|async_file)")
 foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)
@@ -53,6 +53,7 @@ endforeach()
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${config_folder} COMPONENT development)
 get_property(lockstep_imported_names GLOBAL PROPERTY lockstep_imported_names)
+string(JOIN " " lockstep_exported ${exported})
 configure_package_config_file(cmake/LockstepConfig.cmake.in ${PROJECT_BINARY_DIR}/LockstepConfig.cmake
   INSTALL_DESTINATION ${config_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -65,7 +66,6 @@ set(CPACK_PACKAGE_VENDOR Lockstep)
 set(CPACK_PACKAGE_CONTACT "Lockstep maintainers <maintainers@lockstep.invalid>" CACHE STRING "Maintainer of the packages")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "benchmarks and simulator of what distributed training costs")
 set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL programs development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
