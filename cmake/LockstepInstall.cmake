@@ -93,17 +93,18 @@ collectives, pipeline schedules, kernels, and the simulator of training steps.")
 # The source package holds the files of the current commit, with its revision in cmake/revision.txt, and no others.
 set(CPACK_SOURCE_GENERATOR TGZ)
 set(CPACK_SOURCE_PACKAGE_FILE_NAME lockstep-${PROJECT_VERSION})
-set(tracked ${PROJECT_BINARY_DIR}/tracked)
-set(CPACK_SOURCE_INSTALLED_DIRECTORIES ${tracked} /)
+set(CPACK_SOURCE_INSTALLED_DIRECTORIES ${PROJECT_SOURCE_DIR} /)  # replaced when cpack runs, by what git archives
 set(CPACK_SOURCE_IGNORE_FILES "")
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/CPackTracked.cmake)
 file(CONFIGURE OUTPUT ${CPACK_PROJECT_CONFIG_FILE} @ONLY CONTENT [=[
 if(CPACK_GENERATOR STREQUAL "TGZ")
-  file(REMOVE_RECURSE "@tracked@" "@tracked@.tar")
-  file(MAKE_DIRECTORY "@tracked@")
-  execute_process(COMMAND git -c safe.directory=* -C "@PROJECT_SOURCE_DIR@" archive --output "@tracked@.tar" HEAD
+  set(tracked ${CPACK_PACKAGE_DIRECTORY}/_CPack_Packages/tracked)
+  set(CPACK_INSTALLED_DIRECTORIES ${tracked} /)
+  file(REMOVE_RECURSE ${tracked})
+  file(MAKE_DIRECTORY ${tracked})
+  execute_process(COMMAND git -c safe.directory=* -C "@PROJECT_SOURCE_DIR@" archive --output ${tracked}.tar HEAD
                   COMMAND_ERROR_IS_FATAL ANY)
-  file(ARCHIVE_EXTRACT INPUT "@tracked@.tar" DESTINATION "@tracked@")
+  file(ARCHIVE_EXTRACT INPUT ${tracked}.tar DESTINATION ${tracked})
 endif()
 ]=])
 include(CPack)
