@@ -71,6 +71,13 @@ def test_installed_headers_include_only_installed_headers(stage: Path) -> None:
     assert missing == []
 
 
+def test_the_page_names_each_target(stage: Path) -> None:
+    (targets,) = (stage / "lib").rglob("LockstepTargets.cmake")
+    names = set(re.findall(r"add_library\((Lockstep::\w+)", targets.read_text(encoding="utf-8")))
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert len(names) > 15 and [name for name in names if f"`{name}`" not in page and "::simulator_" not in name] == []
+
+
 def test_no_path_of_this_machine_is_installed(stage: Path) -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in (stage / "lib").rglob("*.cmake")}
     assert len(texts) > 3
