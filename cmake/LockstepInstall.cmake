@@ -25,7 +25,7 @@ install(FILES README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMP
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
 
 # ---- Libraries: lockstep_NAME here is Lockstep::NAME there. Those that are not listed are internal to the programs.
-set(exported core reduce kernels collectives plan algorithms transports executors schedules interpreter workload
+set(exported core reduce kernels kernel_cases collectives plan algorithms transports executors schedules interpreter workload
              simulator_engine simulator_contention simulator_machine simulator_network simulator_prices simulator_predict
              simulator emulated)
 add_library(lockstep_simulator INTERFACE)  # prediction of a step, with all that it needs
@@ -43,8 +43,9 @@ endforeach()
 # MPI, and of libraries that are not exported.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   core/*.h kernels/*.h collectives/*.h schedules/*.h workload/*.h simulator/*.h)
-list(FILTER headers EXCLUDE REGEX "_for_tests\\.h$|-inl\\.h$|/emulated_|/mpi_calls\\.h$|^simulator/validation/")
-list(FILTER headers EXCLUDE REGEX "^collectives/(backends|libraries|tuning)/|^core/(record|provenance|output_file|async_file)")
+list(FILTER headers EXCLUDE REGEX "(_for_tests|-inl|executors/.*_cases|case_checks|interpret_slow|mpi_calls)\\.h$")
+list(FILTER headers EXCLUDE REGEX "^kernels/(.*/)?emulated_|^collectives/(backends|libraries|tuning)/|^simulator/validation/")
+list(FILTER headers EXCLUDE REGEX "^core/(record|provenance|output_file|async_file)")
 foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder} COMPONENT development)
@@ -53,6 +54,7 @@ endforeach()
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${config_folder} COMPONENT development)
 get_property(lockstep_imported_names GLOBAL PROPERTY lockstep_imported_names)
+string(JOIN " " lockstep_exported ${exported})
 configure_package_config_file(cmake/LockstepConfig.cmake.in ${PROJECT_BINARY_DIR}/LockstepConfig.cmake
   INSTALL_DESTINATION ${config_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -65,7 +67,6 @@ set(CPACK_PACKAGE_VENDOR Lockstep)
 set(CPACK_PACKAGE_CONTACT "Lockstep maintainers <maintainers@lockstep.invalid>" CACHE STRING "Maintainer of the packages")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "benchmarks and simulator of what distributed training costs")
 set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL programs development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -93,17 +94,18 @@ collectives, pipeline schedules, kernels, and the simulator of training steps.")
 # The source package holds the files of the current commit, with its revision in cmake/revision.txt, and no others.
 set(CPACK_SOURCE_GENERATOR TGZ)
 set(CPACK_SOURCE_PACKAGE_FILE_NAME lockstep-${PROJECT_VERSION})
-set(tracked ${PROJECT_BINARY_DIR}/tracked)
-set(CPACK_SOURCE_INSTALLED_DIRECTORIES ${tracked} /)
+set(CPACK_SOURCE_INSTALLED_DIRECTORIES ${PROJECT_SOURCE_DIR} /)  # replaced when cpack runs, by what git archives
 set(CPACK_SOURCE_IGNORE_FILES "")
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/CPackTracked.cmake)
 file(CONFIGURE OUTPUT ${CPACK_PROJECT_CONFIG_FILE} @ONLY CONTENT [=[
 if(CPACK_GENERATOR STREQUAL "TGZ")
-  file(REMOVE_RECURSE "@tracked@" "@tracked@.tar")
-  file(MAKE_DIRECTORY "@tracked@")
-  execute_process(COMMAND git -c safe.directory=* -C "@PROJECT_SOURCE_DIR@" archive --output "@tracked@.tar" HEAD
+  set(tracked ${CPACK_PACKAGE_DIRECTORY}/_CPack_Packages/tracked)
+  set(CPACK_INSTALLED_DIRECTORIES ${tracked} /)
+  file(REMOVE_RECURSE ${tracked})
+  file(MAKE_DIRECTORY ${tracked})
+  execute_process(COMMAND git -c safe.directory=* -C "@PROJECT_SOURCE_DIR@" archive --output ${tracked}.tar HEAD
                   COMMAND_ERROR_IS_FATAL ANY)
-  file(ARCHIVE_EXTRACT INPUT "@tracked@.tar" DESTINATION "@tracked@")
+  file(ARCHIVE_EXTRACT INPUT ${tracked}.tar DESTINATION ${tracked})
 endif()
 ]=])
 include(CPack)

@@ -10,10 +10,13 @@ the words of all programs; bash looks for completions by the program's name, so 
 from __future__ import annotations
 
 import argparse
+import datetime
 import gzip
 import json
+import os
 import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,10 +92,10 @@ def flag_entry(flag: Flag) -> list[str]:
     return [".TP", names + value, roff(sentence(flag.meaning)) + default]
 
 
-def man_page(command: Command) -> str:
+def man_page(command: Command, date: str) -> str:
     line = roff(" ".join(command.words))
     summary, *_ = command.purpose.rstrip(".").splitlines()
-    page = [f'.TH "{command.name.upper()}" 1 "" "Lockstep {command.version}" "Lockstep"',
+    page = [f'.TH "{command.name.upper()}" 1 "{date}" "Lockstep {command.version}" "Lockstep"',
             ".SH NAME", f"{roff(command.name)} \\- {roff(summary[:1].lower() + summary[1:])}",
             ".SH SYNOPSIS", f".B {line}"]
     if command.commands:
@@ -139,11 +142,13 @@ def completion(commands: list[Command]) -> str:
 
 
 def write(folder: Path, commands: list[Command]) -> None:
+    built = datetime.datetime.fromtimestamp(float(os.environ.get("SOURCE_DATE_EPOCH", time.time())), datetime.timezone.utc)
+    date = f"{built:%Y-%m-%d}"
     for name in ("man1", "completions"):  # no page of a program that is gone stays
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
     for command in commands:
-        page = gzip.compress(man_page(command).encode(), mtime=0)
+        page = gzip.compress(man_page(command, date).encode(), mtime=0)
         (folder / "man1" / f"{command.name}.1.gz").write_bytes(page)
     for program in {command.words[0] for command in commands}:
         (folder / "completions" / program).symlink_to("lockstep")

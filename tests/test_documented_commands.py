@@ -20,7 +20,7 @@ import pytest
 from conftest import MPIRUN, ROOT, Programs, find_binaries
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
-TOOLS = ("cmake", "ctest", "ninja", "tar")  # of others: their flags are not checked
+TOOLS = ("cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch")  # of others: their flags are not checked
 SWEEP = "-b 1K -e 1K -n 1 -w 0 --ranks 2 -T 20"
 SMALL = {  # flags put behind those of the page; the last of a kind counts
     **{f"{name}_perf": SWEEP for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
@@ -39,6 +39,7 @@ SMALL = {  # flags put behind those of the page; the last of a kind counts
 NOT_RUN = (  # expression found in a command -> reason
     (r"^(ci/quickstart|ci/test|ci/run|ci/lint|ci/install)\.sh", "installs, builds or runs everything"),
     (r"^(cmake|ctest|ninja) ", "builds, or runs tests of a build"),
+    (r"^(apptainer|apt-get|docker|pip|sbatch|srun) ", "installs, or needs Docker or Slurm; tests/test_install.py and test_clusters.py"),
     (r"\bpytest\b", "runs tests"),
     (r"ci/gpu_(build|check)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"sass_counts\.py", "needs nvcc's cuobjdump"),
@@ -140,9 +141,9 @@ def all_commands() -> list[Command]:
 
 def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Program that is run ("simulate plan", "reports", "ci/gate.py ab", "cmake") and its arguments."""
-    if words[0] == "mpirun":
+    if words[0] in ("mpirun", "srun"):
         at = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] in built() | {"mini_train"}), None)
-        return taken_apart(words[at:]) if at is not None else ("mpirun", ())
+        return taken_apart(words[at:]) if at is not None else (words[0], ())
     if words[0] in ("python3", "/usr/bin/python3"):
         return taken_apart(words[2:] if words[1] == "-m" else words[1:])
     name = words[0] if words[0].startswith(("ci/", "tests/")) else words[0].rsplit("/", 1)[-1]

@@ -144,7 +144,9 @@ struct CommandLine::State {
   // Fields as cmake/manuals.py reads them.
   std::string described() const {
     nlohmann::ordered_json json = {{"program", program}, {"version", core::build().version}};
-    json["purpose"] = purpose.starts_with(program) ? purpose.substr(purpose.find(": ") + 2) : purpose;
+    const std::size_t colon = purpose.find(": ");
+    const bool says_program = purpose.starts_with(program) && colon != std::string::npos;
+    json["purpose"] = says_program ? purpose.substr(colon + 2) : purpose;
     json["commands"] = nlohmann::json::array();
     for (const auto& [name, meaning] : commands) json["commands"].push_back({{"name", name}, {"meaning", meaning}});
     json["flags"] = nlohmann::json::array();
