@@ -32,7 +32,7 @@ def test_a_prediction_adds_up(programs, tmp_path):
     assert one["ranks"] == 16
     tokens = 32 * one["model"]["numbers"]["sequence"]
     assert one["tokens_per_s"] == pytest.approx(tokens / one["step_ms"] * 1e3)
-    peak_tflops = one["model_tflops_a_gpu"] / one["mfu"]
+    peak_tflops = one["model_tflops_per_gpu"] / one["mfu"]
     assert peak_tflops == pytest.approx(312)
     # The peak of its memory over time equals its memory by kind, except for buffers, which a timeline does not show.
     most = 0.0

@@ -201,7 +201,7 @@ def profile_tables(result: TrainingResult) -> list[Table]:
 
 def _run_cells(one: Training) -> tuple[Cell, ...]:
     told = one.validation
-    return (word(run_name(one)), number(one.steps[-1].step, 9), number(one.tokens_a_step, 9), number(step_ms(one)),
+    return (word(run_name(one)), number(one.steps[-1].step, 9), number(one.tokens_per_step, 9), number(step_ms(one)),
             number(tokens_per_s(one), 5), number(100 * mfu(one), 3), _total_memory(one), word(memory_text(one)), number(told and told.loss), number(told and told.bigram),
             word(parts_text(one.parts_ms)))
 
@@ -226,7 +226,7 @@ def _scaling_cells(one: Scaling) -> tuple[Cell, ...]:
     times = [one.step(kind) for kind in KINDS]
     stats = times[2] and times[2].stats
     interval = f"{stats.ci_low:.4g} to {stats.ci_high:.4g}" if stats and stats.ci_low is not None else "–"
-    return (word(line_name(one)), number(one.ranks, 9), number(one.sequences_a_step, 9),
+    return (word(line_name(one)), number(one.ranks, 9), number(one.sequences_per_step, 9),
             *(number(step and step.step_ms) for step in times), word(interval),
             *(number(_percent(off(one, kind)), 3) for kind in ("isolated", "contended")),
             number(times[2] and computing_ms(times[2].parts_ms)), number(one.tokens_per_s, 5),

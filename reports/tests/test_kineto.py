@@ -95,7 +95,7 @@ def test_parts_of_a_step_are_those_of_the_trace(tmp_path, metadata):
     assert (one.profile.sent_bytes, one.profile.predicted_sent_bytes) == (2e6, 4e6)
     assert one.predicted.gap == "backward, 10.00 ms shorter than predicted"
     assert one.predicted.error == pytest.approx(0.0)
-    assert one.tokens_a_step == 8192 and one.steps[0].mfu == pytest.approx(0.5)
+    assert one.tokens_per_step == 8192 and one.steps[0].mfu == pytest.approx(0.5)
     assert one.run.machine.gpus == ("NVIDIA H100", "NVIDIA H100") and one.run.libraries == {"nccl": "2.21.5"}
 
 

@@ -135,7 +135,7 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
     const std::int64_t first = places[static_cast<std::size_t>(group.ranks.front())];
     const bool is_whole = group.members == 0;
     all.push_back(
-        members_a_level(machine, is_whole ? runs_of(group.ranks) : workload::members_of(layout, group, first)));
+        members_per_level(machine, is_whole ? runs_of(group.ranks) : workload::members_of(layout, group, first)));
   }
   return all;
 }

@@ -98,7 +98,7 @@ def run_name(one: Training) -> str:
     """dp=2,zero=1, f32, 1 thread per rank, 2,048 tokens per step; of GPUs, which the heading names, whether ranks share one."""
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
     parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} per rank",
-             f"{counted(one.tokens_a_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
+             f"{counted(one.tokens_per_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
              way_name(one) if one.sync or one.compression else "", link_text(one.run.link)]
     return ", ".join(part for part in parts if part)
 
