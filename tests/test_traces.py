@@ -285,6 +285,7 @@ def test_googles_protobuf_reads_the_files(written):
     (["replay", "--chakra", "{f}/bad"], "{f}/bad.0.et: ends within a message"),
     (["plan", "--chakra", "{f}/x"], "--sweep, --trace or --chakra with plan"),
     (["--chakra", "{f}/x", "--sweep", "pp=1:2"], "--chakra"),
+    (["--chakra", "{f}/step", "--model", "gpt2-124m", "--layout", "dp=2"], "{f}/step.2.et is there, of a step with more than these 2 ranks"),
     (["--chakra", "{f}/no/x", "--model", "gpt2-124m", "--layout", "dp=1"], "{f}/no"),
 ])
 def test_refuses_in_one_line(written, programs, arguments, what):

@@ -134,6 +134,13 @@ std::string commands_to_measure(const simulator::Replay& made) {
 }  // namespace
 
 void write_chakra(const std::string& prefix, const schedules::Step& step) {
+  const std::string beyond = schedules::chakra_file_name(prefix, step.of_rank.size());
+  if (std::filesystem::exists(beyond)) {
+    throw core::usage_error(
+        fmt::format("--chakra {}: {} is there, of a step with more than these {} ranks, and would be "
+                    "read as part of this trace; allowed: another prefix, or without that file",
+                    prefix, beyond, step.of_rank.size()));
+  }
   const ChakraTrace trace = schedules::to_chakra(step);
   program::write_file(groups_file_name(prefix), schedules::to_chakra_groups(trace.groups));
   for (std::size_t rank = 0; rank < trace.of_rank.size(); ++rank) {
