@@ -63,7 +63,7 @@ struct MpiPlacement {
   int num_ranks = 1;
   int num_hosts = 1;
   int most_ranks_of_a_host = 1;
-  int cores_a_rank = 1;  // this rank's share of the cores that it is bound to: the least of all ranks, and at least 1
+  int cores_per_rank = 1;  // this rank's share of the cores that it is bound to: the least of all ranks, and at least 1
   bool oversubscribed = false;  // on some host, ranks outnumber the cores that they share
 };
 
