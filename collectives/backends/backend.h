@@ -96,8 +96,8 @@ struct Endpoint {
 };
 
 struct BackendOptions {
-  int num_ranks = 1;        // under mpirun: the number of processes times ranks_a_process
-  int ranks_a_process = 1;  // under mpirun: threads of each process that are ranks
+  int num_ranks = 1;          // under mpirun: the number of processes times ranks_per_process
+  int ranks_per_process = 1;  // under mpirun: threads of each process that are ranks
   core::Sharing sharing = core::Sharing::threads;
   std::optional<transports::LinkSpec> link;
   std::chrono::milliseconds timeout{60'000};  // deadline of every wait

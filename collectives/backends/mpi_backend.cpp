@@ -55,13 +55,13 @@ void run_mpi(const BackendOptions& options, const std::function<void(Endpoint&)>
   LOCKSTEP_CHECK(options.mpi != nullptr, "the mpi backend runs in a program that has started MPI");
   if (options.link)
     throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
-  if (options.ranks_a_process > 1 && options.mpi->threads() != transports::MpiThreads::multiple) {
-    throw core::usage_error("-t times -g is " + std::to_string(options.ranks_a_process) +
+  if (options.ranks_per_process > 1 && options.mpi->threads() != transports::MpiThreads::multiple) {
+    throw core::usage_error("-t times -g is " + std::to_string(options.ranks_per_process) +
                             " ranks per process: " + options.mpi->library_version() +
                             " has no MPI_THREAD_MULTIPLE, with which several threads send; allowed: 1, and a process "
                             "for each rank");
   }
-  transports::run_threads_of_process(*options.mpi, options.ranks_a_process, options.timeout,
+  transports::run_threads_of_process(*options.mpi, options.ranks_per_process, options.timeout,
                                      [&](transports::Transport& transport) { run_rank(transport, options, body); });
 }
 
@@ -120,8 +120,8 @@ class MpiMesh {
  private:
   // Waiting threads sleep if the rank has fewer cores than threads.
   MpiTransportOptions channel_options() const {
-    const auto policy = core::WaitPolicy::beside_work(options_.threads_a_rank, options_.mpi->placement().cores_a_rank,
-                                                      options_.timeout);
+    const auto policy = core::WaitPolicy::beside_work(options_.threads_per_rank,
+                                                      options_.mpi->placement().cores_per_rank, options_.timeout);
     return {.members = {}, .abort = &abort_, .naps = threaded_ && !policy.yields()};
   }
   MpiTransportOptions messages_options() const {

@@ -57,7 +57,7 @@ MpiPlacement find_placement(MPI_Comm world) {
   MPI_Allreduce(&crowded, &any_crowded, 1, MPI_INT, MPI_MAX, world);
   placement.oversubscribed = any_crowded != 0;
   int cores = std::max(1, share.cores / share.ranks);
-  MPI_Allreduce(&cores, &placement.cores_a_rank, 1, MPI_INT, MPI_MIN, world);
+  MPI_Allreduce(&cores, &placement.cores_per_rank, 1, MPI_INT, MPI_MIN, world);
   return placement;
 }
 
@@ -152,7 +152,7 @@ std::vector<std::unique_ptr<Transport>> MpiWorld::make_transports(int threads, c
   watchdog().enter();  // members meet here
   const SharedComm comm = shared_comm(comm_of(state_->comm, options.members));
   watchdog().leave();
-  const bool crowded = state_->placement.oversubscribed || state_->placement.cores_a_rank < threads;
+  const bool crowded = state_->placement.oversubscribed || state_->placement.cores_per_rank < threads;
   std::vector<std::unique_ptr<Transport>> ends;
   for (int t = 0; t < threads; ++t) ends.push_back(make_mpi_transport(comm, crowded, state_->timeout, options));
   return ends;
