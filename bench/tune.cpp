@@ -53,7 +53,7 @@ struct Best {
   double low_us;  // lower bound of the median's 95 % interval
 };
 constexpr double kClearlyFaster = 0.98;
-constexpr std::size_t kFewSamples = 10;  // too few for an interval
+constexpr std::size_t kFewSamples = 10;  // fewer have an interval that is too narrow
 
 struct Fastest {
   std::optional<Best> ours;
@@ -204,13 +204,22 @@ void check_openmpi(const TunerOptions& options, const transports::MpiWorld* mpi)
       fmt::format("--openmpi-rules: {} does not list its algorithms; allowed: with Open MPI", mpi->library_version()));
 }
 
+// Before minutes of measuring: throws Error if a tuning file cannot be written. Leaves no file behind.
+void check_files(const TunerOptions& options) {
+  for (const std::string& path : {options.openmpi_rules, options.nccl_tuner})
+    if (!path.empty()) const core::AtomicFile writable(path);
+}
+
 // Measures, then replaces the entries of the same transport, collectives and numbers of ranks in the table at `path`,
 // if that table is of this machine; else begins a new one. Tuning files of libraries are written from the whole table,
 // so that runs of several numbers of ranks add up. Prints one line per measured size. Returns the exit status.
 int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   check_openmpi(options, mpi);
   std::optional<core::FolderLock> lock;  // a second run would disturb the times, and one of the two lose its entries
-  if (mpi == nullptr || mpi->placement().rank == 0) lock.emplace("--output", core::folder_of(options.path));
+  if (mpi == nullptr || mpi->placement().rank == 0) {
+    check_files(options);
+    lock.emplace("--output", core::folder_of(options.path));
+  }
   const std::string machine = core::fingerprint(core::this_machine());
   Points points;
   sweep::SweepOutput output;

@@ -134,4 +134,7 @@ def test_choices_that_cannot_be_are_refused_in_one_line(openmpi: Programs, tmp_p
             (("--nccl-choices", "ring"), "tune: --nccl-choices ring: not an algorithm and a protocol; allowed: for instance ring/ll128")):
         done = openmpi.run("tune", *words, "--output", str(tmp_path / "table.json"))
         assert done.returncode != 0 and done.stderr.startswith(said), done.stderr
+    nowhere = tmp_path / "none" / "rules.conf"
+    done = mpirun(openmpi, 2, ("tune", "--transport", "mpi", "--output", str(tmp_path / "table.json"), "--openmpi-rules", str(nowhere)))
+    assert done.returncode != 0 and f"{nowhere}: " in done.stderr and "No such file or directory" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -341,7 +341,9 @@ std::unique_ptr<collectives::Collective> make_mpi_collective(const Operation& op
   std::shared_ptr<void> communicator;
   if (asked != "library") {
     const MpiAlgorithm algorithm = parse_mpi_choice(asked, operation.kind, num_ranks);
+    world.watchdog().enter();  // ranks meet here
     communicator = communicator_with(algorithm, operation.kind, world.native_communicator());
+    world.watchdog().leave();
   }
   return std::make_unique<MpiCollective>(operation, world, std::move(communicator));
 }
