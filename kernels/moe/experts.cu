@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kBlockThreads) clear_kernel(UnpermuteBackwardA
 }
 
 LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((rows + kWarpsABlock - 1) / kWarpsABlock, cuda.num_multiprocessors())};
+  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
 void queue_bias_gradient(const GemmWeightGradient& args, CudaContext& cuda) {
