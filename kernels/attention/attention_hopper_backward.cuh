@@ -255,8 +255,8 @@ __device__ void add_to_dq(Lane& lane, const typename Tiles::Panel& sums, float* 
     float* const at = panel + row * Tiles::kColumns + sum_column(lane.lane(), 0, 0);
 #pragma unroll
     for (int n = 0; n < kPanelColumns / 8; ++n) {
-      if (is_first) lane.store_two(at + 8 * n, sums[n][2 * half], sums[n][2 * half + 1]);
-      if (!is_first) lane.add_two(at + 8 * n, sums[n][2 * half], sums[n][2 * half + 1]);
+      if (is_first) lane.store_two(at + std::int64_t{8} * n, sums[n][2 * half], sums[n][2 * half + 1]);
+      if (!is_first) lane.add_two(at + std::int64_t{8} * n, sums[n][2 * half], sums[n][2 * half + 1]);
     }
   }
 }

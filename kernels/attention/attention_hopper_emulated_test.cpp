@@ -1,6 +1,6 @@
 // Runs the unchanged Hopper kernels of attention on a model of a Hopper block (emulated_hopper.h): descriptors,
 // swizzles, fragments, the barrier protocol, masks and tails, with the checks that they must pass on a device. Also
-// tests that the model detects mistakes. attention_wgmma_gpu_test runs them on a device.
+// tests that the model detects mistakes. wgmma_gpu_test runs them on a device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
