@@ -158,7 +158,7 @@ RecordFile::RecordFile(std::string path) : path_(std::move(path)), partial_(part
       throw usage_error("cannot write " + path_ + ": " + system_reason(errno) +
                         "; allowed: a file in an existing, writable folder");
     }
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) break;
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) break;  // else locked, or without locks
     if (is_named(descriptor_, partial_)) return;
     close(descriptor_);
   }

@@ -80,6 +80,7 @@ class Case:
     way: Way
     collective: str
     signal: signal.Signals
+    rank: int | None = None  # None: any
 
 
 @dataclass
@@ -98,10 +99,12 @@ class Outcome:
         """The rank itself, not one that waited for it. Rank 0 of forked ranks is the program: if it is killed, nobody can speak."""
         if self.case.signal == signal.SIGKILL and self.rank == 0 and not self.case.way.launcher:
             return self.status == -signal.SIGKILL
-        ranks = "|".join(str(self.rank * self.case.way.threads + thread) for thread in range(self.case.way.threads))
-        process = f"|{self.rank}" if self.case.way.threads > 1 else ""  # mpirun counts processes
-        lost = r"(is stopped|does not answer|was killed by signal 9|has ended|exited on signal 9)"
-        return re.search(rf"rank ({ranks}{process})\b((?!rank ).)*{lost}", self.output) is not None
+        lost = r"(is stopped|is gone|does not answer|was killed by signal 9|exited on signal 9)"
+        if self.case.way.threads == 1:
+            return re.search(rf"rank {self.rank}\b((?!rank ).)*{lost}", self.output) is not None
+        first, last = self.rank * self.case.way.threads, (self.rank + 1) * self.case.way.threads - 1
+        ours, mpiruns = rf"ranks {first} to {last} \(process \d+\) are (stopped|gone)", rf"process rank {self.rank} .* signal 9"
+        return re.search(f"{ours}|{mpiruns}", self.output) is not None
 
     def faults(self) -> list[str]:
         checks = {"it does not end in time": self.in_time(), "it ends with status 0": self.status != 0,
@@ -192,7 +195,8 @@ def _hurt(case: Case, program: subprocess.Popen, mark: str, home: Path, output: 
         return Outcome(case, -1, 0, None, output.read_text(), ["the collectives did not start"])
     time.sleep(rng.uniform(0.2, 0.8))  # somewhere within them
     ranks = ranks_of(case, mark, program.pid)
-    rank, segments = rng.randrange(len(ranks)), segments_of(ranks)
+    rank = rng.randrange(len(ranks)) if case.rank is None else case.rank
+    segments = segments_of(ranks)
     begun = time.monotonic()
     os.kill(ranks[rank], case.signal)
     ended = wait_until(lambda: program.poll() is not None, TIMEOUT_S + GRACE_S)
@@ -240,10 +244,12 @@ def test_a_rank_that_fails_ends_all(program: str, mode: str, status: int, texts:
 
 @pytest.fixture(scope="module")
 def outcomes(programs: Programs) -> dict[str, list[Outcome]]:
-    """For each way, one run with a stopped rank and one with a killed rank. Runs mostly wait, so several run at once."""
+    """For each way, one run with a stopped rank and one with a killed rank; of forked ranks, also with rank 0, the program. Runs mostly
+    wait, so several run at once."""
     rng = random.Random(1)
     ways = [way for way in WAYS if not way.launcher or has_mpi(programs)]
     cases = [Case(way, rng.choice(way.collectives), sent) for way in ways for sent in SIGNALS]
+    cases += [Case(way, "all_reduce", sent, rank=0) for way in ways if not way.launcher for sent in SIGNALS]
     with ThreadPoolExecutor(6) as pool:
         made = list(pool.map(lambda case: run(case, programs.folder, rng), cases))
     return {way.name: [outcome for outcome in made if outcome.case.way == way] for way in ways}

@@ -99,8 +99,8 @@ def test_of_two_reports_in_one_folder_both_are_whole_and_one_stays(programs: Pro
     (abandoned / ".lockstep-report").touch()
     (tmp_path / "report.new-mine").mkdir()
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda name: report(tmp_path / f"{name}.jsonl", tmp_path / "report"), ("one", "other") * 2))
-    assert [done.returncode for done in made] == [0] * 4, [done.stderr for done in made]
+        made = list(pool.map(lambda name: report(tmp_path / f"{name}.jsonl", tmp_path / "report"), ("one", "other")))
+    assert [done.returncode for done in made] == [0, 0], [done.stderr for done in made]
     assert sorted(os.listdir(tmp_path)) == ["one.jsonl", "other.jsonl", "report", "report.new-mine"]
     (copy,) = (tmp_path / "report" / "records").iterdir()
     assert copy.name.removesuffix(".jsonl.gz") in (tmp_path / "report" / "index.html").read_text()

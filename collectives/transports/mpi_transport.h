@@ -107,7 +107,10 @@ class MpiWorld {
   // Ends all ranks if a blocking MPI call takes longer than the timeout.
   Watchdog& watchdog();
 
-  // Prints one line and ends all ranks with the failure's exit status. May be called from any thread.
+  // Number of this program's ranks in each process, for abort(); 1 unless threads are ranks.
+  void set_ranks_per_process(int ranks);
+  // Prints one line and ends all ranks with the failure's exit status. A timeout's or a lost rank's line also names the
+  // ranks of this host whose processes are stopped or have ended. May be called from any thread.
   [[noreturn]] void abort(const core::Error& error) const;
 
   struct State;

@@ -42,10 +42,10 @@ CoreShare find_core_share(MPI_Comm host) {
   return share;
 }
 
-// A rank of this host as its operating system knows it. Process numbers mean something within their namespace only,
+// A process of this host as its operating system knows it. Process numbers mean something within their namespace only,
 // which containers have one each of.
 struct HostMate {
-  int rank = 0;
+  int rank = 0;  // MPI's
   pid_t process = 0;
   ino_t process_namespace = 0;
 };
@@ -67,13 +67,17 @@ std::vector<HostMate> find_mates(MPI_Comm world, MPI_Comm host) {
 }
 
 // Describes the ranks of this host that cannot answer, as their processes are stopped or have ended; empty: none.
-std::string find_lost(const std::vector<HostMate>& mates) {
+std::string find_lost(const std::vector<HostMate>& mates, int ranks_per_process) {
   std::string text;
   for (const HostMate& mate : mates) {
     const std::optional<char> state = core::process_state(mate.process);
     if (state && *state != 'T' && *state != 'Z') continue;
-    text += "; rank " + std::to_string(mate.rank) + " (process " + std::to_string(mate.process) + ") " +
-            (state == 'T' ? "is stopped" : "has ended");
+    const int first = mate.rank * ranks_per_process;
+    const bool one = ranks_per_process == 1;
+    text += one ? "; rank " : "; ranks ";
+    text += std::to_string(first) + (one ? "" : " to " + std::to_string(first + ranks_per_process - 1));
+    text += " (process " + std::to_string(mate.process) + ")" + (one ? " is " : " are ");
+    text += state == 'T' ? "stopped" : "gone";
   }
   return text;
 }
@@ -144,6 +148,7 @@ struct MpiWorld::State {
   MPI_Comm comm = MPI_COMM_NULL;
   MpiPlacement placement;
   std::vector<HostMate> mates = {};
+  int ranks_per_process = 1;
   std::chrono::nanoseconds timeout{};
   MpiThreads threads = MpiThreads::funneled;
   std::unique_ptr<Watchdog> watchdog;  // its thread begins at first use
@@ -224,13 +229,17 @@ std::string MpiWorld::library_version() const {
   return line.rfind("Open MPI v", 0) == 0 ? "Open MPI " + line.substr(10) : line;
 }
 
+void MpiWorld::set_ranks_per_process(int ranks) {
+  state_->ranks_per_process = ranks;
+}
+
 void MpiWorld::abort(const core::Error& error) const {
-  constexpr auto kHostsWithMore = std::chrono::milliseconds(500);  // ranks that know which one is lost speak first
+  constexpr auto kPause = std::chrono::milliseconds(500);  // for ranks of other hosts, which may know the lost one
   const std::string who = "rank " + std::to_string(state_->placement.rank) + ": ";
   std::string text = error.what();
   if (error.failure() == core::Failure::timeout || error.failure() == core::Failure::rank_lost) {
-    const std::string lost = find_lost(state_->mates);
-    if (lost.empty() && state_->placement.num_hosts > 1) std::this_thread::sleep_for(kHostsWithMore);
+    const std::string lost = find_lost(state_->mates, state_->ranks_per_process);
+    if (lost.empty() && state_->placement.num_hosts > 1) std::this_thread::sleep_for(kPause);
     text += lost;
   }
   std::fprintf(stderr, "error: %s%s\n", text.starts_with(who) ? "" : who.c_str(), text.c_str());
