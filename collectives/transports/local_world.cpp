@@ -105,9 +105,10 @@ void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
 LocalWorld::LocalWorld(LocalGroup& group, int rank)
     : group_(group),
       rank_(rank),
+      num_ranks_(static_cast<std::size_t>(group.options().num_ranks)),
       policy_(group.wait_policy()),
       arena_(group.arena_of(rank)),
-      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {}
+      seen_(num_ranks_) {}
 
 std::byte* LocalWorld::scratch(int half, std::size_t size_bytes) {
   Scratch& scratch = scratch_[half];
