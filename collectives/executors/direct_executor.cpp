@@ -151,6 +151,7 @@ DirectCollective::DirectCollective(std::shared_ptr<const Lowered> lowered, std::
       bypass_cache_(bypass_cache) {
   const plan::Program& program = lowered_->program;
   LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
+  world.watch_lanes(program.num_lanes);
   LOCKSTEP_CHECK(most_instructions(program) < std::size_t{1} << transports::kInstructionBits, "a lane is too long");
   if (program.scratch_bytes > 0) {
     for (int half : {0, 1}) scratch_[half] = world.scratch(half, static_cast<std::size_t>(program.scratch_bytes));

@@ -107,9 +107,10 @@ void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
 LocalWorld::LocalWorld(LocalGroup& group, int rank)
     : group_(group),
       rank_(rank),
+      num_ranks_(static_cast<std::size_t>(group.options().num_ranks)),
       policy_(group.wait_policy()),
       arena_(group.arena_of(rank)),
-      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {
+      seen_(num_ranks_) {
   if (group.options().sharing == core::Sharing::processes) group.board(rank).process = getpid();
 }
 

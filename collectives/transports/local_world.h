@@ -4,6 +4,7 @@
 //   LocalWorld   one rank's end of it: implements World, and has the memory and waits that shared-memory executors need
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -158,10 +159,11 @@ class LocalWorld final : public World {
   // 1), as calls follow each other, but peers may still read the data of the previous call. The content of a smaller
   // area is lost.
   std::byte* scratch(int half, std::size_t size_bytes);
+  // Makes room for what reached() has seen of so many lanes; it may be asked about lane 0 at any time.
+  void watch_lanes(int lanes) { seen_.resize(std::max(seen_.size(), static_cast<std::size_t>(lanes) * num_ranks_)); }
   // True if lane `lane` of `peer` has reached `target`. A value that was read once is not read again.
   bool reached(int peer, int lane, std::uint64_t target) {
-    const int gate = peer * RankBoard::kMaxLanes + lane;
-    std::uint64_t& seen = seen_[static_cast<std::size_t>(gate)];
+    std::uint64_t& seen = seen_[static_cast<std::size_t>(lane) * num_ranks_ + static_cast<std::size_t>(peer)];
     if (seen >= target) return true;
     seen = group_.board(peer).lanes[lane].value.load(std::memory_order_acquire);
     return seen >= target;
@@ -184,6 +186,7 @@ class LocalWorld final : public World {
 
   LocalGroup& group_;
   const int rank_;
+  const std::size_t num_ranks_;
   const core::WaitPolicy policy_;
   core::Arena arena_;
   struct Scratch {
@@ -191,7 +194,7 @@ class LocalWorld final : public World {
     std::size_t size_bytes = 0;
   };
   Scratch scratch_[2];               // [call % 2]
-  std::vector<std::uint64_t> seen_;  // [peer * kMaxLanes + lane]
+  std::vector<std::uint64_t> seen_;  // [lane * num_ranks + peer]
   std::uint64_t calls_ = 0;
   std::uint64_t things_ = 0;
   std::uint64_t meetings_ = 0;
