@@ -37,6 +37,8 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
                          "allowed: a whole file (was the program stopped?)") from error
+    except (RecursionError, ValueError) as error:  # nested too deeply; an integer of thousands of digits
+        raise UsageError(f"{path}: not JSON that can be read: {error}") from error
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:

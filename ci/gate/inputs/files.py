@@ -58,8 +58,8 @@ def _reader_of(path: Path) -> Reader:
         raise UsageError(f"{path}:1: '{first[:40]}'; allowed: {ALLOWED}")
     try:
         keys = json.loads(text)
-    except ValueError:
-        keys = text  # cut off: its reader says where
+    except (RecursionError, ValueError):
+        keys = text  # cut off, or nested too deeply: its reader says what is wrong
     if "benchmarks" in keys:
         return read_google_benchmark
     if "results" in keys:

@@ -4,6 +4,7 @@ of one run. Aggregates are left out, as they are computed of the same repetition
 Which time counts is what the benchmark itself says by its name: real time with UseRealTime or UseManualTime (names end in
 /real_time, /manual_time), else the CPU time of its process, which does not see waiting."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field as of
@@ -143,16 +144,23 @@ def _of_row(cells: list[str], header: Header, origin: Origin, where: str) -> lis
     placed = [Placed(place, (_number(group[0], where),), None if group[3] == _NONE else _number(group[3], where))
               for place, group in named if group and group[0] != _NONE]
     apart = {name: cell for name, cell in zip(header.more, rest[2 * header.width:]) if name in _TELL_APART}
-    ranks = int(_number(apart.pop("ranks", str(len(header.devices))), where))
-    return list(_observations("/".join([_case(header.collective, dtype, op, int(root), int(size), ranks), *apart.values()]), placed,
-                              origin))
+    ranks = _whole(apart.pop("ranks", str(len(header.devices))), where)
+    case = _case(header.collective, dtype, op, _whole(root, where), _whole(size, where), ranks)
+    return list(_observations("/".join([case, *apart.values()]), placed, origin))
 
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise UsageError(f"{where}: '{text}' where a number must be; allowed: nccl-tests' columns") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{where}: '{text[:40]}' where a number must be; allowed: nccl-tests' columns")
+    return number
+
+
+def _whole(text: str, where: str) -> int:
+    return int(_number(text, where))
 
 
 def read_nccl_json(path: Path) -> list[Observation]:
@@ -174,7 +182,7 @@ def read_nccl_json(path: Path) -> list[Observation]:
 
 def _of_entry(entry: Any, collective: str, ranks: int, origin: Origin, where: str) -> Iterator[Observation]:
     case = _case(collective, field(entry, "type", str, where), field(entry, "redop", str, where, missing="").strip(),
-                 int(field(entry, "root", str, where, missing="-1")), int(field(entry, "size", float, where)), ranks)
+                 _whole(field(entry, "root", str, where, missing="-1"), where), int(field(entry, "size", float, where)), ranks)
     placed = []
     for place in PLACES:
         key = place.replace("-", "_")
