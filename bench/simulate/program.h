@@ -49,6 +49,8 @@ struct Command {
 };
 
 std::span<const Command> commands();
+// A usage Error that lists the commands.
+core::Error no_such_command(std::string_view word);
 // For the help of simulate: one line per command.
 std::string commands_text();
 

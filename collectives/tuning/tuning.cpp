@@ -6,11 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <iterator>
+#include <limits>
 
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/record_json.h"
 
 namespace lockstep::tuning {
 namespace {
@@ -25,9 +26,26 @@ double distance(std::int64_t a, std::int64_t b) {
                   std::log2(static_cast<double>(std::max<std::int64_t>(b, 1))));
 }
 
+std::int64_t number_in(const json& row, const char* name, std::int64_t most) {
+  const auto number = core::integer_in(row.at(name), 0, most);
+  if (!number) throw core::usage_error(fmt::format("{} is {}; allowed: 0 to {}", name, row.at(name).dump(), most));
+  return *number;
+}
+
 Entry entry_of(const json& row) {
   return {row.at("transport").get<std::string>(), collectives::parse_kind(row.at("collective").get<std::string>()),
-          row.at("ranks").get<int>(), row.at("bytes").get<std::int64_t>(), row.at("algorithm").get<std::string>()};
+          static_cast<int>(number_in(row, "ranks", std::numeric_limits<int>::max())),
+          number_in(row, "bytes", std::numeric_limits<std::int64_t>::max()), row.at("algorithm").get<std::string>()};
+}
+
+Table table_of(const json& document) {
+  if (const std::int64_t version = number_in(document, "version", std::numeric_limits<int>::max());
+      version != kVersion) {
+    throw core::usage_error(fmt::format("version {}; this program reads {}", version, kVersion));
+  }
+  Table table{document.at("machine").get<std::string>(), {}};
+  for (const json& row : document.at("entries")) table.entries.push_back(entry_of(row));
+  return table;
 }
 
 }  // namespace
@@ -81,17 +99,15 @@ std::string rule_of_thumb(const Query& query) {
 Table load_table(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string where = "tuning table " + path;
+  const json document = core::parse_json(text, where);
   try {
-    const json document = json::parse(file);
-    if (document.at("version").get<int>() != kVersion) {
-      throw core::usage_error(fmt::format("tuning table {}: version {}; this program reads {}", path,
-                                          document.at("version").get<int>(), kVersion));
-    }
-    Table table{document.at("machine").get<std::string>(), {}};
-    for (const json& row : document.at("entries")) table.entries.push_back(entry_of(row));
-    return table;
+    return table_of(document);
+  } catch (const core::Error& error) {
+    throw core::usage_error(fmt::format("{}: {}; write a new one with tune", where, error.what()));
   } catch (const json::exception& error) {
-    throw core::usage_error(fmt::format("tuning table {}: {}; write a new one with bench/tune", path, error.what()));
+    throw core::usage_error(fmt::format("{}: {}; write a new one with tune", where, core::reason_of(error)));
   }
 }
 
