@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
     const auto command =
         std::find_if(commands.begin(), commands.end(), [&](const auto& one) { return one.name == word; });
     if (command != commands.end()) return command->run(argc, argv, lockstep::program::to_stdout);
+    if (!word.empty() && word.front() != '-') throw lockstep::simulate::no_such_command(word);
     return lockstep::simulate::run_simulate(lockstep::simulate::parse_simulate_flags(argc, argv),
                                             lockstep::program::to_stdout);
   });

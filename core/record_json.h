@@ -1,12 +1,16 @@
-// Conversion of record values to JSON. Included by sources only, because it exposes nlohmann's JSON.
+// JSON: record values written, and files of users read. Included by sources only, because it exposes nlohmann's JSON.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/statistics.h"
 
 // nlohmann's JSON calls these for types that it does not know. An empty optional becomes null; nlohmann also writes
@@ -45,6 +49,45 @@ inline Json stats_json(const std::vector<double>& samples) {
 // Replaces bytes that are not UTF-8, which a file name may contain.
 inline std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// The deepest nesting that is read. nlohmann's JSON copies and prints a value by calling itself for each level, which
+// ends the process at some ten thousand of them.
+inline constexpr int kDeepestJson = 100;
+
+// Why nlohmann's parser refuses a text, without the name of the exception, which it puts first in brackets.
+inline std::string reason_of(const nlohmann::json::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+// Parses a text of a user. Throws a usage Error that begins with `where` if it is not JSON, has a number that no double
+// can hold, or is nested more deeply than kDeepestJson.
+template <class J = nlohmann::json>
+J parse_json(std::string_view text, const std::string& where) {
+  const auto check = [&](int depth, typename J::parse_event_t, J&) {
+    if (depth <= kDeepestJson) return true;
+    throw usage_error(where + ": nested more deeply than " + std::to_string(kDeepestJson) + " levels");
+  };
+  try {
+    return J::parse(text, check);
+  } catch (const typename J::exception& error) {
+    throw usage_error(where + ": not JSON: " + reason_of(error));
+  }
+}
+
+// The number, if it is an integer within these limits. (nlohmann's get<int>() also takes 1.5, and converts 1e300 with
+// undefined behaviour.)
+template <class J>
+std::optional<std::int64_t> integer_in(const J& value, std::int64_t min, std::int64_t max) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() &&
+      value.template get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+    return std::nullopt;
+  }
+  const auto number = value.template get<std::int64_t>();
+  return number < min || number > max ? std::nullopt : std::optional(number);
 }
 
 }  // namespace lockstep::core

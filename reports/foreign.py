@@ -184,6 +184,8 @@ def parsed_json(text: str, where: str) -> Any:
     except json.JSONDecodeError as error:
         raise ReportError(f"{where}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
                          "allowed: a whole file (was the program stopped?)") from error
+    except (RecursionError, ValueError) as error:  # nested too deeply; an integer of thousands of digits
+        raise ReportError(f"{where}: not JSON that can be read: {error}") from error
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:

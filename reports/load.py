@@ -2,6 +2,7 @@
 line, FILE:LINE: error."""
 import gzip
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
@@ -145,11 +146,26 @@ def _reject_constant(name: str) -> None:
     raise _BadLine(f"{name} is not a JSON number; what is unknown is null")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _BadLine(f"{shown(text)} is not a number that 64 bits hold; what is unknown is null")
+    return number
+
+
+def _integer(text: str) -> int:
+    if len(text) > 19:
+        raise _BadLine(f"{shown(text)} is not an integer that 64 bits hold; what is unknown is null")
+    return int(text)
+
+
 def _parse(line: str) -> dict[str, Any]:
     try:
-        data = json.loads(line, parse_constant=_reject_constant)
+        data = json.loads(line, parse_constant=_reject_constant, parse_float=_finite, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise _BadLine(f"not JSON: {error.msg} at column {error.colno}", is_syntax=True) from None
+    except RecursionError:
+        raise _BadLine("not a record: nested too deeply") from None
     if not isinstance(data, dict):
         raise _BadLine(f"must be a JSON object, is {shown(data)}")
     return data

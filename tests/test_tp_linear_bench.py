@@ -131,8 +131,8 @@ def test_an_algorithm_that_sends_more_says_so_and_is_right(programs: Programs) -
                              "direct"),
     (("--hidden", "65536", "--batch", "4096", "--length", "4096", "--block", "mlp"),
      "--block mlp on 2 ranks needs about "),
-    (("--link", "gbps=0"), "--link gbps=0: --link 'gbps=0': states neither a latency nor a bandwidth; allowed: "
-                           "latency_us=NUMBER,gbps=NUMBER"),
+    (("--link", "gbps=0"), "--link gbps=0: '0' is not a number of this range; allowed: latency_us=L,gbps=B, or one of them; "
+                           "L from 0 to 1e9, B from 1e-6 to 1e6"),
     (("--json", "/nonexistent/r.jsonl"), "cannot write /nonexistent/r.jsonl: "),
     (("--grid", "2x3"), "--grid 2x3: not a grid of ranks; allowed: QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
                         "Q; Q from 2 to 8"),

@@ -71,7 +71,7 @@ bool is_of(const NumberOfWays& field, Way way) {
 }
 
 core::Error refused(std::string_view item, std::string_view allowed) {
-  return core::usage_error("compression '" + std::string(item) + "'; allowed: " + std::string(allowed));
+  return core::usage_error("compression '" + std::string(item) + "' cannot be read; allowed: " + std::string(allowed));
 }
 
 // Removes and returns the part of `rest` before `between`.

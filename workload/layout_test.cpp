@@ -291,7 +291,8 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("tp=2,tp=4"), "layout: tp=4: is given twice; allowed: each field once");
   EXPECT_EQ(refusal_of("zero=4"), "layout: zero=4: out of range; allowed: whole numbers from 0 to 3");
   EXPECT_EQ(refusal_of("tp=1000000,dp=1000000"), "layout: tp x cp x dp x pp is 1e+12; allowed: at most 1.07374e+09");
-  EXPECT_EQ(refusal_of("schedule=2f2b").rfind("schedule '2f2b' is not known; allowed: naive, gpipe", 0), 0u);
+  EXPECT_EQ(refusal_of("schedule=2f2b").rfind("schedule '2f2b' is not known; nearest: 1f1b; allowed: naive, gpipe", 0),
+            0u);
   EXPECT_NE(refusal_of("tensor=8").find("layout: tensor=8: no such field; allowed: tp pp dp cp"), std::string::npos);
   EXPECT_NE(refusal_of("tp").find("layout: tp: has no '='"), std::string::npos);
   EXPECT_EQ(refusal_of("layers=3:x4"),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/error.h"
+#include "core/nearest.h"
 #include "workload/fields.h"
 
 namespace lockstep::workload {
@@ -82,8 +84,8 @@ Model model_named(std::string_view name) {
     if (known.name == name) return model_of(known);
     names += " " + std::string(known.name);
   }
-  throw core::usage_error("model: '" + std::string(name) + "' is not known; allowed:" + names +
-                          ", or numbers as in hidden=4096,layers=32,heads=32");
+  throw core::usage_error("model: '" + std::string(name) + "' is not known" + core::nearest_text(name, model_names()) +
+                          "; allowed:" + names + ", or numbers as in hidden=4096,layers=32,heads=32");
 }
 
 // Fills in default values of fields that are not given.

@@ -7,6 +7,8 @@
 
 #include "bench/program/command_line.h"
 #include "bench/trainer/flags.h"
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/backends/backend.h"
 #include "core/error.h"
 
 namespace lockstep::experts_bench {
@@ -19,6 +21,14 @@ std::vector<double> numbers_of(const FlagValue& value, double max) {
   std::vector<double> numbers;
   for (const FlagValue& part : value.list()) numbers.push_back(part.number_from(0, max));
   return numbers;
+}
+
+std::string algorithm_of(const FlagValue& value) {
+  if (value.text == "auto" || backends::asks_library(value.text)) return value.text;
+  return value.parsed_by([](const std::string& text) {
+    algorithms::parse_choice(collectives::Kind::all_to_all, text);
+    return text;
+  });
 }
 
 const std::array kFlagsOfLayer{
@@ -58,7 +68,7 @@ const std::array kFlagsOfRun{
     Flag{"--ep", "1,2,4", "expert-parallel ranks, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 64); }},
     Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding_an_algorithm.md)",
-         [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
+         [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = algorithm_of(v); }},
     Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
          [](ExpertsFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
     Flag{"-t,--threads", "1", "kernel threads per rank",
@@ -79,7 +89,7 @@ void check(const Case& one) {
   }
   if (one.top_k > one.experts) {
     throw core::usage_error(
-        fmt::format("--top-k {}: more than --experts {}; allowed: at most that", one.top_k, one.experts));
+        fmt::format("--top-k {}: more than the experts; allowed: at most --experts, {}", one.top_k, one.experts));
   }
   if (!one.loads.empty() && one.loads.size() != static_cast<std::size_t>(one.experts)) {
     throw core::usage_error(

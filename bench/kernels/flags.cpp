@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm_choice.h"
 #include "kernels/moe/grouped_gemm.h"
+#include "workload/model.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -66,7 +67,11 @@ const std::array kFlags{
          [](BenchFlags& f, const FlagValue& v) { f.copies = integer_list(v, 1, core::usable_cores()); }},
     Flag{"--model", "none",
          "time the kernels of a training step of this model (as mini_train --model) in each --layout",
-         [](BenchFlags& f, const FlagValue& v) { f.model = v.text; }},
+         [](BenchFlags& f, const FlagValue& v) {
+           if (v.text == "none") return;
+           v.parsed_by(workload::parse_model);
+           f.model = v.text;
+         }},
     Flag{"--layout", "one rank", "layouts of --model (as mini_train --layout), separated by semicolons",
          [](BenchFlags& f, const FlagValue& v) { f.layouts = text_list(v, ';'); }},
     Flag{"--device", "cpu", "cpu or cuda",

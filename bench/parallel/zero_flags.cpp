@@ -107,7 +107,7 @@ const std::array kFlags{
            f.step.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
          }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
-         [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = v.text; }},
+         [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = program::file_name(v); }},
     Flag{"--device-memory", "0",
          "bytes (512M, 2G) that a rank's tensors may take: a row that needs more is refused; 0: what there is",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.device_memory = v.size_bytes(); }},

@@ -40,7 +40,7 @@ std::vector<double> caps_of(const FlagValue& value) {
 }
 
 transports::LinkSpec link_of(const FlagValue& value) {
-  return transports::parse_link(value.text);
+  return value.parsed_by(transports::parse_link);
 }
 
 const std::array kFlagsOfWhat{

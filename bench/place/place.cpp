@@ -133,7 +133,16 @@ void check_device(const backends::DeviceChoice& device) {
 
 int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::milliseconds timeout,
                  const std::function<int(transports::MpiWorld*)>& body) {
-  if (!place.mpi) return body(nullptr);
+  if (!place.mpi) {
+    // Without this, each process would run all ranks as its threads, and print and write what the others do.
+    if (const int processes = transports::started_processes(); processes > 1) {
+      throw core::usage_error(
+          fmt::format("--transport local: mpirun has started {} processes, each of which would do all "
+                      "of this; allowed: --transport mpi, or no mpirun",
+                      processes));
+    }
+    return body(nullptr);
+  }
   return transports::run_mpi_program(
       argc, argv, timeout, [&](transports::MpiWorld& mpi) { return body(&mpi); }, place.mpi_threads);
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/nearest.h"
 #include "core/provenance.h"
 #include "core/size.h"
 
@@ -27,14 +28,22 @@ std::optional<T> whole(std::string_view text) {
   return value;
 }
 
+// A value may hold line ends; a refusal that quotes it is still one line.
+std::string one_line(std::string text) {
+  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, "\\n");
+  return text;
+}
+
 }  // namespace
 
 core::Error FlagValue::refused(const std::string& what, const std::string& allowed) const {
-  return core::usage_error(fmt::format("{} {}: {}; allowed: {}", names, text, what, allowed));
+  return core::usage_error(one_line(fmt::format("{} {}: {}; allowed: {}", names, text, what, allowed)));
 }
 
 core::Error FlagValue::refused(const core::Error& error) const {
-  return core::usage_error(fmt::format("{} {}: {}", names, text, error.what()));
+  const std::string why = one_line(error.what());
+  if (why.starts_with(names + " ")) return {error.failure(), why};
+  return core::usage_error(one_line(fmt::format("{} {}: ", names, text)) + why);
 }
 
 std::int64_t FlagValue::integer(std::int64_t min, std::int64_t max) const {
@@ -211,13 +220,19 @@ void CommandLine::parse(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     throw HelpRequested{{state_->help()}};
   } catch (const CLI::ParseError& error) {
-    throw core::usage_error(fmt::format("{}; allowed: what --help lists", error.what()));
+    throw core::usage_error(one_line(fmt::format("{}; allowed: what --help lists", error.what())));
   }
   if (state_->version) throw TextRequested{version_text(state_->program)};
   if (state_->describe) throw TextRequested{state_->described()};
   const std::vector<std::string> unknown = state_->app.remaining();
   if (unknown.empty()) return;
-  throw core::usage_error(fmt::format("unknown argument '{}'; allowed: what --help lists", unknown.front()));
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : state_->app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  const std::string nearest = core::nearest_text(unknown.front(), flags);
+  throw core::usage_error(
+      one_line(fmt::format("unknown argument '{}'{}; allowed: what --help lists", unknown.front(), nearest)));
 }
 
 std::optional<FlagValue> CommandLine::value(const std::string& names) const {

@@ -19,7 +19,7 @@ struct FlagValue {
 
   // Error with the text "-b,--minbytes 12Q: not a size; allowed: ..."
   core::Error refused(const std::string& what, const std::string& allowed) const;
-  // Error with the text "-b,--minbytes 12Q: <text of another error>"
+  // "-b,--minbytes 12Q: <text of another error>"; an error that begins with the flag's names stays as it is.
   core::Error refused(const core::Error& error) const;
 
   // Value that a parser makes of the text; if it throws, the flag's name is put before its message.
@@ -114,10 +114,17 @@ void declare_all(CommandLine& line, const Table& table, const char* group) {
   for (const auto& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
 }
 
+// Whatever refuses a value, the message begins with the flag's name.
 template <typename Table, typename Target>
 void read_all(const CommandLine& line, const Table& table, Target& target) {
   for (const auto& flag : table) {
-    if (const auto value = line.value(flag.names)) flag.read(target, *value);
+    const auto value = line.value(flag.names);
+    if (!value) continue;
+    try {
+      flag.read(target, *value);
+    } catch (const core::Error& error) {
+      throw value->refused(error);
+    }
   }
 }
 

@@ -1,10 +1,13 @@
 #include "bench/program/program.h"
 
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <sstream>
+#include <string_view>
 
 #include "bench/program/command_line.h"
 #include "core/error.h"
@@ -13,9 +16,30 @@
 namespace lockstep::program {
 namespace {
 
+// A line of a message, which may quote anything from a file or a flag: control characters are shown by their numbers
+// (\x1b), and of a long line the middle is left out, as what is allowed stands at its end.
+std::string printable(const std::string& line) {
+  constexpr std::size_t kBegin = 1000;
+  constexpr std::size_t kEnd = 1000;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string shown;
+  for (const char c : line) {
+    const auto code = static_cast<unsigned char>(c);
+    if (std::iscntrl(code) == 0) {
+      shown += c;
+    } else {
+      shown.append("\\x").append(1, kDigits[code >> 4U]).append(1, kDigits[code & 15U]);
+    }
+  }
+  if (shown.size() <= kBegin + kEnd) return shown;
+  const std::string left_out = " ... (" + std::to_string(shown.size() - kBegin - kEnd) + " bytes) ... ";
+  return shown.substr(0, kBegin) + left_out + shown.substr(shown.size() - kEnd);
+}
+
 int report(const std::string& program, const char* what, int status) {
   std::fflush(stdout);
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), what);
+  std::istringstream lines(program + ": " + what);
+  for (std::string line; std::getline(lines, line);) std::fprintf(stderr, "%s\n", printable(line).c_str());
   return status;
 }
 

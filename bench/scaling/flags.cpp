@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 #include <utility>
 
 #include "bench/trainer/flags.h"
@@ -18,15 +17,6 @@ using Flag = program::FlagOf<ScalingFlags>;
 
 constexpr const char* kModel = "Model and ranks, as mini_train has them";
 constexpr const char* kWhat = "What is timed";
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, at);) {
-    if (!part.empty()) parts.push_back(part);
-  }
-  return parts;
-}
 
 std::vector<Mode> modes_of(const FlagValue& v) {
   if (v.text == "weak") return {Mode::weak};
@@ -62,10 +52,10 @@ const std::array kFlags{
     Flag{"--layouts", "",
          "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
          "kind]",
-         [](ScalingFlags& f, const FlagValue& v) { f.layouts = split(v.text, ';'); }},
+         [](ScalingFlags& f, const FlagValue& v) { f.layouts = program::text_list(v, ';'); }},
     Flag{"--simulate", "",
          "further layouts that are only simulated, from the times of the pieces of the same layout with dp=2",
-         [](ScalingFlags& f, const FlagValue& v) { f.simulated = split(v.text, ';'); }},
+         [](ScalingFlags& f, const FlagValue& v) { f.simulated = program::text_list(v, ';'); }},
     Flag{"--batch", "8", "sequences per step: of each rank (weak) or of all ranks (strong)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5",
@@ -168,7 +158,9 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
     options.device = flags.place.device;
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {
-    throw core::usage_error("--layouts " + layout + ": " + error.what());
+    const bool is_simulated =
+        std::find(flags.simulated.begin(), flags.simulated.end(), layout) != flags.simulated.end();
+    throw core::usage_error((is_simulated ? "--simulate " : "--layouts ") + layout + ": " + error.what());
   }
 }
 

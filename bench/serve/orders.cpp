@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/record_json.h"
 
 namespace lockstep::serve {
 namespace {
@@ -34,7 +34,7 @@ std::int64_t number_in(const Json& order, const char* name, std::int64_t least, 
 Order parse_order(const std::string& line, std::size_t num_cases) {
   constexpr std::int64_t kMostRuns = 1 << 20;
   constexpr std::int64_t kMostCalls = std::int64_t{1} << 40;
-  const Json order = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json order = core::parse_json<Json>(line, "order");
   if (!order.is_object()) throw core::usage_error("order: not a JSON object: " + line);
   return {number_in(order, "case", 0, static_cast<std::int64_t>(num_cases) - 1), number_in(order, "runs", 1, kMostRuns),
           number_in(order, "calls", 1, kMostCalls)};

@@ -28,7 +28,10 @@ struct BubbleFlags : StudyFlags {
 
 const std::array kBubbleFlags{
     program::FlagOf<BubbleFlags>{"--schedules", "gpipe,1f1b,chimera", "pipeline schedules, a list",
-                                 [](BubbleFlags& f, const program::FlagValue& v) { f.schedules = text_list(v); }},
+                                 [](BubbleFlags& f, const program::FlagValue& v) {
+                                   f.schedules = text_list(v);
+                                   for (const std::string& name : f.schedules) schedules::entry_named(name);
+                                 }},
 };
 
 struct Bubbles {

@@ -34,7 +34,10 @@ struct MapFlags : StudyFlags {
 
 const std::array kMapFlags{
     program::FlagOf<MapFlags>{"--models", "gpt3-125m,...,gpt3-175b", "names of models",
-                              [](MapFlags& f, const program::FlagValue& v) { f.models = program::text_list(v); }},
+                              [](MapFlags& f, const program::FlagValue& v) {
+                                f.models = program::text_list(v);
+                                for (const std::string& name : f.models) workload::parse_model(name);
+                              }},
     program::FlagOf<MapFlags>{
         "--gpus", "64", "numbers of devices; one map for each",
         [](MapFlags& f, const program::FlagValue& v) { f.gpus = program::integer_list(v, 1, 1'000'000); }},

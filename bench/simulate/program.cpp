@@ -12,7 +12,10 @@
 #include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "bench/simulate/output.h"
+#include "bench/simulate/study.h"
 #include "core/error.h"
+#include "core/nearest.h"
+#include "schedules/generators/catalogue.h"
 #include "schedules/step/trace.h"
 #include "simulator/machine/calibrate.h"
 #include "simulator/machine/machine.h"
@@ -38,12 +41,12 @@ constexpr const char* kOutput = "Output";
 
 const std::array kFlags{
     Flag{"--model", "gpt3-175b", "a name, or numbers such as hidden=4096,layers=32,heads=32; --list shows both",
-         [](SimulateFlags& f, const FlagValue& v) { f.model = text_of(v); }},
+         [](SimulateFlags& f, const FlagValue& v) { f.model = model_text(v); }},
     Flag{"--layout", "tp=8,pp=8,dp=1,batch=64", "sizes of each kind of parallelism, and more; --list shows the fields",
-         [](SimulateFlags& f, const FlagValue& v) { f.layout = v.text; }},
+         [](SimulateFlags& f, const FlagValue& v) { f.layout = layout_text(v); }},
     Flag{"--machine", "dgx-a100", "a name, or a file (docs/machine_format.md)",
          [](SimulateFlags& f, const FlagValue& v) {
-           f.machine = text_of(v);
+           f.machine = machine_text(v);
            f.has_machine = true;
          }},
     Flag{"--sweep", "",
@@ -58,7 +61,10 @@ const std::array kPlanFlags{
     Flag{"--batch", "256", "sequences per step",
          [](SimulateFlags& f, const FlagValue& v) { f.batch = v.integer(1, 10'000'000); }},
     Flag{"--schedules", "1f1b,interleaved,zb_h1,zb_h2", "pipeline schedules to try",
-         [](SimulateFlags& f, const FlagValue& v) { f.schedules = text_of(v); }},
+         [](SimulateFlags& f, const FlagValue& v) {
+           for (const FlagValue& name : v.list()) schedules::entry_named(name.text);
+           f.schedules = v.text;
+         }},
     Flag{"--top", "10", "number of layouts to show",
          [](SimulateFlags& f, const FlagValue& v) { f.top = static_cast<int>(v.integer(1, 1000)); }},
 };
@@ -167,6 +173,17 @@ constexpr std::array kCommands{
 
 std::span<const Command> commands() {
   return kCommands;
+}
+
+core::Error no_such_command(std::string_view word) {
+  std::vector<std::string_view> names;
+  std::string allowed;
+  for (const Command& command : kCommands) {
+    names.push_back(command.name);
+    allowed.append(allowed.empty() ? "" : " ").append(command.name);
+  }
+  return core::usage_error("'" + std::string(word) + "' is not a command" + core::nearest_text(word, names) +
+                           "; allowed: " + allowed + ", or flags alone");
 }
 
 namespace {

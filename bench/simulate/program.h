@@ -51,6 +51,8 @@ struct Command {
 };
 
 std::span<const Command> commands();
+// A usage Error that lists the commands.
+core::Error no_such_command(std::string_view word);
 
 // `argv`: simulate NAME --flag value .... Each returns the exit status and throws core::Error.
 int run_scaling(int argc, const char* const* argv, const program::Print& print);

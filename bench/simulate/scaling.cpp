@@ -39,9 +39,9 @@ const std::array kScalingFlags{
         [](ScalingFlags& f, const program::FlagValue& v) { f.batch = v.integer(1, 100'000'000); }},
     program::FlagOf<ScalingFlags>{"--grow", "dp", "field of the layout that grows with the devices: dp tp pp cp",
                                   [](ScalingFlags& f, const program::FlagValue& v) { f.grow = v.text; }},
-    program::FlagOf<ScalingFlags>{"--published", "",
-                                  "in place of all that: published runs, each in its own layout: sc21-weak sc21-strong",
-                                  [](ScalingFlags& f, const program::FlagValue& v) { f.published = v.text; }},
+    program::FlagOf<ScalingFlags>{
+        "--published", "", "in place of all that: published runs, each in its own layout: sc21-weak sc21-strong",
+        [](ScalingFlags& f, const program::FlagValue& v) { f.published = published_table(v.text).name; }},
 };
 
 std::int32_t Layout::*grown_field(const std::string& name) {

@@ -107,14 +107,25 @@ const Breakdown& busiest(const Prediction& made) {
   return made.parts[made.busiest];
 }
 
-std::string given(const program::FlagValue& value) {
-  if (value.text.empty()) throw value.refused("empty", "a name or a file");
-  return value.text;
-}
-
 constexpr const char* kGroup = "Prediction";
 
 }  // namespace
+
+std::string model_text(const program::FlagValue& value) {
+  value.parsed_by(workload::parse_model);
+  return value.text;
+}
+
+std::string layout_text(const program::FlagValue& value) {
+  if (value.text.empty()) throw value.refused("empty", "fields such as tp=8,pp=4,dp=2,batch=64 (simulate --list)");
+  value.parsed_by(workload::parse_layout);
+  return value.text;
+}
+
+std::string machine_text(const program::FlagValue& value) {
+  value.parsed_by(simulator::load_machine);
+  return value.text;
+}
 
 void declare_study(program::CommandLine& line, const StudyFlags& defaults) {
   line.add("--model", defaults.model, "a name, or numbers such as hidden=4096,layers=32,heads=32; simulate --list",
@@ -125,9 +136,9 @@ void declare_study(program::CommandLine& line, const StudyFlags& defaults) {
 }
 
 void read_study(const program::CommandLine& line, StudyFlags& flags) {
-  if (const auto value = line.value("--model")) flags.model = given(*value);
-  if (const auto value = line.value("--layout")) flags.layout = value->text;
-  if (const auto value = line.value("--machine")) flags.machine = given(*value);
+  if (const auto value = line.value("--model")) flags.model = model_text(*value);
+  if (const auto value = line.value("--layout")) flags.layout = layout_text(*value);
+  if (const auto value = line.value("--machine")) flags.machine = machine_text(*value);
   if (const auto value = line.value("--json")) flags.json_file = program::file_name(*value);
 }
 

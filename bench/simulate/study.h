@@ -47,6 +47,11 @@ struct StudyFlags : program::Invocation {
   std::string layout;
 };
 
+// Texts of flags that are read again for each point; refused here if they are wrong.
+std::string model_text(const program::FlagValue& value);
+std::string layout_text(const program::FlagValue& value);
+std::string machine_text(const program::FlagValue& value);
+
 void declare_study(program::CommandLine& line, const StudyFlags& defaults);
 void read_study(const program::CommandLine& line, StudyFlags& flags);
 

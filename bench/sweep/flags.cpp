@@ -208,11 +208,14 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.split_share = v.zero_or_one() ? 1 : 0; }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
-         [](Reading& r, const FlagValue& v) { r.flags.machine = v.text; }},
+         [](Reading& r, const FlagValue& v) { r.flags.machine = file_name(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
-         [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},
+         [](Reading& r, const FlagValue& v) {
+           v.parsed_by(transports::parse_link);
+           r.flags.link = v.text;
+         }},
     Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](Reading& r, const FlagValue& v) { r.flags.json_file = v.text; }},
+         [](Reading& r, const FlagValue& v) { r.flags.json_file = file_name(v); }},
     Flag{"--time-budget", "0", "seconds for the whole run; fewer iterations are timed when they run out",
          [](Reading& r, const FlagValue& v) { r.flags.time_budget_s = v.text == "0" ? 0 : v.number(0, 1e9); }},
     Flag{"--seed", "1", "seed of the inputs",

@@ -80,7 +80,7 @@ SweepEnvironment read_environment(const SweepFlags& /*flags*/) {
   environment.min_busbw_gbps = min_busbw_of_environment();
   const std::string path = tuning::default_table_path();
   if (!tuning::has_table(path)) {
-    environment.tuning_note = "rule of thumb; no measured table at " + path + " (bench/tune writes one)";
+    environment.tuning_note = "rule of thumb; no measured table at " + path + " (tune writes one)";
     return environment;
   }
   tuning::Table table = tuning::load_table(path);
@@ -88,8 +88,7 @@ SweepEnvironment read_environment(const SweepFlags& /*flags*/) {
     environment.tuning = std::move(table);
     environment.tuning_note = "measured table " + path;
   } else {
-    environment.tuning_note =
-        "rule of thumb; " + path + " was measured on another machine (bench/tune writes a new one)";
+    environment.tuning_note = "rule of thumb; " + path + " was measured on another machine (tune writes a new one)";
   }
   return environment;
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention.h"
 #include "schedules/generators/catalogue.h"
+#include "simulator/machine/machine.h"
 
 namespace lockstep::mini_train {
 
@@ -177,7 +178,7 @@ const std::array kFlagsOfLayout{
          "layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = v.text; }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = file_name(v); }},
     Flag{"--device-memory", "0",
          "limit for a rank's tensors in bytes (512M, 2G): a run that needs more is refused; 0: the available memory",
          [](TrainFlags& f, const FlagValue& v) { f.options.device_memory = v.size_bytes(); }},
@@ -190,7 +191,10 @@ const std::array kFlagsOfLayout{
           f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
         }},
     Flag{"--schedule", "", "schedule of the pipeline (pipeline_perf --list shows them) [1f1b, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
+         [](TrainFlags& f, const FlagValue& v) {
+           schedules::entry_named(v.text);
+           f.options.layout.schedule = v.text;
+         }},
     Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
     Flag{"--microbatches", "",
@@ -303,7 +307,10 @@ const std::array kFlagsOfRun{
          "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
          "step "
          "predicted step time before the run, and compare it with the measured one",
-         [](TrainFlags& f, const FlagValue& v) { f.predict = file_name(v); }},
+         [](TrainFlags& f, const FlagValue& v) {
+           v.parsed_by(simulator::load_machine);
+           f.predict = v.text;
+         }},
     Flag{"--report-every", "1", "steps between two lines of the report",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
+#include "core/nearest.h"
 
 namespace lockstep::algorithms {
 
@@ -32,8 +33,10 @@ const Algorithm& find_algorithm(collectives::Kind kind, std::string_view name) {
     if (algorithm->name == name) return *algorithm;
     names += fmt::format(" {}", algorithm->name);
   }
-  throw core::usage_error(
-      fmt::format("--algo: {} has no algorithm '{}'; allowed:{}", collectives::name_of(kind), name, names));
+  std::vector<std::string_view> all;
+  for (const Algorithm* algorithm : algorithms_of(kind)) all.push_back(algorithm->name);
+  throw core::usage_error(fmt::format("--algo: {} has no algorithm '{}'{}; allowed:{}", collectives::name_of(kind),
+                                      name, core::nearest_text(name, all), names));
 }
 
 std::vector<std::string_view> split_at_colons(std::string_view text) {

@@ -305,9 +305,49 @@ class Parser {
 
 }  // namespace
 
+namespace {
+
+// Needs of check() for a plan: chunks moved by all steps, and bytes for the symbols of all buffers.
+struct Need {
+  double moves = 0;
+  double bytes = 0;
+};
+
+Need need_of(const Plan& plan) {
+  const double contributors = collectives::has_op(plan.kind) ? plan.num_ranks / 8.0 : 0;  // bytes per chunk
+  Need need;
+  for (int rank = 0; rank < plan.num_ranks; ++rank) {
+    const auto blocks = static_cast<double>(collectives::input_blocks(plan.kind, plan.num_ranks, plan.root, rank) +
+                                            collectives::output_blocks(plan.kind, plan.num_ranks, plan.root, rank));
+    const auto& lanes = plan.ranks[at(rank)].lanes;
+    const double chunks = blocks * std::max(0, plan.chunks_per_block) + std::max(0, plan.scratch_chunks);
+    need.bytes += chunks * (20 + 8 * static_cast<double>(lanes.size()) + contributors);
+    for (const Lane& lane : lanes) {
+      for (const Step& step : lane) need.moves += std::max(0, chunks_of(step));
+    }
+  }
+  return need;
+}
+
+// A few characters can ask for any number of chunks. A plan that fills its buffers has steps in proportion to them.
+void check_need(const Plan& plan, std::string_view text, std::string_view source) {
+  constexpr double kPerCharacter = 64;
+  const double of_text = kPerCharacter * static_cast<double>(text.size());
+  const Need need = need_of(plan);
+  if (need.moves <= 0x1p22 + of_text && need.bytes <= 0x1p27 + of_text) return;
+  throw core::usage_error(
+      fmt::format("{}: {} chunks per block, {} scratch chunks and steps that move {:g} chunks are too many for {} "
+                  "ranks and a text of "
+                  "this length; allowed: fewer chunks, as executors cut them into segments by themselves",
+                  source, plan.chunks_per_block, plan.scratch_chunks, need.moves, plan.num_ranks));
+}
+
+}  // namespace
+
 Plan parse_plan(std::string_view text, std::string_view source, StepLines* lines) {
   Parser parser(text, source);
   Plan plan = parser.parse();
+  check_need(plan, text, source);
   if (lines != nullptr) *lines = std::move(parser.lines());
   return plan;
 }

@@ -14,14 +14,13 @@
 namespace lockstep::transports {
 namespace {
 
-double parse_number(std::string_view text, std::string_view whole) {
+constexpr const char* kAllowed = "; allowed: latency_us=L,gbps=B, or one of them; L from 0 to 1e9, B from 1e-6 to 1e6";
+
+double parse_number(std::string_view text, double min, double max) {
   double value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0)) {
-    throw core::usage_error("--link '" + std::string(whole) + "': '" + std::string(text) +
-                            "' is not a number of zero or more; allowed: latency_us=NUMBER,gbps=NUMBER");
-  }
-  return value;
+  if (error == std::errc{} && end == text.data() + text.size() && value >= min && value <= max) return value;
+  throw core::usage_error("'" + std::string(text) + "' is not a number of this range" + kAllowed);
 }
 
 }  // namespace
@@ -29,21 +28,20 @@ double parse_number(std::string_view text, std::string_view whole) {
 LinkSpec parse_link(std::string_view text) {
   LinkSpec spec;
   std::string_view rest = text;
-  while (!rest.empty()) {
+  do {
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
-    const std::size_t equals = item.find('=');
+    const std::size_t equals = std::min(item.find('='), item.size());
     const std::string_view key = item.substr(0, equals);
-    if (equals == std::string_view::npos || (key != "latency_us" && key != "gbps")) {
-      throw core::usage_error("--link '" + std::string(text) + "': cannot read '" + std::string(item) +
-                              "'; allowed: latency_us=NUMBER,gbps=NUMBER");
+    const std::string_view number = item.substr(std::min(equals + 1, item.size()));
+    if (key == "latency_us") {
+      spec.latency_us = parse_number(number, 0, 1e9);
+    } else if (key == "gbps") {
+      spec.gbps = parse_number(number, 1e-6, 1e6);
+    } else {
+      throw core::usage_error("'" + std::string(item) + "' is neither a latency nor a bandwidth" + kAllowed);
     }
-    (key == "gbps" ? spec.gbps : spec.latency_us) = parse_number(item.substr(equals + 1), text);
-  }
-  if (spec.latency_us == 0 && spec.gbps == 0) {
-    throw core::usage_error("--link '" + std::string(text) +
-                            "': states neither a latency nor a bandwidth; allowed: latency_us=NUMBER,gbps=NUMBER");
-  }
+  } while (!rest.empty());
   return spec;
 }
 

@@ -6,11 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <iterator>
+#include <limits>
 
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/record_json.h"
 
 namespace lockstep::tuning {
 namespace {
@@ -25,19 +26,41 @@ double distance(std::int64_t a, std::int64_t b) {
                   std::log2(static_cast<double>(std::max<std::int64_t>(b, 1))));
 }
 
+std::int64_t number_in(const json& row, const char* name, std::int64_t most) {
+  const auto number = core::integer_in(row.at(name), 0, most);
+  if (!number) throw core::usage_error(fmt::format("{} is {}; allowed: 0 to {}", name, row.at(name).dump(), most));
+  return *number;
+}
+
 Entry entry_of(const json& row) {
+  const bool says_hosts = row.contains("hosts");  // tables of one host need not
   return {row.at("transport").get<std::string>(),
           collectives::parse_kind(row.at("collective").get<std::string>()),
-          row.at("ranks").get<int>(),
-          row.at("bytes").get<std::int64_t>(),
+          static_cast<int>(number_in(row, "ranks", std::numeric_limits<int>::max())),
+          number_in(row, "bytes", std::numeric_limits<std::int64_t>::max()),
           row.at("algorithm").get<std::string>(),
-          row.value("hosts", 1)};
+          says_hosts ? static_cast<int>(number_in(row, "hosts", std::numeric_limits<int>::max())) : 1};
 }
 
 json row_of(const Entry& entry) {
   return {{"transport", entry.transport}, {"collective", collectives::name_of(entry.kind)},
           {"ranks", entry.num_ranks},     {"hosts", entry.num_hosts},
           {"bytes", entry.bytes},         {"algorithm", entry.algorithm}};
+}
+
+std::vector<Entry> entries_of(const json& rows) {
+  std::vector<Entry> entries;
+  for (const json& row : rows) entries.push_back(entry_of(row));
+  return entries;
+}
+
+Table table_of(const json& document) {
+  if (const std::int64_t version = number_in(document, "version", std::numeric_limits<int>::max());
+      version != kVersion) {
+    throw core::usage_error(fmt::format("version {}; this program reads {}", version, kVersion));
+  }
+  return {document.at("machine").get<std::string>(), entries_of(document.at("entries")),
+          entries_of(document.value("library_entries", json::array()))};
 }
 
 }  // namespace
@@ -91,19 +114,15 @@ std::string rule_of_thumb(const Query& query) {
 Table load_table(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string where = "tuning table " + path;
+  const json document = core::parse_json(text, where);
   try {
-    const json document = json::parse(file);
-    if (document.at("version").get<int>() != kVersion) {
-      throw core::usage_error(fmt::format("tuning table {}: version {}; this program reads {}", path,
-                                          document.at("version").get<int>(), kVersion));
-    }
-    Table table{document.at("machine").get<std::string>(), {}, {}};
-    for (const json& row : document.at("entries")) table.entries.push_back(entry_of(row));
-    for (const json& row : document.value("library_entries", json::array()))
-      table.library_entries.push_back(entry_of(row));
-    return table;
+    return table_of(document);
+  } catch (const core::Error& error) {
+    throw core::usage_error(fmt::format("{}: {}; write a new one with tune", where, error.what()));
   } catch (const json::exception& error) {
-    throw core::usage_error(fmt::format("tuning table {}: {}; write a new one with bench/tune", path, error.what()));
+    throw core::usage_error(fmt::format("{}: {}; write a new one with tune", where, core::reason_of(error)));
   }
 }
 

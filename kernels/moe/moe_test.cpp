@@ -162,11 +162,11 @@ TEST(Moe, ATokensExpertsComeFromTheBestGroups) {
 
 TEST(Moe, WrongArgumentsAreNamed) {
   EXPECT_EQ(refusal(RouterForward{.shape = {.tokens = 4, .experts = 8, .top_k = 3, .groups = 4, .limit = 1}}),
-            "router_fwd: experts of limit groups - top_k is -1; allowed: at least 0");
+            "router_fwd: top_k is 3; allowed: at most 2, the experts in as many groups as a token may use");
   EXPECT_EQ(refusal(RouterForward{.shape = {.tokens = 4, .experts = 8, .top_k = 2, .groups = 3}}),
             "router_fwd: groups is 3; allowed: divisors of experts, 8");
   EXPECT_EQ(refusal(RouterForward{.shape = {.tokens = 4, .experts = 2, .top_k = 3}}),
-            "router_fwd: experts - top_k is -1; allowed: at least 0");
+            "router_fwd: top_k is 3; allowed: at most 2, the experts");
   EXPECT_NE(refusal(RouterLoads{.shape = {.tokens = 4, .experts = 2, .top_k = 1, .scores = RouterScores::sigmoid}})
                 .find("allowed: softmax"),
             std::string::npos);

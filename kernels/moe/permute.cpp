@@ -144,7 +144,10 @@ template <class Args>
 void check_rows(const Args& args) {
   check_at_least(args.name(), "tokens", args.tokens, 1);
   check_at_least(args.name(), "top_k", args.top_k, 1);
-  check_at_least(args.name(), "16 - top_k", 16 - args.top_k, 0);
+  if (args.top_k > 16) {
+    throw core::usage_error(std::string(args.name()) + ": top_k is " + std::to_string(args.top_k) +
+                            "; allowed: at most 16");
+  }
   check_at_least(args.name(), "rows", args.rows, 1);
   check_at_least(args.name(), "columns", args.columns, 1);
 }

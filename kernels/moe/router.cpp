@@ -261,25 +261,35 @@ void check_softmax(std::string_view kernel, const RouterShape& shape, const char
                           " are of probabilities");
 }
 
+// "router_fwd: top_k is 3; allowed: at most 2, the experts"
+void check_at_most(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t most,
+                   std::string_view what = "") {
+  if (value <= most) return;
+  std::string text = std::string(kernel) + ": " + std::string(name) + " is " + std::to_string(value) +
+                     "; allowed: at most " + std::to_string(most);
+  if (!what.empty()) text.append(", ").append(what);
+  throw core::usage_error(text);
+}
+
 }  // namespace
 
 void RouterShape::check(std::string_view kernel) const {
   check_at_least(kernel, "tokens", tokens, 1);
   check_at_least(kernel, "experts", experts, 1);
   check_at_least(kernel, "top_k", top_k, 1);
-  check_at_least(kernel, "experts - top_k", experts - top_k, 0);
-  check_at_least(kernel, std::to_string(kMostExperts) + " - experts", kMostExperts - experts, 0);
-  check_at_least(kernel, std::to_string(kMostChoices) + " - top_k", kMostChoices - top_k, 0);
+  check_at_most(kernel, "top_k", top_k, experts, "the experts");
+  check_at_most(kernel, "experts", experts, kMostExperts);
+  check_at_most(kernel, "top_k", top_k, kMostChoices);
   check_positive(kernel, "scale", scale);
   check_at_least(kernel, "groups", groups, 1);
-  check_at_least(kernel, std::to_string(kMostGroups) + " - groups", kMostGroups - groups, 0);
+  check_at_most(kernel, "groups", groups, kMostGroups);
   if (experts % groups != 0) {
     throw core::usage_error(std::string(kernel) + ": groups is " + std::to_string(groups) +
                             "; allowed: divisors of experts, " + std::to_string(experts));
   }
   check_at_least(kernel, "limit", limit, 1);
-  check_at_least(kernel, "groups - limit", groups - limit, 0);
-  check_at_least(kernel, "experts of limit groups - top_k", limit * (experts / groups) - top_k, 0);
+  check_at_most(kernel, "limit", limit, groups, "the groups");
+  check_at_most(kernel, "top_k", top_k, limit * (experts / groups), "the experts in as many groups as a token may use");
 }
 
 void RouterBackward::check_shape() const {

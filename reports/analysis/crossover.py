@@ -192,7 +192,10 @@ def _level_where(level: Sequence[Span], won: Sequence[Span], sizes: Sequence[int
 
 
 def margin_text(first: str, second: str, comparison: Comparison) -> str:
-    """Ratios at the two ends: "tree 3.2 times at 8 B, ring 1.4 times at 64 MiB"; empty where level."""
+    """Ratios at the two ends: "tree 3.2 times at 8 B, ring 1.4 times at 64 MiB"; empty where level, or where no size was measured
+    for both."""
+    if not comparison.sizes:
+        return ""
     parts = []
     for i in sorted({0, len(comparison.sizes) - 1}):
         verdict = comparison.verdicts[i]

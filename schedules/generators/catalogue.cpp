@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/nearest.h"
 #include "schedules/generators/zero_bubble.h"
 
 namespace lockstep::schedules {
@@ -353,7 +354,10 @@ const CatalogueEntry& entry_named(std::string_view name) {
     if (entry.name == name) return entry;
     names += (names.empty() ? "" : ", ") + std::string(entry.name);
   }
-  throw core::usage_error("schedule '" + std::string(name) + "' is not known; allowed: " + names);
+  std::vector<std::string_view> all;
+  for (const CatalogueEntry& entry : kEntries) all.push_back(entry.name);
+  throw core::usage_error("schedule '" + std::string(name) + "' is not known" + core::nearest_text(name, all) +
+                          "; allowed: " + names);
 }
 
 Schedule make_schedule(std::string_view name, const PipelineShape& shape) {

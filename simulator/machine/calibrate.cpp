@@ -8,9 +8,8 @@
 #include <map>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
+#include "core/record_json.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -24,14 +23,25 @@ std::string text_of(const json& line, const char* name) {
 double number_of(const json& line, const char* name) {
   return line.contains(name) && line[name].is_number() ? line[name].get<double>() : 0;
 }
+// Counts of bytes and FLOPs may be written as 1e9.
+std::int64_t whole_number_of(const json& line, const char* name, double most = 0x1p62) {
+  const double value = number_of(line, name);
+  if (value >= 0 && value <= most) return std::llround(value);
+  throw core::usage_error(std::string(name) + " is " + line[name].dump() + "; allowed: 0 to " +
+                          std::to_string(std::llround(most)));
+}
+int int_of(const json& line, const char* name) {
+  return static_cast<int>(whole_number_of(line, name, 0x1p30));
+}
 
 void take_run(RecordLines& into, const json& line) {
   if (!into.machine.empty() || !line.contains("machine")) return;
   const json& machine = line["machine"];
   into.machine = text_of(machine, "cpu");
-  into.memory_bytes = static_cast<std::int64_t>(number_of(machine, "memory_bytes"));
-  into.cores = static_cast<int>(number_of(machine, "cores"));
-  if (machine.contains("gpus") && !machine["gpus"].empty()) into.machine = machine["gpus"][0].get<std::string>();
+  into.memory_bytes = whole_number_of(machine, "memory_bytes");
+  into.cores = int_of(machine, "cores");
+  const bool has_gpu = machine.contains("gpus") && machine["gpus"].is_array() && !machine["gpus"].empty();
+  if (has_gpu && machine["gpus"][0].is_string()) into.machine = machine["gpus"][0].get<std::string>();
 }
 
 void take_kernel(RecordLines& into, const json& line) {
@@ -41,25 +51,24 @@ void take_kernel(RecordLines& into, const json& line) {
                     .cache = text_of(line, "cache"),
                     .bound = text_of(line, "bound"),
                     .signature = text_of(line, "kernel"),
-                    .threads = static_cast<int>(number_of(line, "threads")),
+                    .threads = int_of(line, "threads"),
                     .flops = number_of(line, "flops"),
                     .bytes = number_of(line, "bytes")};
-  if (line.contains("copies")) kernel.copies = static_cast<int>(number_of(line, "copies"));
+  if (line.contains("copies")) kernel.copies = int_of(line, "copies");
   if (line.contains("operands")) {
     for (const json& operand : line["operands"]) {
-      const auto bytes = static_cast<std::int64_t>(number_of(operand, "bytes"));
+      const std::int64_t bytes = whole_number_of(operand, "bytes");
       kernel.signature += " " + text_of(operand, "dtype") + ":" + std::to_string(bytes);
     }
   }
-  kernel.signature += " flops:" + std::to_string(std::llround(kernel.flops));
+  kernel.signature += " flops:" + std::to_string(whole_number_of(line, "flops"));
   if (line.contains("stats") && line["stats"].is_object()) kernel.median_us = number_of(line["stats"], "median");
   if (text_of(line, "status") == "ok" && kernel.median_us > 0) into.kernels.push_back(kernel);
 }
 
 void take_ceiling(RecordLines& into, const json& line) {
   into.ceilings.push_back({text_of(line, "name"), text_of(line, "level"), text_of(line, "dtype"),
-                           text_of(line, "device"), static_cast<int>(number_of(line, "threads")),
-                           number_of(line, "value")});
+                           text_of(line, "device"), int_of(line, "threads"), number_of(line, "value")});
 }
 
 void take_row(RecordLines& into, const json& line) {
@@ -70,7 +79,7 @@ void take_row(RecordLines& into, const json& line) {
   const json plan = has_plan ? line["plan"] : json::object();
   const RowLine row{.collective = text_of(line, "collective"),
                     .algorithm = text_of(line, "algorithm"),
-                    .ranks = static_cast<int>(number_of(line, "ranks")),
+                    .ranks = int_of(line, "ranks"),
                     .time_us = number_of(line, "time_us"),
                     .steps = number_of(plan, "steps"),
                     .wire_bytes = number_of(plan, "wire_bytes_max"),
@@ -96,12 +105,16 @@ RecordLines read_record_lines(std::string_view text, const std::string& where) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.find_first_not_of(" \r") == std::string_view::npos) continue;
-    const json parsed = json::parse(line, nullptr, false);
+    const std::string place = where + ": line " + std::to_string(number);
+    const json parsed = core::parse_json(line, place);
     if (!parsed.is_object() || !parsed.contains("record")) {
-      throw core::usage_error(where + ": line " + std::to_string(number) +
-                              " is not a record; allowed: lines of docs/record_format.md");
+      throw core::usage_error(place + " is not a record; allowed: lines of docs/record_format.md");
     }
-    take(found, parsed);
+    try {
+      take(found, parsed);
+    } catch (const core::Error& error) {
+      throw core::usage_error(place + ": " + error.what());
+    }
   }
   return found;
 }
@@ -173,6 +186,7 @@ double median(std::vector<double> values) {
 EfficiencyCurve curve_of(const std::vector<EfficiencyPoint>& points) {
   std::map<int, std::vector<EfficiencyPoint>> bins;
   for (const EfficiencyPoint& point : points) {
+    if (point.work <= 0) continue;  // a kernel that states no FLOPs or bytes
     bins[static_cast<int>(std::floor(std::log2(point.work) / 2))].push_back(point);
   }
   EfficiencyCurve curve;
@@ -198,8 +212,8 @@ EfficiencyCurve shares(const RecordLines& records, const Target& target, double 
       continue;
     points.push_back({work(line), work(line) / line.median_us / peak_per_us});
   }
-  if (points.empty()) points.push_back({1, 1});
-  return curve_of(points);
+  const EfficiencyCurve curve = curve_of(points);
+  return curve.empty() ? EfficiencyCurve{{1, 1}} : curve;
 }
 
 // A kernel may exceed the ceiling (a square product) if its operands fit into a cache.

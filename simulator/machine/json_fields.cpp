@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/record_json.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -46,12 +46,7 @@ JsonFields::~JsonFields() = default;
 JsonFields::JsonFields(JsonFields&&) noexcept = default;
 
 JsonFields JsonFields::of_text(std::string_view text, const std::string& where) {
-  json value;
-  try {
-    value = json::parse(text);
-  } catch (const json::parse_error& error) {
-    throw core::usage_error(where + ": not JSON: " + error.what());
-  }
+  json value = core::parse_json(text, where);
   if (!value.is_object()) throw core::usage_error(where + ": not a JSON object; allowed: {...}");
   return JsonFields(std::make_unique<Node>(std::move(value), where, ""));
 }
@@ -87,11 +82,15 @@ double JsonFields::positive(const char* name) {
   return value;
 }
 
-std::int64_t JsonFields::integer(const char* name, std::int64_t min) {
+std::int64_t JsonFields::integer(const char* name, std::int64_t min, std::int64_t max) {
   const json& field = node_->field(name);
-  const std::string allowed = "whole numbers from " + std::to_string(min) + " up";
-  if (!field.is_number_integer() || field.get<std::int64_t>() < min) refuse(name, field.dump(), allowed);
-  return field.get<std::int64_t>();
+  const auto value = core::integer_in(field, min, max);
+  if (!value) refuse(name, field.dump(), "whole numbers from " + std::to_string(min) + " to " + std::to_string(max));
+  return *value;
+}
+
+std::int32_t JsonFields::int32(const char* name, std::int32_t min) {
+  return static_cast<std::int32_t>(integer(name, min, std::numeric_limits<std::int32_t>::max()));
 }
 
 bool JsonFields::yes_or_no(const char* name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ class JsonFields {
   std::string text(const char* name);
   double number(const char* name, double min, double max);  // in [min, max]
   double positive(const char* name);
-  std::int64_t integer(const char* name, std::int64_t min);
+  std::int64_t integer(const char* name, std::int64_t min, std::int64_t max = std::numeric_limits<std::int64_t>::max());
+  std::int32_t int32(const char* name, std::int32_t min);
   bool yes_or_no(const char* name);
   std::vector<std::string> texts(const char* name);
   std::vector<std::pair<double, double>> pairs(const char* name);

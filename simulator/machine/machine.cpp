@@ -8,13 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/nearest.h"
 
 namespace lockstep::simulator {
 namespace {
 
 Machine load_file(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw core::usage_error("machine: " + path + ": cannot be read");
+  if (!file)
+    throw core::usage_error("machine: " + path + ": cannot be read; allowed: a JSON file (docs/machine_format.md)");
   const std::string json{std::istreambuf_iterator<char>(file), {}};
   return parse_machine(json, path);
 }
@@ -65,7 +67,8 @@ Machine load_machine(std::string_view name) {
     if (machine.name == name) return parse_machine(machine.json, std::string(name) + ".json");
     names += " " + std::string(machine.name);
   }
-  throw core::usage_error("machine: '" + std::string(name) + "' is not known; allowed:" + names +
+  throw core::usage_error("machine: '" + std::string(name) + "' is not known" +
+                          core::nearest_text(name, machine_names()) + "; allowed:" + names +
                           ", or the path of a JSON file");
 }
 

@@ -36,7 +36,7 @@ DeviceSpec read_device(JsonFields fields) {
   device.memory_bytes = fields.integer("memory_bytes", 1);
   device.launch_us = fields.number("launch_us", 0, kNoLimit);
   if (fields.has("multiprocessors")) {
-    device.multiprocessors = static_cast<std::int32_t>(fields.integer("multiprocessors", 0));
+    device.multiprocessors = fields.int32("multiprocessors", 0);
   }
   device.product = read_curve(fields, "product");
   device.attention = read_curve(fields, "attention");
@@ -65,8 +65,8 @@ double read_share(JsonFields& fields, const char* name) {
 
 Torus read_torus(JsonFields fields, std::int32_t ranks) {
   Torus torus;
-  torus.columns = static_cast<std::int32_t>(fields.integer("columns", 2));
-  torus.rows = static_cast<std::int32_t>(fields.integer("rows", 2));
+  torus.columns = fields.int32("columns", 2);
+  torus.rows = fields.int32("rows", 2);
   if (std::int64_t{torus.columns} * torus.rows != ranks) {
     fields.refuse("rows", std::to_string(torus.rows),
                   "as many as make columns x rows the level's ranks, " + std::to_string(ranks));
@@ -79,7 +79,7 @@ Torus read_torus(JsonFields fields, std::int32_t ranks) {
 NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
   NetworkLevel level;
   level.name = fields.text("name");
-  level.ranks = static_cast<std::int32_t>(fields.integer("ranks", 1));
+  level.ranks = fields.int32("ranks", 1);
   if (below != nullptr && (level.ranks <= below->ranks || level.ranks % below->ranks != 0)) {
     fields.refuse("ranks", std::to_string(level.ranks),
                   "multiples of the level below, " + std::to_string(below->ranks));
@@ -140,7 +140,7 @@ Nccl read_nccl(JsonFields fields) {
   if ((nccl.nvls > 0) != (nccl.nvls_search_gbps > 0)) {
     fields.refuse("nvls_search_gbps", std::to_string(nccl.nvls_search_gbps), "above 0 if and only if nvls is");
   }
-  nccl.blocks = static_cast<std::int32_t>(fields.integer("blocks", 0));
+  nccl.blocks = fields.int32("blocks", 0);
   nccl.of_members = read_of_members(fields);
   fields.done();
   return nccl;
@@ -154,8 +154,8 @@ Host read_host(JsonFields fields) {
 
 Measured read_measured(JsonFields fields) {
   Measured measured;
-  measured.cores = static_cast<std::int32_t>(fields.integer("cores", 1));
-  measured.threads = static_cast<std::int32_t>(fields.integer("threads", 1));
+  measured.cores = fields.int32("cores", 1);
+  measured.threads = fields.int32("threads", 1);
   if (measured.threads > measured.cores) {
     fields.refuse("threads", std::to_string(measured.threads),
                   "as many as there are cores, " + std::to_string(measured.cores) + ", or fewer");
@@ -171,7 +171,7 @@ Measured read_measured(JsonFields fields) {
   }
   for (JsonFields& one : fields.objects("collectives")) {
     const std::string name = one.text("collective");
-    const auto ranks = static_cast<std::int32_t>(one.integer("ranks", 2));
+    const auto ranks = one.int32("ranks", 2);
     if (measured.find(name, ranks) != nullptr) {
       one.refuse("collective", "'" + name + "' of " + std::to_string(ranks) + " ranks is there twice",
                  "one entry for each collective and number of ranks");

@@ -5,16 +5,15 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/record_json.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -37,8 +36,7 @@ bool is_index(const std::string& path) {
 
 // [tensor] -> file
 std::map<std::string, std::string> weight_map_of(const std::string& index) {
-  std::ifstream in(index, std::ios::binary);
-  const json whole = json::parse(in, nullptr, false);
+  const json whole = core::parse_json(read_text(index), index);
   const auto map = whole.is_object() ? whole.find("weight_map") : whole.end();
   if (!whole.is_object() || map == whole.end() || !map->is_object() || map->empty()) {
     throw core::usage_error(index + " is not an index of weights; allowed: a JSON object with \"weight_map\"");
@@ -425,9 +423,8 @@ bool same(const json& a, const json& b) {
 
 void check_config_beside(const std::string& weights_file, const workload::Model& model) {
   const std::filesystem::path file = std::filesystem::path(weights_file).parent_path() / "config.json";
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return;
-  json config = json::parse(in, nullptr, false);
+  if (!std::filesystem::exists(file)) return;
+  json config = core::parse_json(read_text(file.string()), file.string());
   if (!config.is_object()) throw core::usage_error(file.string() + " is not a JSON object");
   config = flattened(std::move(config));
   for (const ConfigField& field : fields_of(model)) {

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -18,10 +20,10 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/record_json.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace lockstep::trainer {
@@ -129,15 +131,59 @@ Json runs_json(const std::vector<Interval>& intervals) {
   return rows;
 }
 
-std::vector<Interval> parse_runs(const Json& json) {
+// More elements than any tensor has, and intervals than any manifest: what a manifest says beyond them would overflow,
+// or use up the memory.
+constexpr std::int64_t kMostElems = std::int64_t{1} << 60;
+constexpr std::int64_t kMostIntervals = std::int64_t{1} << 24;
+
+core::Error not_allowed(const std::string& why) {
+  return {core::Failure::wrong_data, why};
+}
+
+std::int64_t number_of(const Json& json, std::int64_t min = 0, std::int64_t max = kMostElems) {
+  const std::optional<std::int64_t> number = core::integer_in(json, min, max);
+  if (!number) throw not_allowed(fmt::format("{} is not a whole number from {} to {}", json.dump(), min, max));
+  return *number;
+}
+
+Integers integers_of(const Json& json) {
+  constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  Integers integers;
+  for (const auto& [name, value] : json.get_ref<const Json::object_t&>()) integers[name] = number_of(value, kMin, kMax);
+  return integers;
+}
+
+IntervalRow row_of(const Json& json) {
+  IntervalRow row{{number_of(json.at(0)), number_of(json.at(1))}};
+  if (json.size() == 2) return row;
+  row.stride = number_of(json.at(2));
+  row.times = number_of(json.at(3), 1, kMostIntervals);
+  if (row.stride <= (kMostElems - row.first.begin) / row.times) return row;
+  throw not_allowed(json.dump() + " goes beyond any tensor");
+}
+
+// `left`: how many more intervals the manifest may have.
+std::vector<Interval> parse_runs(const Json& json, std::int64_t& left) {
   std::vector<IntervalRow> rows;
   for (const Json& row : json) {
-    rows.push_back({{row.at(0).get<std::int64_t>(), row.at(1).get<std::int64_t>()}});
-    if (row.size() == 2) continue;
-    rows.back().stride = row.at(2).get<std::int64_t>();
-    rows.back().times = row.at(3).get<std::int64_t>();
+    rows.push_back(row_of(row));
+    left -= rows.back().times;
+    if (left < 0) throw not_allowed(fmt::format("it has more than {} runs", kMostIntervals));
   }
   return unfold(rows);
+}
+
+Shape shape_of(const Json& json) {
+  Shape shape;
+  std::int64_t elems = 1;
+  for (const Json& size : json) {
+    shape.push_back(number_of(size));
+    if (__builtin_mul_overflow(elems, shape.back(), &elems) || elems > kMostElems) {
+      throw not_allowed("the shape " + json.dump() + " has too many elements");
+    }
+  }
+  return shape;
 }
 
 Json file_json(const FileEntry& file) {
@@ -147,12 +193,12 @@ Json file_json(const FileEntry& file) {
       {"name", file.name}, {"bytes", file.sum.bytes}, {"crc32", crc32_text(file.sum.crc32)}, {"runs", std::move(runs)}};
 }
 
-FileEntry parse_file(const Json& json) {
+FileEntry parse_file(const Json& json, std::int64_t& left) {
   FileEntry file;
   file.name = json.at("name").get<std::string>();
-  file.sum.bytes = json.at("bytes").get<std::int64_t>();
+  file.sum.bytes = number_of(json.at("bytes"));
   file.sum.crc32 = parse_crc32(json.at("crc32").get<std::string>()).value();
-  for (const auto& [tensor, runs] : json.at("runs").items()) file.runs[tensor] = parse_runs(runs);
+  for (const auto& [tensor, runs] : json.at("runs").items()) file.runs[tensor] = parse_runs(runs, left);
   return file;
 }
 
@@ -163,8 +209,9 @@ Json files_json(const std::vector<FileEntry>& files) {
 }
 
 void parse_tensors_and_files(const Json& json, Contents& contents) {
-  contents.tensors = json.at("tensors").get<std::map<std::string, Shape>>();
-  for (const Json& file : json.at("files")) contents.files.push_back(parse_file(file));
+  for (const auto& [tensor, shape] : json.at("tensors").items()) contents.tensors[tensor] = shape_of(shape);
+  std::int64_t left = kMostIntervals;
+  for (const Json& file : json.at("files")) contents.files.push_back(parse_file(file, left));
 }
 
 // The JSON without its last line, which must fit it.
@@ -183,7 +230,7 @@ std::string_view checked(std::string_view text, const std::string& file) {
 
 void check_format(const Json& json, const std::string& file) {
   if (json.at("format") != kFormat) throw core::usage_error(file + " is no manifest of a checkpoint");
-  const auto version = json.at("version").get<std::int64_t>();
+  const std::int64_t version = number_of(json.at("version"));
   if (version == kVersion) return;
   throw core::usage_error(file + " is of format version " + std::to_string(version) +
                           "; allowed: " + std::to_string(kVersion));
@@ -193,10 +240,10 @@ Contents parse_checked(const Json& json, const std::string& file) {
   check_format(json, file);
   Contents contents;
   Manifest& manifest = contents.manifest;
-  manifest.step = json.at("step").get<std::int64_t>();
-  manifest.model = json.at("model").get<Integers>();
+  manifest.step = number_of(json.at("step"));
+  manifest.model = integers_of(json.at("model"));
   manifest.layout = json.at("layout").get<std::map<std::string, std::string>>();
-  manifest.integers = json.at("integers").get<Integers>();
+  manifest.integers = integers_of(json.at("integers"));
   manifest.reals = json.at("reals").get<std::map<std::string, double>>();
   parse_tensors_and_files(json, contents);
   return contents;
@@ -227,9 +274,12 @@ std::string contents_text(const Contents& contents) {
 Contents parse_contents(std::string_view text, const std::string& file) {
   const std::string_view body = checked(text, file);
   try {
-    return parse_checked(Json::parse(std::string(body) + "}"), file);
+    return parse_checked(core::parse_json<Json>(std::string(body) + "}", file), file);
   } catch (const Json::exception& error) {
-    throw damaged(file, error.what());
+    throw damaged(file, core::reason_of(error));
+  } catch (const core::Error& error) {
+    if (error.failure() == core::Failure::wrong_data) throw damaged(file, error.what());
+    throw;
   } catch (const std::bad_optional_access&) {
     throw damaged(file, "a file's checksum is not eight hexadecimal digits");
   }

@@ -16,10 +16,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <zlib.h>
-#include <nlohmann/json.hpp>
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/record_json.h"
 
 namespace lockstep::trainer {
 
@@ -184,7 +184,8 @@ class HeaderReader {
   // The format allows each name once, but JSON parsers commonly take the last one.
   Json parse(std::string_view text) {
     std::vector<std::set<std::string>> names;  // names in the objects that are open
-    const auto check = [&](int, Json::parse_event_t event, Json& parsed) {
+    const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+      if (depth > core::kDeepestJson) refuse("its header is nested too deeply");
       if (event == Json::parse_event_t::object_start) names.emplace_back();
       if (event == Json::parse_event_t::object_end) names.pop_back();
       if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
@@ -197,7 +198,7 @@ class HeaderReader {
     } catch (const Json::parse_error& error) {  // its own text would show bytes that may not be text
       refuse("its header is not JSON from byte " + std::to_string(error.byte) + " on");
     } catch (const Json::exception& error) {
-      refuse(std::string("its header is not JSON: ") + error.what());
+      refuse("its header is not JSON: " + core::reason_of(error));
     }
   }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/record_json.h"
 #include "trainer/tokens/tokenizer.h"
 #include "trainer/tokens/words.h"
 
@@ -30,8 +30,8 @@ std::string text_of(const std::string& file) {
 }
 
 json json_of(const std::string& file) {
-  json parsed = json::parse(text_of(file), nullptr, false);
-  if (parsed.is_discarded() || !parsed.is_object())
+  json parsed = core::parse_json(text_of(file), file);
+  if (!parsed.is_object())
     throw refused(file, "is not a JSON object; allowed: tokenizer.json, or vocab.json with merges.txt");
   return parsed;
 }
@@ -153,10 +153,14 @@ class TokenizerReader {
     throw refused(file_, "words are cut by '" + expression + "'; allowed: the expressions of GPT-2 and of Llama 3");
   }
 
+  // The ids decide how much memory the vocabulary takes.
+  std::int32_t id_in(const json& value) const {
+    constexpr std::int64_t kMost = (1 << 20) - 1;
+    if (const auto id = core::integer_in(value, 0, kMost)) return static_cast<std::int32_t>(*id);
+    throw refused(file_, "token id " + value.dump() + "; allowed: 0 to " + std::to_string(kMost));
+  }
+
   void put(const std::string& bytes, std::int32_t id) {
-    constexpr std::int32_t kMost = 1 << 24;
-    if (id < 0 || id >= kMost)
-      throw refused(file_, "token id " + std::to_string(id) + "; allowed: 0 to " + std::to_string(kMost - 1));
     if (static_cast<std::size_t>(id) >= made_.bytes_of_.size())
       made_.bytes_of_.resize(static_cast<std::size_t>(id) + 1);
     made_.bytes_of_[static_cast<std::size_t>(id)] = bytes;
@@ -166,10 +170,9 @@ class TokenizerReader {
     if (!vocabulary.is_object()) throw refused(file_, "its vocabulary is not a JSON object of ids");
     for (const auto& [written, id] : vocabulary.items()) {
       const std::optional<std::string> bytes = bytes_of(written);
-      if (!id.is_number_integer()) throw refused(file_, "token '" + written + "' has no id");
       if (!bytes) throw refused(file_, "token '" + written + "' is not written in GPT-2's characters for bytes");
-      made_.ids_.emplace(*bytes, id.get<std::int32_t>());
-      put(*bytes, id.get<std::int32_t>());
+      made_.ids_.emplace(*bytes, id_in(id));
+      put(*bytes, id_in(id));
     }
   }
 
@@ -207,7 +210,7 @@ class TokenizerReader {
       if (added.value(flag, false))
         throw refused(file_, "added token '" + content + "' has " + flag + "; allowed: false");
     }
-    const std::int32_t id = added.value("id", -1);
+    const std::int32_t id = id_in(added.value("id", json()));
     put(content, id);
     made_.added_.push_back({content, id});
     made_.begins_added_[static_cast<unsigned char>(content.front())] = true;
@@ -228,7 +231,7 @@ Tokenizer Tokenizer::of_file(const std::string& path) {
     }
     return TokenizerReader(file.string()).read_json();
   } catch (const json::exception& error) {
-    throw refused(path, std::string("is not as expected: ") + error.what());
+    throw refused(path, "is not as expected: " + core::reason_of(error));
   }
 }
 

@@ -1,0 +1,43 @@
+// For messages about a mistyped name: the name of a list that is nearest to it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::core {
+
+// Number of characters to insert, remove or replace to get from one text to the other (Levenshtein 1966).
+inline std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);  // distances of a prefix of `from` to each prefix of `to`
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t replaced = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j + 1] + 1, row[j] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+// "; nearest: ring", to be put before what is allowed. Empty if no name shares at least half of its characters.
+template <class Names>
+std::string nearest_text(std::string_view wrong, const Names& names) {
+  constexpr std::size_t kLongest = 64;
+  std::string_view nearest;
+  std::size_t least = std::min(wrong.size(), kLongest) / 2 + 1;
+  for (const auto& one : names) {
+    const std::string_view name = one;
+    if (wrong.size() > kLongest || edit_distance(wrong, name) >= least) continue;
+    least = edit_distance(wrong, name);
+    nearest = name;
+  }
+  return nearest.empty() ? "" : "; nearest: " + std::string(nearest);
+}
+
+}  // namespace lockstep::core
