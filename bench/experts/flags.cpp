@@ -67,7 +67,7 @@ const std::array kFlagsOfLayer{
 const std::array kFlagsOfRun{
     Flag{"--ep", "1,2,4", "expert-parallel ranks, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 64); }},
-    Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding_an_algorithm.md)",
+    Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding.md)",
          [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = algorithm_of(v); }},
     Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
          [](ExpertsFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},

@@ -45,7 +45,7 @@ const std::array kFlagsOfRun{
          [](StepFlags& f, const FlagValue& v) { f.replicas = program::integer_list(v, 1, kMostReplicas); }},
     Flag{"--microbatches", "1", "microbatches per step, on each rank; their gradients are accumulated",
          [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
-    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
+    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding.md)",
          [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](StepFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},

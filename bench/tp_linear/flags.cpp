@@ -101,7 +101,7 @@ const std::array kFlagsOfRun{
          "run",
          [](TpLinearFlags& f, const FlagValue& v) { f.tiles = program::integer_list(v, 1, 1024); }},
     Flag{"--algo", "ring",
-         "algorithm of the collectives (docs/adding_an_algorithm.md); the column `formula` has the bytes of an "
+         "algorithm of the collectives (docs/adding.md); the column `formula` has the bytes of an "
          "algorithm "
          "that sends the fewest",
          [](TpLinearFlags& f, const FlagValue& v) { f.algorithm = v.text; }},

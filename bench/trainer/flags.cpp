@@ -233,7 +233,7 @@ const std::array kFlagsOfLayout{
          "(servers "
          "update), average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J (docs/training.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.sync = v.parsed_by(trainer::parse_sync); }},
-    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
+    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
 };
 
