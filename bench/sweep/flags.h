@@ -98,8 +98,10 @@ struct SweepFlags : program::Invocation {
 
   bool ranks_given = false;  // by --ranks, -t or -g
   int threads = 0;           // per process: -t and -g as given; 1 if only the other one is given; 0 if neither is
-  int gpus_a_thread = 0;
-  int ranks_a_process() const { return threads > 0 ? threads * gpus_a_thread : 1; }  // in each of mpirun's processes
+  int gpus_per_thread = 0;
+  int ranks_per_process() const {
+    return threads > 0 ? threads * gpus_per_thread : 1;
+  }                        // in each of mpirun's processes
   bool processes = false;  // local ranks are forked processes in place of threads
   int iterations = 20;
   int warmup_iterations = 1;

@@ -75,10 +75,10 @@ OwnPlan read_own_plan(const std::string& file, const SweepFlags& flags) {
   return std::make_shared<const plan::Plan>(std::move(plan));
 }
 
-std::optional<plan::Plan> plan_of(const Contender& contender, const Operation& operation, int num_ranks) {
-  if (contender.own_plan) return *contender.own_plan;
-  if (backends::asks_library(contender.algorithm)) return std::nullopt;
-  return backends::plan_for(operation, num_ranks, contender.algorithm);
+std::optional<plan::Plan> plan_of(const Candidate& candidate, const Operation& operation, int num_ranks) {
+  if (candidate.own_plan) return *candidate.own_plan;
+  if (backends::asks_library(candidate.algorithm)) return std::nullopt;
+  return backends::plan_for(operation, num_ranks, candidate.algorithm);
 }
 
 std::string shown(const plan::Plan& plan, const SweepFlags& flags) {
@@ -125,13 +125,13 @@ std::string plans_text(const SweepFlags& flags, const std::vector<SessionPlan>& 
   std::set<std::string> known;
   for (const SessionPlan& session : sessions) {
     for (std::size_t i = 0; i < session.operations.size(); ++i) {
-      for (const Contender& contender : session.contenders[i]) {
-        const auto plan = plan_of(contender, session.operations[i], session.num_ranks);
+      for (const Candidate& candidate : session.candidates[i]) {
+        const auto plan = plan_of(candidate, session.operations[i], session.num_ranks);
         if (!plan && flags.print_msccl) {
           throw core::usage_error(
-              fmt::format("--print-msccl: {} has no plan; allowed: an algorithm", contender.algorithm));
+              fmt::format("--print-msccl: {} has no plan; allowed: an algorithm", candidate.algorithm));
         }
-        const std::string one = plan ? shown(*plan, flags) : fmt::format("# {} has no plan\n", contender.algorithm);
+        const std::string one = plan ? shown(*plan, flags) : fmt::format("# {} has no plan\n", candidate.algorithm);
         if (!known.insert(one).second) continue;
         text += (text.empty() ? "" : "\n") + one;
       }
