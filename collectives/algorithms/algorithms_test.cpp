@@ -366,8 +366,8 @@ int chain_of(const plan::Plan& plan) {
 }
 
 // A plan that is written as MSCCL XML and read back is the same algorithm: right, also in place if it was, with the
-// same messages in the same order, and none waits for more others than before. A lane with one peer in each direction
-// comes back as it was.
+// same messages in the same order, and none waits for more others than before. The steps of a lane with one peer in
+// each direction stand as before.
 TEST(MscclXml, EveryAlgorithmComesBack) {
   int plans = 0;
   int equal = 0;
