@@ -273,7 +273,7 @@ Suite quick_suite() {
       {"09-kernels", 11, "kernels_bench --benchmark_filter=" + kernels + share},
       {"10-buckets", 6, "ddp_overlap_bench --bucket-cap-mb 0,0.25,1,4 --steps 40" + small_steps + link},
       {"11-zero", 6, "zero_bench --microbatches 2 --dtype f32 --steps 40" + small_steps},
-      {"12-layers", 4, "tp_linear_bench --batch 2 --turns 7 --warmup 1 --vocabulary 1021 --tiles 1,2,4" + link},
+      {"12-layers", 4, "tp_linear_bench --batch 2 --rounds 7 --warmup 1 --vocabulary 1021 --tiles 1,2,4" + link},
       {"13-schedules", 0.1, "pipeline_perf --schedule all --stages 4 --microbatches 8,32"},
       {"14-schedules-simulated", 0.1, "pipeline_perf --mode simulated" + pipelines},
       {"15-schedules-emulated", 4, "pipeline_perf --mode emulated" + pipelines},

@@ -139,7 +139,7 @@ class Teller {
   void end_record(double unigram_nats, double bigram_nats) {
     core::TrainingRecord record = record_so_far();
     log_.add_validations(record, unigram_nats, bigram_nats);
-    record.energy = energy_.record(flags_.options.tokens_a_step());
+    record.energy = energy_.record(flags_.options.tokens_per_step());
     record_->write(record);
     record_->commit();
   }
@@ -178,7 +178,7 @@ class Teller {
     print_(memory_text(predicted_bytes_, report));
     print_(copies_text(flags_.options.layout, report));
     print_(mfu_warning(flags_, most_mfu_, peak_flops_));
-    print_(energy_.text(flags_.options.tokens_a_step()));
+    print_(energy_.text(flags_.options.tokens_per_step()));
   }
 
   const TrainFlags& flags_;

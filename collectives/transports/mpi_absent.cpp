@@ -42,7 +42,7 @@ void* MpiWorld::native_communicator() const {
 Watchdog& MpiWorld::watchdog() {
   throw core::Error(core::Failure::not_built, mpi_absence());
 }
-void MpiWorld::set_ranks_a_process(int /*ranks*/) {}
+void MpiWorld::set_ranks_per_process(int /*ranks*/) {}
 void MpiWorld::abort(const core::Error& error) const {
   throw error;
 }

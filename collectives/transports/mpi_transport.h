@@ -63,7 +63,7 @@ struct MpiPlacement {
   int num_ranks = 1;
   int num_hosts = 1;
   int most_ranks_of_a_host = 1;
-  int cores_a_rank = 1;  // this rank's share of the cores that it is bound to: the least of all ranks, and at least 1
+  int cores_per_rank = 1;  // this rank's share of the cores that it is bound to: the least of all ranks, and at least 1
   bool oversubscribed = false;  // on some host, ranks outnumber the cores that they share
 };
 
@@ -108,7 +108,7 @@ class MpiWorld {
   Watchdog& watchdog();
 
   // Number of this program's ranks in each process, for abort(); 1 unless threads are ranks.
-  void set_ranks_a_process(int ranks);
+  void set_ranks_per_process(int ranks);
   // Prints one line and ends all ranks with the failure's exit status. A timeout's or a lost rank's line also names the
   // ranks of this host whose processes are stopped or have ended. May be called from any thread.
   [[noreturn]] void abort(const core::Error& error) const;

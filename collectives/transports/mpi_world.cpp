@@ -67,15 +67,15 @@ std::vector<HostMate> find_mates(MPI_Comm world, MPI_Comm host) {
 }
 
 // Describes the ranks of this host that cannot answer, as their processes are stopped or have ended; empty: none.
-std::string find_lost(const std::vector<HostMate>& mates, int ranks_a_process) {
+std::string find_lost(const std::vector<HostMate>& mates, int ranks_per_process) {
   std::string text;
   for (const HostMate& mate : mates) {
     const std::optional<char> state = core::process_state(mate.process);
     if (state && *state != 'T' && *state != 'Z') continue;
-    const int first = mate.rank * ranks_a_process;
-    const bool one = ranks_a_process == 1;
+    const int first = mate.rank * ranks_per_process;
+    const bool one = ranks_per_process == 1;
     text += one ? "; rank " : "; ranks ";
-    text += std::to_string(first) + (one ? "" : " to " + std::to_string(first + ranks_a_process - 1));
+    text += std::to_string(first) + (one ? "" : " to " + std::to_string(first + ranks_per_process - 1));
     text += " (process " + std::to_string(mate.process) + ")" + (one ? " is " : " are ");
     text += state == 'T' ? "stopped" : "gone";
   }
@@ -104,7 +104,7 @@ MpiPlacement find_placement(MPI_Comm world, std::vector<HostMate>& mates) {
   MPI_Allreduce(&crowded, &any_crowded, 1, MPI_INT, MPI_MAX, world);
   placement.oversubscribed = any_crowded != 0;
   int cores = std::max(1, share.cores / share.ranks);
-  MPI_Allreduce(&cores, &placement.cores_a_rank, 1, MPI_INT, MPI_MIN, world);
+  MPI_Allreduce(&cores, &placement.cores_per_rank, 1, MPI_INT, MPI_MIN, world);
   return placement;
 }
 
@@ -148,7 +148,7 @@ struct MpiWorld::State {
   MPI_Comm comm = MPI_COMM_NULL;
   MpiPlacement placement;
   std::vector<HostMate> mates = {};
-  int ranks_a_process = 1;
+  int ranks_per_process = 1;
   std::chrono::nanoseconds timeout{};
   MpiThreads threads = MpiThreads::funneled;
   std::unique_ptr<Watchdog> watchdog;  // its thread begins at first use
@@ -204,7 +204,7 @@ std::vector<std::unique_ptr<Transport>> MpiWorld::make_transports(int threads, c
   watchdog().enter();  // members meet here
   const SharedComm comm = shared(comm_of(state_->comm, options.members));
   watchdog().leave();
-  const bool crowded = state_->placement.oversubscribed || state_->placement.cores_a_rank < threads;
+  const bool crowded = state_->placement.oversubscribed || state_->placement.cores_per_rank < threads;
   std::vector<std::unique_ptr<Transport>> ends;
   for (int t = 0; t < threads; ++t) ends.push_back(make_mpi_transport(comm, crowded, state_->timeout, options));
   return ends;
@@ -229,8 +229,8 @@ std::string MpiWorld::library_version() const {
   return line.rfind("Open MPI v", 0) == 0 ? "Open MPI " + line.substr(10) : line;
 }
 
-void MpiWorld::set_ranks_a_process(int ranks) {
-  state_->ranks_a_process = ranks;
+void MpiWorld::set_ranks_per_process(int ranks) {
+  state_->ranks_per_process = ranks;
 }
 
 void MpiWorld::abort(const core::Error& error) const {
@@ -238,7 +238,7 @@ void MpiWorld::abort(const core::Error& error) const {
   const std::string who = "rank " + std::to_string(state_->placement.rank) + ": ";
   std::string text = error.what();
   if (error.failure() == core::Failure::timeout || error.failure() == core::Failure::rank_lost) {
-    const std::string lost = find_lost(state_->mates, state_->ranks_a_process);
+    const std::string lost = find_lost(state_->mates, state_->ranks_per_process);
     if (lost.empty() && state_->placement.num_hosts > 1) std::this_thread::sleep_for(kPause);
     text += lost;
   }

@@ -82,7 +82,7 @@ void run_threads(const std::vector<std::unique_ptr<Transport>>& ends, core::Abor
 
 void run_threads_of_process(MpiWorld& mpi, int threads, std::chrono::milliseconds timeout,
                             const std::function<void(Transport&)>& body) {
-  mpi.set_ranks_a_process(threads);
+  mpi.set_ranks_per_process(threads);
   if (threads == 1) return body(*mpi.make_transport({.alone = true}));
   core::AbortFlag abort;
   MpiTransportOptions options;
