@@ -317,7 +317,8 @@ TEST(Kill, LeavesTheLastGoodCheckpoint) {
   core::Random random(3);
   std::int64_t step = 0;
   int cut = 0;  // kills that found a checkpoint half written or half removed
-  for (int trial = 0; trial < 40; ++trial) {
+  // More than 40 kills only on a machine so busy that a child does not get to write in time.
+  for (int trial = 0; trial < 40 || (trial < 400 && (step == 0 || cut == 0)); ++trial) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) save_for_ever(folder.path(), step + 1);
