@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/context/flags.h"
@@ -17,6 +19,7 @@
 #include "bench/sweep/flags.h"
 #include "bench/tp_linear/flags.h"
 #include "bench/trainer/flags.h"
+#include "core/error.h"
 #include "core/fuzz_for_tests.h"
 
 namespace lockstep {
@@ -53,6 +56,12 @@ void read(const Program& program, const std::string& text) {
   try {
     program.parse(static_cast<int>(argv.size()), argv.data());
   } catch (const program::HelpRequested&) {  // no refusal
+  } catch (const core::Error& error) {
+    const bool is_usage = error.failure() == core::Failure::usage;
+    if (is_usage && std::string_view(error.what()).find("allowed") == std::string_view::npos) {
+      throw std::runtime_error(std::string("not said what is allowed: ") + error.what());
+    }
+    throw;
   }
 }
 
@@ -100,7 +109,7 @@ std::vector<Program> programs() {
        {"--tp\n2\n--hidden\n64\n--heads\n4\n--tiles\n1,2", "--grid\n2x2"},
        [](int argc, const char* const* argv) { tp_linear::parse_tp_linear_flags(argc, argv); }},
       {"seqpar_bench",
-       {"--ranks\n2\n--length\n64\n--way\nring,ulysses"},
+       {"--cp\n2\n--length\n64\n--way\nring,ulysses"},
        [](int argc, const char* const* argv) { context_bench::parse_context_flags(argc, argv); }},
       {"moe_bench",
        {"--experts\n4,8\n--top-k\n1,2\n--ep\n1,2\n--skew\n0,2\n--capacity\n0,1.25"},

@@ -223,7 +223,7 @@ std::string finding(const FuzzedReader& reader, const FuzzOptions& options, std:
     const std::int64_t refused_before = progress.refused;
     std::string why = try_input(reader, fuzzed_input(reader, options.seed, progress.next), progress);
     const bool is_example = progress.next < static_cast<std::int64_t>(reader.examples.size());
-    if (is_example && progress.refused > refused_before) why = "an unchanged example is refused" + why;
+    if (is_example && progress.refused > refused_before) why.insert(0, "an unchanged example is refused. ");
     if (why.empty()) continue;
     ++progress.findings;
     const std::string text = finding(reader, options, progress.next, shown(why)) + '\0';

@@ -192,7 +192,9 @@ Step parse_operands(Op op, LineReader& line) {
 
 After parse_awaited(LineReader& line) {
   After after;
+  const std::size_t column = line.column();
   after.lane = line.integer("lane of the step to wait for");
+  if (after.lane < 0) line.fail_at(column, "a lane from 0 on");
   line.expect(".");
   after.step = line.integer("index of the step to wait for");
   return after;
@@ -244,8 +246,10 @@ class Parser {
 
   void header(LineReader& line) {
     plan_.kind = parse_kind(line);
+    const std::size_t name_column = line.column();
     plan_.algorithm = line.word("the algorithm's name, or -");
     if (plan_.algorithm == "-") plan_.algorithm.clear();
+    if (!plan_.algorithm.empty() && !is_word(plan_.algorithm)) line.fail_at(name_column, "a name of one word");
     const std::size_t ranks_column = line.column();
     plan_.num_ranks = field(line, "ranks");
     if (plan_.num_ranks < 1 || plan_.num_ranks > kMaxRanks) {
@@ -334,7 +338,7 @@ void check_need(const Plan& plan, std::string_view text, std::string_view source
   constexpr double kPerCharacter = 64;
   const double of_text = kPerCharacter * static_cast<double>(text.size());
   const Need need = need_of(plan);
-  if (need.moves <= 0x1p22 + of_text && need.bytes <= 0x1p27 + of_text) return;
+  if (need.moves <= 0x1p20 + of_text && need.bytes <= 0x1p24 + of_text) return;
   throw core::usage_error(
       fmt::format("{}: {} chunks per block, {} scratch chunks and steps that move {:g} chunks are too many for {} "
                   "ranks and a text of "

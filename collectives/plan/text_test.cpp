@@ -93,6 +93,11 @@ TEST(Text, ErrorsNameLineColumnAndWhatIsAllowed) {
   EXPECT_EQ(complaint(lane + "  send input[0] -> 1 after 1"), "f.plan:3:29: the line ends; allowed: '.'");
   EXPECT_EQ(complaint(lane + "  send input[-2..2147483647] -> 1"),
             "f.plan:3:18: found '2147483647]'; allowed: a chunk nearer to the first");
+  EXPECT_EQ(complaint(lane + "  send input[0] -> 1 after -1.2"),
+            "f.plan:3:28: found '-1.2'; allowed: a lane from 0 on");
+  EXPECT_EQ(complaint("plan all_reduce a\vb ranks=2"), "f.plan:1:17: found 'a\vb'; allowed: a name of one word");
+  EXPECT_NE(complaint("plan all_reduce x ranks=2 root=0 chunks=2000000000 scratch=0").find("too many"),
+            std::string::npos);
   EXPECT_EQ(complaint(lane + "  send input[99999999999] -> 1"),
             "f.plan:3:14: found '99999999999]'; allowed: first chunk (an integer)");
 }

@@ -137,7 +137,10 @@ TEST(Calibrate, SaysWhatIsMissing) {
             "r.jsonl: no record of the ceiling 'fma'; kernels_bench --json writes them");
   EXPECT_NE(refusal(ceilings()).find("r.jsonl: no two or more measured rows"), std::string::npos);
   EXPECT_EQ(refusal("{\"a\":1}"), "r.jsonl: line 1 is not a record; allowed: lines of docs/record_format.md");
-  EXPECT_EQ(refusal("\n{\"record\""), "r.jsonl: line 2 is not a record; allowed: lines of docs/record_format.md");
+  EXPECT_EQ(
+      refusal("\n{\"record\""),
+      "r.jsonl: line 2: not JSON: parse error at line 1, column 10: syntax error while parsing object separator - "
+      "unexpected end of input; expected ':'");
 }
 
 TEST(Calibrate, FitsNoNegativeLatency) {

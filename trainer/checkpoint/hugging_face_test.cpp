@@ -382,7 +382,8 @@ TEST_F(ConfigBeside, ScaledRotaryPositionsOfLlama31) {
 
 TEST_F(ConfigBeside, NoneAndBrokenOnes) {
   EXPECT_NO_THROW(check_config_beside(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
-  EXPECT_EQ(refusal("{", workload::parse_model("nano")), folder_ / "config.json" + " is not a JSON object");
+  EXPECT_EQ(refusal("[]", workload::parse_model("nano")), folder_ / "config.json" + " is not a JSON object");
+  EXPECT_EQ(refusal("{", workload::parse_model("nano")).rfind(folder_ / "config.json" + ": not JSON: ", 0), 0U);
 }
 
 }  // namespace

@@ -228,6 +228,14 @@ std::string_view checked(std::string_view text, const std::string& file) {
   throw damaged(file, "its checksum is " + std::string(sum) + ", that of its text " + crc32_text(crc32_of(body)));
 }
 
+Json json_of(const std::string& text) {
+  try {
+    return core::parse_json<Json>(text, "its text");
+  } catch (const core::Error& error) {
+    throw core::Error(core::Failure::wrong_data, error.what());
+  }
+}
+
 void check_format(const Json& json, const std::string& file) {
   if (json.at("format") != kFormat) throw core::usage_error(file + " is no manifest of a checkpoint");
   const std::int64_t version = number_of(json.at("version"));
@@ -274,7 +282,7 @@ std::string contents_text(const Contents& contents) {
 Contents parse_contents(std::string_view text, const std::string& file) {
   const std::string_view body = checked(text, file);
   try {
-    return parse_checked(core::parse_json<Json>(std::string(body) + "}", file), file);
+    return parse_checked(json_of(std::string(body) + "}"), file);
   } catch (const Json::exception& error) {
     throw damaged(file, core::reason_of(error));
   } catch (const core::Error& error) {

@@ -129,7 +129,7 @@ TEST_F(RefusedTokenizer, WhatIsNotKnownIsNamed) {
 TEST_F(RefusedTokenizer, FilesThatAreNoneAreNamed) {
   EXPECT_NE(refusal_of(folder_ / "missing").find("cannot be read"), std::string::npos);
   std::ofstream(folder_ / "t.json") << "{";
-  expect_refused(refusal_of(folder_ / "t.json"), "is not a JSON object");
+  expect_refused(refusal_of(folder_ / "t.json"), "not JSON");
   std::filesystem::copy(kFixtures + "/vocab.json", folder_ / "vocab.json");
   EXPECT_NE(refusal_of(folder_.path()).find("merges.txt: cannot be read"), std::string::npos);
 }
