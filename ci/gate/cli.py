@@ -25,7 +25,7 @@ UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
 
 def exit_status(report: Report, undecided: str) -> int:
-    """A regression takes precedence; undecided cases count as the user's flag says. A case that is gone is no pass either."""
+    """Exit status of a report. A regression takes precedence; undecided and gone cases count as `undecided` says."""
     if report.of(Verdict.SLOWER):
         return REGRESSION
     return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) or report.of(Verdict.GONE) else PASS
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         add_output_arguments(command)
         command.add_argument("--undecided", choices=sorted(UNDECIDED_MEANS), default="status",
-                             help="what undecided and gone cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
+                             help="meaning of undecided and gone cases if nothing is slower: pass, fail, or status 3 (default: status)")
         command.set_defaults(run=module.run)
     for name, module, summary in TOOLS:
         command = commands.add_parser(name, help=summary, description=module.__doc__)

@@ -67,7 +67,7 @@ _COLUMNS = (
     Column("computing ms", "kernels alone"), Column("backward ms", "part of computing beside which buckets can be sent"),
     Column("communication ms", "alone, one bucket after the other"), Column("step ms", "buckets beside the backward"),
     Column("exposed ms", "step minus computing alone: median over rounds"),
-    Column("hidden %", "part of the communication that can be hidden"),
+    Column("hidden %", "hidden part of the communication that can be hidden"),
     Column("after ms", "a step whose buckets are reduced after its backward"),
     Column("ideal ms", "exposed time by the buckets' recurrence"), Column("turns", "rounds, in each of which every way is timed once"),
     Column("wrong", "number of wrong elements"), Column("status", "", False),

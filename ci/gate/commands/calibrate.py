@@ -16,8 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", required=True, metavar="REV|BUILD", help="a build folder, or a revision")
     parser.add_argument("--json", required=True, type=Path, metavar="FILE", help="where the records go")
     parser.add_argument("--processes", type=int, default=8, metavar="N", help="fresh ones of each case: only they are independent (default: 8)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for the build, as -DLOCKSTEP_CUDA=OFF; again for more")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
+                        help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for the build, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -90,7 +90,7 @@ def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outp
 
 
 def _published(report: Report) -> Report:
-    """Names of the sides without anything private."""
+    """The report with names of its sides that contain nothing private."""
     base, head = (replace(side, name=_public(side.name)) for side in (report.base, report.head))
     return replace(report, base=base, head=head)
 
