@@ -64,7 +64,7 @@ def all_reduces(lines: list[dict], transport: str) -> list[dict]:
 
 
 def fastest(rows: list[dict]) -> dict[tuple[int, int], dict]:
-    """By ranks and bytes."""
+    """Fastest row for each number of ranks and bytes."""
     best: dict[tuple[int, int], dict] = {}
     for row in rows:
         key = row["ranks"], row["bytes"]

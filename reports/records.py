@@ -198,7 +198,7 @@ class ExpertsLine:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
 
     def median_us(self, way: str) -> float:
-        """Forward and backward."""
+        """Median of forward plus median of backward, in us."""
         return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
 
     def parts_us(self, way: str) -> dict[str, float]:
