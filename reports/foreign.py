@@ -27,7 +27,7 @@ class Text:
 
     name: str
     text: str
-    ranks: Optional[int] = None  # for outputs that do not say it
+    ranks: Optional[int] = None  # number of ranks for outputs that do not contain it
 
     def run_id(self, number: int) -> str:
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:8]

@@ -34,7 +34,7 @@ def foreign_reader(name: str, text: str) -> Optional[ForeignReader]:
 
 
 def load(files: Iterable[str], ranks: Optional[int] = None) -> Records:
-    """All lines of the files, in order. `ranks`: their number in outputs of other tools that do not say it. Raises ReportError."""
+    """All lines of the files, in order. `ranks`: number of ranks for outputs of other tools that do not contain it. Raises ReportError."""
     reader = _Reader(ranks)
     names = tuple(files)
     for name in names:

@@ -12,13 +12,13 @@ from gate.builds import wipe
 
 PASS, REGRESSION, USAGE, UNDECIDED, COULD_NOT_RUN = 0, 1, 2, 3, 4
 JUDGES = (
-    ("ab", ab, "two builds, run in turn now"),
-    ("exact", exact, "what repeats exactly: counted instructions, bytes, steps, simulated times"),
-    ("compare", compare, "measurements that were made before"),
+    ("ab", ab, "two builds, whose runs alternate now"),
+    ("exact", exact, "values that repeat exactly: counted instructions, bytes, steps, simulated times"),
+    ("compare", compare, "stored measurements of two sides, or of one and a baseline store"),
     ("history", history, "a series of measurements: where did a level change?"),
 )
 TOOLS = (
-    ("calibrate", calibrate, "how fast the machine is now, as records for compare"),
+    ("calibrate", calibrate, "measure the machine's speed now, as records for compare"),
     ("store", store, "add measurements to a baseline store"),
 )
 UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}

@@ -78,7 +78,7 @@ def notes(found: Mapping[str, Drift], trust: bool) -> list[str]:
     moved = [kind for kind in percent if abs(found[kind].middle) > NOTABLE]
     if moved:
         told.append(f"the machine was not the same: {', '.join(moved)} moved by more than {math.expm1(NOTABLE) * 100:.0f} %; "
-                    "measure both sides again, in turn (gate.py ab)")
+                    "measure both sides again, alternating them (gate.py ab)")
     return told
 
 

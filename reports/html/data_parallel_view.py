@@ -44,7 +44,7 @@ def buckets_page_of(records: Records, results: Sequence[BucketsResult], figures:
                     traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     lines = records.schedules
     ranks = joined([str(n) for n in sorted({line.ranks for line in lines})])
-    facts = [Fact("What was timed", f"data-parallel training steps on {ranks} ranks, each in four ways in turn"),
+    facts = [Fact("What was timed", f"data-parallel training steps on {ranks} ranks, each in four alternating ways"),
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(reductions(one).status != 'ok' for one in lines)} wrong, "
                           f"{sum(one.run.oversubscribed for one in lines)} with more ranks than cores")]
     views = [_view(result, drawn) for result, drawn in zip(results, figures)]

@@ -1,4 +1,4 @@
-"""gate.py ab: two builds, run in turn now."""
+"""gate.py ab: compares two builds, whose runs alternate now."""
 import argparse
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""gate.py compare: files of measurements that were made before, of two sides or against a baseline store.
+"""gate.py compare: compares stored measurements of two sides, or of one side with a baseline store.
 
   gate.py compare BASE HEAD                  a file, a folder or a glob each
   gate.py compare BASE... -- HEAD...         several of each (-- is short for --head)

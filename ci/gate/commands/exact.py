@@ -1,5 +1,5 @@
-"""gate.py exact: what repeats exactly. Bytes, steps, messages, simulated times and memory must be equal; instructions of a call
-may differ by a threshold. A base that is a file needs no second build: --update writes it."""
+"""gate.py exact: compares values that repeat exactly. Bytes, steps, messages, simulated times and memory must be equal;
+instructions of a call may differ by a threshold. A base that is a file needs no second build: --update writes it."""
 import argparse
 import time
 from pathlib import Path
