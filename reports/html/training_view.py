@@ -184,7 +184,7 @@ def predicted_tables(result: TrainingResult) -> list[Table]:
 
 
 _PROFILED = (
-    Column("run", "layout, dtype", False), Column("collective", "", False), Column("ranks", "of the group"),
+    Column("run", "layout, dtype", False), Column("collective", "", False), Column("ranks", "number of ranks of the group"),
     Column("bytes", "per call, of the larger of input and output"), Column("calls", "per rank and step"),
     Column("ms", "per rank and step, waits for other ranks included"), Column("sent", "per rank and step, by formula"),
 )
@@ -217,7 +217,7 @@ _SCALING = (
     Column("contended ms", "with the slowdowns measured while pieces run concurrently, simulated"),
     Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),
     Column("off alone %", "measured over alone, minus 1"), Column("off contended %", "measured over contended, minus 1"),
-    Column("computing ms", "part of the measured step, mean over ranks"), Column("tokens/s", "of all ranks"),
+    Column("computing ms", "part of the measured step, mean over ranks"), Column("tokens/s", "tokens per second of all ranks"),
     Column("efficiency %", "tokens/s per rank over those of one rank"),
     Column("what contention leaves", "measured minus contended, by part", False),
 )

@@ -144,12 +144,12 @@ HIDDEN = 0.995  # share of the communication from which on all counts as hidden
 
 @dataclass(frozen=True)
 class OverlapResult:
-    """One model on so many replicas, on one basis: by link, the shortest step first."""
+    """One model on one number of replicas, on one basis: cases by link, the shortest step first."""
 
     anchor: str
     basis: str
     lines: tuple[ScheduleLine, ...]
-    place: str = ""  # machine of emulated or measured steps, if there are several
+    place: str = ""  # machine and build of emulated or measured steps, if there are several
 
     @property
     def overlap(self) -> Overlap:
