@@ -1,4 +1,4 @@
-"""Lockstep's attention against PyTorch's scaled_dot_product_attention on the CPU, alternating case by case:
+"""Compares Lockstep's attention with PyTorch's scaled_dot_product_attention on the CPU, alternating case by case:
 
     compare_attention.py PROGRAM [--lengths 128,512,2048,8192] [--columns 64,128] [--dtypes f32,bf16] [--rounds 3] ...
 
@@ -126,7 +126,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--masks", default="causal,full")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--milliseconds", type=float, default=100, help="of each kernel in a round; at least one call")
+    parser.add_argument("--milliseconds", type=float, default=100, help="time of each kernel in a round; at least one call")
     return parser.parse_args()
 
 

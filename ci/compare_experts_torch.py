@@ -88,13 +88,13 @@ def ours(program: str, threads: int, size: tuple[int, ...]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="moe_bench")
+    parser.add_argument("program", help="path of moe_bench")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"# PyTorch {torch.__version__}, {args.threads} threads; tokens per second, forward and backward, medians of "
-          f"{args.rounds} rounds in turn")
+          f"{args.rounds} alternating rounds")
     print(f"{'tokens':>7} {'h':>5} {'ffn':>5} {'experts':>7} {'k':>2} {'ours':>10} {'PyTorch':>10} {'ratio':>6}  (least to most)")
     ratios = []
     for size in SIZES:

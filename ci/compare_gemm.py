@@ -135,7 +135,7 @@ def add(times: Times, round_: dict[str, float]) -> None:
 
 
 def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) -> tuple[dict[tuple[str, str], Times], dict[str, Times]]:
-    """By implementation and dtype, and oneDNN's by dtype."""
+    """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all of them alternate."""
     own: dict[tuple[str, str], Times] = {(gemm, dtype): {} for gemm in instruction_sets() for dtype in options.dtypes}
     library: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     for round_ in range(options.rounds):

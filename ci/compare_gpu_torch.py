@@ -176,8 +176,8 @@ PARTS = {"copy": write_copy, "attention": write_attention, "eager": partial(writ
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--seconds", type=float, default=80, help="no batch begins that would likely end later")
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--seconds", type=float, default=80, help="time for all batches; none begins that would likely end later")
     parser.add_argument("--batches", type=lambda text: [int(word) for word in text.split(",")], default=[32, 16, 64])
     parser.add_argument("--json", required=True)
     options = parser.parse_args()

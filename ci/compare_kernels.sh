@@ -55,7 +55,7 @@ gemm_peers() {  # RECORDS CACHE LABEL
   local -a shapes
   mapfile -t shapes < <("$python" ci/compare_kernels_cases.py "$1" | grep '^gemm_\(fwd\|dgrad\|wgrad\)/' | cut -d= -f1)
   [ ${#shapes[@]} -gt 0 ] || return 0
-  # OpenBLAS 0.3.21 treats this year's processors as a Haswell unless it is set.
+  # OpenBLAS 0.3.21 treats newer processors as a Haswell unless OPENBLAS_CORETYPE is set.
   for library in openblas onednn; do
     [ -x "$build/bin/peers/${library}_gemm" ] || continue
     try "$3-$library" env OPENBLAS_CORETYPE="${OPENBLAS_CORETYPE:-SkylakeX}" OPENBLAS_NUM_THREADS="$threads" \

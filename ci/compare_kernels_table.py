@@ -148,7 +148,7 @@ def exp_rows(results: Results) -> list[list[str]]:
 def main() -> None:
     results = load(Path(sys.argv[1]))
     threads = sorted({case.threads for case in results.cases.values()})
-    print(f"Times of a call on {', '.join(map(str, threads))} threads, medians over rounds that ran in turn.\n")
+    print(f"Times of a call on {', '.join(map(str, threads))} threads, medians over alternating rounds.\n")
     limit_and_peer = ["of limit", "at best", "peer / ours", "at best"]
     rows.print_table(
         ["case", "ours", "GB/s", "GFLOP/s", *limit_and_peer[:2], "best peer", "time", *limit_and_peer[2:]],

@@ -386,7 +386,7 @@ def embedding_bwd_dense(case: KernelCase, t: Tensors) -> Call:
 
 
 def embedding_bwd_index_add(case: KernelCase, t: Tensors) -> Call:
-    """Copies only the rows that tokens name."""
+    """Adds the gradients of tokens to only those rows of the table that tokens name."""
     dy, dtable = (t[name].view(-1, case.size("C")) for name in ("dy", "dtable"))
 
     def call() -> None:
@@ -445,7 +445,8 @@ SEVERAL_WAYS: dict[str, dict[str, Maker]] = {
 
 
 def makers_of(case: KernelCase) -> dict[str, Maker]:
-    """Calls by the name of the way to write them, "" if there is only one; none for dtypes that PyTorch 1.13 lacks (fp8)."""
+    """Functions that make a case's call, by the way in which it is written ("" if there is one way); none for dtypes that PyTorch 1.13
+    lacks (fp8)."""
     if any(operand.dtype not in DTYPES for operand in case.operands):
         return {}
     if case.kernel in SEVERAL_WAYS:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whether a rules file of `tune --openmpi-rules` makes Open MPI faster: its own decision, the same calls with the rules, and the
-algorithm that tune found, chosen by name; in turn for some rounds. Prints a table of medians of the rounds' medians.
+"""Finds whether a rules file of `tune --openmpi-rules` makes Open MPI faster: times its own decision, the same calls with the rules,
+and the algorithm that tune found, chosen by name, alternating for some rounds. Prints a table of medians of the rounds' medians.
 
     python3 ci/compare_openmpi_rules.py --bin build/release/bin --table table.json --rules rules.conf --ranks 4"""
 from __future__ import annotations

@@ -36,7 +36,7 @@ def steps_of(folder: Path, label: str) -> tuple[list[float], int]:
 
 
 def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """By "a-f32-ours": tokens per second of each step of all rounds, and memory of each run."""
+    """Results by label, such as "a-f32-ours": tokens per second of each step of all rounds, and bytes of memory of each run."""
     runs: dict[str, dict[str, list[float]]] = {}
     for memory in sorted(folder.glob("*.memory")):
         label = memory.name.removesuffix(".memory")

@@ -159,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--out", type=Path, default=Path("out/emulated_links"))
-    parser.add_argument("--rounds", type=int, default=1, help="run the matrix so often; a row counts as in its quickest round")
+    parser.add_argument("--rounds", type=int, default=1, help="number of runs of the matrix; a row counts as in its quickest round")
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--links", default=";".join(LINKS))
     parser.add_argument("--collectives", default=",".join(PROGRAMS))

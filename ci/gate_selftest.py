@@ -89,13 +89,14 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", help="a build folder, for planted trials one with LOCKSTEP_PLANT=ON")
     parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME CORES COMMAND (default: ci/gate_suite.txt)")
-    parser.add_argument("--same", type=int, default=100, metavar="N", help="trials of a build against itself, a case (default: 100)")
+    parser.add_argument("--same", type=int, default=100, metavar="N", help="trials of a build against itself, per case (default: 100)")
     parser.add_argument("--planted", type=int, default=100, metavar="N", help="trials of each planted slowdown (default: 100)")
     parser.add_argument("--percent", default="3,5", metavar="LIST", help="the planted slowdowns (default: 3,5)")
-    parser.add_argument("--noise", type=int, default=0, metavar="N", help="busy processes beside it (default: 0)")
+    parser.add_argument("--noise", type=int, default=0, metavar="N", help="number of busy processes beside the trials (default: 0)")
     parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="JSON Lines: trials so far, to which this call adds")
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="no trial begins later (default: all trials are made)")
-    parser.add_argument("--summary", action="store_true", help="no trials: only the table of those there are")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
+                        help="time after which no trial begins (default: all trials are made)")
+    parser.add_argument("--summary", action="store_true", help="run no trials, only print the table of those in the records")
     return parser.parse_args(words)
 
 

@@ -23,7 +23,8 @@ build_all() {
 
 gpu_tests() { ctest --test-dir "$build" -N -L '^gpu$' | sed -nE 's/^ *Test +#[0-9]+: //p'; }
 
-# take FILE: copies a program without its symbols, which are kept aside, and the libraries that it needs; fails for unknown ones.
+# take FILE: copies a program without its symbols, which are kept aside, and the libraries that it needs; fails if one of these
+# is neither carried in the bundle nor known to be on the machine with the GPU.
 take() {
   local folder name library
   folder=$(basename "$(dirname "$1")") name=$(basename "$1")

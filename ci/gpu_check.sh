@@ -238,7 +238,7 @@ words_of() {
 # started, and SIGKILL 5 s later.
 limited() { timeout --kill-after=5 "$1" env "${@:2}"; }
 
-# Its limit, or what is left of all time.
+# Its limit, or the remaining time of all steps if that is less.
 seconds_for() { echo $((limit[$1] < budget_s - SECONDS ? limit[$1] : budget_s - SECONDS)); }
 
 # A test program without a GPU skips all of its tests and says that none has passed.

@@ -64,7 +64,7 @@ def all_reduces(lines: list[dict], transport: str) -> list[dict]:
 
 
 def fastest(rows: list[dict]) -> dict[tuple[int, int], dict]:
-    """By ranks and bytes."""
+    """Fastest row for each number of ranks and bytes."""
     best: dict[tuple[int, int], dict] = {}
     for row in rows:
         key = row["ranks"], row["bytes"]
@@ -74,7 +74,7 @@ def fastest(rows: list[dict]) -> dict[tuple[int, int], dict]:
 
 
 def shares_of_copy(lines: list[dict]) -> list[Finding]:
-    """Only where all ranks share one GPU: between GPUs other bytes are the limit."""
+    """All-reduces as shares of the speed of a copy; none unless all ranks share one GPU, as between GPUs other bytes are the limit."""
     speed = copy_gbps(lines)
     runs = [line for line in lines if line.get("record") == "run" and line["transport"] == "cuda"]
     gpus = {len(run["machine"]["gpus"]) for run in runs}
@@ -121,7 +121,7 @@ def is_gpt2(run: dict) -> bool:
 
 
 def training(lines: list[dict]) -> list[Finding]:
-    """Compares the fastest batch of one rank with PyTorch's fastest; runs of several ranks, for which PyTorch has none, are listed."""
+    """Compares the fastest batch of one rank with PyTorch's fastest; runs of several ranks are listed without a comparison."""
     findings = []
     peer = max((line["tokens_per_s"] for line in lines if line.get("what") == "gpt2"), default=None)
     runs = [(run, tokens_per_s(run)) for run in trained_on_gpu(lines) if is_gpt2(run)]
@@ -178,8 +178,8 @@ def kernels(lines: list[dict]) -> list[Finding]:
 
 
 def attention(lines: list[dict]) -> list[Finding]:
-    """Against the fastest of PyTorch's backends. Our shapes also contain the stride of rows, which is that of PyTorch's packed
-    tensor."""
+    """Compares our attention with the fastest of PyTorch's backends. Our shapes also contain the stride of rows, which is that of
+    PyTorch's packed tensor."""
     findings, peers = [], {}
     for line in lines:
         if line.get("what", "").startswith("attention"):
@@ -198,7 +198,7 @@ def attention(lines: list[dict]) -> list[Finding]:
 
 
 def clocks(lines: list[dict]) -> list[Finding]:
-    """Lines on whether the times that are compared with targets were measured at one clock; none where no row has clocks."""
+    """Finding on whether the times that are compared with targets were measured at one clock; none if no row has clocks."""
     seen = [line["gpu_clocks"] for line in lines if "gpu_clocks" in line]
     disturbed = [one["disturbance"] for one in seen if one["disturbance"]]
     if not seen:

@@ -29,7 +29,7 @@ LAYOUTS = ("dp=1,microbatch=8,batch=16", "dp=2,microbatch=8,batch=16", "dp=2,zer
 # Program, and its numbers of ranks.
 COLLECTIVES = (("all_reduce", (2, 4)), ("reduce_scatter", (2,)), ("all_gather", (2,)), ("sendrecv", (2,)))
 SIZES = ("-b", "64", "-e", "16M", "-f", "4")
-# Like the beginning of mini_train's flags, so that a text describes the whole layout.
+# The values from which mini_train's flags start (trainer/train/options.h), so that the text describes the whole layout.
 COMMON = "early_stop=yes,overlap_p2p=yes"
 
 
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--layouts", default=";".join(LAYOUTS))
     parser.add_argument("--gemm", default="packed", help="implementation of products, the same in all programs")
-    parser.add_argument("--seconds", type=float, default=150, help="for the kernels of a dtype")
+    parser.add_argument("--seconds", type=float, default=150, help="time for the kernels of a dtype, in seconds")
     parser.add_argument("--steps", type=int, default=12)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Outputs of other benchmarks as lines of docs/record_format.md, so that reports and the gate take them as any record.
+"""Converts outputs of other benchmarks to lines of docs/record_format.md, so that reports and the gate read them like any record.
 
-Their machine is known by its fingerprint only (what the output says of hosts and GPUs); source, build, cores and start may not be."""
+Their machine is known by its fingerprint only (hosts and GPUs in the output); source, build, cores and start may be unknown."""
 import hashlib
 import json
 import re
@@ -17,17 +17,17 @@ from reports.schema import problem_in, ReportError
 UNKNOWN = "unknown"
 Line = dict[str, Any]
 
-# Lines among a table's that are no rows: messages of NCCL ("host:pid:tid [0] NCCL INFO ..."), mpirun and Slurm.
+# Lines within a table that are no rows: messages of NCCL ("host:pid:tid [0] NCCL INFO ..."), mpirun and Slurm.
 LOG = re.compile(r"\s*(\S+:\d+:\d+ \[\d+\] |\[\S+[:\]]|NCCL version|srun: |slurmstepd: |-{10})")
 
 
 @dataclass(frozen=True)
 class Text:
-    """A file, and what the user says of it."""
+    """Text of a file, and the number of ranks if the user gave it."""
 
     name: str
     text: str
-    ranks: Optional[int] = None  # for outputs that do not say it
+    ranks: Optional[int] = None  # number of ranks for outputs that do not contain it
 
     def run_id(self, number: int) -> str:
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:8]
@@ -71,7 +71,7 @@ class Measured:
     in_place: bool = False
     samples_us: tuple[float, ...] = ()
     wrong: Optional[int] = None  # None: unchecked
-    iterations: int = 0  # 0: the output does not say
+    iterations: int = 0  # 0: not in the output
     ranks: Optional[int] = None  # None: the run's
     transport: Optional[str] = None
     algorithm: str = "library"
@@ -125,7 +125,7 @@ LARGEST = 2.0**63
 
 
 def number(text: str, where: str, columns: str) -> float:
-    """From 0; neither infinity nor nan."""
+    """A number from 0, neither infinity nor nan. Raises ReportError for other text."""
     try:
         value = float(text)
     except ValueError:
@@ -135,7 +135,7 @@ def number(text: str, where: str, columns: str) -> float:
     return value
 
 
-# Names of collectives as nccl-tests and OSU have them, in lower case without separators -> ours
+# Names of collectives in nccl-tests and OSU, in lower case without separators -> ours
 COLLECTIVES = {"allreduce": "all_reduce", "reducescatter": "reduce_scatter",
                "allgather": "all_gather", "broadcast": "broadcast", "bcast": "broadcast", "reduce": "reduce",
                "alltoall": "all_to_all", "alltoallv": "all_to_all_v", "gather": "gather", "scatter": "scatter",
@@ -146,7 +146,7 @@ def collective_of(name: str) -> str:
     return COLLECTIVES.get(re.sub(r"[\W_]", "", name.lower()), name)
 
 
-# Fields of somebody else's JSON, checked as they are taken: what is wrong is told with the file and the field.
+# Fields of JSON from other programs, checked when they are read: errors name the file and the field.
 
 _NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
 
@@ -164,7 +164,7 @@ def field(data: Any, name: str, cls: type, where: str, missing: Any = None) -> A
 
 
 def whole(data: Any, name: str, where: str, missing: Any = None) -> int:
-    """From 0."""
+    """data[name] as a whole number from 0. Raises ReportError for other values."""
     value = field(data, name, float, where, missing)
     if value < 0 or value != int(value):
         raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a whole number from 0")

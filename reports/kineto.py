@@ -126,7 +126,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 class Reader:
-    """Makes a Trace of a file. Raises ReportError with the file, and the event where there is one."""
+    """Makes a Trace from a file. Raises ReportError with the name of the file, and of the event if one is wrong."""
 
     def __init__(self, file: str, tensor_ranks: int) -> None:
         self.file, self.tensor_ranks = file, tensor_ranks

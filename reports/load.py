@@ -35,7 +35,7 @@ def foreign_reader(name: str, text: str) -> Optional[ForeignReader]:
 
 
 def load(files: Iterable[str], ranks: Optional[int] = None) -> Records:
-    """All lines of the files, in order. `ranks`: their number in outputs of other tools that do not say it. Raises ReportError."""
+    """All lines of the files, in order. `ranks`: number of ranks for outputs of other tools that do not contain it. Raises ReportError."""
     reader = _Reader(ranks)
     names = tuple(files)
     for name in names:
@@ -104,7 +104,7 @@ class _Reader:
         if data["record"] in ("verdict", "history") and run.gate is None:
             raise _BadLine(f"{data['record']} of run '{data['run']}', whose run line does not say what was compared (field 'gate')")
         basis = data.get("basis", run.basis)  # a ceiling and a verdict have none of their own
-        # Points of a study that were counted or published stand beside simulated ones, each with its own basis.
+        # Counted or published points of a study are shown beside simulated ones, each with its own basis.
         beside = data["record"] == "study" and basis in ("counted", "published")
         if not beside and basis != run.basis:
             raise _BadLine(f"the {data['record']} is {basis} but its run is {run.basis}; the two are never mixed in a"

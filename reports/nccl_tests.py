@@ -1,7 +1,7 @@
 """nccl-tests' output: the tables that it prints, and its JSON (-J, version 3). Format: src/util.cu of nccl-tests 2.19.
 
-A text is one run, unless a table begins anew ("Collective test starting"): then each is. The time is what it prints, the mean of a
-call. Our own sweeps print the same table with columns behind it, of which ranks, transport and algorithm are read."""
+A text is one run, unless several tables begin ("Collective test starting"): then each table is one run. The time is the printed
+one, the mean of a call. Our own sweeps print the same table with further columns, of which ranks, transport and algorithm are read."""
 import re
 from dataclasses import dataclass, field as of
 from pathlib import Path
@@ -17,7 +17,7 @@ WHOLE = "allowed: the whole output of a program of nccl-tests"
 _NONE = "N/A"
 _VERSION = re.compile(r"#\s*nccl-tests version (\S+)")
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
-_NAMED = re.compile(r"(?:^|[^#]*[\s/])(\w+_perf)(?:_mpi)?(?=\s|$)")  # in the command that stands before an older version's table
+_NAMED = re.compile(r"(?:^|[^#]*[\s/])(\w+_perf)(?:_mpi)?(?=\s|$)")  # in the command before an older version's table
 _RANK = re.compile(r"#\s*Rank\s+\d+\s(.*)\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
 _COLUMNS = re.compile(r"#\s*size\s+count\s+type\b")
@@ -111,7 +111,7 @@ def _rows_of(cells: list[str], table: Table, where: str) -> Iterator[Measured]:
                           "the time on (was the program stopped?)")
     apart = dict(zip(table.more, rest[2 * table.width:]))
     ranks = int(number(apart["ranks"], where, COLUMNS_TOLD)) if "ranks" in apart else None
-    for in_place, group in zip((False, True) if groups[1] else (True,), groups):  # a replayed trace is in place only
+    for in_place, group in zip((False, True) if groups[1] else (True,), groups):  # a replayed trace has in-place results only
         if not group or group[0] == _NONE:
             continue
         time, algbw, busbw = (number(cell, where, COLUMNS_TOLD) for cell in group[:3])

@@ -111,6 +111,6 @@ def _measured(cells: list[str], table: Table, where: str) -> Measured:
 
 
 def _bus_factor(collective: str, ranks: int) -> float:
-    """As nccl-tests has it (doc/PERFORMANCE.md)."""
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md)."""
     share = (ranks - 1) / ranks
     return {"all_reduce": 2 * share, "reduce_scatter": share, **{name: share for name in _OF_A_RANK}}.get(collective, 1.0)

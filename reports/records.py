@@ -63,7 +63,7 @@ class Row:
 
     @property
     def oversubscribed(self) -> bool:
-        """A run may sweep several rank counts; its flag refers to the largest."""
+        """True if ranks of this row shared cores. A run may sweep several rank counts; its flag refers to the largest."""
         return self.run.oversubscribed and (self.ranks == self.run.ranks or self.ranks > self.run.machine.cores)
 
 
@@ -93,7 +93,7 @@ class ScheduleLine:
 
     @property
     def has_buckets(self) -> bool:
-        """Reductions of a real step, whose gradients are sent in buckets."""
+        """True for a real step, whose gradients are sent in buckets."""
         return self.overlap is not None and self.overlap.reductions is not None
 
 
@@ -146,17 +146,17 @@ class Layer:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
 
     def median_us(self, way: str) -> float:
-        """Forward and backward."""
+        """Median of forward plus median of backward, in us."""
         return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
 
     def spread(self, way: str) -> float:
-        """Half of the range p5 to p95, relative to the median; both directions."""
+        """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
         stats = [self.time(direction, way).stats for direction in DIRECTIONS]
         whole = sum(one.median for one in stats)
         return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
 
     def parts_us(self, way: str) -> dict[str, float]:
-        """Likewise; of the turns in the median."""
+        """Time of each part in us, forward plus backward."""
         times = [self.time(direction, way) for direction in DIRECTIONS]
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
@@ -173,7 +173,7 @@ class Context:
         return next(time for time in self.times if (time.direction, time.way) == (direction, form))
 
     def median_us(self, form: str) -> float:
-        """Forward and backward."""
+        """Median of forward plus median of backward, in us."""
         return sum(self.time(direction, form).stats.median for direction in DIRECTIONS)
 
     @property
@@ -198,11 +198,11 @@ class ExpertsLine:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
 
     def median_us(self, way: str) -> float:
-        """Forward and backward."""
+        """Median of forward plus median of backward, in us."""
         return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
 
     def parts_us(self, way: str) -> dict[str, float]:
-        """Likewise; of the turns in the median."""
+        """Time of each part in us, forward plus backward."""
         times = [self.time(direction, way) for direction in DIRECTIONS]
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
@@ -260,7 +260,7 @@ class Records:
 
     @property
     def lines(self) -> tuple:
-        """All but the runs."""
+        """All lines except the runs."""
         return tuple(line for kind in KINDS[1:] for line in getattr(self, plural(kind)))
 
     def of_collectives(self) -> "Records":

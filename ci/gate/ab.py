@@ -37,7 +37,7 @@ class Opinion:
 
 def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budget: Budget,
         progress: Callable[[str], None]) -> Opinion:
-    """Runs rounds of pairs; a case ends at the first look that decides it."""
+    """Runs rounds of pairs until the budget is spent; a case ends at the first look that decides it. Returns pairs and decisions."""
     opinion = Opinion({case: [] for case in cases})
     open_cases = set(opinion.pairs)
     for number in range(1, rule.looks[-1] + 1):

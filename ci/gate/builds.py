@@ -60,7 +60,7 @@ def build_at(folder: Path, flag: str) -> Build:
 
 def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Path, cmake: Sequence[str]) -> Build:
     """`text` as the user gave it: a build folder, or a revision of the repository at `root`, which is built in `cache` unless
-    it is there already."""
+    it is there already. Raises UsageError if it is neither, CouldNotRun if the build fails."""
     if (Path(text) / "bin").is_dir():
         return build_at(Path(text), flag)
     revision = _git(root, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")

@@ -12,20 +12,20 @@ from gate.builds import wipe
 
 PASS, REGRESSION, USAGE, UNDECIDED, COULD_NOT_RUN = 0, 1, 2, 3, 4
 JUDGES = (
-    ("ab", ab, "two builds, run in turn now"),
-    ("exact", exact, "what repeats exactly: counted instructions, bytes, steps, simulated times"),
-    ("compare", compare, "measurements that were made before"),
+    ("ab", ab, "two builds, whose runs alternate now"),
+    ("exact", exact, "values that repeat exactly: counted instructions, bytes, steps, simulated times"),
+    ("compare", compare, "stored measurements of two sides, or of one and a baseline store"),
     ("history", history, "a series of measurements: where did a level change?"),
 )
 TOOLS = (
-    ("calibrate", calibrate, "how fast the machine is now, as records for compare"),
+    ("calibrate", calibrate, "measure the machine's speed now, as records for compare"),
     ("store", store, "add measurements to a baseline store"),
 )
 UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
 
 def exit_status(report: Report, undecided: str) -> int:
-    """A regression takes precedence; undecided cases count as the user's flag says. A case that is gone is no pass either."""
+    """Exit status of a report. A regression takes precedence; undecided and gone cases count as `undecided` says."""
     if report.of(Verdict.SLOWER):
         return REGRESSION
     return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) or report.of(Verdict.GONE) else PASS
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         add_output_arguments(command)
         command.add_argument("--undecided", choices=sorted(UNDECIDED_MEANS), default="status",
-                             help="what undecided and gone cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
+                             help="meaning of undecided and gone cases if nothing is slower: pass, fail, or status 3 (default: status)")
         command.set_defaults(run=module.run)
     for name, module, summary in TOOLS:
         command = commands.add_parser(name, help=summary, description=module.__doc__)

@@ -35,7 +35,8 @@ class Drift:
 
 
 def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Drift:
-    """Bounds of logarithms, one per run. With too few runs for bounds, their extremes, which are the widest possible statement."""
+    """Drift between two sides' logarithms of costs, one per run: its centre, and bounds that are each wrong with probability `error`.
+    With too few runs for such bounds, the smallest and largest differences stand in for them."""
     low, high = shift_bounds(base, head, error)
     extremes = differences(base, head)
     return Drift(shift(base, head), max(low, float(extremes[0])), min(high, float(extremes[-1])))
@@ -77,7 +78,7 @@ def notes(found: Mapping[str, Drift], trust: bool) -> list[str]:
     moved = [kind for kind in percent if abs(found[kind].middle) > NOTABLE]
     if moved:
         told.append(f"the machine was not the same: {', '.join(moved)} moved by more than {math.expm1(NOTABLE) * 100:.0f} %; "
-                    "measure both sides again, in turn (gate.py ab)")
+                    "measure both sides again, alternating them (gate.py ab)")
     return told
 
 
@@ -102,7 +103,7 @@ class Group:
 
 GROUPS = (Group("alone", True), Group("collective", False))
 
-# By case: a line of samples in us and of timed calls. The sizes are those of bench/gate_planted.cpp.
+# By case: makes its record line from the run, samples in us and the number of timed calls. The sizes are those of bench/gate_planted.cpp.
 LINES: dict[str, Callable[[str, list[float], int], Line]] = {
     "memory": lambda run, us, calls: kernel_line(run, "calibration_memory", "memory", us, calls, work_bytes=256 << 10, shape="32MiB"),
     "compute": lambda run, us, calls: kernel_line(run, "calibration_compute", "compute", us, calls, flops=2 * 8 * 4000),

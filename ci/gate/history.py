@@ -1,4 +1,4 @@
-"""Finds changes of the level of a noisy series, and their probability by chance. Pure functions of numbers.
+"""Finds changes of the level of a noisy series, and the probability that chance alone shows each. Pure functions of numbers.
 
 Means of neighbouring stretches are compared, and random permutations of the series show the effect of chance, as in E-divisive means
 (Matteson and James 2014; Daly et al. 2020 use it at MongoDB). As Hunter found (Fleming et al. 2023), answers must not vary from
@@ -250,7 +250,7 @@ def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], st
 
 
 def blame(points: Sequence[Point], at: int) -> str:
-    """Range for git log; or the reason why no commit is to blame."""
+    """Range of commits for git log; or the reason why there is none."""
     base, head = (point.revision.rstrip("+") for point in (points[at - 1], points[at]))
     if UNKNOWN in (base, head):
         return f"revisions are not known: {points[at - 1].source} to {points[at].source}"
@@ -282,7 +282,7 @@ def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:
 
 
 def _ended(points: Mapping[Quantity, Sequence[Point]], newest: str) -> list[str]:
-    """A case that is no longer measured has no changes: it may have failed, or have another name."""
+    """Note on cases that are not measured at the newest revision: they may have failed, or have another name."""
     judged = {quantity.case: series[-1] for quantity, series in points.items() if not quantity.calibrates}
     ended = [case for case, last in judged.items() if last.revision != newest]
     return [f"{len(ended)} of {len(judged)} cases end before the newest revision, {newest[:12]}: {ended[0]}"

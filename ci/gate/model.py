@@ -25,7 +25,7 @@ class CouldNotRun(GateError):
 class Verdict(str, Enum):
     """Verdict of one case. Better and worse are the case's own: a bandwidth that falls is slower."""
 
-    SLOWER = "slower"  # or more of what is counted: the regression
+    SLOWER = "slower"  # or a larger count: the regression
     FASTER = "faster"
     SAME = "same"  # within the practical threshold; of exact values: equal
     UNDECIDED = "undecided"

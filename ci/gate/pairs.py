@@ -34,7 +34,8 @@ class Turn:
 
 
 def turn_for(us_of_call: Callable[[int], float], timing: Timing) -> Turn:
-    """For calls that take milliseconds, more pairs are better than more rounds per pair, as the variation is between processes."""
+    """Calls, runs and turns of a case. For calls that take milliseconds, more pairs are better than more turns per pair, as the
+    variation is between processes."""
     calls = calls_for(us_of_call, timing.run_us)
     call_us = us_of_call(1) if calls == 1 else 0.0
     if call_us <= timing.long_us:
@@ -98,7 +99,7 @@ StartWorker = Callable[[int | None], Worker]  # on one core, or as the worker wa
 @dataclass
 class Pairing:
     """Makes pairs of one command of two builds. Nothing in a pair has a fixed order: neither the starts, nor which worker touches memory
-    first, nor the rounds, whose number is the same for both and found with both."""
+    first, nor the turns. Both have the same number of turns, which is found with both."""
 
     start_base: StartWorker
     start_head: StartWorker
@@ -162,7 +163,7 @@ class Pairing:
                 side.us.extend(side.worker.run(side.index, turn.calls, turn.runs))
 
     def _turn(self, case: str, sides: Sequence[_Side]) -> Turn:
-        """Length of runs, found once with both builds, so that neither build's memory is always touched first."""
+        """Lengths and number of a case's runs, found once with both builds, so that neither build's memory is always touched first."""
         if case not in self._turns:
             self._turns[case] = turn_for(lambda calls: statistics.fmean(self._shuffled_means_us(sides, calls)), self.timing)
         return self._turns[case]
@@ -172,7 +173,7 @@ class Pairing:
         return [side.worker.run(side.index, calls)[0] for side in self.dice.sample(sides, len(sides))]
 
     def _order_of_turns(self, turns: int) -> list[bool]:
-        """For each round, whether the head runs first: in half of the rounds, rounded, in random order."""
+        """For each turn, whether the head runs first: in half of them (rounded up or down at random), in random order."""
         spare = self.dice.random() < 0.5
         order = [number % 2 == spare for number in range(turns)]
         self.dice.shuffle(order)

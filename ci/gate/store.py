@@ -15,7 +15,7 @@ def fingerprints(observations: Iterable[Observation]) -> list[str]:
 
 
 def add(store: Path, files: Sequence[Path]) -> list[Path]:
-    """Copies files under names of time, revision and content, so that a file is not added twice. All are read first,
+    """Copies files to paths of time, revision and content, so that a file is not added twice; returns these paths. All are read first,
     so that a broken one adds nothing."""
     planned = [(path, _place(path)) for path in files]
     return [_write(store / place, path.read_bytes()) for path, place in planned]

@@ -35,7 +35,7 @@ def load_suite(path: Path) -> list[Line]:
 
 
 def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Name, second word and command of each line. `what` names the second word and its allowed values."""
+    """Name, second word and command of each line. `what` names the second word, `allowed` has its values. Raises UsageError."""
     form = f"NAME {what} COMMAND, {what} one of {', '.join(allowed)}"
     try:
         text = path.read_text()
@@ -62,7 +62,7 @@ def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str,
 
 # Processes that end together with all processes that they have started: each leads a session, and so a group, of its own.
 
-TERMINATE_S = 5  # time for tools to remove half-written files
+TERMINATE_S = 5  # seconds for tools to remove half-written files
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def uninterrupted() -> Iterator[set[signal.Signals]]:
 
 
 def _wait(process: subprocess.Popen, patience_s: float) -> None:
-    """Like Popen.wait() with a timeout, but wakes at once when the process ends instead of polling every 50 ms."""
+    """Waits until the process ends or the time is up. Unlike Popen.wait() it does not poll every 50 ms, and raises nothing."""
     if process.poll() is not None:
         return
     ends = os.pidfd_open(process.pid)
@@ -115,9 +115,9 @@ def run_in_group(command: Sequence[str], deadline_s: float, **options: Any) -> i
 
 # A benchmark that stays in a process and runs the cases that it is asked for: the counterpart of bench/serve/orders.h.
 
-START_DEADLINE_S = 120  # deadline to prepare cases
+START_DEADLINE_S = 120  # seconds to prepare cases
 ORDER_DEADLINE_S = 60  # seconds for each run: no case's call may take longer
-STOP_DEADLINE_S = 2  # deadline to end by itself after its input is closed
+STOP_DEADLINE_S = 2  # seconds to end by itself after its input is closed
 
 
 def _begin(core: int | None, mask: set[signal.Signals]) -> None:
@@ -154,7 +154,7 @@ class Worker:
             raise
 
     def ready(self) -> list[str]:
-        """Its cases, once it has printed them."""
+        """Its cases, once it has printed them. Raises CouldNotRun if it does not serve, or misses START_DEADLINE_S."""
         if not self._is_ready:
             hello = self._answer(START_DEADLINE_S)
             cases = hello.get("cases")

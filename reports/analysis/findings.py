@@ -11,7 +11,7 @@ from reports.analysis.crossover import fastest_text
 from reports.units import bytes_text, collective_name, counted, times_text
 
 
-FEWEST = 3  # with fewer numbers of ranks the panels themselves suffice
+FEWEST = 3  # fewest numbers of ranks for a map; with fewer the panels themselves suffice
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Finding:
 
 
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
-    """Findings: the fastest algorithm by size and ranks; then every all-reduce panel that compares ring and tree, and for each other
-    collective the panel with the most ranks."""
+    """Findings: the fastest algorithm by size and ranks; then at most MOST panels: every all-reduce panel that compares ring and tree,
+    and for each other collective the one with the most ranks."""
     maps = [Finding(one.name, one.finding, "", badge_of(one.setting), one.anchor) for one in maps_of(results)]
     chosen: dict[tuple, int] = {}
     for i, result in enumerate(results):

@@ -139,7 +139,7 @@ def _crossings_text(measured: Comparison, model: Comparison) -> str:
 
 
 def _disagreement(first: Family, second: Family, measured: Comparison, model: Comparison) -> str:
-    """Sentence on where the model predicts another fastest algorithm: then steps and bytes are not the reason."""
+    """Sentence on the sizes at which the model predicts that the other family is faster: there steps and bytes are not the reason."""
     opposite = {Verdict.FIRST: Verdict.SECOND, Verdict.SECOND: Verdict.FIRST}
     wrong = [i for i, verdict in enumerate(measured.verdicts) if model.verdicts[i] is opposite.get(verdict)]
     if not wrong:
@@ -304,20 +304,20 @@ def _single_text(panel: Panel) -> str:
 
 
 def _stake_text(panel: Panel) -> str:
-    """Cost of a wrong choice: the worst ratio of slowest to fastest."""
+    """Sentence on the cost of a wrong choice: the worst ratio of slowest to fastest."""
     worst, size, label = max((point.time_us / best_time(panel.series, point.bytes), point.bytes, one.label)
                              for one in panel.series for point in one.points)
     return f"The wrong choice costs up to {times_text(worst)} the time ({label} at {bytes_text(size)})."
 
 
 def _members_text(duels: tuple[Duel, ...]) -> str:
-    """Lists the members of which "the best tree" is the best."""
+    """Sentences that list the members of which "the best tree" is the best."""
     told = dict.fromkeys(family.explained for duel in duels for family in (duel.tree, duel.ring) if family.explained)
     return "".join(f" {text}." for text in told)
 
 
 def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
-    """Sizes up to which latency decides, for ring and tree; the table of plans has the others."""
+    """Sentence on the sizes up to which latency decides, for ring and tree; the table of plans has the others."""
     told = [member.label for duel in duels for family in (duel.ring, duel.tree) for member in family.members][:4]
     known = [p for label in told if (p := predictions.by_label.get(label)) and p.latency_bound_below]
     if not known:

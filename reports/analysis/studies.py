@@ -85,7 +85,7 @@ def part_name(part: str) -> str:
 
 
 def grown_part(first: StudyPoint, last: StudyPoint) -> Optional[tuple[str, float, float]]:
-    """Name of the part, and its shares of both steps."""
+    """Part whose share grows most from the first step to the last: its name and both shares. None without parts."""
     shares = [{name: ms / one.values["step_ms"] for name, ms in one.parts_ms.items()} for one in (first, last)]
     if not shares[0]:
         return None
@@ -180,7 +180,7 @@ def _order_answer(result: StudyResult) -> str:
 
 
 def moved(one: StudyPoint) -> float:
-    """Largest change of the step by a number of the machine, in either direction, in per cent."""
+    """Largest change of the step's time, in per cent, when a number of the machine is raised or lowered."""
     return max(abs(one.values.get("more_percent", 0)), abs(one.values.get("less_percent", 0)))
 
 

@@ -131,7 +131,7 @@ def _drift(roofline: Roofline) -> Iterable[Note]:
 
 
 def _odd(roofline: Roofline) -> Iterable[Note]:
-    """Shares of such ceilings refer to a limit that is too low."""
+    """Warning of ceilings that cannot be the machine's: shares of them refer to a limit that is too low."""
     odd = odd_ones(roofline.ceilings)
     if odd:
         rest = [f"{len(odd) - 4} more"] if len(odd) > 4 else []

@@ -13,7 +13,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m reports.claims", description="Settles the claims of bench/suite/claims.json "
                                      "by the records of `suite --suite claims` (docs/claims.md).")
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the suite wrote")
-    parser.add_argument("--json", action="store_true", help="print a JSON object a claim")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per claim")
     options = parser.parse_args()
     try:
         commands = load_suite()

@@ -62,7 +62,7 @@ class Evidence:
     along: Optional[str] = None  # field of the axis
     along_per: Optional[str] = None  # field that the axis is divided by
     axis: str = ""  # its name
-    unit: str = ""  # unit of the axis; "bytes" is written in KiB, MiB, ...
+    unit: str = ""  # unit of the value; "bytes" is written in KiB, MiB, ...
     axis_unit: str = ""
     by: Optional[str] = None  # field by which several curves differ
     by_name: str = ""
@@ -88,7 +88,7 @@ Commands = Mapping[str, tuple[str, ...]]  # by the name of the suite's line
 
 
 def load_suite(path: Path = SUITE) -> Commands:
-    """Reads a file of lines "NAME WEIGHT COMMAND", as bench/suite does."""
+    """Commands by name, from a file of lines "NAME WEIGHT COMMAND", which bench/suite reads too. Raises ReportError for other lines."""
     rows = [(number, text.split("#")[0].split()) for number, text in enumerate(_text(path).splitlines(), start=1)]
     for number, words in rows:
         if words and len(words) < 3:

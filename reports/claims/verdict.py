@@ -60,7 +60,7 @@ def _without_output(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def found_for(evidence: Evidence, lines: Mapping[str, list[Any]]) -> Optional[Found]:
-    """Value of the selection; None if a record that it needs is missing."""
+    """Values of the evidence along its axis, as curves by group; None if a record that it needs is missing."""
     above = _curves(evidence.value, evidence, lines)
     below = _curves(evidence.over, evidence, lines) if evidence.over else None
     if not above or below is not None and not below:
@@ -241,7 +241,7 @@ def _of_all(verdicts: Sequence[str]) -> str:
 # Conditions
 
 def condition_of(answers: Sequence[Answer]) -> str:
-    """Words for where it holds, for each piece of evidence by its name if there are several."""
+    """Words for the condition under which it holds; several pieces of evidence are named, each with its own condition."""
     texts = {one.evidence.short: _where(one) for one in answers}
     if len(texts) == 1:
         return next(iter(texts.values()))

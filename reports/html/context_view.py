@@ -67,10 +67,10 @@ _COLUMNS = (
     Column("communication ms", "all exchanges alone"), Column("serial ms", "kernels and exchanges one after the other: median"),
     Column("async ms", "communication beside blocks: median"), Column("exposed ms", "async minus kernels: median over rounds"),
     Column("hidden %", "part of communication alone that kernels hide"),
-    Column("simulated %", "hidden part as predicted by the simulator, over emulated links"),
+    Column("simulated %", "hidden part that the simulator predicts, for emulated links"),
     Column("load", "pairs of the busiest rank over the mean"),
     Column("sent forward", "bytes of the rank that sends most"), Column("sent backward", "bytes of the rank that sends most"),
-    Column("peak", "memory besides the input and the output's gradient, of the rank that holds most"),
+    Column("peak", "bytes besides the input and the output's gradient, on the rank that holds most"),
     Column("difference", "from one rank's result, relative to the largest element, in 1e-6"), Column("status", "", False),
 )
 

@@ -44,7 +44,7 @@ def buckets_page_of(records: Records, results: Sequence[BucketsResult], figures:
                     traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     lines = records.schedules
     ranks = joined([str(n) for n in sorted({line.ranks for line in lines})])
-    facts = [Fact("What was timed", f"data-parallel training steps on {ranks} ranks, each in four ways in turn"),
+    facts = [Fact("What was timed", f"data-parallel training steps on {ranks} ranks, each in four alternating ways"),
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(reductions(one).status != 'ok' for one in lines)} wrong, "
                           f"{sum(one.run.oversubscribed for one in lines)} with more ranks than cores")]
     views = [_view(result, drawn) for result, drawn in zip(results, figures)]
@@ -67,7 +67,7 @@ _COLUMNS = (
     Column("computing ms", "kernels alone"), Column("backward ms", "part of computing beside which buckets can be sent"),
     Column("communication ms", "alone, one bucket after the other"), Column("step ms", "buckets beside the backward"),
     Column("exposed ms", "step minus computing alone: median over rounds"),
-    Column("hidden %", "part of the communication that can be hidden"),
+    Column("hidden %", "hidden part of the communication that can be hidden"),
     Column("after ms", "a step whose buckets are reduced after its backward"),
     Column("ideal ms", "exposed time by the buckets' recurrence"), Column("turns", "rounds, in each of which every way is timed once"),
     Column("wrong", "number of wrong elements"), Column("status", "", False),

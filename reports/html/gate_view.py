@@ -50,7 +50,7 @@ def _render_timed(result: GateResult, folder: Path) -> Optional[FigureFile]:
 
 
 def _render_counted(result: GateResult, folder: Path) -> Optional[FigureFile]:
-    """Only changed values: rows at 0 % for unchanged counts would have no information."""
+    """Figure of the counts that changed; rows at 0 % for unchanged ones would carry no information. None for a history."""
     if result.series:
         return None
     cases = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]

@@ -19,7 +19,7 @@ from reports.units import counted, joined, short
 
 _KERNELS = (
     Column("kernel", "", False), Column("shape", "", False), Column("dtype", "dtype of the activations", False),
-    Column("threads", "of the pool; 1 on a GPU"),
+    Column("threads", "threads of the pool; 1 on a GPU"),
     Column("cache", "warm: the same operands in every call; cold: others in every call", False),
     Column("timing", "the host's clock, CUDA events, or a CUDA graph's replay", False),
     Column("code", "code that ran: a library's or our own, or the instruction set of our loops", False),
@@ -87,7 +87,7 @@ def arithmetic_table(roofline: Roofline) -> Optional[Table]:
 
 
 def _head(roofline: Roofline) -> list[Column]:
-    return [Column("threads", "of the pool")] if roofline.place.device == "cpu" else []
+    return [Column("threads", "threads of the pool")] if roofline.place.device == "cpu" else []
 
 
 def _first(roofline: Roofline, each: Ceilings) -> list[Cell]:

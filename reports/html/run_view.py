@@ -36,7 +36,7 @@ class RunView:
 
 
 def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
-    """Notes: the machines, then `told`, then the builds and the dates of the runs."""
+    """Facts: the machines, then `told`, then the builds and the start times of the runs."""
     runs = records.runs
     return [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
             Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
@@ -94,7 +94,8 @@ def trace_name(run: Run) -> Optional[str]:
 
 
 def copy_traces(records: Records, files: Sequence[str], folder: Path) -> list[TraceLink]:
-    """Records have no absolute paths: a trace is searched for in the folder of the records, then in the current folder."""
+    """Copies the runs' traces into `folder` and returns links to them. Records have no absolute paths: a trace is searched for in the
+    folder of the records, then in the current folder."""
     links: dict[str, TraceLink] = {}
     for run in records.runs:
         name = trace_name(run)

@@ -60,7 +60,8 @@ def _schedule_cells(name: str, line: ScheduleLine, result: WorkloadResult) -> tu
 
 
 def _form_text(line: ScheduleLine) -> str:
-    """Whether the makespan, or own span, equals the formula; messages take time that formulas do not include."""
+    """Text "met" if the makespan, or own span, equals the formula, else the difference in per cent (messages take time that formulas
+    do not include); "–" without a formula."""
     if line.closed_form_ms is None:
         return "–"
     cost = line.makespan_ms if line.closed_form_ms.of == "makespan" else line.own_span_ms
@@ -80,7 +81,7 @@ def _against_simulated(line: ScheduleLine, result: WorkloadResult) -> Cell:
 _OVERLAP = (
     Column("link", "bandwidth in each direction, latency", False), Column("case", "", False), Column("collectives", "number per rank"),
     Column("computing ms", "kernels alone"), Column("collectives ms", "collectives alone, one after another"),
-    Column("step ms", "both side by side"), Column("exposed ms", "step less computing"),
+    Column("step ms", "both side by side"), Column("exposed ms", "step minus computing"),
     Column("hidden %", "part of the collectives that computing hides"),
     Column("vs simulated", "step over that in virtual time"), Column("runs", "steps that were taken"),
 )

@@ -9,7 +9,7 @@ from reports.plots.figures import FigureFile
 from reports.records import Scaling, Training
 from reports.units import joined
 
-SLOWER = 1.02  # smaller values are not mentioned
+SLOWER = 1.02  # smaller slowdowns are not mentioned
 MOST = 3  # pairs
 
 
@@ -20,7 +20,7 @@ class Story:
 
 
 def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
-    """`drawn` has the figures of the scaling page."""
+    """Sentences and chart of one step; None if no record has such a step. `drawn` has the figures of the scaling page."""
     training = report.trainings[0].fastest if report.trainings else None
     scaling = telling(report.scalings, training.layout.text if training else "")
     sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
@@ -41,7 +41,7 @@ def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
 
 
 def _slowdown_text(line: Scaling) -> str:
-    """Sentence such as "B beside kernels of other ranks takes 1.1 times as long"."""
+    """Sentence such as: Contention, measured in pairs: a backward kernel beside ... takes 1.1 times as long."""
     slower = sorted((one for one in line.slowdowns if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
     told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.3g} times as long"
                    for one in slower])

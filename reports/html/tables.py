@@ -113,7 +113,7 @@ _PERCENTILES = (
     Column("samples", "number of timed calls"), Column("min µs", "the fastest call"), Column("p5 µs", ""),
     Column("p50 µs", "median"),
     Column("p95 µs", ""), Column("p99 µs", ""), Column("max µs", "the slowest call"),
-    Column("p99 / p50", "length of the tail"),
+    Column("p99 / p50", "p99 over the median: how long the tail is"),
 )
 
 

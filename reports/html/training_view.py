@@ -99,9 +99,9 @@ def _page(records: Records, results: Sequence, views: Sequence[GroupView], facts
 
 _RUNS = (
     Column("run", "layout, dtype, threads or GPUs", False), Column("steps", ""), Column("tokens per step", ""),
-    Column("step ms", "median, the first three left out"), Column("tokens/s", "likewise, of all ranks"),
-    Column("MFU %", "model FLOPs divided by the peak, median, the first three left out"),
-    Column("memory", "memory of the rank with the highest peak"),
+    Column("step ms", "median, the first three left out"), Column("tokens/s", "of all ranks: median, the first three steps left out"),
+    Column("MFU %", "model FLOPs divided by the peak: median, the first three steps left out"),
+    Column("memory", "bytes at the peak of the rank that holds most"),
     Column("most of it", "", False), Column("validation loss", "nats per token"), Column("bigram", "nats per token"),
     Column("where the time goes", "parts of the step, mean over ranks", False),
 )
@@ -116,7 +116,7 @@ _REPLICAS = (
     Column("replicas agree by", "--sync, and the replica that is slowed down; or the format of gradients, --compression", False),
     Column("steps", ""),
     Column("loss", f"mean of the last {SMOOTH} steps, nats per token"),
-    Column("at equal bytes", "loss in nats per token when as much was sent as by the run that sends least"),
+    Column("at equal bytes", f"mean of the last {SMOOTH} steps until as much was sent as by the run that sends least"),
     Column("sent", "bytes of the rank that sends most"), Column("step ms", "mean"),
     Column("predicted ms", "by the times of the slow replica alone, where they are stated"),
     Column("behind ms", "part of the step after the replicas' own work: waits and messages, mean over replicas"),
@@ -137,7 +137,7 @@ _ACTIVATIONS = (
     Column("run", "layout, dtype", False), Column("kept", "activations kept between forward and backward", False),
     Column("ahead", "number of layers whose time a copy has"),
     Column("copied per step", "bytes off the device and back, by the rank that copied most"),
-    Column("away", "most bytes off the device at once"), Column("memory", "memory of the rank with the highest peak"),
+    Column("away", "most bytes off the device at once"), Column("memory", "bytes at the peak of the rank that holds most"),
     Column("step ms", "median, the first three left out"),
 )
 
@@ -169,7 +169,7 @@ def _copied_and_away(one: Training) -> tuple[int, int]:
 
 _PREDICTED = (
     Column("run", "layout, dtype", False), Column("predicted ms", "simulated"), Column("measured ms", "the step in the median"),
-    Column("error %", "predicted over measured, minus 1"), Column("kernels", "shapes with a measured time, of all shapes"),
+    Column("error %", "predicted over measured, minus 1"), Column("kernels", "kernel shapes with a measured time, of all"),
     Column("the largest gap", "largest difference of a part, and its origin", False),
 )
 
@@ -184,7 +184,7 @@ def predicted_tables(result: TrainingResult) -> list[Table]:
 
 
 _PROFILED = (
-    Column("run", "layout, dtype", False), Column("collective", "", False), Column("ranks", "of the group"),
+    Column("run", "layout, dtype", False), Column("collective", "", False), Column("ranks", "number of ranks of the group"),
     Column("bytes", "per call, of the larger of input and output"), Column("calls", "per rank and step"),
     Column("ms", "per rank and step, waits for other ranks included"), Column("sent", "per rank and step, by formula"),
 )
@@ -217,7 +217,7 @@ _SCALING = (
     Column("contended ms", "with the slowdowns measured while pieces run concurrently, simulated"),
     Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),
     Column("off alone %", "measured over alone, minus 1"), Column("off contended %", "measured over contended, minus 1"),
-    Column("computing ms", "part of the measured step, mean over ranks"), Column("tokens/s", "of all ranks"),
+    Column("computing ms", "part of the measured step, mean over ranks"), Column("tokens/s", "tokens per second of all ranks"),
     Column("efficiency %", "tokens/s per rank over those of one rank"),
     Column("what contention leaves", "measured minus contended, by part", False),
 )

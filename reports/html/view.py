@@ -20,7 +20,7 @@ class PanelView:
     anchor: str
     result: PanelResult
     badge: str  # "emulated link of ..."; empty if measured
-    about_prediction: str  # reason why there is none, or its origin
+    about_prediction: str  # reason why there is no prediction, or where it comes from
     figures: Sequence[FigureFile]
     tables: Sequence[Table]
 

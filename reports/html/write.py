@@ -252,7 +252,8 @@ _PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[s
 
 
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:
-    """Names of the copies: the files' own, numbered where two are equal. Copies are compressed, and reports read them directly."""
+    """Copies the record files into a new `folder`, compressed with gzip, which reports read directly. Returns the names of the copies:
+    the files' own, numbered where two are equal."""
     folder.mkdir()
     names: list[str] = []
     for file in files:

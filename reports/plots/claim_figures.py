@@ -12,20 +12,20 @@ from reports.plots.figures import FigureFile, save
 from reports.plots.frame import End, Heading, bytes_axis, draw_line, label_ends, line_axes, value_axis
 from reports.plots.style import MUTED, numbered
 
-FEWEST = 3  # fewest points of a curve that gets a figure
+FEWEST = 3  # fewest points of the longest curve of an answer that gets a figure
 HOLDS_COLOUR = "#009e73"
 _BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
 
 
 def render_claims(settled: Sequence[Settled], folder: Path) -> dict[str, list[FigureFile]]:
-    """Figures by the claim's name."""
+    """Renders the claims' figures into `folder` and returns them by the claim's name."""
     folder.mkdir(parents=True, exist_ok=True)
     return {one.claim.name: [_render(one.claim.name, number, answer, folder) for number, answer in enumerate(one.answers) if is_drawn(answer)]
             for one in settled}
 
 
 def is_drawn(answer: Answer) -> bool:
-    """True if a curve has enough points for a figure, and values that differ."""
+    """True if some curve has at least FEWEST points, and the values differ in their first three digits."""
     if answer.found is None or max(map(len, answer.found.curves.values())) < FEWEST:
         return False
     return len({f"{point.value:.3g}" for points in answer.found.curves.values() for point in points}) > 1

@@ -53,7 +53,7 @@ def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
 
 
 def load_figure(result: ContextResult, heading: Heading) -> Figure:
-    """A group of bars per method, a bar per rank: its share of the pairs over the mean; marks show its kernels' time over the mean."""
+    """A group of bars per method, a bar per rank: its pairs over the mean; marks show its kernels' time over the mean."""
     figure, top = new_figure(heading, 3.6, WIDTH)
     axes = figure.add_axes([0.115, 0.16, 0.87, top - 0.18])
     tidy(axes)

@@ -97,14 +97,15 @@ _TITLES = {"relative": _relative, "latency": _latency, "busbw": _busbw, "predict
 
 # The figures of all panels, rendered to files in a folder, on all cores.
 
-# ---- Selects the series that get colour if there are too many; the others are drawn in grey
+# ---- Selection of the series that get a colour if there are too many to distinguish; the others are drawn in grey
 
 MOST = 6
 _FIRST = ["ring", "double_tree", "tree"]
 
 
 def shown_labels(result: PanelResult) -> list[str]:
-    """At most MOST: series that are fastest somewhere, ring and tree, libraries, then the best of the rest."""
+    """At most MOST labels: the best of ring and tree, the plain ring, series that are fastest at some sizes, libraries, then the others,
+    those closest to the fastest first."""
     series = result.panel.series
     if len(series) <= MOST:
         return [one.label for one in series]
@@ -124,7 +125,7 @@ def ordered(results: Sequence[PanelResult]) -> list[str]:
 
 
 def _by_distance(result: PanelResult) -> list[str]:
-    """Closest to the fastest first, over the sizes."""
+    """Labels by the median, over the sizes, of the time over the fastest's; the smallest ratio first."""
     panel = result.panel
     best = {size: best_time(panel.series, size) for size in panel.sizes}
 
@@ -143,7 +144,7 @@ class FigureFile:
 
 
 def render_all(results: Sequence[PanelResult], folder: Path) -> list[list[FigureFile]]:
-    """Figures of each result; stem.svg is in the folder."""
+    """Renders the figures of each result into `folder`, as stem.svg, and returns them in the order of the results."""
     styles = style.styles_for(ordered(results))
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, styles, folder, number) for number, result in enumerate(results, start=1)]

@@ -35,7 +35,7 @@ _DRAWN = re.compile(r' d="([^"]*)"')
 
 
 def svg_of(figure: Figure, dark: Mapping[str, str]) -> str:
-    """`dark` maps colours to those of a dark page."""
+    """Text of the figure as SVG; `dark` maps colours of a light page to those of a dark one."""
     made = StringIO()
     figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return compact(made.getvalue(), dark)
@@ -85,7 +85,7 @@ def _halo_rule(svg: str, paper: str) -> str:
 
 
 def _dark_rules(svg: str, dark: Mapping[str, str]) -> str:
-    """Viewers without support for these rules show the light colours."""
+    """CSS rules for dark pages; viewers that do not support them show the light colours."""
     rules = [f'[style*="{what}: {light}"]{{{what}:{instead}!important}}' for light, instead in dark.items()
              for what in ("fill", "stroke") if f"{what}: {light}" in svg]
     rules.append(_halo_rule(svg, dark.get(PAPER, PAPER)))
@@ -193,7 +193,7 @@ class End:
 
 
 def label_ends(axes: Axes, ends: Sequence[End], others: int = 0) -> None:
-    """Names at the right edge, moved apart where the lines end close together; a thin leader joins name and line."""
+    """Writes names at the right edge, moved apart where lines end close together; a thin leader joins name and line."""
     if not ends:
         return
     to_axes = axes.transAxes.inverted()
@@ -281,7 +281,7 @@ class _Place:
 
 
 def place_labels(axes: Axes, wanted: Iterable[Wanted], taken: Iterable[Box], lines: Iterable[Box]) -> list[str]:
-    """Draws the texts that fit, in order of priority, and returns those that were drawn.
+    """Draws the texts that fit, the first of `wanted` first, and returns those that were drawn.
 
     `taken` and `lines` are boxes in pixels; a name may lie on a line if it would be far away otherwise.
     """

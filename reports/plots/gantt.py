@@ -98,10 +98,10 @@ WIDTH = 11.4  # inches
 LEFT, RIGHT = 0.72, 0.2
 MEMORY = 1.25
 MOST_ROWS = 8.0  # inches for the rows of all charts
-STRIPS_UP_TO = 32  # most ranks: strips in thinner rows cannot be seen
+STRIPS_UP_TO = 32  # most ranks of a chart with strips; in thinner rows they could not be seen
 RASTER_FROM = 2500  # number of boxes from which on the chart is a raster image: an SVG with as many paths is slow to open
 COLUMNS = 5  # columns of the legend
-PIXEL = 0.006  # inches: finer boxes are merged
+PIXEL = 0.006  # inches; narrower boxes are merged
 HATCHED = 0.03  # inches; narrower spans are filled
 LETTER = 0.062  # inches per digit of a box's label
 

@@ -36,7 +36,7 @@ def legend_entry(verdict: str, label: str) -> Line2D:
     return Line2D([], [], label=label, **marks(verdict))
 
 
-LARGE = 0.6  # change from which on the axis is logarithmic
+LARGE = 0.6  # the axis is logarithmic if it contains changes by more than the factor 1 + LARGE
 _PERCENT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 _FACTORS = (1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100)
 

@@ -21,8 +21,8 @@ MOST_TICKS = 7
 
 
 def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
-    """Series with changes first, among them the most expensive recent ones; if there are too many, the first. An exact value that
-    never changed is not plotted."""
+    """At most MOST series: those with changes first (recent ones before others, slowdowns before speedups, large changes before small
+    ones), then times without a change. An exact value that never changed is not plotted."""
     def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
         if not one.changes:
             return True, True, True, 0.0

@@ -38,7 +38,8 @@ def kernel_subtitle(kind: str, result: RooflineResult, comparisons: Sequence[Com
 
 
 def kernel_title(kind: str, result: RooflineResult) -> str:
-    """Title of the shares, with a finding that no sentence of the page has: how many kernels come near, by threads and caches."""
+    """Title of a figure. That of the shares has a finding that no sentence of the page has: the number of kernels near the ceiling, by
+    threads and caches."""
     if kind == "shares":
         return unbroken(f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(result.roofline))}")
     return _ALT[kind]
@@ -58,7 +59,7 @@ Draw = Callable[[RooflineResult, Sequence[Comparison], Heading], Figure]
 
 
 def render_kernels(results: Sequence[RooflineResult], folder: Path) -> list[list[FigureFile]]:
-    """Figures of each result; stem.svg is in the folder."""
+    """Renders the figures of each result into `folder`, as stem.svg, and returns them in the order of the results."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, kind, folder) for result in results for kind in kinds_of(result)]
     files = dict(zip([(task[0].anchor, task[1]) for task in tasks], in_parallel(_render, tasks)))
@@ -66,7 +67,7 @@ def render_kernels(results: Sequence[RooflineResult], folder: Path) -> list[list
 
 
 def kinds_of(result: RooflineResult) -> list[str]:
-    """Figures for which there are data."""
+    """Kinds of figures for which there are data."""
     roofline = result.roofline
     if not roofline.timed:
         return []

@@ -40,7 +40,7 @@ def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
 
 
 def plotted(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
-    """Logarithmic axes cannot contain 0."""
+    """Cases with FLOPs and bytes above 0, as logarithmic axes cannot contain 0."""
     return [(case, kernel) for case, kernel in cases.items() if kernel.flops and kernel.bytes]
 
 
@@ -100,7 +100,7 @@ def _flops(gflops: float) -> str:
 
 
 def _wanted(points: list[tuple[Case, Kernel]]) -> list[Wanted]:
-    """Kernels that get a name: the fastest, and the farthest from their limits; each once."""
+    """At most NAMED kernels that get a name: the fastest, and those farthest from their limits; each kernel once."""
     if not points:
         return []
     known = sorted((pair for pair in points if pair[1].share is not None), key=lambda pair: pair[1].share)

@@ -46,7 +46,7 @@ def shares_figure(roofline: Roofline, heading: Heading) -> Figure:
 
 
 def rows_of(roofline: Roofline) -> list[str]:
-    """Kernels by distance from the limit, farthest first: by the median in the main way, then in the others."""
+    """Names of kernels, farthest from the limit first: by the median share in the main way, or in all ways if the main one lacks it."""
     main = _dots(roofline, roofline.main)
     everywhere: dict[str, list[float]] = {}
     for way in roofline.ways:

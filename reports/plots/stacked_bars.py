@@ -105,7 +105,7 @@ _KINDS = dict(zip(KINDS, ("#0072b2", "#56b4e9", "#e69f00", "#009e73", "#a0a0a0")
 
 
 def part_colours(of: Iterable[dict[str, float]]) -> tuple[tuple[str, str, str], ...]:
-    """Colours of the parts that any bar has."""
+    """Part, name and colour of each part that any bar has, in the order of the stack."""
     return _present(of, [*NAMES], lambda part: (part, NAMES.get(part, part), _PARTS.get(part, OTHER)))
 
 

@@ -256,7 +256,8 @@ def growth_figure(growth: Growth, heading: Heading) -> Figure:
 
 
 def _shown(order: Sequence[str]) -> list[str]:
-    """Schedules with the smallest bubbles at the largest number of microbatches, and the best-known ones."""
+    """At most MOST schedules of `order`, which has the smallest bubble at the largest number of microbatches first; KNOWN are always
+    among them."""
     known = [name for name in order if name in KNOWN]
     best = [name for name in order if name not in known][:MOST - len(known)]
     return [name for name in order if name in best or name in known]
@@ -276,7 +277,7 @@ class Bars:
 
 
 def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[list[FigureFile]]:
-    """Figures of each workload; stem.svg is in the folder."""
+    """Renders the figures of each workload into `folder`, as stem.svg, and returns them in the order of the workloads."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks, left = [], MOST_CHARTS
     most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE
@@ -295,7 +296,7 @@ def render_growths(growths: Sequence[Growth], folder: Path) -> list[FigureFile]:
 
 
 def charted(result: WorkloadResult) -> list[Case]:
-    """Cases with a timeline: those run on several bases first, then by the smallest bubble."""
+    """Cases with a timeline: those run on most bases first, then by the smallest bubble."""
     order = {name: i for contest in result.contests for i, (name, _) in enumerate(contest.entries)}
     cases = [case for case in result.cases if any(line.timeline for line in case.lines)]
     return sorted(cases, key=lambda case: (-len(case.lines), order[case.name]))

@@ -154,9 +154,9 @@ def order_figure(result: StudyResult, heading: Heading) -> Figure:
                                       colours=part_colours(row.parts for row in rows)), heading)
 
 
-# ---- The map of the fastest
+# ---- The map of the fastest layouts
 
-# Single ways have full colours; with tensor parallelism blue, pipelines orange, both purple; with ZeRO-3 darker.
+# Data parallelism alone is green, with tensor parallelism blue, with pipelines orange, with both purple; ZeRO-3 is darker.
 _WAYS = {"one device": "#cfd4da", "DP": "#8fd3a8", "ZeRO-1": "#4fb37c", "ZeRO-2": "#1f8a57", "ZeRO-3": "#0b5d3b",
          "TP": "#56b4e9", "TP+DP": "#a9d6f5", "TP+ZeRO-3": "#0072b2", "PP": "#e69f00", "PP+DP": "#f5cf7a",
          "PP+ZeRO-3": "#b06a00", "TP+PP": "#cc79a7", "TP+PP+DP": "#e6bcd4", "TP+PP+ZeRO-3": "#8a3d68", "nothing fits": PAPER}

@@ -1,4 +1,4 @@
-"""Training runs over their steps: the loss with baselines by counting tokens, and tokens per second."""
+"""Training runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second."""
 
 from statistics import median
 from typing import Sequence

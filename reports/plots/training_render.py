@@ -28,7 +28,7 @@ class _Figure(NamedTuple):
 
 
 def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
-    """Figures of each group of runs; stem.svg is in the folder."""
+    """Renders the figures of each group of runs into `folder`, as stem.svg, and returns them in the order of the groups."""
     return _rendered(results, _training_figures, _drawn_runs, folder)
 
 

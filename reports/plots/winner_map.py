@@ -15,7 +15,7 @@ from reports.plots.style import MUTED, numbered, TEXT
 from reports.units import bytes_text
 
 def render_maps(maps: Sequence[WinnerMap], folder: Path) -> list[FigureFile]:
-    """Draws the maps; stem.svg is in the folder."""
+    """Renders each map into `folder`, as stem.svg."""
     return in_parallel(_render, [(one, folder) for one in maps])
 
 

@@ -1,4 +1,4 @@
-"""gate.py ab: two builds, run in turn now."""
+"""gate.py ab: compares two builds, whose runs alternate now."""
 import argparse
 import time
 from functools import partial
@@ -16,13 +16,15 @@ SUITE = ROOT / "ci" / "gate_suite.txt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--base", required=True, metavar="REV|BUILD", help="what to compare with: a revision, or a build folder")
-    parser.add_argument("--head", required=True, metavar="REV|BUILD", help="what is judged")
+    parser.add_argument("--base", required=True, metavar="REV|BUILD", help="the side to compare with: a revision, or a build folder")
+    parser.add_argument("--head", required=True, metavar="REV|BUILD", help="the side that gets a verdict")
     parser.add_argument("--suite", default="gate", metavar="gate|FILE", help="lines NAME CORES COMMAND (default: ci/gate_suite.txt)")
-    parser.add_argument("--budget", default="2m", metavar="TIME", help="of measuring, without builds: 90s, 5m (default: 2m)")
+    parser.add_argument("--budget", default="2m", metavar="TIME", help="time for measuring, without builds: 90s, 5m (default: 2m)")
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller changes do not matter (default: 2%%)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for builds of revisions, as -DLOCKSTEP_CUDA=OFF; again for more")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
+                        help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for builds of revisions, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
 
 
 def seconds_of(text: str, flag: str) -> float:

@@ -1,4 +1,4 @@
-"""gate.py calibrate: how fast the machine is now, as records. Add them to those of each session that is compared later, so that
+"""gate.py calibrate: measures the speed of the machine now, as records. Add them to those of each session that is compared later, so that
 `compare` can separate changes of the machine from changes of the code. Any build will do, but use the same for all sessions."""
 import argparse
 from pathlib import Path
@@ -14,10 +14,13 @@ from gate.commands.ab import ROOT
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", required=True, metavar="REV|BUILD", help="a build folder, or a revision")
-    parser.add_argument("--json", required=True, type=Path, metavar="FILE", help="where the records go")
-    parser.add_argument("--processes", type=int, default=8, metavar="N", help="fresh ones of each case: only they are independent (default: 8)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for the build, as -DLOCKSTEP_CUDA=OFF; again for more")
+    parser.add_argument("--json", required=True, type=Path, metavar="FILE", help="file for the records")
+    parser.add_argument("--processes", type=int, default=8, metavar="N",
+                        help="number of fresh processes of each case: only processes are independent (default: 8)")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
+                        help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for the build, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
 
 
 def run(arguments: argparse.Namespace) -> int:

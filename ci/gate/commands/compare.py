@@ -1,4 +1,4 @@
-"""gate.py compare: files of measurements that were made before, of two sides or against a baseline store.
+"""gate.py compare: compares stored measurements of two sides, or of one side with a baseline store.
 
   gate.py compare BASE HEAD                  a file, a folder or a glob each
   gate.py compare BASE... -- HEAD...         several of each (-- is short for --head)
@@ -19,14 +19,14 @@ from gate.commands.ab import threshold_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="+", metavar="RECORDS", help="files, folders or globs; without --head and --store: BASE HEAD")
-    parser.add_argument("--head", nargs="+", default=[], metavar="RECORDS", help="what is judged; then all others are the base")
+    parser.add_argument("--head", nargs="+", default=[], metavar="RECORDS", help="records that get a verdict; then all others are the base")
     parser.add_argument("--store", type=Path, metavar="DIR", help="a baseline store: then all records are the head")
-    parser.add_argument("--base-revision", metavar="REV", help="of the store (default: its newest)")
+    parser.add_argument("--base-revision", metavar="REV", help="revision of the store that is the base (default: its newest)")
     parser.add_argument("--update", action="store_true", help="add the head to the store if nothing is slower")
     parser.add_argument("--fingerprint", choices=("refuse", "warn"), default="refuse",
-                        help="what sides of different machines mean (default: refuse)")
+                        help="what to do if the sides come from different machines (default: refuse)")
     parser.add_argument("--uncalibrated", choices=("undecided", "trust"), default="undecided",
-                        help="what looks slower or faster where no calibration says that the machine was the same (default: undecided)")
+                        help="verdict on cases that look slower or faster without a calibration of the machine (default: undecided)")
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller changes do not matter (default: 2%%)")
 
 

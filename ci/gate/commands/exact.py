@@ -1,5 +1,5 @@
-"""gate.py exact: what repeats exactly. Bytes, steps, messages, simulated times and memory must be equal; instructions of a call
-may differ by a threshold. A base that is a file needs no second build: --update writes it."""
+"""gate.py exact: compares values that repeat exactly. Bytes, steps, messages, simulated times and memory must be equal;
+instructions of a call may differ by a threshold. A base that is a file needs no second build: --update writes it."""
 import argparse
 import time
 from pathlib import Path
@@ -15,13 +15,15 @@ SUITE = ROOT / "ci" / "gate_exact.txt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--base", required=True, metavar="REV|BUILD|FILE", help="what to compare with; a file is one of --update")
-    parser.add_argument("--head", required=True, metavar="REV|BUILD", help="what is judged")
+    parser.add_argument("--base", required=True, metavar="REV|BUILD|FILE", help="the side to compare with; FILE was written by --update")
+    parser.add_argument("--head", required=True, metavar="REV|BUILD", help="the side that gets a verdict")
     parser.add_argument("--update", action="store_true", help="write the head's values to the file --base, after comparing if it is there")
     parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME records|counts COMMAND (default: ci/gate_exact.txt)")
-    parser.add_argument("--count-threshold", default="1%", metavar="PERCENT", help="by which instructions may differ (default: 1%%)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for builds of revisions, as -DLOCKSTEP_CUDA=OFF; again for more")
+    parser.add_argument("--count-threshold", default="1%", metavar="PERCENT", help="instructions may differ by this much (default: 1%%)")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
+                        help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for builds of revisions, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> Report:
 
 
 def _check_update(file: Path, lines: list[ExactLine]) -> None:
-    """Checked before anything runs: a file must not lose its counts because this machine cannot make them."""
+    """Raises CouldNotRun, before anything runs, if `file` would lose its counts because this machine cannot count instructions."""
     check_writable(file, "--base")
     cannot = why_it_cannot_count()
     if cannot is not None and any(line.kind == "counts" for line in lines):

@@ -13,7 +13,7 @@ from gate.commands.ab import threshold_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="DIR", help="folders, files or globs of measurements, ordered by their time")
     parser.add_argument("--last", type=int, default=10, metavar="N", help="points of a case that count as recent (default: 10)")
-    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="steps that are less are left out (default: 2%%)")
+    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller steps are left out (default: 2%%)")
 
 
 def run(arguments: argparse.Namespace) -> HistoryReport:

@@ -7,7 +7,7 @@ from gate.inputs.files import files_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", type=Path, metavar="DIR", help="the store; it is made if it is not there")
+    parser.add_argument("store", type=Path, metavar="DIR", help="folder of the store; it is created if it does not exist")
     parser.add_argument("files", nargs="+", metavar="RECORDS", help="files, folders or globs")
 
 

@@ -1,4 +1,4 @@
-"""Files of measurements as observations, whoever wrote them: files.read()."""
+"""Reads files of measurements of any program as observations: files.read()."""
 import sys
 from pathlib import Path
 

@@ -31,7 +31,7 @@ def files_of(text: str, what: str) -> list[Path]:
 
 
 def read(texts: Sequence[str], what: str) -> list[Observation]:
-    """Paths of all named files; a file that is named twice is read once."""
+    """Observations of all named files; a file that is named twice is read once."""
     paths = dict.fromkeys(path.resolve() for text in texts for path in files_of(text, what))
     return [one for path in paths for one in read_file(path)]
 
@@ -48,7 +48,8 @@ def read_file(path: Path) -> list[Observation]:
 
 
 def _reader_of(path: Path) -> Reader:
-    """Format of a file by its content. Our records are recognised by their first line, even if the file is broken."""
+    """Reader of a file, chosen by its content. Our records are recognised by their first line, even if the file is broken. Raises
+    UsageError for an empty or unknown file."""
     text = path.read_text(encoding="utf-8", errors="replace")
     first = text.lstrip().split("\n", 1)[0]
     if not first:

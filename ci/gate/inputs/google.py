@@ -1,8 +1,8 @@
-"""google/benchmark's JSON (--benchmark_out_format=json) as observations. A file is one process: its repetitions are samples
-of one run. Aggregates are left out, as they are computed of the same repetitions.
+"""Reads google/benchmark's JSON (--benchmark_out_format=json) as observations. A file is one process: its repetitions are samples
+of one run. Aggregates are left out, as they are computed from the same repetitions.
 
-Which time counts is what the benchmark itself says by its name: real time with UseRealTime or UseManualTime (names end in
-/real_time, /manual_time), else the CPU time of its process, which does not see waiting."""
+The benchmark's name decides which time counts: real time with UseRealTime or UseManualTime (names end in
+/real_time, /manual_time), else the CPU time of its process, which does not include waits."""
 
 import re
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from reports.foreign import field, fingerprint_of, parsed_json, positive, utc
 
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _REAL = ("real_time", "manual_time")
-_HOW_LONG = re.compile(r"/(min_time|min_warmup_time|repeats):[^/]*")  # parts of a name that do not change what is measured
-_REVISIONS = ("revision", "git_revision")  # as users add them: --benchmark_context=revision=...
+_HOW_LONG = re.compile(r"/(min_time|min_warmup_time|repeats):[^/]*")  # parts of a name that do not change the measured code
+_REVISIONS = ("revision", "git_revision")  # names that users give to it: --benchmark_context=revision=...
 
 
 def read_google_benchmark(path: Path) -> list[Observation]:
@@ -53,6 +53,6 @@ def _revision(context: dict) -> str:
 
 
 def _fingerprint(context: dict) -> str:
-    """Without the host's name, which is another in each container, and the clock, which some kernels report as it is now."""
+    """Fingerprint without the host's name, which differs in each container, and the clock, whose current value some kernels report."""
     caches = [(one.get("type"), one.get("level"), one.get("size")) for one in context.get("caches", []) if isinstance(one, dict)]
     return fingerprint_of(["google/benchmark", context.get("num_cpus"), *sorted(map(str, caches))])

@@ -178,7 +178,7 @@ def experts_name(line: ExpertsLine) -> str:
 
 
 def _model(model: Any) -> str:
-    """The name may be "custom": then its numbers identify the model."""
+    """Name of the model; if that is "custom", with the numbers that identify it."""
     if model.name != "custom":
         return model.name
     return "custom(" + ",".join(f"{name}{value:g}" for name, value in model.numbers.items()) + ")"

@@ -36,11 +36,11 @@ class Quantity:
 
     @property
     def is_fault(self) -> bool:
-        """True for faults, of which one run is enough; other exact values must hold in every run."""
+        """True for faults, which count if one run has them; other exact values must be equal in all runs."""
         return self.unit in (FAILURES, WRONG)
 
     def worse(self, before: float, after: float) -> float | None:
-        """Ratio of the two values, above 1 if the head is worse; None where there is none."""
+        """Ratio of the two values, above 1 if `after` is worse; None unless both are above 0 or equal."""
         if before == after:
             return 1.0
         if before <= 0 or after <= 0:
@@ -83,7 +83,7 @@ def compare_exactly(base: Mapping[Quantity, Sequence[Observation]], head: Mappin
 
 
 def _values(quantity: Quantity, runs: Sequence[Observation]) -> list[float]:
-    """All values that differ; of faults the worst."""
+    """Distinct values of all runs, ascending; for faults the largest alone."""
     found = sorted({value for run in runs for value in run.values})
     return found[-1:] if quantity.is_fault else found
 

@@ -24,7 +24,7 @@ FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test per ca
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="show every case, not only those that changed or are undecided")
     for name, what in FILES:
-        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write this too: {what}")
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"also write this file: {what}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outp
 
 
 def _published(report: Report) -> Report:
-    """Names of the sides without anything private."""
+    """The report with names of its sides that contain nothing private."""
     base, head = (replace(side, name=_public(side.name)) for side in (report.base, report.head))
     return replace(report, base=base, head=head)
 

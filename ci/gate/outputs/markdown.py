@@ -13,7 +13,7 @@ SKIPPED = (Verdict.UNDECIDED, Verdict.GONE)
 
 
 def junit(report: Report, started: str, undecided_fails: bool = False) -> str:
-    """Slower is a failure; undecided and gone cases are skipped, or failures where they fail the job."""
+    """Text of the XML. Slower is a failure; undecided and gone cases are skipped, or failures where they fail the job."""
     results = sorted_results(report)
     failing = [result for result in results if _fails(result, undecided_fails)]
     skipped = [result for result in results if result.verdict in SKIPPED and result not in failing]

@@ -29,7 +29,7 @@ def check_writable(path: Path, flag: str) -> None:
 
 
 def write_whole(path: Path, content: str | bytes, flag: str) -> None:
-    """Writes a hidden file beside it, which is then renamed."""
+    """Writes `content` to a hidden file beside `path`, then renames it. Raises CouldNotRun, and leaves no file, if that fails."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         with partial.open("wb") as file:
@@ -120,7 +120,7 @@ MACHINE_RANKS = {"ranks": 1, "transport": "local", "rank_kind": "processes", "ov
 
 
 def lines_of(report: Report, command: Sequence[str], started: str) -> list[dict]:
-    """Run line; `command` contains nothing private, `started` is UTC, ISO 8601."""
+    """The run line and a verdict line per case; `command` contains nothing private, `started` is UTC, ISO 8601."""
     run = secrets.token_hex(8)
     return [run_line(report, run, command, started), *(verdict_line(result, run) for result in report.results)]
 
@@ -142,7 +142,7 @@ def verdict_line(result: Result, run: str) -> dict:
 
 
 def history_lines(report: Report | HistoryReport, run: str) -> list[dict]:
-    """Lines of a history, beside the verdicts."""
+    """Lines of a history's series, in addition to the verdicts; none for a report of two sides."""
     return [_series_line(series, run) for series in report.series] if isinstance(report, HistoryReport) else []
 
 

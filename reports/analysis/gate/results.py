@@ -16,7 +16,7 @@ class GateResult:
     anchor: str
     run: Run
     cases: tuple[GateCase, ...]  # worst first
-    series: tuple[GateSeries, ...] = ()  # cases of a history
+    series: tuple[GateSeries, ...] = ()  # series of a history, one per case
 
     @property
     def compared(self) -> Compared:

@@ -30,7 +30,7 @@ class RankSite:
 
 
 def worst_first(items: Iterable[Item], told: Callable[[Item], RankSite]) -> list[Item]:
-    """Sort key by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
+    """The items sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
     def key(item: Item) -> tuple[int, float]:
         one = told(item)
         return WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)
@@ -38,7 +38,7 @@ def worst_first(items: Iterable[Item], told: Callable[[Item], RankSite]) -> list
 
 
 def change_text(ratio: Optional[float], channel: str = "time") -> str:
-    """Text "+5.1 %" for 1.051. A count that changed a little shows its first digits: +0.0061 %."""
+    """Text "+5.1 %" for 1.051, "×12" from MANY_TIMES on. A count that changed a little shows its first digits: +0.0061 %."""
     if ratio is None or not math.isfinite(ratio):
         return NONE
     change = 100 * (ratio - 1)
@@ -68,7 +68,7 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
 
 
 def answer(cases: Sequence[RankSite]) -> str:
-    """Verdict on all cases in one word."""
+    """Verdict on all cases in one word: REGRESSION, undecided or pass."""
     verdicts = {one.verdict for one in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 

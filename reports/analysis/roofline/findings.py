@@ -14,12 +14,12 @@ from reports.units import counted, joined, share_text, times_text
 @dataclass(frozen=True)
 class Pair:
     case: Case
-    slow: Kernel  # the way that should be slower: cold, or fewer threads
+    slow: Kernel  # the way that is expected to be slower: cold, or fewer threads
     fast: Kernel
 
     @property
     def ratio(self) -> float:
-        """Factor by which the fast way is faster."""
+        """Median time of the slow way over that of the fast way."""
         return self.slow.median_us / self.fast.median_us
 
 
@@ -97,7 +97,7 @@ def group_of(kernel: str) -> str:
 # Findings of the kernels' page: the number that reach their limit, and the one that is farthest from it.
 
 NEAR = 0.85  # share of the binding ceiling that counts as reaching it
-ABOVE = 1.05  # a share above this one means that the ceiling is wrong
+ABOVE = 1.05  # a kernel with a larger share shows that its ceiling was not the limit
 
 _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch": "bound by the launch"}
 
@@ -119,7 +119,7 @@ def reach_text(cases: dict[Case, Kernel]) -> str:
 
 
 def _above_text(known: Sequence[tuple[Case, Kernel]]) -> str:
-    """A kernel that is faster than its ceiling has not reached a limit: another limit applies."""
+    """Words on kernels that are faster than their ceiling: it was not their limit, so they do not count as having reached one."""
     above = sum(kernel.share > ABOVE for _, kernel in known)
     if not above:
         return ""
@@ -151,7 +151,7 @@ def groups_text(cases: dict[Case, Kernel]) -> str:
 
 
 def bounds_text(cases: Iterable[Kernel], roofline: Roofline) -> str:
-    """Number of kernels bound by each ceiling, by its name."""
+    """Sentence on the number of kernels bound by each ceiling, by its name; empty without shares."""
     run_ceilings = [one for each in roofline.ceilings.values() for one in each.all]
     names = Counter(binding_name(kernel, run_ceilings) for kernel in cases if kernel.share is not None)
     if not names:

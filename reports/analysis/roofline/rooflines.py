@@ -16,7 +16,7 @@ EXACT = 0.005  # a kernel's ceiling is recognised among the run's ceilings withi
 
 @dataclass(frozen=True)
 class Roof:
-    """Range from the lowest to the highest rate of the ways of access (copy, read, triad) or of computing (fma, gemm)."""
+    """Range from the lowest to the highest rate of the ways of access (copy, read, triad; GB/s) or of computing (fma, gemm; GFLOP/s)."""
 
     name: str  # "L2", "memory"; "f32", "bf16"
     low: float

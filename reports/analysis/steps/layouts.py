@@ -27,7 +27,7 @@ class LayoutResult:
 
     @property
     def alike(self) -> bool:
-        """True if all have as many devices, so that the time of a step can be compared."""
+        """True if all have the same number of devices, so that the time of a step can be compared."""
         return len({one.ranks for one in self.layouts}) == 1
 
     @property
@@ -112,7 +112,7 @@ def _memory_text(one: Simulation) -> str:
 
 
 def parts_text(one: Simulation) -> str:
-    """Parts of the time, such as "compute 80 %, bubble 12 %, ..."."""
+    """Sentence on the parts of a step, such as "Its time: computing 80 %, bubble 12 % and ..."."""
     shares = {"computing": sum(one.parts_ms.get(name, 0) for name in COMPUTING),
               **{PARTS.get(name, name): value for name, value in one.parts_ms.items() if name not in COMPUTING}}
     told = [f"{name} {share_text(value / one.step_ms)}" for name, value in

@@ -11,7 +11,8 @@ from reports.units import bytes_text, counted, share_text, short, time_text
 
 COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "load", "host")
-_SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # actions that send, with the sender's stage relative to the receiver's
+# for each receive: the action that sends, and the sender's stage minus the receiver's
+_SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}
 
 PIECES = 10  # pieces of one pass are merged up to this multiple of `finest`
 _FOR_ANOTHER = ("HOLD", "ASKED", "YIELD")  # BPipe: a rank answers its partner beside its own list, which does not wait for it
@@ -34,7 +35,7 @@ class RankLanes:
 
 
 def lanes_of(timeline: Timeline, finest: float = 0.0) -> list[RankLanes]:
-    """Boxes of one kind that are shorter than `finest` ms, and nearer to each other, are merged."""
+    """Boxes of each rank; those of one kind that are shorter than `finest` ms, and nearer to each other, are merged."""
     starts, layers = _send_starts(timeline), labels_are_layers(timeline)
     return [_rank_lanes(tasks, starts, finest, layers) for tasks in timeline]
 
@@ -110,7 +111,7 @@ def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
 
 
 def _messages_for(task: Task, following: Optional[Task], messages: dict) -> list[Task]:
-    """If two actions run as one (DualPipe), the first begins when the messages of both have arrived."""
+    """Messages that an action waits for. If two run as one (DualPipe), the first begins when the messages of both have arrived."""
     own, other = (_received_for(one, messages) for one in (task, following))
     return own + [message for message in other if abs(message.end - task.start) < 1e-6]
 
@@ -143,12 +144,12 @@ HIDDEN = 0.995  # share of the communication from which on all counts as hidden
 
 @dataclass(frozen=True)
 class OverlapResult:
-    """One model on so many replicas, on one basis: by link, the shortest step first."""
+    """One model on one number of replicas, on one basis: cases by link, the shortest step first."""
 
     anchor: str
     basis: str
     lines: tuple[ScheduleLine, ...]
-    place: str = ""  # machine of emulated or measured steps, if there are several
+    place: str = ""  # machine and build of emulated or measured steps, if there are several
 
     @property
     def overlap(self) -> Overlap:

@@ -56,7 +56,7 @@ class Case:
 
 
 def place_of(line: ScheduleLine) -> str:
-    """Times of two machines or builds are never in one plot. Simulated times belong to no machine and are shown with any."""
+    """Machine and build of a line, as their times are never mixed in a plot; empty if simulated, as these times are shown with any."""
     if line.basis == "simulated":
         return ""
     return f"machine {line.run.machine.fingerprint}, build {line.run.build.short_revision}, {line.run.build.type}"

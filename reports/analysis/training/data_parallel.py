@@ -47,7 +47,7 @@ class BucketsResult:
 
     anchor: str
     curves: tuple[BucketCurve, ...]  # fewest ranks first, then fastest links
-    place: str = ""  # if there are several
+    place: str = ""  # machine and build, if there are several
 
     @property
     def lines(self) -> tuple[ScheduleLine, ...]:
@@ -110,14 +110,14 @@ def exposed_ms(line: ScheduleLine) -> float:
 
 
 def bucket_bytes(line: ScheduleLine) -> int:
-    """Size of a bucket; without a limit, one bucket has all gradients."""
+    """Largest size of a bucket in bytes: the limit, but at most all gradients; without a limit, one bucket has all of them."""
     one = line.overlap
     whole = one.layers * one.bytes_per_layer
     return min(one.bucket_cap_bytes or whole, whole)
 
 
 def ideal_ms(line: ScheduleLine) -> float:
-    """Communication that would stay exposed if collectives took nothing from the cores: the recurrence minus computing alone."""
+    """Communication, in ms, that would stay exposed if collectives used no cores: the recurrence minus computing alone."""
     return max(line.closed_form_ms.cost - line.overlap.compute_alone_ms, 0.0)
 
 

@@ -32,7 +32,7 @@ class Case:
         return f"{NAMES.get(self.one.layer, self.one.layer)}, {shared}{sequence}"
 
     def added_us(self, form: Layer, way: str) -> float:
-        """Time that communication, and tiles, add to the kernels in one tile: median of the rounds, both directions."""
+        """Time in us that communication, and tiles, add to the kernels in one tile: median of the rounds, both directions."""
         return _over(form, way, self.one)
 
     def exposed_us(self, form: Layer, way: str) -> float:

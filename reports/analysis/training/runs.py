@@ -137,7 +137,8 @@ def speed_text(one: Training) -> str:
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
-    """Sentence such as: After 300 steps the validation loss is 2.41 nats per token; counting pairs of tokens reaches 2.78."""
+    """Sentence such as: After 300 steps the validation loss is 2.41 nats per token, below the 2.78 that counting pairs of tokens
+    reaches."""
     told = [one for one in runs if one.validation and one.validation.loss is not None]
     if not told:
         return ""
@@ -178,7 +179,7 @@ WITHIN = "allreduce"  # gradients are reduced within the step
 
 
 def way(one: Training) -> str:
-    """Name such as "diloco:every=8", or for compressed gradients "int4"."""
+    """Name such as "diloco:every=8", for compressed gradients such as "as int4", else "allreduce"."""
     if one.compression:
         return f"as {one.compression}"
     return one.sync.way if one.sync else WITHIN
@@ -205,7 +206,7 @@ def compared(runs: Sequence[Training]) -> tuple[Training, ...]:
 
 
 def slowed(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """Runs by the replica that is slow, none first."""
+    """Runs with a --straggler setting, ordered by it; those in which no replica is slow come first."""
     told = (one for one in runs if one.sync and one.sync.straggler)
     return tuple(sorted(told, key=lambda one: (straggler_name(one.sync.straggler) != NONE_SLOW, one.sync.straggler)))
 
@@ -221,7 +222,7 @@ def budget(runs: Sequence[Training]) -> int:
 
 
 def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
-    """Mean loss of the last steps up to this number of sent bytes."""
+    """Mean loss, in nats per token, of the last SMOOTH steps until which at most `most_bytes` were sent; None without such steps."""
     known = [step.loss for step in one.steps if step.loss is not None and (step.sent_bytes or 0) <= most_bytes]
     return mean(known[-SMOOTH:]) if known else None
 
@@ -236,7 +237,7 @@ def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
 
 
 def behind_ms(one: Training) -> float:
-    """Part of a step after the replicas' own work: mean, without the first step."""
+    """Part of a step after the replicas' own work, in ms: mean, without the first step."""
     return mean(step.sync_ms or 0.0 for step in one.steps[1:] or one.steps)
 
 

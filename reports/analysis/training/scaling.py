@@ -53,7 +53,7 @@ def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
 
 
 def line_name(one: Scaling) -> str:
-    """Name such as "dp=2, weak; more ranks than cores"."""
+    """Name such as "dp=2, weak"; " *" at its end marks more ranks than cores."""
     return f"{one.layout.text}, {one.mode}" + (" *" if one.oversubscribed else "")
 
 
@@ -64,7 +64,7 @@ def off(line: Scaling, kind: str) -> Optional[float]:
 
 
 def gaps_text(result: ScalingResult) -> str:
-    """Errors of the predictions, over all layouts."""
+    """Sentence on the errors of the predictions, over all layouts."""
     told = []
     for kind in ("isolated", "contended"):
         values = [abs(value) for line in result.lines if (value := off(line, kind)) is not None]
@@ -77,7 +77,7 @@ def gaps_text(result: ScalingResult) -> str:
 
 
 def efficiency_text(result: ScalingResult) -> list[str]:
-    """Sentence such as "weak: the best on 2 ranks is dp=2, 93 %"."""
+    """Words per mode and number of ranks, such as "weak, 2 ranks: the best is dp=2 with 93 % of one rank's tokens/s for each"."""
     told = []
     for mode in result.modes:
         lines = [one for one in result.lines if one.mode == mode and one.efficiency is not None and one.ranks > 1]
@@ -90,7 +90,7 @@ def efficiency_text(result: ScalingResult) -> list[str]:
 
 
 def differences(line: Scaling, kind: str) -> dict[str, float]:
-    """Difference measured - predicted of each part, in ms."""
+    """Measured minus predicted time of each part, in ms; empty without either step."""
     predicted, measured = line.step(kind), line.step("measured")
     if not predicted or not measured:
         return {}
