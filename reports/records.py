@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from reports.analysis.gate.words import RankSite
+from reports.analysis.gate.words import CaseSummary
 from reports.schema import KINDS, class_of, fields_of, kind_schema, made
 from reports.units import counted, joined
 
@@ -217,8 +217,8 @@ class GateCase:
     """Ratios are head over base, inverted where more is better: above 1 is worse."""
 
     @property
-    def told(self) -> RankSite:
-        return RankSite(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
+    def summary(self) -> CaseSummary:
+        return CaseSummary(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
 
 
 def run_from(data: dict[str, Any], partial: bool = False) -> Run:

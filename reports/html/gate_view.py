@@ -60,7 +60,7 @@ def _render_counted(result: GateResult, folder: Path) -> Optional[FigureFile]:
 def _render(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float, folder: Path) -> Optional[FigureFile]:
     if not rows_of(cases).number:
         return None
-    title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.told for case in cases])}"
+    title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.summary for case in cases])}"
     untold = sum(not case.ratio for case in cases)
     only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
     told = [result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s"]
@@ -77,7 +77,7 @@ def gate_page_of(records: Records, results: Sequence[GateResult], figures: Seque
     seconds = sum(result.compared.seconds for result in results)
     limits = joined(list(dict.fromkeys(_limit(result) for result in results)))
     facts = [Fact("What was compared", joined([result.name for result in results])),
-             Fact("Verdicts", f"{counts_text([case.told for case in cases])}, in {seconds:.0f} s"),
+             Fact("Verdicts", f"{counts_text([case.summary for case in cases])}, in {seconds:.0f} s"),
              Fact("Threshold", limits)]
     views = [GroupView(result.anchor, result.name, "", [result.headline, *sentences(result)], drawn, [], 0,
                        [*([cases_table(result)] if result.cases else []),

@@ -113,7 +113,7 @@ class Chart:
     basis: str
     timeline: Timeline
     makespan_ms: float
-    told: str  # words beside the makespan: "bubble 12 % of that"
+    label: str  # words beside the makespan: "bubble 12 % of that"
     memory: Optional[Memory]
 
     @property
@@ -267,7 +267,7 @@ def _frame(axes: Axes, line: Chart, row: float) -> None:
 
 
 def basis_heading(line: Chart) -> str:
-    return f"{line.basis.upper()}: {time_text(1e3 * line.makespan_ms)}, {line.told}"
+    return f"{line.basis.upper()}: {time_text(1e3 * line.makespan_ms)}, {line.label}"
 
 
 def _handles(lines: Sequence[Chart]) -> list[Patch]:

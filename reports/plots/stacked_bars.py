@@ -30,7 +30,7 @@ OTHER = "#4d4d4d"
 class BarRow:
     name: str
     parts: dict[str, float]  # negative ones extend to the left
-    told: str  # words at its right
+    label: str  # words at its right
     gap: bool = False  # space above, where another case begins
 
 
@@ -50,7 +50,7 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading) -> Fi
     figure, top = new_figure(heading, HEAD + FOOT + legend + ROW * max(at + 1, 2), WIDTH)
     height = figure.get_figheight()
     left = (0.25 + CHARACTER * max(len(row.name) for row in rows)) / WIDTH
-    right = (0.2 + CHARACTER * max(len(row.told) for row in rows)) / WIDTH
+    right = (0.2 + CHARACTER * max(len(row.label) for row in rows)) / WIDTH
     bottom = (0.62 + legend) / height
     axes = figure.add_axes([left, bottom, 1 - left - right, top - bottom - 0.1 / height])
     _rows(axes, rows, places)
@@ -70,7 +70,7 @@ def _rows(axes: Axes, rows: Sequence[BarRow], places: Sequence[float]) -> None:
     axes.set_yticks(places, [row.name for row in rows], size=8.2)
     axes.tick_params(axis="y", length=0)
     for row, place in zip(rows, places):
-        axes.text(1.01, place, row.told, transform=axes.get_yaxis_transform(), size=8, va="center", color=INK)
+        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=INK)
 
 
 def _stack(axes: Axes, rows: Sequence[BarRow], places: Sequence[float], scale: Scale) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reports.analysis.gate.results import analyse_gates
-from reports.analysis.gate.words import RankSite, change_text, headline, interval_text, value_text, worst_first
+from reports.analysis.gate.words import CaseSummary, change_text, headline, interval_text, value_text, worst_first
 from reports.cli import main
 from reports.schema import ReportError
 from reports.html.write import gate_file
@@ -33,9 +33,9 @@ def result_of(tmp_path):
     return lambda records: analyse_gates(load([write(tmp_path / "g.jsonl", records)]).of_gate())[0]
 
 
-def told(verdict, ratio=1.0, channel="time", case="a"):
+def summary(verdict, ratio=1.0, channel="time", case="a"):
     bounds = (None, None) if channel == "exact" else (0.9 * ratio, 1.1 * ratio)
-    return RankSite(case, channel, verdict, ratio, *bounds)
+    return CaseSummary(case, channel, verdict, ratio, *bounds)
 
 
 def test_cases_are_worst_first(result_of):
@@ -50,18 +50,18 @@ def test_cases_are_worst_first(result_of):
 
 @pytest.mark.parametrize("cases, text", [
     ([], "No cases were compared."),
-    ([told("same")], "The one case is the same within 2 %."),
-    ([told("same"), told("same")], "All 2 cases are the same within 2 %."),
-    ([told("same", channel="exact")] * 2, "All 2 cases are equal."),
-    ([told("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
-    ([told("gone"), told("undecided")], "Nothing is known to be slower; 2 of 2 cases are undecided or gone."),
-    ([told("gone"), told("same")], "Nothing is known to be slower; 1 of 2 cases is gone."),
-    ([told("undecided"), told("same"), told("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
-    ([told("faster", 0.9), told("same")], "Nothing is slower: 1 faster, 1 same."),
-    ([told("new", None, "exact"), told("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
-    ([told("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
-    ([told("slower", 1.00001, "exact"), told("same")], "1 of 2 cases costs more: a by +0.001 %."),
-    ([RankSite("a", "exact", "slower", None, None, None), told("same")], "1 of 2 cases costs more: a."),
+    ([summary("same")], "The one case is the same within 2 %."),
+    ([summary("same"), summary("same")], "All 2 cases are the same within 2 %."),
+    ([summary("same", channel="exact")] * 2, "All 2 cases are equal."),
+    ([summary("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
+    ([summary("gone"), summary("undecided")], "Nothing is known to be slower; 2 of 2 cases are undecided or gone."),
+    ([summary("gone"), summary("same")], "Nothing is known to be slower; 1 of 2 cases is gone."),
+    ([summary("undecided"), summary("same"), summary("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
+    ([summary("faster", 0.9), summary("same")], "Nothing is slower: 1 faster, 1 same."),
+    ([summary("new", None, "exact"), summary("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
+    ([summary("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
+    ([summary("slower", 1.00001, "exact"), summary("same")], "1 of 2 cases costs more: a by +0.001 %."),
+    ([CaseSummary("a", "exact", "slower", None, None, None), summary("same")], "1 of 2 cases costs more: a."),
 ])
 def test_headline(cases, text):
     assert headline(cases, 0.02) == text
@@ -78,8 +78,8 @@ def test_words_of_numbers():
 
 
 def test_order_is_that_of_what_it_costs():
-    cases = [told("faster", 0.9, case="f"), told("slower", 1.1, case="s"), told("slower", 1.3, case="t"), told("same", case="e"),
-             told("undecided", 1.5, case="u"), told("gone", 1.0, case="g")]
+    cases = [summary("faster", 0.9, case="f"), summary("slower", 1.1, case="s"), summary("slower", 1.3, case="t"), summary("same", case="e"),
+             summary("undecided", 1.5, case="u"), summary("gone", 1.0, case="g")]
     assert [one.case for one in worst_first(cases, lambda one: one)] == ["t", "s", "u", "g", "f", "e"]
 
 

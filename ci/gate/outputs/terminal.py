@@ -5,21 +5,21 @@ from typing import TextIO
 
 from gate.model import Report, Result, Verdict
 from reports.analysis.gate.words import (
-    answer, change_text, counts_text, headline, interval_text, limit_text, NONE, side_text, RankSite, value_text,
+    answer, change_text, counts_text, headline, interval_text, limit_text, NONE, side_text, CaseSummary, value_text,
     worst_first)
 
 
-__all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "told", "value"]
+__all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "summary_of", "value"]
 
 NOTABLE = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.FASTER, Verdict.GONE, Verdict.NEW)
 
 
-def told(result: Result) -> RankSite:
-    return RankSite(result.case, result.channel.value, result.verdict.value, result.ratio, result.low, result.high)
+def summary_of(result: Result) -> CaseSummary:
+    return CaseSummary(result.case, result.channel.value, result.verdict.value, result.ratio, result.low, result.high)
 
 
 def sorted_results(report: Report) -> list[Result]:
-    return worst_first(report.results, told)
+    return worst_first(report.results, summary_of)
 
 
 def change(result: Result) -> str:
@@ -42,12 +42,12 @@ def heading(report: Report) -> str:
 
 
 def headline_of(report: Report) -> str:
-    return headline([told(result) for result in report.results], report.threshold)
+    return headline([summary_of(result) for result in report.results], report.threshold)
 
 
 def closing_line(report: Report) -> str:
     """Summary in one line: "REGRESSION: 1 slower, 2 undecided, 40 same; 43 cases in 31 s"."""
-    cases = [told(result) for result in report.results]
+    cases = [summary_of(result) for result in report.results]
     word = "case" if len(cases) == 1 else "cases"
     return f"{answer(cases)}: {counts_text(cases)}; {len(cases)} {word} in {report.seconds:.0f} s"
 

@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class RankSite:
+class CaseSummary:
     """One case, with the values that sentences need."""
 
     case: str
@@ -29,10 +29,10 @@ class RankSite:
     high: Optional[float]
 
 
-def worst_first(items: Iterable[Item], told: Callable[[Item], RankSite]) -> list[Item]:
+def worst_first(items: Iterable[Item], summary_of: Callable[[Item], CaseSummary]) -> list[Item]:
     """The items sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
     def key(item: Item) -> tuple[int, float]:
-        one = told(item)
+        one = summary_of(item)
         return WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)
     return sorted(items, key=key)
 
@@ -67,19 +67,19 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
     return f"{short(value, 6 if channel in COUNTED else 4)} {unit}"
 
 
-def answer(cases: Sequence[RankSite]) -> str:
+def answer(cases: Sequence[CaseSummary]) -> str:
     """Verdict on all cases in one word: REGRESSION, undecided or pass."""
     verdicts = {one.verdict for one in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
-def counts_text(cases: Sequence[RankSite]) -> str:
+def counts_text(cases: Sequence[CaseSummary]) -> str:
     """Text such as "1 slower, 2 undecided, 40 same"."""
     counts = Counter(one.verdict for one in cases)
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
 
 
-def headline(cases: Sequence[RankSite], threshold: float) -> str:
+def headline(cases: Sequence[CaseSummary], threshold: float) -> str:
     """The most important sentence for the reader."""
     if not cases:
         return "No cases were compared."
@@ -98,7 +98,7 @@ def headline(cases: Sequence[RankSite], threshold: float) -> str:
     return f"Nothing {verb}: {counts_text(cases)}."
 
 
-def _slower_sentence(slower: Sequence[RankSite], number: int) -> str:
+def _slower_sentence(slower: Sequence[CaseSummary], number: int) -> str:
     worst = slower[0]
     verb = "costs more" if worst.channel in COUNTED else "is slower"
     verbs = {"costs more": "cost more", "is slower": "are slower"}
