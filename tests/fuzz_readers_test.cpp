@@ -318,7 +318,7 @@ std::vector<FuzzedReader> readers() {
       {"model_and_layout",
        {"gpt3-175b/tp=8,pp=64,dp=6,microbatch=1,batch=3072,recompute=full",
         "llama3-8b,sequence=4096/tp=4,cp=2,zero=1,dp=4,batch=64,schedule=1f1b",
-        "layers=4,hidden=32,heads=4,vocabulary=256,sequence=16,experts=4,experts_a_token=2/"
+        "layers=4,hidden=32,heads=4,vocabulary=256,sequence=16,experts=4,experts_per_token=2/"
         "dp=4,ep=2,batch=8,offload=optimizer:host"},
        {"zero", "schedule", "interleaved", "chunks", "grid", "2x2", "experts", "balanced", "100000x1"},
        flag(read_step)},

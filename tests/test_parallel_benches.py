@@ -209,7 +209,7 @@ def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: 
 
 # Sweeps, and benchmarks of training steps and layers, on ranks of mpirun.
 
-LAYERS = ["--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
+LAYERS = ["--rounds", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
           "--vocabulary", "61"]
 SMALL_STEP = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
 
@@ -241,7 +241,7 @@ def test_ranks_of_sweeps_are_processes_times_threads_times_gpus(mpi_programs: Pr
     assert done.returncode == 0, done.stdout + done.stderr
     run, *rows = records_of(file)
     ranks = processes * threads * gpus
-    assert (run["ranks"], run["mpi_processes"], run["gpus_a_thread"], run["rank_kind"]) == (ranks, processes, gpus, "mpi")
+    assert (run["ranks"], run["mpi_processes"], run["gpus_per_thread"], run["rank_kind"]) == (ranks, processes, gpus, "mpi")
     assert rows and all(row["status"] == "ok" and row["wrong"] == 0 and row["ranks"] == ranks for row in rows)
     assert not any(row["algorithm"] == "library" for row in rows), "of which a process is one rank"
     assert done.stdout.count("Collective test starting") == 1
@@ -293,7 +293,7 @@ def test_layers_of_processes_are_right_and_send_by_formula(mpi_programs: Program
 @pytest.mark.parametrize("threads", ["multiple", "funneled"])
 def test_sequences_that_processes_share_are_one_ranks(mpi_programs: Programs, tmp_path: Path, threads: str) -> None:
     file = tmp_path / "sequences.jsonl"
-    done = under_mpi(mpi_programs, "seqpar_bench", "--turns", "1", "--length", "96", "--heads", "4", "--head-columns", "8",
+    done = under_mpi(mpi_programs, "seqpar_bench", "--rounds", "1", "--length", "96", "--heads", "4", "--head-columns", "8",
                      "--mpi-threads", threads, "--json", str(file))
     rows, _ = rows_and_run(done, file)
     assert [row[:2] for row in rows] == [[way, "2"] for way in ("ring", "zigzag", "allgather", "ulysses", "lightseq")]

@@ -10,7 +10,7 @@ from conftest import Programs
 from reports.load import load
 
 
-SMALL = ("--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16")
+SMALL = ("--rounds", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16")
 LAYER, TP, SP, TILES = range(4)
 SENT, FORMULA, WRONG, UNLIKE = range(18, 22)
 ROWS, HIDDEN = 32, 32
@@ -92,7 +92,7 @@ def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
 
 def grid_records(programs: Programs, tmp_path: Path, hidden: int, rows: int, *words: str) -> list:
     file = tmp_path / f"{rows}.jsonl"
-    done = programs.run("tp_linear_bench", "--turns", "1", "--warmup", "1", "--hidden", str(hidden), "--batch", "1", "--length",
+    done = programs.run("tp_linear_bench", "--rounds", "1", "--warmup", "1", "--hidden", str(hidden), "--batch", "1", "--length",
                         str(rows), "--block", "mlp", "--sequence-parallel", "0", "--tiles", "1", "--json", str(file), *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return load([str(file)]).layers
@@ -158,7 +158,7 @@ def test_a_suite_takes_it(programs: Programs, tmp_path: Path) -> None:
 
 # seqpar_bench as a user runs it: rows that equal one rank's, bytes of the lists, emulated links, records, refusals.
 
-SMALL_LAYER = ("--turns", "1", "--length", "96", "--heads", "4", "--head-columns", "8")
+SMALL_LAYER = ("--rounds", "1", "--length", "96", "--heads", "4", "--head-columns", "8")
 WAY, CP, LENGTH = range(3)
 
 

@@ -405,8 +405,8 @@ TEST(Stages, HaveEveryLayerOnce) {
 TEST(Layout, AVocabularyThatTensorRanksDoNotDivideIsPadded) {
   const Model model = parse_model("gpt2-124m");
   EXPECT_EQ(why_invalid(model, parse_layout("tp=2")), "");
-  EXPECT_EQ(words_a_rank(model, parse_layout("tp=1")), 50257);
-  EXPECT_EQ(words_a_rank(model, parse_layout("tp=2")), 25129);
+  EXPECT_EQ(words_per_rank(model, parse_layout("tp=1")), 50257);
+  EXPECT_EQ(words_per_rank(model, parse_layout("tp=2")), 25129);
 }
 
 }  // namespace

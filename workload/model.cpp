@@ -32,14 +32,14 @@ const std::array kFields{
     Field<Model>{"positions", "rows of learned positions, at least sequence; sequence",
                  [](Model& m, const FieldValue& v) { m.positions = v.integer(1, kMost); }},
     Field<Model>{"experts", "0 or more; 0", [](Model& m, const FieldValue& v) { m.experts = v.integer(0, 100'000); }},
-    Field<Model>{"experts_a_token", "1 or more; 2 with experts",
-                 [](Model& m, const FieldValue& v) { m.experts_a_token = v.integer(1, 100'000); }},
+    Field<Model>{"experts_per_token", "1 or more; 2 with experts",
+                 [](Model& m, const FieldValue& v) { m.experts_per_token = v.integer(1, 100'000); }},
     Field<Model>{"shared_hidden", "total width of the shared experts, which every token uses; 0 (none)",
                  [](Model& m, const FieldValue& v) { m.shared_hidden = v.integer(0, 100'000'000); }},
     Field<Model>{"expert_groups", "groups of equally many experts, e.g. those of a node; 1",
                  [](Model& m, const FieldValue& v) { m.expert_groups = v.integer(1, 32); }},
-    Field<Model>{"groups_a_token", "most groups from which a token has experts; expert_groups",
-                 [](Model& m, const FieldValue& v) { m.groups_a_token = v.integer(1, 32); }},
+    Field<Model>{"groups_per_token", "most groups from which a token has experts; expert_groups",
+                 [](Model& m, const FieldValue& v) { m.groups_per_token = v.integer(1, 32); }},
     Field<Model>{"capacity_factor",
                  "rows that an expert accepts from a rank over an even share; 0: no limit (dropless); 0",
                  [](Model& m, const FieldValue& v) { m.capacity_factor = v.number(0); }},
@@ -97,7 +97,7 @@ void fill_in(Model& model) {
   usual(model.vocabulary, 51200);
   usual(model.sequence, 2048);
   usual(model.positions, model.sequence);
-  if (model.experts > 0) usual(model.experts_a_token, std::min<std::int64_t>(2, model.experts));
+  if (model.experts > 0) usual(model.experts_per_token, std::min<std::int64_t>(2, model.experts));
 }
 
 std::string groups_conflict(const Model& model) {
@@ -112,10 +112,10 @@ std::string groups_conflict(const Model& model) {
     return "expert_groups is " + groups + "; allowed: divisors of experts, " + std::to_string(model.experts);
   }
   const std::int64_t of_group = model.experts / model.expert_groups;
-  const std::int64_t fewest = (model.experts_a_token + of_group - 1) / of_group;
+  const std::int64_t fewest = (model.experts_per_token + of_group - 1) / of_group;
   if (const std::int64_t most = most_groups_of_token(model); most < fewest || most > model.expert_groups) {
-    return "groups_a_token is " + std::to_string(most) + "; allowed: " + std::to_string(fewest) + " to " + groups +
-           ", the expert_groups that have experts_a_token";
+    return "groups_per_token is " + std::to_string(most) + "; allowed: " + std::to_string(fewest) + " to " + groups +
+           ", the expert_groups that have experts_per_token";
   }
   return "";
 }
@@ -131,7 +131,7 @@ std::int64_t active_matrices(const Model& model) {
   const std::int64_t queries = model.heads * model.head_size;
   const std::int64_t keys = model.kv_heads * model.head_size;
   const std::int64_t width =
-      model.experts > 0 ? model.experts_a_token * model.ffn_hidden + model.shared_hidden : model.ffn_hidden;
+      model.experts > 0 ? model.experts_per_token * model.ffn_hidden + model.shared_hidden : model.ffn_hidden;
   return model.hidden * (2 * queries + 2 * keys) + (model.gated ? 3 : 2) * model.hidden * width +
          model.hidden * model.experts;
 }
@@ -187,7 +187,7 @@ std::vector<std::string> model_fields() {
 }
 
 std::int64_t most_groups_of_token(const Model& model) {
-  return model.groups_a_token == 0 ? model.expert_groups : model.groups_a_token;
+  return model.groups_per_token == 0 ? model.expert_groups : model.groups_per_token;
 }
 
 std::string why_invalid(const Model& model) {
@@ -217,8 +217,8 @@ std::string why_invalid(const Model& model) {
     return "rope_low_freq_factor is " + std::to_string(model.rope_low_freq_factor) +
            "; allowed: less than rope_high_freq_factor, " + std::to_string(model.rope_high_freq_factor);
   }
-  if (model.experts > 0 && (model.experts_a_token < 1 || model.experts_a_token > model.experts)) {
-    return "experts_a_token is " + std::to_string(model.experts_a_token) + "; allowed: 1 to " +
+  if (model.experts > 0 && (model.experts_per_token < 1 || model.experts_per_token > model.experts)) {
+    return "experts_per_token is " + std::to_string(model.experts_per_token) + "; allowed: 1 to " +
            std::to_string(model.experts);
   }
   return groups_conflict(model);
@@ -259,7 +259,7 @@ std::int64_t parameters_of(const Model& model) {
 
 std::int64_t active_parameters_of(const Model& model) {
   if (model.experts == 0) return parameters_of(model);
-  return parameters_of(model) - model.layers * (model.experts - model.experts_a_token) * layer_parameters(model).mlp;
+  return parameters_of(model) - model.layers * (model.experts - model.experts_per_token) * layer_parameters(model).mlp;
 }
 
 TokenFlops token_flops(const Model& model) {
@@ -377,7 +377,7 @@ Model model_of(const KnownModel& known) {
   if (known.family == Family::mixtral) {
     model.rope_theta = 1'000'000;
     model.experts = 8;
-    model.experts_a_token = 2;
+    model.experts_per_token = 2;
   }
   return model;
 }

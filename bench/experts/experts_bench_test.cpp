@@ -13,7 +13,7 @@ namespace {
 
 ExpertsFlags flags_of(std::vector<std::string> more) {
   std::vector<std::string> words{"moe_bench", "--tokens", "96", "--hidden", "32", "--ffn",
-                                 "48",        "--turns",  "1",  "--warmup", "1"};
+                                 "48",        "--rounds", "1",  "--warmup", "1"};
   words.insert(words.end(), more.begin(), more.end());
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());

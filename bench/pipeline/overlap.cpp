@@ -74,10 +74,10 @@ const std::array kFlagsOfCosts{
     Flag{"--t-opt", "0", "ms of the optimizer",
          [](OverlapFlags& f, const FlagValue& v) { f.optimizer_ms = v.number_from(0, kLongestMs); }},
     Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and as many of parameters",
-         [](OverlapFlags& f, const FlagValue& v) { f.bytes_a_layer = v.size_bytes(); }},
+         [](OverlapFlags& f, const FlagValue& v) { f.bytes_per_layer = v.size_bytes(); }},
     Flag{"--tensors-a-layer", "4",
          "equal tensors per layer that hold these bytes; a tensor is never split over two buckets",
-         [](OverlapFlags& f, const FlagValue& v) { f.tensors_a_layer = integer(v, 1, 10000); }},
+         [](OverlapFlags& f, const FlagValue& v) { f.tensors_per_layer = integer(v, 1, 10000); }},
     Flag{"--algo", "ring", "algorithm of the collectives; one with a single lane",
          [](OverlapFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
     Flag{"--link", "latency_us=20,gbps=12.5", "link of each rank, in each direction; gbps is 1e9 bytes per second",
@@ -150,7 +150,7 @@ std::vector<Unit> units_of(const OverlapFlags& flags) {
   std::vector<Unit> units;
   for (std::int32_t layer = 0; layer < flags.layers; ++layer) {
     units.push_back(
-        {.first_part = layer, .parameter_bytes = flags.bytes_a_layer, .gradient_bytes = flags.bytes_a_layer});
+        {.first_part = layer, .parameter_bytes = flags.bytes_per_layer, .gradient_bytes = flags.bytes_per_layer});
   }
   return units;
 }
@@ -161,8 +161,8 @@ std::vector<GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapC
   if (one.zero_stage == 3) return schedules::buckets_of(units_of(flags));
   std::vector<schedules::Parameter> parameters;
   for (std::int32_t layer = 0; layer < flags.layers; ++layer) {
-    for (int t = 0; t < flags.tensors_a_layer; ++t) {
-      const std::int64_t bytes = flags.bytes_a_layer / flags.tensors_a_layer;
+    for (int t = 0; t < flags.tensors_per_layer; ++t) {
+      const std::int64_t bytes = flags.bytes_per_layer / flags.tensors_per_layer;
       parameters.push_back({.elements = bytes, .grad_bytes = 1, .part = layer});
     }
   }

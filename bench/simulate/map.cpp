@@ -278,7 +278,7 @@ std::vector<Point> points_of(const BoundaryFlags& flags, const PublishedTable& p
   std::vector<Point> points;
   if (flags.model.empty()) {
     for (const PublishedRow& row : published.rows) {
-      points.push_back({workload::parse_model(row.model), workload::parse_layout(row.layout), row.tflops_a_gpu});
+      points.push_back({workload::parse_model(row.model), workload::parse_layout(row.layout), row.tflops_per_gpu});
       points.back().model.name = "a llama of 3.6e9 parameters";
     }
     return points;
@@ -317,7 +317,7 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
   double beyond = 0;
   for (const Point& one : points) {
     const simulator::Prediction made = predict(one.model, one.layout, machine);
-    const double tflops = tflops_a_gpu(one.layout, made);
+    const double tflops = tflops_per_gpu(one.layout, made);
     if (one.layout.tp <= node) inside = tflops;
     if (one.layout.tp > node && beyond == 0) beyond = tflops;
     print(fmt::format(" {:>5} {:>10.1f} {:>10} {:>8}{}\n", one.layout.tp, tflops,
@@ -329,7 +329,7 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
     study.write(point);
     if (one.published == 0) continue;
     point.basis = "published";
-    point.values = {{"tflops_a_gpu", one.published}};
+    point.values = {{"tflops_per_gpu", one.published}};
     point.parts_ms.clear();
     point.source = published.source;
     study.write(point);

@@ -122,7 +122,7 @@ class Curve {
       }
       last = {gpus, a_gpu / first_a_gpu, grown_part_text(first, now)};
       print_(fmt::format(" {:>7} {:>9} {:>11.2f} {:>9.1f} {:>12.0f} {:>7.2f}{}{}\n", gpus, batch, now.step_s * 1e3,
-                         tflops_a_gpu(made.layout, now), now.tokens_per_s, 100 * last.efficiency, parts_text(now),
+                         tflops_per_gpu(made.layout, now), now.tokens_per_s, 100 * last.efficiency, parts_text(now),
                          now.fits ? "" : "  does not fit"));
       write(series, gpus, made.layout, now, last.efficiency);
     }
@@ -184,15 +184,15 @@ void run_published(const ScalingFlags& flags, Study& study, const program::Print
     const Model model = workload::parse_model(row.model);
     const Layout layout = workload::parse_layout(row.layout);
     const Prediction made = predict(model, layout, machine);
-    const double tflops = tflops_a_gpu(layout, made);
-    print(fmt::format(" {:>7} {:>11.1f} {:>10.1f} {:>+7.1f}{}  {}, {}\n", layout.ranks(), tflops, row.tflops_a_gpu,
-                      100 * (tflops / row.tflops_a_gpu - 1), parts_text(made), row.series, row.model));
+    const double tflops = tflops_per_gpu(layout, made);
+    print(fmt::format(" {:>7} {:>11.1f} {:>10.1f} {:>+7.1f}{}  {}, {}\n", layout.ranks(), tflops, row.tflops_per_gpu,
+                      100 * (tflops / row.tflops_per_gpu - 1), parts_text(made), row.series, row.model));
     core::StudyRecord point = study.point(setting, row.series, layout, made);
     point.at = {{"gpus", static_cast<double>(layout.ranks())}};
     point.note = row.model;
     study.write(point);
     point.basis = "published";
-    point.values = {{"tflops_a_gpu", row.tflops_a_gpu}};
+    point.values = {{"tflops_per_gpu", row.tflops_per_gpu}};
     point.parts_ms.clear();
     point.source = table.source;
     study.write(point);

@@ -17,7 +17,7 @@ constexpr const char* kMegatron =
 PublishedTable weak() {
   PublishedTable table{"sc21-weak", "selene", "Narayanan et al. 2021, arXiv:2104.04473, table 1", {}};
   for (const auto& one : simulator::parse_cases(validation_cases(), "cases.json").cases) {
-    if (one.table == "sc21" && one.measure == "tflops_a_gpu") {
+    if (one.table == "sc21" && one.measure == "tflops_per_gpu") {
       table.rows.push_back({"models grow with GPUs", one.model, one.layout, one.published});
     }
   }
@@ -163,7 +163,7 @@ core::StudyRecord Study::point(const std::string& setting, const std::string& se
   made_point.layout = text_of(layout);
   made_point.values = {{"step_ms", made.step_s * 1e3},
                        {"tokens_per_s", made.tokens_per_s},
-                       {"tflops_a_gpu", tflops_a_gpu(layout, made)},
+                       {"tflops_per_gpu", tflops_per_gpu(layout, made)},
                        {"memory_gb", made.memory[made.fullest].total() / 1e9}};
   for (const auto& [name, ps] : pipeline::named_parts(busiest(made))) {
     made_point.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
@@ -176,7 +176,7 @@ std::string setting_of(const workload::Model& model, const simulator::Machine& m
   return model.name + " on " + machine.name;
 }
 
-double tflops_a_gpu(const workload::Layout& layout, const Prediction& made) {
+double tflops_per_gpu(const workload::Layout& layout, const Prediction& made) {
   return made.hardware_flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
 }
 

@@ -19,7 +19,7 @@ struct PublishedRow {
   std::string series;
   std::string model;   // argument of parse_model()
   std::string layout;  // argument of parse_layout()
-  double tflops_a_gpu = 0;
+  double tflops_per_gpu = 0;
 };
 
 struct PublishedTable {
@@ -94,7 +94,7 @@ class Study {
 std::string setting_of(const workload::Model& model, const simulator::Machine& machine);
 
 // FLOPs including recomputation, in 1e12 per second and device.
-double tflops_a_gpu(const workload::Layout& layout, const simulator::Prediction& made);
+double tflops_per_gpu(const workload::Layout& layout, const simulator::Prediction& made);
 
 // The part whose time grows most in the second step: "exposed_reduce +12.3 ms".
 std::string longer_part_text(const simulator::Prediction& from, const simulator::Prediction& to);

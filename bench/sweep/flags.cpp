@@ -271,7 +271,7 @@ void decide_ranks(Reading& reading) {
   flags.ranks = {static_cast<int>(ranks)};
   flags.ranks_given = true;
   flags.threads = reading.threads.value_or(1);
-  flags.gpus_a_thread = reading.gpus.value_or(1);
+  flags.gpus_per_thread = reading.gpus.value_or(1);
 }
 
 void check_sizes(const SizeRange& sizes) {

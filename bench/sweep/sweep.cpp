@@ -16,7 +16,7 @@ namespace {
 backends::BackendOptions backend_options(const SessionPlan& session, transports::MpiWorld* mpi) {
   backends::BackendOptions options;
   options.num_ranks = session.num_ranks;
-  if (mpi != nullptr) options.ranks_a_process = session.flags.ranks_a_process();
+  if (mpi != nullptr) options.ranks_per_process = session.flags.ranks_per_process();
   options.sharing = session.flags.processes ? core::Sharing::processes : core::Sharing::threads;
   if (!session.flags.link.empty()) options.link = transports::parse_link(session.flags.link);
   options.timeout = std::chrono::seconds(session.flags.timeout_s);
@@ -36,15 +36,15 @@ void run_planned(const SessionPlan& session, const SweepEnvironment& environment
   if (!is_simulated(session)) check_memory(session, mpi);
   struct Running {
     collectives::Operation operation;
-    Contender contender;
+    Candidate candidate;
   };
   std::optional<Running> running;
   Sink sink;
   sink.started = [&](const std::vector<DeviceLine>& places) { sinks.begin(session, places); };
   sink.measured = [&](const Comparison& comparison) { sinks.show(session, comparison); };
   sink.ended = [&](const GpuMemory& memory) { sinks.show_memory(memory); };
-  sink.running = [&](const collectives::Operation& operation, const Contender& contender) {
-    running = Running{operation, contender};
+  sink.running = [&](const collectives::Operation& operation, const Candidate& candidate) {
+    running = Running{operation, candidate};
   };
   if (is_simulated(session)) return run_simulated(session, sink);
   if (session.on_gpus()) sink.look = environment.watch(session.backends.front()->gpus());
@@ -54,7 +54,7 @@ void run_planned(const SessionPlan& session, const SweepEnvironment& environment
         [&](std::span<backends::Endpoint* const> endpoints) { run_session(session, endpoints, sink); });
   } catch (const core::Error& error) {
     if (error.failure() != core::Failure::usage && running) {
-      sinks.show_failure(session, running->operation, running->contender, error.what());
+      sinks.show_failure(session, running->operation, running->candidate, error.what());
     }
     throw;
   }

@@ -103,7 +103,7 @@ const std::array kFlagsOfModel{
          "experts of each layer's MLP; fields of --model set the mixture's other numbers (simulate --list)",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts", v.integer(0, 1024)); }},
     Flag{"--top-k", "", "experts per token [2]",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts_a_token", v.integer(1, 16)); }},
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts_per_token", v.integer(1, 16)); }},
     Flag{"--vocabulary", "", "vocabulary size; at least the tokenizer's, 256 for bytes",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
     Flag{"--length", "", "tokens per sequence [the model's]",

@@ -204,13 +204,13 @@ EfficiencyCurve curve_of(const std::vector<EfficiencyPoint>& points) {
 
 // Shares of `peak` (work per microsecond) that kernels reach from cold caches, as in a training step.
 template <class Of, class Work>
-EfficiencyCurve shares(const RecordLines& records, const Target& target, double peak_a_us, Of of, Work work) {
+EfficiencyCurve shares(const RecordLines& records, const Target& target, double peak_per_us, Of of, Work work) {
   std::vector<EfficiencyPoint> points;
   for (const KernelLine& line : records.kernels) {
     if (line.device != target.device || line.threads != target.threads || line.copies != 1 || line.cache != "cold" ||
         !of(line))
       continue;
-    points.push_back({work(line), work(line) / line.median_us / peak_a_us});
+    points.push_back({work(line), work(line) / line.median_us / peak_per_us});
   }
   const EfficiencyCurve curve = curve_of(points);
   return curve.empty() ? EfficiencyCurve{{1, 1}} : curve;
@@ -245,12 +245,12 @@ DeviceSpec device_of(const RecordLines& records, const std::string& where) {
   device.launch_us = peak("launch", "", "");
   const auto flops = [](const KernelLine& line) { return line.flops; };
   const auto bytes = [](const KernelLine& line) { return line.bytes; };
-  const double matrix_a_us = device.matrix_tflops * 1e6;
+  const double matrix_per_us = device.matrix_tflops * 1e6;
   device.product = shares(
-      records, target, matrix_a_us,
+      records, target, matrix_per_us,
       [&](const KernelLine& line) { return is_product(line) && line.dtype == target.dtype; }, flops);
   device.attention = shares(
-      records, target, matrix_a_us,
+      records, target, matrix_per_us,
       [&](const KernelLine& line) { return is_attention(line) && line.dtype == target.dtype; }, flops);
   device.memory = shares(
       records, target, device.memory_gbps * 1e3,
