@@ -179,7 +179,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("zero_bench", ["--serve", "--transport", "mpi"], "--serve works only with --transport local"),
     ("tp_linear_bench", ["--link", "gbps=1", "--transport", "mpi"], "--link emulates links between local ranks"),
     ("ddp_overlap_bench", ["--dp", "1"], "--dp 1 has nothing to reduce"),
-    ("ddp_overlap_bench", ["--link", "fast"], "cannot read 'fast'"),
+    ("ddp_overlap_bench", ["--link", "fast"], "'fast' is neither a latency nor a bandwidth"),
     ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),
     ("ddp_overlap_bench", ["--algo", "library"], "library"),
     ("ddp_overlap_bench", ["--algo", "ring:lanes=99"], "ring:lanes=99"),

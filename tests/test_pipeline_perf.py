@@ -300,7 +300,7 @@ def test_emulated_overlap_is_labelled(programs: Programs, tmp_path: Path) -> Non
     (["--algo", "pigeon"], "--algo pigeon: "),
     (["--algo", "double_tree"], "--algo double_tree: its plan has 4 lanes; allowed here: one"),
     (["--algo", "two_shot", "--zero", "3"], "--algo two_shot: "),
-    (["--link", "latency=3"], "--link 'latency=3': cannot read"),
+    (["--link", "latency=3"], "--link latency=3: 'latency=3' is neither a latency nor a bandwidth"),
     (["--bytes-a-layer", "many"], "--bytes-a-layer many: not a size"),
     (["--t-b", "0"], "--t-b 0: out of range"),
     (["--bucket-cap-mb", "0"], "--bucket-cap-mb 0: out of range"),
