@@ -55,7 +55,7 @@ void read(const Program& program, const std::string& text) {
   const std::vector<const char*> argv = pointers_of(words);
   try {
     program.parse(static_cast<int>(argv.size()), argv.data());
-  } catch (const program::HelpRequested&) {  // no refusal
+  } catch (const program::TextRequested&) {  // no refusal
   } catch (const core::Error& error) {
     const bool is_usage = error.failure() == core::Failure::usage;
     if (is_usage && std::string_view(error.what()).find("allowed") == std::string_view::npos) {

@@ -206,6 +206,8 @@ std::string try_input(const FuzzedReader& reader, const std::string& input, Prog
     return "it takes more than " + std::to_string(kMostMemoryBytes >> 20) + " MiB";
   } catch (const std::exception& error) {
     return std::string("threw something other than a core::Error: ") + error.what();
+  } catch (...) {  // must not leave the child, which would go on as a second test program
+    return "threw something that is no exception of the standard library";
   }
 }
 

@@ -48,7 +48,7 @@ TEST(Text, WrongPlansComeBackEqualToo) {
   plan.send(0, -7, input(-3, 0), 2, {0, 11});  // lanes 0 and 1 are empty
   plan.copy(1, scratch(5, 1000000), output(9));
   Plan odd = plan.finish("");
-  odd.ranks[1].lanes[0][0].after = {{3, 1}, {-1, 0}, {3, 1}};
+  odd.ranks[1].lanes[0][0].after = {{3, 1}, {0, 7}, {3, 1}};
   EXPECT_EQ(parse_plan(to_text(odd)), odd) << to_text(odd);
 }
 
