@@ -365,6 +365,7 @@ TEST(Fuzz, FindsPlantedMistakes) {
       {"signal", [](const std::string&) { std::abort(); }},
       {"takes longer", [](const std::string&) { std::this_thread::sleep_for(std::chrono::hours(1)); }},
       {"other than a core::Error", [](const std::string&) { throw std::out_of_range("7"); }},
+      {"no exception of the standard library", [](const std::string&) { throw 7; }},
       {"a check of our own", [](const std::string&) { LOCKSTEP_CHECK(false, ""); }},
       {"not one line", [](const std::string&) { throw core::usage_error("a\nb"); }},
       {"", [](const std::string&) { std::vector<char>(std::size_t{1} << 31); }}};
