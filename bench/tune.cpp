@@ -215,12 +215,17 @@ void check_files(const TunerOptions& options) {
 // so that runs of several numbers of ranks add up. Prints one line per measured size. Returns the exit status.
 int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   check_openmpi(options, mpi);
+  std::vector<sweep::SweepFlags> sweeps;  // all flags are read before anything is made
+  for (const Kind kind : options.kinds) sweeps.push_back(flags_for(options, kind, mpi));
+  const std::string machine = core::fingerprint(core::this_machine());
+  tuning::Table table{machine, {}};
   std::optional<core::FolderLock> lock;  // a second run would disturb the times, and one of the two lose its entries
   if (mpi == nullptr || mpi->placement().rank == 0) {
+    if (tuning::has_table(options.path)) table = tuning::load_table(options.path);
+    if (table.machine != machine) table = {machine, {}};
     check_files(options);
     lock.emplace("--output", core::folder_of(options.path));
   }
-  const std::string machine = core::fingerprint(core::this_machine());
   Points points;
   sweep::SweepOutput output;
   output.print = [](const std::string&) {};
@@ -228,14 +233,8 @@ int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
     consider(points, num_ranks, comparison);
   };
   int worst = 0;
-  for (Kind kind : options.kinds) {
-    const sweep::SweepFlags flags = flags_for(options, kind, mpi);
-    worst = std::max(worst, sweep::run_sweep(flags, {}, mpi, output));
-  }
+  for (const sweep::SweepFlags& flags : sweeps) worst = std::max(worst, sweep::run_sweep(flags, {}, mpi, output));
   if (points.empty()) return worst;  // a rank that reports nothing
-  tuning::Table table{machine, {}};
-  if (tuning::has_table(options.path)) table = tuning::load_table(options.path);
-  if (table.machine != machine) table = {machine, {}};
   const int num_hosts = mpi == nullptr ? 1 : mpi->placement().num_hosts;
   replace(table.entries, entries_of(points, &Fastest::ours, options.transport, num_hosts));
   if (options.compares_library())

@@ -43,7 +43,7 @@ class Programs:
 
     def run(self, *words: str, env: dict[str, str] | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         command = [str(self.folder / words[0]), *words[1:]]
-        whole_env = {**os.environ, "LOCKSTEP_TUNING": "/nonexistent/tuning.json", **(env or {})}
+        whole_env = {**os.environ, "LOCKSTEP_TUNING": "/dev/null/tuning.json", **(env or {})}
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=whole_env, check=False)
 
 

@@ -51,7 +51,7 @@ def commands(script: Path, text: str) -> list[Command]:
     text = text.replace("\\\n", " ").replace("${collective}", collective.group(1) if collective else "")
     lines = [(number, line.split(" # ")[0]) for number, line in enumerate(text.splitlines(), start=1)]
     return [Command(script.name, number, words, True) for number, line in lines if " srun " in f" {line}" and not line.startswith("#")
-            for words in split_command(line[line.index("srun"):])]
+            for words, _ in split_command(line[line.index("srun"):])]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -104,7 +104,7 @@ def described(program: Path, *command: str) -> dict:
 def test_each_program_and_command_has_a_man_page_with_all_flags(stage: Path) -> None:
     pages = {path.name.removesuffix(".1.gz"): gzip.decompress(path.read_bytes()).decode() for path in (stage / "share/man/man1").iterdir()}
     simulate = [f"simulate-{one['name']}" for one in described(stage / "bin/simulate")["commands"]]
-    assert set(pages) == {path.name for path in (stage / "bin").iterdir()} | set(simulate) and len(simulate) == 10
+    assert set(pages) == {path.name for path in (stage / "bin").iterdir()} | set(simulate) and len(simulate) == 11
     for name, command in (("all_reduce_perf", ()), ("simulate", ()), ("simulate-plan", ("plan",))):
         for flag in described(stage / "bin" / name.split("-")[0], *command)["flags"]:
             assert all(word.replace("-", "\\-") in pages[name] for word in flag["names"].split(","))

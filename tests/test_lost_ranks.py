@@ -176,7 +176,7 @@ def wait_until(holds, seconds: float) -> bool:
 def run(case: Case, folder: Path, rng: random.Random) -> Outcome:
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="lost-") as home:  # short: Open MPI puts sockets below it
-        environment = {**os.environ, MARK: mark, "TMPDIR": home, "LOCKSTEP_TUNING": "/nonexistent"}
+        environment = {**os.environ, MARK: mark, "TMPDIR": home, "LOCKSTEP_TUNING": "/dev/null/tuning.json"}
         output = Path(home).with_suffix(".out")
         with output.open("wb") as file:
             program = subprocess.Popen(case.way.command(folder, case.collective), stdout=file, stderr=file, env=environment)

@@ -194,7 +194,7 @@ def test_rows_of_a_sweep_are_named(programs):
 
 
 @pytest.mark.parametrize(("line", "told"), [
-    ("run", "not a JSON object: run"), ("{}", '"case" is missing or wrong; allowed: 0 to'), (order(99, 1, 1), '"case"'),
+    ("run", "order: not JSON: "), ("[]", "not a JSON object: []"), ("{}", '"case" is missing or wrong; allowed: 0 to'), (order(99, 1, 1), '"case"'),
     (order(0, 0, 1), '"runs" is missing or wrong; allowed: 1 to'), (order(0, 1, -1), '"calls"')])
 def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, told):
     _, answers, done = talk(programs, WORKERS["planted"], [line, order(1, 1, 1)])

@@ -114,7 +114,12 @@ std::string rule_of_thumb(const Query& query) {
 Table load_table(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  try {
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  } catch (const std::ios_base::failure&) {  // a folder, or a disk that fails
+    throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
+  }
   const std::string where = "tuning table " + path;
   const json document = core::parse_json(text, where);
   try {

@@ -30,9 +30,15 @@ std::string text_of(const std::string& file) {
 }
 
 json json_of(const std::string& file) {
-  json parsed = core::parse_json(text_of(file), file);
-  if (!parsed.is_object())
-    throw refused(file, "is not a JSON object; allowed: tokenizer.json, or vocab.json with merges.txt");
+  constexpr const char* kAllowed = "; allowed: tokenizer.json, or vocab.json with merges.txt";
+  const std::string text = text_of(file);
+  json parsed;
+  try {
+    parsed = core::parse_json(text, file);
+  } catch (const core::Error& error) {
+    throw core::usage_error(error.what() + std::string(kAllowed));
+  }
+  if (!parsed.is_object()) throw refused(file, std::string("is not a JSON object") + kAllowed);
   return parsed;
 }
 
