@@ -68,11 +68,11 @@ std::vector<After> list_of(After after) {
 
 }  // namespace
 
-int PlanBuilder::append(int rank, int lane, const Step& step) {
+int PlanBuilder::append(int rank, int lane, Step step) {
   auto& lanes = plan_.ranks.at(static_cast<std::size_t>(rank)).lanes;
   if (lanes.size() <= static_cast<std::size_t>(lane)) lanes.resize(static_cast<std::size_t>(lane) + 1);
   Lane& steps = lanes[static_cast<std::size_t>(lane)];
-  steps.push_back(step);
+  steps.push_back(std::move(step));
   return static_cast<int>(steps.size()) - 1;
 }
 

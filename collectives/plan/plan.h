@@ -137,7 +137,7 @@ class PlanBuilder {
   Plan finish(std::string algorithm);
 
  private:
-  int append(int rank, int lane, const Step& step);
+  int append(int rank, int lane, Step step);
   Plan plan_;
 };
 
