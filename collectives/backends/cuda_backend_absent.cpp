@@ -14,9 +14,4 @@ std::unique_ptr<GpuMember> join_cuda(transports::World& /*world*/, RankGpu& /*gp
   throw core::Error(core::Failure::not_built, *core::why_no_cuda());
 }
 
-std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& /*options*/, transports::World& /*all*/,
-                                                  const ChannelWorlds& /*worlds*/) {
-  throw core::Error(core::Failure::not_built, *core::why_no_cuda());
-}
-
 }  // namespace lockstep::backends
