@@ -1,4 +1,5 @@
-// Takes the place of cuda_backend.cpp in builds without CUDA, by itself: a test of queues links a mesh of its own instead.
+// Takes the place of cuda_backend.cpp in builds without CUDA, by itself: a test of queues links a mesh of its own
+// instead.
 #include "collectives/backends/backend_kinds.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
