@@ -1,5 +1,5 @@
-// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that CMake
-// names.
+// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that the name
+// by which it is called says. These names are symbolic links to one binary.
 #include <algorithm>
 
 #include "bench/sweep/flags.h"
@@ -23,10 +23,10 @@ transports::MpiThreads threads_for(const sweep::SweepFlags& flags) {
                                                    : transports::MpiThreads::funneled;
 }
 
-int run(int argc, char** argv) {
+int run(const std::string& name, int argc, char** argv) {
   const bool has_peers = transports::started_processes() > 1 && transports::mpi_is_built();
   const sweep::SweepFlags flags =
-      sweep::parse_sweep_flags(sweep::kind_of_program(LOCKSTEP_PROGRAM_NAME), argc, argv, has_peers ? "mpi" : "local");
+      sweep::parse_sweep_flags(sweep::kind_of_program(name), argc, argv, has_peers ? "mpi" : "local");
   const sweep::SweepEnvironment environment = sweep::read_environment(flags);
   const sweep::SweepOutput output{.print = program::to_stdout};
   if (!wants_mpi(flags)) return sweep::run_sweep(flags, environment, nullptr, output);
@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  const std::string called = argv[0];
-  return lockstep::program::exit_status_of(called.substr(called.find_last_of('/') + 1),
-                                           [&] { return lockstep::run(argc, argv); });
+  const std::string path = argv[0];
+  const std::string name = path.substr(path.find_last_of('/') + 1);
+  return lockstep::program::exit_status_of(name, [&] { return lockstep::run(name, argc, argv); });
 }

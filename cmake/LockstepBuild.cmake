@@ -182,12 +182,20 @@ function(lockstep_test name)
   endforeach()
 endfunction()
 
-# lockstep_program(name SOURCES main.cpp ... LINKS targets ...): a binary for users, in build/bin. The target `programs`
-# builds them all, but no tests.
+# lockstep_program(name SOURCES main.cpp ... LINKS targets ... NAMES names ...): a binary for users, in build/bin. With NAMES, it
+# is called by these, which are symbolic links to it, and each is a target. The target `programs` builds all programs, but no
+# tests.
 add_custom_target(programs)
 function(lockstep_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;NAMES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS})
   add_dependencies(programs ${name})
+  foreach(link IN LISTS arg_NAMES)
+    set(file ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${link})
+    add_custom_command(OUTPUT ${file} COMMAND ${CMAKE_COMMAND} -E create_symlink ${name} ${file} DEPENDS ${name} VERBATIM)
+    add_custom_target(${link} ALL DEPENDS ${file})
+    add_dependencies(programs ${link})
+    set_property(TARGET programs APPEND PROPERTY linked_names ${link})
+  endforeach()
 endfunction()

@@ -4,12 +4,18 @@ include(CMakePackageConfigHelpers)
 
 # ---- Programs. Workers of the regression gate, and what writes this repository's own pages, are of no use elsewhere.
 get_target_property(installed_programs programs MANUALLY_ADDED_DEPENDENCIES)
-list(REMOVE_ITEM installed_programs attention_loop gate_planted generation_bench validation_page)
+get_target_property(linked_names programs linked_names)
+list(REMOVE_ITEM installed_programs attention_loop gate_planted generation_bench validation_page ${linked_names})
 install(TARGETS ${installed_programs} RUNTIME COMPONENT programs)
+foreach(link IN LISTS linked_names)  # a symbolic link is installed as one
+  install(PROGRAMS ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${link} TYPE BIN COMPONENT programs)
+endforeach()
 
 # Each program describes its flags (--describe); its man pages and shell completion are made of that.
 set(manuals ${PROJECT_BINARY_DIR}/manuals)
 set(manuals_script ${PROJECT_SOURCE_DIR}/cmake/manuals.py)
+list(APPEND installed_programs ${linked_names})
+list(REMOVE_ITEM installed_programs collective_perf)  # known by its other names
 list(TRANSFORM installed_programs PREPEND ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ OUTPUT_VARIABLE program_files)
 add_custom_command(OUTPUT ${manuals}/completions/lockstep
   COMMAND ${LOCKSTEP_PYTHON} ${manuals_script} --output ${manuals} ${program_files}

@@ -437,7 +437,12 @@ SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const
 collectives::Kind kind_of_program(std::string_view program) {
   const auto* const found =
       std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& one) { return one.name == program; });
-  LOCKSTEP_CHECK(found != kPrograms.end(), "a program that times no collective");
+  if (found == kPrograms.end()) {
+    std::vector<std::string_view> names;
+    for (const Program& one : kPrograms) names.push_back(one.name);
+    throw core::usage_error(
+        fmt::format("called as \"{}\", which is no collective's; allowed: {}", program, fmt::join(names, ", ")));
+  }
   return found->kind;
 }
 

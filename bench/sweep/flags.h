@@ -128,7 +128,8 @@ struct SweepFlags : program::Invocation {
   std::uint64_t seed = 1;
 };
 
-// nccl-tests' name of the program that times a collective, such as "all_reduce_perf", and the inverse.
+// nccl-tests' name of the program that times a collective, such as "all_reduce_perf", and the inverse, which throws a
+// usage Error for another name.
 std::string_view program_of_kind(collectives::Kind kind);
 collectives::Kind kind_of_program(std::string_view program);
 

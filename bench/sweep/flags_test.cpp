@@ -59,6 +59,19 @@ TEST(Flags, DefaultsAreNcclTests) {
   EXPECT_FALSE(flags.timestamps);
 }
 
+TEST(Flags, ProgramsNameTheirCollective) {
+  for (const Kind kind : collectives::all_kinds()) EXPECT_EQ(kind_of_program(program_of_kind(kind)), kind);
+  try {
+    kind_of_program("collective_perf");
+    FAIL() << "taken";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()).rfind("called as \"collective_perf\", which is no collective's; allowed: all_re", 0),
+        0u)
+        << error.what();
+  }
+}
+
 TEST(Flags, OwnDefaults) {
   const SweepFlags flags = flags_of("");
   EXPECT_EQ(flags.ranks, std::vector{4});
