@@ -20,6 +20,7 @@
 #include "kernels/cross_entropy/cross_entropy_reference.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
+#include "kernels/moe/moe_reference.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/registry.h"
@@ -141,6 +142,15 @@ class EmulatedCuda : public testing::TestWithParam<KernelFamily> {
 TEST_P(EmulatedCuda, CasesHold) {
   for (const KernelCase& one : GetParam().test_cases()) {
     if (one.operands.front().elems <= kMostElems) expect_good(one);
+  }
+}
+
+TEST(EmulatedRouter, ChoicesAreExpertsForScoresThatAreNotNumbers) {
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  CudaContext cuda(*device, *stream);
+  for (const RouterShape& shape : {kPlainRouter, kLimitedRouter}) {
+    EXPECT_EQ(choices_outside_of_experts(shape, Context(cuda)), 0);
   }
 }
 

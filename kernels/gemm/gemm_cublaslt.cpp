@@ -306,7 +306,7 @@ std::optional<cublasLtMatmulAlgo_t> CublasltGemm::State::algorithm_for(const Pro
   const Key key = key_of(product);
   if (const auto known = kept.find(key); known != kept.end()) return known->second;
   const auto algorithms = candidates(product, described);
-  if (!algorithms.empty() && is_captured()) return algorithms.front();
+  if (!algorithms.empty() && (product.varies || is_captured())) return algorithms.front();
   return kept.emplace(key, fastest(product, described, algorithms, workspace)).first->second;
 }
 

@@ -41,7 +41,8 @@ int choose_algorithm(std::span<const double> times_us);
 
 // Products by cuBLASLt. Of the algorithms that its heuristic proposes for a shape, the fastest is kept: each is timed
 // on the context's stream when the context first needs this shape, dtypes, finish and alignment of operands. While the
-// stream is captured, nothing can be timed: the heuristic's first algorithm runs and is not kept.
+// stream is captured, and for products whose lengths vary (Product::varies), nothing is timed: the heuristic's first
+// algorithm runs and is not kept.
 //
 // Sums are in f32: f32 factors are multiplied in f32 (CUBLAS_COMPUTE_32F), not in TF32.
 

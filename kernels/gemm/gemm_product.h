@@ -85,6 +85,9 @@ struct Product {
   Factor a;  // [batch, m, k]
   Factor b;  // [batch, k, n]
   Sums c;    // [batch, m, n]
+  // True if m or k differs from call to call, as with experts' groups of tokens: on CUDA the library's first choice is
+  // used then, since timing several would stop the stream for each new length.
+  bool varies = false;
 
   Product rows(std::int64_t begin, std::int64_t end) const {
     Product part = *this;

@@ -184,6 +184,13 @@ LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
   return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
+template <class Group>
+void queue_group(const Group& group, bool rows_vary, CudaContext& cuda) {
+  Product product = product_of(group);
+  product.varies = rows_vary;
+  queue_product(product, cuda);
+}
+
 void queue_bias_gradient(const GemmWeightGradient& args, CudaContext& cuda) {
   const GemmShape& s = args.shape;
   queue_column_sums(rows_of(args.dy, s.outputs), s.rows, s.outputs, args.dbias.as<float>(),
@@ -260,20 +267,20 @@ void run_cuda(const UnpermuteBackward& args, CudaContext& cuda) {
 
 void run_cuda(const GroupedGemmForward& args, CudaContext& cuda) {
   if (takes_wgmma(args, cuda)) return run_hopper_experts(args, cuda);
-  for (const GemmForward& group : groups_of(args)) run_cuda(group, cuda);
+  for (const GemmForward& group : groups_of(args)) queue_group(group, args.shape.rows_vary, cuda);
 }
 
 void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda) {
   if (takes_wgmma(args, cuda)) return run_hopper_experts(args, cuda);
-  for (const GemmInputGradient& group : groups_of(args)) run_cuda(group, cuda);
+  for (const GemmInputGradient& group : groups_of(args)) queue_group(group, args.shape.rows_vary, cuda);
 }
 
 void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
   const bool by_wgmma = takes_wgmma(args, cuda);
   if (by_wgmma) run_hopper_experts(args, cuda);
   for (const GemmWeightGradient& group : groups_of(args)) {
-    if (!by_wgmma) run_cuda(group, cuda);
-    if (by_wgmma && args.with_bias) queue_bias_gradient(group, cuda);
+    if (!by_wgmma) queue_group(group, args.shape.rows_vary, cuda);
+    if (args.with_bias) queue_bias_gradient(group, cuda);
   }
 }
 

@@ -27,6 +27,7 @@ struct GroupedShape {
   std::vector<std::int64_t> rows;  // rows of each group
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
+  bool rows_vary = false;  // from call to call (Product::varies)
 
   std::size_t groups() const { return rows.size(); }
   std::int64_t all_rows() const;

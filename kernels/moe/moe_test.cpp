@@ -18,6 +18,13 @@ TEST(Moe, CasesHoldOnTheCpu) {
   });
 }
 
+TEST(Moe, ChoicesAreExpertsForScoresThatAreNotNumbers) {
+  ThreadPool pool(1);
+  for (const RouterShape& shape : {kPlainRouter, kLimitedRouter}) {
+    EXPECT_EQ(choices_outside_of_experts(shape, Context(pool)), 0);
+  }
+}
+
 // The choices do not change with a small step of the logits.
 CaseFacts router_facts(const RouterShape& shape) {
   return {.shape = "T5_E7_k3", .dtype = core::DType::f64, .derive = [shape](ReferenceData<double>& data) {

@@ -114,6 +114,7 @@ std::span<float> keys_of(const RouterForward& args, const Row& row) {
   } else if (args.shape.is_limited()) {
     std::copy_n(row.scores, keys.size(), keys.begin());
   }
+  for (float& key : keys) key = std::isnan(key) ? -std::numeric_limits<float>::infinity() : key;
   if (args.shape.is_limited()) limit_groups(args.shape, keys);
   return keys;
 }

@@ -120,6 +120,9 @@ __global__ void __launch_bounds__(kBlockThreads) router_forward_kernel(ForwardAr
     } else if (args.scored > 0) {
       for_experts(shape.experts, [&](int k, int) { keys[k] = scores[k]; });
     }
+    for_experts(shape.experts, [&](int k, int) {
+      if (isnan(keys[k])) keys[k] = -INFINITY;
+    });
     if (args.scored > 0) limit_groups(shape, args.scored, keys);
     float chosen[kMostChoices];
     float sum = 0;

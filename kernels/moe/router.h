@@ -4,7 +4,7 @@
 //   sigmoid   s = 1 / (1 + exp(-logits)) (DeepSeek-V3, arXiv:2412.19437, equation 15)
 // Gates are the chosen scores, divided by their sum if `normalised`, times `scale`. A bias on the scores influences
 // which experts are chosen, but not the gates (Wang et al. 2024, arXiv:2408.15664). Of equal scores the expert with the
-// lower number comes first. Deterministic.
+// lower number comes first; scores that are not numbers come last, and choices are experts even then. Deterministic.
 //
 // Node-limited routing: experts lie in `groups` of neighbours, say those of one node, and a token's experts come from
 // the `limit` groups with the largest scores; a group's score is the sum of its top_k / limit largest expert scores,

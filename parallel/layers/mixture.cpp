@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/moe/permute.h"
 #include "kernels/residual/residual.h"
+#include "parallel/parameters/device_memory.h"
 
 namespace lockstep::parallel {
 namespace {
 
 using kernels::Epilogue;
 
+// Waits for the kernels that are queued so far.
 std::vector<std::int32_t> on_host(const Workspace& workspace, const Tensor& numbers) {
-  if (!workspace.where.on_cpu()) throw core::Error(core::Failure::not_built, "experts on CUDA: counts on the host");
-  return {numbers.as<std::int32_t>(), numbers.as<std::int32_t>() + numbers.elems()};
+  finish(workspace.where);
+  std::vector<std::int32_t> host(static_cast<std::size_t>(numbers.elems()));
+  workspace.memory.device().copy_to_host(host.data(), numbers.data(), static_cast<std::size_t>(numbers.bytes()));
+  return host;
 }
 
 // The layers of the groups: those of this rank's experts, once per sending rank.
@@ -118,7 +121,7 @@ void MixtureLayer::up(const Workspace& workspace, std::span<const LinearWeights>
   saved.mlp.pre = make_rows(workspace, dtype, rows, pre_columns());
   if (in_products()) saved.mlp.act = make_rows(workspace, dtype, rows, inner);
   if (rows == 0) return;
-  kernels::GroupedGemmForward product{.shape = {groups(saved), hidden, pre_columns()},
+  kernels::GroupedGemmForward product{.shape = grouped(groups(saved), hidden, pre_columns()),
                                       .x = saved.here.in(),
                                       .w = weights_of(weights, ranks),
                                       .bias = biases_of(weights, ranks)};
@@ -141,7 +144,7 @@ void MixtureLayer::down(const Workspace& workspace, std::span<const LinearWeight
   const std::int64_t rows = rows_here(saved);
   saved.out = make_rows(workspace, weights.front().weight.dtype, rows, hidden);
   if (rows > 0) {
-    kernels::run(kernels::GroupedGemmForward{.shape = {groups(saved), inner, hidden},
+    kernels::run(kernels::GroupedGemmForward{.shape = grouped(groups(saved), inner, hidden),
                                              .epilogue = weights.front().bias.given() ? Epilogue::bias : Epilogue::none,
                                              .x = saved.mlp.act.in(),
                                              .w = weights_of(weights, ranks),
@@ -188,7 +191,7 @@ Tensor MixtureLayer::down_gradient(const Workspace& workspace, std::span<const L
   const std::int64_t rows = rows_here(saved);
   Tensor made = make_rows(workspace, d_out.dtype, rows, inner);
   if (rows == 0) return made;
-  kernels::run(kernels::GroupedGemmInputGradient{.shape = {groups(saved), inner, hidden},
+  kernels::run(kernels::GroupedGemmInputGradient{.shape = grouped(groups(saved), inner, hidden),
                                                  .through_gelu = in_products(),
                                                  .dy = d_out,
                                                  .w = weights_of(weights, ranks),
@@ -207,7 +210,7 @@ Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const Lin
   const std::int64_t rows = rows_here(saved);
   Tensor made = make_rows(workspace, d_pre.dtype, rows, hidden);
   if (rows == 0) return made;
-  kernels::run(kernels::GroupedGemmInputGradient{.shape = {groups(saved), hidden, pre_columns()},
+  kernels::run(kernels::GroupedGemmInputGradient{.shape = grouped(groups(saved), hidden, pre_columns()),
                                                  .dy = d_pre,
                                                  .w = weights_of(weights, ranks),
                                                  .dx = made.out()},
@@ -229,7 +232,7 @@ void MixtureLayer::weight_gradient(const Workspace& workspace, const MixtureSave
     const std::vector<std::int64_t> of_rank(begin, begin + experts_here());
     const std::int64_t count = sum_of(of_rank);
     if (count == 0) continue;
-    kernels::GroupedGemmWeightGradient product{.shape = {of_rank, inputs, outputs},
+    kernels::GroupedGemmWeightGradient product{.shape = grouped(of_rank, inputs, outputs),
                                                .with_bias = into.front().bias.given(),
                                                .x = x.in(first * inputs, count * inputs),
                                                .dy = dy.in(first * outputs, count * outputs)};

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/collective.h"
@@ -114,6 +115,9 @@ struct MixtureLayer {
   std::int64_t sent_bytes(const MixtureSaved& saved, core::DType dtype) const;
 
  private:
+  kernels::GroupedShape grouped(std::vector<std::int64_t> rows, std::int64_t inputs, std::int64_t outputs) const {
+    return {std::move(rows), inputs, outputs, capacity == 0};
+  }
   MlpLayer mlp(const MixtureSaved& saved) const { return {rows_here(saved), hidden, inner, activation}; }
   std::int64_t rows_to(const MixtureSaved& saved, int from, int to) const;
   std::shared_ptr<const collectives::CountMatrix> matrix(const MixtureSaved& saved, bool back) const;

@@ -76,6 +76,7 @@ struct HostSide {
   HostCopy<std::int32_t> tokens = {};
   HostCopy<std::int32_t> targets = {};
   HostCopy<float> losses = {};
+  HostCopy<std::int32_t> loads = {};  // [layer][expert] tokens
 };
 
 // Sets the ids of this rank's tokens.
@@ -161,14 +162,6 @@ void check_old_weights(const workload::Model& model, const workload::Layout& lay
   if (layout.compute == core::DType::f16) refuse_with("dtype=f16", "dtype=f32 bf16");
 }
 
-// Adds to the loads of the next layer, if the part is a mixture.
-void add_loads(std::span<const std::int64_t> loads, std::size_t& layer, std::vector<std::vector<std::int64_t>>& to) {
-  if (loads.empty()) return;
-  if (layer == to.size()) to.emplace_back(loads.size());
-  for (std::size_t e = 0; e < loads.size(); ++e) to[layer][e] += loads[e];
-  ++layer;
-}
-
 }  // namespace
 
 std::vector<std::int64_t> GptShape::first_positions() const {
@@ -223,7 +216,7 @@ struct GptStage::State {
   std::mutex mutex = {};  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
-  std::vector<std::vector<std::int64_t>> loads = {};
+  std::vector<std::int32_t> ended = {};        // microbatches of the last step
 
   Microbatch& of(std::int32_t microbatch) {
     const std::lock_guard lock(mutex);
@@ -233,6 +226,12 @@ struct GptStage::State {
   }
   PartRun& part_of(const schedules::Task& task) {
     return *of(task.microbatch).parts[static_cast<std::size_t>(task.part)];
+  }
+  // Tokens per expert of a microbatch in a layer's part.
+  std::span<std::int32_t> host_loads(std::int32_t microbatch, std::int32_t part) {
+    const auto experts = static_cast<std::size_t>(stage.shape.model.experts);
+    const auto layer = static_cast<std::size_t>(part - place.part_of_layer(place.first_layer));
+    return host.at(microbatch).loads.all().subspan(layer * experts, experts);
   }
   // Memory for a message, allocated on first use.
   kernels::Out arriving(Tensor& into) const {
@@ -267,6 +266,7 @@ void GptStage::give(std::int32_t microbatch, std::span<const std::int32_t> token
   core::Device& device = state_->stage.workspace.memory.device();
   if (state_->place.embedding) give_ids(device, state_->stage.shape, tokens, host.tokens);
   if (state_->place.head) give_ids(device, state_->stage.shape, targets, host.targets);
+  host.loads.resize(device, static_cast<std::size_t>(state_->place.layers * state_->stage.shape.model.experts));
 }
 
 void GptStage::load(std::int32_t microbatch) {
@@ -278,7 +278,13 @@ void GptStage::load(std::int32_t microbatch) {
 }
 
 void GptStage::run(const schedules::Task& kernel) {
-  state_->part_of(kernel).run(workload::piece_named(kernel.what), kernel.op);
+  const workload::PieceName what = workload::piece_named(kernel.what);
+  PartRun& part = state_->part_of(kernel);
+  part.run(what, kernel.op);
+  if (what.kind != workload::OperationKind::router || what.side != workload::Side::forward) return;
+  const parallel::Workspace& workspace = state_->stage.workspace;
+  std::int32_t* const loads = state_->host_loads(kernel.microbatch, kernel.part).data();
+  parallel::queue_to_host(workspace.memory.device(), workspace.where, loads, part.loads());
 }
 
 GptStage::Exchange GptStage::exchange_counts(const schedules::Task& collective) {
@@ -347,8 +353,18 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
   return on_host(workspace, wide);
 }
 
-const std::vector<std::vector<std::int64_t>>& GptStage::loads() const {
-  return state_->loads;
+std::vector<std::vector<std::int64_t>> GptStage::loads() const {
+  if (state_->stage.shape.model.experts == 0) return {};
+  std::vector<std::vector<std::int64_t>> sums;
+  for (std::int64_t layer = 0; layer < state_->place.layers; ++layer) {
+    const std::int32_t part = state_->place.part_of_layer(state_->place.first_layer + layer);
+    std::vector<std::int64_t>& sum = sums.emplace_back(static_cast<std::size_t>(state_->stage.shape.model.experts));
+    for (const std::int32_t microbatch : state_->ended) {
+      const std::span<const std::int32_t> loads = state_->host_loads(microbatch, part);
+      std::transform(sum.begin(), sum.end(), loads.begin(), sum.begin(), std::plus<>());
+    }
+  }
+  return sums;
 }
 
 std::vector<float> GptStage::fp8_history() const {
@@ -374,11 +390,8 @@ void GptStage::set_router_bias(std::int64_t layer, std::span<const float> values
 }
 
 void GptStage::end_step() {
-  state_->loads.clear();
-  for (const auto& [microbatch, of] : state_->microbatches) {
-    std::size_t layer = 0;
-    for (const auto& part : of->parts) add_loads(part->loads(), layer, state_->loads);
-  }
+  state_->ended.clear();
+  for (const auto& [microbatch, of] : state_->microbatches) state_->ended.push_back(microbatch);
   const parallel::Workspace& workspace = state_->stage.workspace;
   core::Device& device = workspace.memory.device();
   for (const auto& [microbatch, of] : state_->microbatches) {

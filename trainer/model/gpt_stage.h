@@ -109,12 +109,12 @@ class GptStage {
   // ---- results
   // Mode generate: [rows, words of this rank] f32, on the host.
   std::vector<float> logits(std::int32_t microbatch) const;
-  void end_step();  // frees everything of the microbatches; only their losses are still being copied to the host
+  void end_step();  // frees everything of the microbatches; losses and loads are still being copied to the host
   // After that, when queued work is done: the loss over the microbatch's tokens, of the last step in which it had
   // losses. Only with the head; the same on all tensor-parallel ranks.
   double loss_sum(std::int32_t microbatch) const;
-  // Number of this rank's tokens sent to each expert in the last complete step, by layer of the stage.
-  const std::vector<std::vector<std::int64_t>>& loads() const;
+  // Likewise: number of this rank's tokens that chose each expert in the last complete step, by layer of the stage.
+  std::vector<std::vector<std::int64_t>> loads() const;
 
   // ---- state other than parameters: Fp8History::steps()
   std::vector<float> fp8_history() const;

@@ -57,7 +57,7 @@ class LayerRun final : public PartRun {
     return is_of_mixture(what.kind) ? mixture_.exchange_counts(what) : GptStage::Exchange{};
   }
   void counts_exchanged(PieceName /*what*/) override { mixture_.counts_exchanged(); }
-  std::span<const std::int64_t> loads() const override { return mixture_.loads(); }
+  kernels::In loads() const override { return mixture_.loads(); }
 
   GptStage::Exchange exchange(PieceName what) override {
     if (what.kind == Kind::exchange_context) {

@@ -84,7 +84,6 @@ void MixtureRun::forward(Kind kind, bool keeps, const parallel::Tensor& x, paral
   switch (kind) {
     case Kind::router:
       layer().route(workspace, stage_.store.weight(first_ + places_.router.weight), router_bias_, x.in(), saved_);
-      loads_.assign(saved_.counts.as<std::int32_t>(), saved_.counts.as<std::int32_t>() + saved_.counts.elems());
       return;
     case Kind::permute:
       return layer().permute(workspace, x.in(), saved_);

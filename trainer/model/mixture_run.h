@@ -29,8 +29,8 @@ class MixtureRun {
 
   GptStage::Exchange exchange_counts(workload::PieceName what);  // without an input: there is nothing to send
   void counts_exchanged();
-  // Number of this rank's tokens sent to each expert in the forward.
-  const std::vector<std::int64_t>& loads() const { return loads_; }
+  // [experts] i32, after the router's forward: how many of this rank's tokens chose each expert.
+  kernels::In loads() const { return saved_.counts.in(); }
   GptStage::Exchange exchange(workload::PieceName what);
   void exchanged(workload::PieceName what);
 
@@ -48,7 +48,6 @@ class MixtureRun {
   parallel::Activation activation_;
   kernels::In router_bias_;
   parallel::MixtureSaved saved_;
-  std::vector<std::int64_t> loads_;
   parallel::Tensor all_counts_;
   parallel::Tensor d_back_;  // gradient of the rows that came back
   parallel::Tensor d_gates_;

@@ -62,7 +62,7 @@ class PartRun {
   virtual void run(workload::PieceName what, schedules::Op op) = 0;
   virtual GptStage::Exchange exchange_counts(workload::PieceName /*what*/) { return {}; }
   virtual void counts_exchanged(workload::PieceName /*what*/) {}
-  virtual std::span<const std::int64_t> loads() const { return {}; }  // tokens per expert of a mixture, after a forward
+  virtual kernels::In loads() const { return {}; }  // MixtureRun::loads()
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
   virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()

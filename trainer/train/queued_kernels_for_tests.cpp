@@ -20,6 +20,9 @@
 #include "kernels/fp8/gemm_fp8.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/moe/grouped_gemm.h"
+#include "kernels/moe/permute.h"
+#include "kernels/moe/router.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/quantize/quantize.h"
@@ -111,6 +114,33 @@ void run_cuda(const GemmWeightGradient& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const GemmBatched& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const RouterForward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const RouterBackward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const AssignSlots& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const Permute& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const Unpermute& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const UnpermuteBackward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const GroupedGemmForward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const AdamW& args, CudaContext& cuda) {

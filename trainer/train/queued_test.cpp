@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -211,6 +212,42 @@ TEST(QueuedTrainer, Llama) {
   }
 }
 
+TrainOptions with_experts(workload::Layout layout, double capacity_factor) {
+  TrainOptions options = few_steps(layout);
+  options.model.experts = 4;
+  options.model.experts_per_token = 2;
+  options.model.capacity_factor = capacity_factor;
+  options.model.balance_loss = 0.01;
+  options.model.bias_rate = 0.001;
+  return options;
+}
+
+// Each rank counts the tokens of its experts on the device; the host reads the counts where their sum decides.
+TEST(QueuedTrainer, Experts) {
+  expect_the_same_queued(with_experts({.microbatches = 2}, 0));
+  expect_the_same_queued(with_experts({.pp = 2, .schedule = "1f1b", .microbatches = 4}, 0));
+  for (const workload::Recompute recompute : {workload::Recompute::none, workload::Recompute::full}) {
+    workload::Layout layout{.dp = 4, .zero = 2, .microbatches = 2, .bucket_cap_bytes = 20'000, .recompute = recompute};
+    layout.ep = 2;
+    expect_the_same_queued(with_experts(layout, 1.25));
+  }
+}
+
+TEST(QueuedTrainer, LoadsOfExpertsAreThoseOfTheCpu) {
+  workload::Layout layout{.dp = 2, .microbatches = 2};
+  layout.ep = 2;
+  const TrainOptions options = with_experts(layout, 1.25);
+  const auto at_once = run(options).steps;
+  const auto queued = run_queued(options, {.threads = true}).result.steps;
+  ASSERT_EQ(queued.size(), at_once.size());
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    EXPECT_EQ(queued[i].expert_loads, at_once[i].expert_loads);
+    ASSERT_EQ(queued[i].expert_loads.size(), 2u) << "layers";
+    const auto& loads = queued[i].expert_loads.front();
+    EXPECT_EQ(std::accumulate(loads.begin(), loads.end(), std::int64_t{0}), 2 * options.tokens_per_step());
+  }
+}
+
 TEST(QueuedTrainer, OldWeights) {
   for (const workload::Layout& layout : {workload::Layout{.pp = 2, .schedule = "pipedream", .microbatches = 4},
                                          workload::Layout{.dp = 2, .pp = 2, .schedule = "pipedream", .microbatches = 4},
@@ -249,9 +286,15 @@ TEST(QueuedTrainer, TakesNoMemoryFromTheFirstStepOn) {
       {.tp = 2},           {.pp = 2, .schedule = "1f1b", .microbatches = 4},
       all_of_them(),
   };
-  for (const workload::Layout& layout : layouts) {
-    SCOPED_TRACE(text_of(layout));
-    const QueuedRun queued = run_queued(few_steps(layout), {.threads = false, .late = 0});
+  std::vector<TrainOptions> all;
+  for (const workload::Layout& layout : layouts) all.push_back(few_steps(layout));
+  all.push_back(with_experts({.microbatches = 2}, 0));
+  workload::Layout exchanged{.dp = 2, .microbatches = 2};
+  exchanged.ep = 2;
+  all.push_back(with_experts(exchanged, 1.25));
+  for (const TrainOptions& options : all) {
+    SCOPED_TRACE(text_of(options.layout));
+    const QueuedRun queued = run_queued(options, {.threads = false, .late = 0});
     EXPECT_EQ(queued.takings, 0);
     EXPECT_EQ(queued.sent_before, 0);
   }
@@ -293,6 +336,13 @@ TEST(QueuedTrainer, AStepAsAGraph) {
     layouts.push_back({.dp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000});
   }
   for (const workload::Layout& layout : layouts) EXPECT_EQ(expect_the_same_as_graph(as_graph(layout)), 1);
+  workload::Layout exchanged{.dp = 2, .microbatches = 2};
+  exchanged.ep = 2;
+  TrainOptions experts = with_experts(exchanged, 1.25);
+  experts.graph = true;
+  experts.steps = 4;
+  experts.validate_every = 1;
+  EXPECT_EQ(expect_the_same_as_graph(experts), 1);
 }
 
 // The loss scale is a constant of what is recorded: each time that it changes the step is recorded again.

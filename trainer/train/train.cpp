@@ -185,6 +185,17 @@ void check_attention(const TrainOptions& options) {
   }
 }
 
+// Experts without a capacity get as many rows as the router sends them, which the host has to know. A rank that takes
+// memory for rows of others waits for its device, and thereby perhaps for a rank that waits for this one.
+template <class Refuse>
+void check_dropless(const TrainOptions& options, const Refuse& refuse) {
+  if (options.model.experts == 0 || options.model.capacity_factor > 0) return;
+  const std::string with = fmt::format("--experts {} without a capacity", options.model.experts);
+  if (options.layout.ep > 1)
+    refuse(fmt::format("{} and --ep {}", with, options.layout.ep), "capacity_factor=1.25 in --model, or --ep 1");
+  if (options.graph) refuse(with + " and --graph", "capacity_factor=1.25 in --model, or no --graph");
+}
+
 // Refuses options that need CPU threads or emulated links, which runs on CUDA do not have.
 void check_device(const TrainOptions& options) {
   check_graph(options);
@@ -199,6 +210,7 @@ void check_device(const TrainOptions& options) {
   if (options.layout.weight_compression != workload::CompressionWay::none) {
     refuse("--weight-compression", "--weight-compression none");
   }
+  check_dropless(options, refuse);
   if (options.wrap_device) return;  // a test's device, which works like a GPU
   if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
 }
