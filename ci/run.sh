@@ -101,6 +101,14 @@ done
 # Seconds that these stages take on two slow cores.
 declare -A stage_seconds=([asan]=1500 [tidy]=900 [tsan]=800 [alone]=1000)
 
+# Two runs at once would build in the same folders. Processes that a stage leaves behind do not hold the lock.
+lock_builds() {
+  [ -z "${has_lock-}" ] || return 0
+  exec 9>>"$stage_logs/lock"
+  flock --nonblock 9 || { echo "ci/run.sh: another run is building in $root/build; allowed: one at a time" >&2; exit 2; }
+  has_lock=1
+}
+
 start=$(seconds_now)
 left_out=""
 for name in "${stages[@]}"; do
@@ -109,7 +117,8 @@ for name in "${stages[@]}"; do
     printf '%-12s left out: it takes up to %d s, and %d s are left\n' "$name" "${stage_seconds[$name]}" $((CI_END - $(date +%s)))
     left_out+=" $name"
   else
-    run_stage "$name"
+    lock_builds
+    run_stage "$name" 9>&-
   fi
 done
 printf '%s' "$stage_closing"

@@ -1,5 +1,7 @@
 """The stage runner and the scripts' handling of bad arguments."""
 
+import contextlib
+import fcntl
 import os
 import re
 import subprocess
@@ -81,6 +83,17 @@ def test_a_stage_that_cannot_end_in_time_is_left_out_and_said():
     assert done.returncode == 0
     assert done.stdout.startswith("tsan         left out: it takes up to ")
     assert done.stdout.rstrip().endswith(" s, without tsan")
+
+
+def test_two_runs_do_not_build_in_the_same_folders():
+    logs = CI.parent / "build" / "ci-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with open(logs / "lock", "a") as lock:
+        with contextlib.suppress(BlockingIOError):  # the run that runs this test may have it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        done = run_script("run.sh", "format")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"ci/run.sh: another run is building in /.*/build; allowed: one at a time\n", done.stderr)
 
 
 def test_ci_leaves_no_stage_out():
