@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/moe/permute.h"
