@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares instructions and registers of compiled CUDA kernels with the number of instructions that memory allows.
 
-    python3 ci/sass_counts.py build/release/kernels/CMakeFiles/lockstep_kernels.dir/gelu/gelu.cu.o \\
-        --kernel 'elementwise_kernel<8, 2.*Forward<__nv_bfloat16>' --bytes 4
+    python3 ci/sass_counts.py build/release/kernels/CMakeFiles/lockstep_kernels.dir/activation/activation.cu.o \\
+        --kernel 'elementwise_kernel<8, 2.*GeluOperation<__nv_bfloat16>' --bytes 4
 
 Reads object files, cubins or programs by `cuobjdump -sass` and `-res-usage` (CUDA's binary utilities), and prints each
 kernel that matches: registers, bytes on the stack, and its inner loops that touch global memory. A loop's elements are

@@ -127,7 +127,7 @@ def test_what_compute_sanitizer_repeats_is_a_test_of_one_rank():
     for file in LISTS:
         for line in (CI / file).read_text(encoding="utf-8").splitlines():
             if not line.startswith("#") and "again" in line.split("|")[2]:
-                assert re.search(r"\{B\}/tests/(cuda_kernels|wgmma)_gpu_test", line)
+                assert re.search(r"\{B\}/tests/cuda_kernels_gpu_test", line)
 
 
 def test_every_family_of_kernels_has_a_step_and_a_process():

@@ -125,20 +125,20 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
   using Element = typename Tiles::Element;
   const AttentionGeometry& g = operands.geometry;
   const int tiles = tiles_of(g.queries, Tiles::kRows);
-  BlockPlace place = block_place(block, g.heads, tiles, 1);
-  place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
-  const int first_query = place.tile * Tiles::kRows;
+  BlockWork work = work_of_block(block, g.heads, tiles, 1);
+  work.tile = tiles - 1 - work.tile;  // the last queries see the most keys: they start first
+  const int first_query = work.tile * Tiles::kRows;
   const int past_query = first_query + Tiles::kRows < g.queries ? first_query + Tiles::kRows : g.queries;
-  const auto keys = key_rows(operands.k, g, place.batch, place.head / g.group());
-  const auto values = key_rows(operands.v, g, place.batch, place.head / g.group());
+  const auto keys = key_rows(operands.k, g, work.batch, work.head / g.group());
+  const auto values = key_rows(operands.v, g, work.batch, work.head / g.group());
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const q_tile = static_cast<Element*>(lane.shared());
   Element* const d_o_tile = q_tile + Tiles::kRows * Tiles::kStride;
   Element* const streamed = d_o_tile + Tiles::kRows * Tiles::kStride;
   const int warp_row = lane.warp() * Tiles::kWarpRows;
-  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, place), first_query, g);
-  copy_tile<Tiles, Tiles::kRows>(lane, d_o_tile, packed_rows(operands.d_o, g, place), first_query, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, work), first_query, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, d_o_tile, packed_rows(operands.d_o, g, work), first_query, g);
 
   QueryNumbers numbers[Tiles::kBands][2];
 #pragma unroll
@@ -147,7 +147,7 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
     for (int half = 0; half < 2; ++half) {
       const int query = first_query + warp_row + 16 * m + sum_row(lane.lane(), 2 * half);
       numbers[m][half] = {INFINITY, 0};
-      if (query < g.queries) numbers[m][half] = row_numbers(operands.numbers, g, place)[query];
+      if (query < g.queries) numbers[m][half] = row_numbers(operands.numbers, g, work)[query];
     }
   }
 
@@ -176,7 +176,7 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
     Tiles::accumulate(lane, dq, scores, k_tile);
   };
   stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);
-  store_rows<Tiles>(lane, dq, query_rows(operands.dq, g, place), first_query + warp_row, 0, g,
+  store_rows<Tiles>(lane, dq, query_rows(operands.dq, g, work), first_query + warp_row, 0, g,
                     [&](int /*m*/, int /*half*/) { return g.scale; });
 }
 
@@ -214,8 +214,8 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
   using Element = typename Tiles::Element;
   const AttentionGeometry& g = operands.geometry;
   // The first keys are seen by most queries: they start first.
-  const BlockPlace place = block_place(block, g.kv_heads, tiles_of(g.keys, Tiles::kRows), Tiles::kSlices);
-  const int first_key = place.tile * Tiles::kRows;
+  const BlockWork work = work_of_block(block, g.kv_heads, tiles_of(g.keys, Tiles::kRows), Tiles::kSlices);
+  const int first_key = work.tile * Tiles::kRows;
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const k_tile = static_cast<Element*>(lane.shared());
@@ -223,12 +223,12 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
   Element* const streamed = v_tile + Tiles::kRows * Tiles::kStride;
   auto* const streamed_numbers = reinterpret_cast<QueryNumbers*>(streamed + 2 * Tiles::kStages * kStreamedElems);
   const int warp_row = lane.warp() * Tiles::kWarpRows;
-  copy_tile<Tiles, Tiles::kRows>(lane, k_tile, key_rows(operands.k, g, place.batch, place.head), first_key, g);
-  copy_tile<Tiles, Tiles::kRows>(lane, v_tile, key_rows(operands.v, g, place.batch, place.head), first_key, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, k_tile, key_rows(operands.k, g, work.batch, work.head), first_key, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, v_tile, key_rows(operands.v, g, work.batch, work.head), first_key, g);
 
   typename Tiles::Result dk = {};
   typename Tiles::Result dv = {};
-  const int first_column = place.slice * Tiles::kSlice;
+  const int first_column = work.slice * Tiles::kSlice;
   const float factor = g.scale * kLog2E;
   HeadRows<const typename Tiles::Value> queries = {};
   HeadRows<const typename Tiles::Value> d_os = {};
@@ -266,7 +266,7 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
     Tiles::accumulate(lane, dk, p, q_tile + first_column);
   };
   for (int h = 0; h < g.group(); ++h) {
-    const BlockPlace of_queries{place.batch, place.head * g.group() + h, 0, 0};
+    const BlockWork of_queries{work.batch, work.head * g.group() + h, 0, 0};
     queries = query_rows(operands.q, g, of_queries);
     d_os = packed_rows(operands.d_o, g, of_queries);
     numbers = row_numbers(operands.numbers, g, of_queries);
@@ -274,9 +274,9 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
     stream_tiles<Tiles::kStages>(lane, g.first_query(first_key) / Tiles::kStreamed,
                                  tiles_of(g.queries, Tiles::kStreamed), copy, compute);
   }
-  store_rows<Tiles>(lane, dk, key_rows(operands.dk, g, place.batch, place.head), first_key + warp_row, first_column, g,
+  store_rows<Tiles>(lane, dk, key_rows(operands.dk, g, work.batch, work.head), first_key + warp_row, first_column, g,
                     [&](int /*m*/, int /*half*/) { return g.scale; });
-  store_rows<Tiles>(lane, dv, key_rows(operands.dv, g, place.batch, place.head), first_key + warp_row, first_column, g,
+  store_rows<Tiles>(lane, dv, key_rows(operands.dv, g, work.batch, work.head), first_key + warp_row, first_column, g,
                     [](int /*m*/, int /*half*/) { return 1.0F; });
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/kernel_case.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -11,11 +11,11 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_forward.cuh"
-#include "kernels/attention/attention_sizes.cuh"
+#include "kernels/attention/attention_tiles.cuh"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
-#include "kernels/cases.h"
 #include "kernels/emulated_cuda/emulated_block.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

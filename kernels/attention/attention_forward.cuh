@@ -112,12 +112,12 @@ __device__ void fade_rows(typename Tiles::Result& result, const float (&fade)[Ti
 // Stores a warp's rows of the result and of the log-sum-exp.
 template <class Tiles, class Lane, class Operands>
 __device__ void store_forward(Lane& lane, RunningSoftmax<Tiles>& softmax, const typename Tiles::Result& result,
-                              const Operands& operands, const BlockPlace& place, int first_row) {
+                              const Operands& operands, const BlockWork& work, int first_row) {
   const AttentionGeometry& g = operands.geometry;
   softmax.finish(lane);
-  store_rows<Tiles>(lane, result, packed_rows(operands.o, g, place), first_row, 0, g,
+  store_rows<Tiles>(lane, result, packed_rows(operands.o, g, work), first_row, 0, g,
                     [&](int m, int half) { return 1.0F / softmax.sum[m][half]; });
-  float* const lse = row_numbers(operands.lse, g, place);
+  float* const lse = row_numbers(operands.lse, g, work);
   if (lane.lane() % 4 != 0) return;
 #pragma unroll
   for (int m = 0; m < Tiles::kBands; ++m) {
@@ -186,18 +186,18 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
   using Element = typename Tiles::Element;
   const AttentionGeometry& g = operands.geometry;
   const int tiles = tiles_of(g.queries, Tiles::kRows);
-  BlockPlace place = block_place(block, g.heads, tiles, 1);
-  place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
-  const int first_query = place.tile * Tiles::kRows;
+  BlockWork work = work_of_block(block, g.heads, tiles, 1);
+  work.tile = tiles - 1 - work.tile;  // the last queries see the most keys: they start first
+  const int first_query = work.tile * Tiles::kRows;
   const int past_query = first_query + Tiles::kRows < g.queries ? first_query + Tiles::kRows : g.queries;
-  const auto keys = key_rows(operands.k, g, place.batch, place.head / g.group());
-  const auto values = key_rows(operands.v, g, place.batch, place.head / g.group());
+  const auto keys = key_rows(operands.k, g, work.batch, work.head / g.group());
+  const auto values = key_rows(operands.v, g, work.batch, work.head / g.group());
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const q_tile = static_cast<Element*>(lane.shared());
   Element* const streamed = q_tile + Tiles::kRows * Tiles::kStride;
   const int warp_row = lane.warp() * Tiles::kWarpRows;
-  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, place), first_query, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, work), first_query, g);
 
   if (g.scale < 0) negate_tile<Tiles, Tiles::kRows>(lane, q_tile);  // so that large products become large scores
   RunningSoftmax<Tiles> softmax;
@@ -221,7 +221,7 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
   };
   stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);
 
-  store_forward(lane, softmax, result, operands, place, first_query + warp_row);
+  store_forward(lane, softmax, result, operands, work, first_query + warp_row);
 }
 
 }  // namespace lockstep::kernels

@@ -76,13 +76,13 @@ __device__ inline int tiles_of(int rows, int tile_rows) {
 }
 
 // Work of a block: a tile of rows of one head of one sequence, and a slice of the columns that it sums.
-struct BlockPlace {
+struct BlockWork {
   std::int64_t batch;
   int head;
   int tile;
   int slice;
 };
-__device__ inline BlockPlace block_place(std::int64_t block, int heads, int tiles, int slices) {
+__device__ inline BlockWork work_of_block(std::int64_t block, int heads, int tiles, int slices) {
   const std::int64_t sequence = block / slices / tiles;
   return {sequence / heads, static_cast<int>(sequence % heads), static_cast<int>(block / slices % tiles),
           static_cast<int>(block % slices)};
@@ -100,8 +100,8 @@ struct HeadRows {
 
 // The rows of a head of queries in q and its gradient.
 template <class T>
-__device__ HeadRows<T> query_rows(T* base, const AttentionGeometry& g, const BlockPlace& place) {
-  return {base + place.batch * g.queries * g.stride + std::int64_t{place.head} * g.head_columns, g.stride, g.queries};
+__device__ HeadRows<T> query_rows(T* base, const AttentionGeometry& g, const BlockWork& work) {
+  return {base + work.batch * g.queries * g.stride + std::int64_t{work.head} * g.head_columns, g.stride, g.queries};
 }
 // The rows of a head of keys in k, v and their gradients.
 template <class T>
@@ -110,14 +110,14 @@ __device__ HeadRows<T> key_rows(T* base, const AttentionGeometry& g, std::int64_
 }
 // The rows of a head in o and its gradient.
 template <class T>
-__device__ HeadRows<T> packed_rows(T* base, const AttentionGeometry& g, const BlockPlace& place) {
+__device__ HeadRows<T> packed_rows(T* base, const AttentionGeometry& g, const BlockWork& work) {
   const std::int64_t stride = std::int64_t{g.heads} * g.head_columns;
-  return {base + place.batch * g.queries * stride + std::int64_t{place.head} * g.head_columns, stride, g.queries};
+  return {base + work.batch * g.queries * stride + std::int64_t{work.head} * g.head_columns, stride, g.queries};
 }
 // The numbers of a head's rows in lse and delta: [batch, heads, queries].
 template <class T>
-__device__ T* row_numbers(T* base, const AttentionGeometry& g, const BlockPlace& place) {
-  return base + (place.batch * g.heads + place.head) * g.queries;
+__device__ T* row_numbers(T* base, const AttentionGeometry& g, const BlockWork& work) {
+  return base + (work.batch * g.heads + work.head) * g.queries;
 }
 
 }  // namespace lockstep::kernels

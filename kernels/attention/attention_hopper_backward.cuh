@@ -15,7 +15,7 @@
 #pragma once
 
 #include "kernels/attention/attention_backward.cuh"
-#include "kernels/attention/attention_hopper.cuh"
+#include "kernels/attention/attention_hopper_forward.cuh"
 
 namespace lockstep::kernels {
 
@@ -112,8 +112,8 @@ struct HopperBackwardShared {
 
 // The tiles of queries that a block processes, for one head after another of those that share its keys.
 struct QueryTiles {
-  BlockPlace keys;  // its head is that of the keys
-  int first;        // first tile of each head
+  BlockWork keys;  // its head is that of the keys
+  int first;       // first tile of each head
   int past;
   int group;  // number of heads
   int head = 0;
@@ -125,11 +125,11 @@ struct QueryTiles {
     tile = first;
     ++head;
   }
-  __device__ BlockPlace place() const { return {keys.batch, keys.head * group + head, tile, 0}; }
+  __device__ BlockWork work() const { return {keys.batch, keys.head * group + head, tile, 0}; }
 };
 
 template <class Tiles>
-__device__ QueryTiles query_tiles_of(const BlockPlace& keys, const AttentionGeometry& g) {
+__device__ QueryTiles query_tiles_of(const BlockWork& keys, const AttentionGeometry& g) {
   return {keys, g.first_query(keys.tile * Tiles::kBlockRows) / Tiles::kStreamed, tiles_of(g.queries, Tiles::kStreamed),
           g.group()};
 }
@@ -148,7 +148,7 @@ template <class Tiles, class Lane, class Operands>
 __device__ void load_backward(Lane& lane, const HopperBackwardShared<Tiles>& shared, const Operands& operands,
                               QueryTiles queries) {
   const AttentionGeometry& g = operands.geometry;
-  const BlockPlace& keys = queries.keys;
+  const BlockWork& keys = queries.keys;
   if (lane.lane() == 0) {
     const int row = keys.tile * Tiles::kBlockRows;
     load_tile<Tiles::kBlockRows, Tiles::kColumns>(lane, shared.keys().address, operands.k, shared.keys_full(),
@@ -160,16 +160,16 @@ __device__ void load_backward(Lane& lane, const HopperBackwardShared<Tiles>& sha
   Ring<Tiles::kStages> at;
 #pragma unroll 1
   for (; !queries.at_end(); queries.next(), at.next()) {
-    const BlockPlace place = queries.place();
-    const int first = place.tile * Tiles::kStreamed;
+    const BlockWork work = queries.work();
+    const int first = work.tile * Tiles::kStreamed;
     barriers.wait_empty(lane, at);
     if (lane.lane() == 0) {
       load_tile<Tiles::kStreamed, Tiles::kColumns>(lane, shared.queries(at.stage).address, operands.q,
-                                                   barriers.full(at), place.head, first, place.batch);
+                                                   barriers.full(at), work.head, first, work.batch);
       load_tile<Tiles::kStreamed, Tiles::kColumns>(lane, shared.d_os(at.stage).address, operands.d_o, barriers.full(at),
-                                                   place.head, first, place.batch);
+                                                   work.head, first, work.batch);
     }
-    const QueryNumbers* const numbers = row_numbers(operands.memory.numbers, g, place);
+    const QueryNumbers* const numbers = row_numbers(operands.memory.numbers, g, work);
     for (int i = lane.lane(); i < Tiles::kStreamed; i += 32) {
       const bool there = first + i < g.queries;
       const QueryNumbers one = there ? numbers[first + i] : QueryNumbers{0, 0};
@@ -328,8 +328,8 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
     const int panel = Tiles::kPanels == 1 ? 0 : consumer;
     typename Tiles::Panel dq;
     multiply_slopes<Tiles>(lane, dq, shared.slopes(turn), shared.keys(), panel);
-    const BlockPlace place = queries.place();
-    const std::int64_t tile = (place.batch * g.heads + place.head) * queries.past + place.tile;
+    const BlockWork work = queries.work();
+    const std::int64_t tile = (work.batch * g.heads + work.head) * queries.past + work.tile;
     const std::uint32_t before = adders_before<Tiles>(queries, g);
     owed = operands.memory.counters + 1 + tile * Tiles::kPanels + panel;
     if (lane.thread() % kGroupThreads == 0) lane.wait_for_turn(owed, before);
@@ -344,7 +344,7 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
   }
   pass_turn();
 
-  const BlockPlace& keys = queries.keys;
+  const BlockWork& keys = queries.keys;
   store_rows<Tiles>(lane, dk, key_rows(operands.dk, g, keys.batch, keys.head), first_key, 0, g,
                     [&](int /*m*/, int /*half*/) { return g.scale; });
   store_rows<Tiles>(lane, dv, key_rows(operands.dv, g, keys.batch, keys.head), first_key, 0, g,
@@ -363,9 +363,9 @@ __device__ void hopper_backward_block(Lane& lane, const Operands& operands) {
   }
   lane.sync();
   const int tiles = tiles_of(g.keys, Tiles::kBlockRows);
-  BlockPlace place = block_place(lane.load_shared(shared.ticket()), g.kv_heads, tiles, 1);
-  place.tile = tiles - 1 - place.tile;
-  const QueryTiles queries = query_tiles_of<Tiles>(place, g);
+  BlockWork work = work_of_block(lane.load_shared(shared.ticket()), g.kv_heads, tiles, 1);
+  work.tile = tiles - 1 - work.tile;
+  const QueryTiles queries = query_tiles_of<Tiles>(work, g);
   if (lane.group() == 0) {
     lane.template give_registers<kProducerRegisters>();
     if (lane.warp() == 0) load_backward(lane, shared, operands, queries);
@@ -384,8 +384,8 @@ __device__ void dq_from_sums(const AttentionGeometry& g, const float* sums, T* d
   const int query = static_cast<int>(row % rows);
   if (query >= g.queries) return;
   const std::int64_t sequence = row / rows;
-  const BlockPlace place{sequence / g.heads, static_cast<int>(sequence % g.heads), 0, 0};
-  T* const to = query_rows(dq, g, place).row(query) + pair % kPairs * 2;
+  const BlockWork work{sequence / g.heads, static_cast<int>(sequence % g.heads), 0, 0};
+  T* const to = query_rows(dq, g, work).row(query) + pair % kPairs * 2;
   Lane::store_pair(to, g.scale * sums[2 * pair], g.scale * sums[2 * pair + 1]);
 }
 

@@ -1,6 +1,6 @@
 // Runs the unchanged Hopper kernels of attention on a model of a Hopper block (emulated_hopper.h): descriptors,
 // swizzles, fragments, the barrier protocol, masks and tails, with the checks that they must pass on a device. Also
-// tests that the model detects mistakes. wgmma_gpu_test runs them on a device.
+// tests that the model detects mistakes. cuda_kernels_gpu_test runs them on a device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
-#include "kernels/cases.h"
-#include "kernels/emulated_cuda/faulty_hopper_lanes.h"
+#include "kernels/emulated_cuda/emulated_hopper.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -125,7 +125,7 @@ TEST(AttentionHopper, BackwardF16) {
   expect_right<AttentionBackward>(core::DType::f16);
 }
 
-// Lanes with mistakes that only attention can make; faulty_hopper_lanes.h has the others.
+// Lanes with mistakes that only attention can make; emulated_hopper.h has the others.
 
 struct NobodyPassesTheTurn : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;

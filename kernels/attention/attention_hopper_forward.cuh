@@ -5,12 +5,44 @@
 // warp 16 of them. The scores of the next keys and the products with the current values are computed while the current
 // scores become weights (arXiv:2407.08608, algorithm 2); and the two consumers issue products alternately, so that the
 // softmax of one overlaps with the products of the other (section 3.1).
+//
+// Both passes are after Shah, Bikshandi, Zhang, Thakkar, Ramani, Dao 2024, arXiv:2407.08608 (FlashAttention-3),
+// sections 3.1 and 3.2: one warpgroup loads tiles by the copy engine (TMA), two multiply them (wgmma). The kernels are
+// templates over their lane: HopperLane on a device, EmulatedHopperLane on the CPU.
 #pragma once
 
 #include "kernels/attention/attention_forward.cuh"
-#include "kernels/attention/attention_hopper.cuh"
+#include "kernels/attention/attention_tiles.cuh"
+#include "kernels/base/tensor_core_tiles.cuh"
+#include "kernels/base/tensor_map.h"
 
 namespace lockstep::kernels {
+
+// Both passes use these functions beyond base/tensor_core_tiles.cuh.
+
+// Converts sums of 16 rows of a warp to the first factor of a product: kBlocks / 2 fragments of mma.m16n8k16.
+template <class T, class Lane, int kBlocks>
+__device__ void round_factors(Lane& /*lane*/, const float (&sums)[kBlocks][4],
+                              std::uint32_t (&factors)[kBlocks / 2][4]) {
+#pragma unroll
+  for (int k = 0; k < kBlocks / 2; ++k) {
+    factors[k][0] = Lane::template pack<T>(sums[2 * k][0], sums[2 * k][1]);
+    factors[k][1] = Lane::template pack<T>(sums[2 * k][2], sums[2 * k][3]);
+    factors[k][2] = Lane::template pack<T>(sums[2 * k + 1][0], sums[2 * k + 1][1]);
+    factors[k][3] = Lane::template pack<T>(sums[2 * k + 1][2], sums[2 * k + 1][3]);
+  }
+}
+
+// Tensors of heads in the form that the copy engine takes.
+inline HeadTensor queries_tensor(const AttentionShape& s, const void* data, int box_rows) {
+  return {data, s.head_columns, s.heads, s.queries, s.batch, 2 * s.stride(), box_rows};
+}
+inline HeadTensor keys_tensor(const AttentionShape& s, const void* data, int box_rows) {
+  return {data, s.head_columns, s.key_heads(), s.keys, s.batch, 2 * s.key_stride(), box_rows};
+}
+inline HeadTensor packed_tensor(const AttentionShape& s, const void* data, int box_rows) {
+  return {data, s.head_columns, s.heads, s.queries, s.batch, 2 * s.row(), box_rows};
+}
 
 // kRows: number of queries per consumer.
 template <class T, int kColumnsOf>
@@ -85,17 +117,17 @@ struct Turns {
 
 template <class Tiles, class Lane, class Operands>
 __device__ void load_forward(Lane& lane, const HopperForwardShared<Tiles>& shared, const Operands& operands,
-                             const BlockPlace& place, int key_tiles) {
+                             const BlockWork& work, int key_tiles) {
   const AttentionGeometry& g = operands.geometry;
-  const int key_head = place.head / g.group();
+  const int key_head = work.head / g.group();
   const auto load_rows = [&](const typename Lane::Map& map, TileInShared<Tiles::kStreamed> to,
                              const RingBarriers<Tiles::kStages>& barriers, const Ring<Tiles::kStages>& at, int tile) {
     barriers.wait_empty(lane, at);
     load_tile<Tiles::kStreamed, Tiles::kColumns>(lane, to.address, map, barriers.full(at), key_head,
-                                                 tile * Tiles::kStreamed, place.batch);
+                                                 tile * Tiles::kStreamed, work.batch);
   };
   load_tile<Tiles::kBlockRows, Tiles::kColumns>(lane, shared.queries().address, operands.q, shared.queries_full(),
-                                                place.head, place.tile * Tiles::kBlockRows, place.batch);
+                                                work.head, work.tile * Tiles::kBlockRows, work.batch);
   Ring<Tiles::kStages> at;
   for (int tile = 0; tile < key_tiles; ++tile, at.next()) {
     load_rows(operands.k, shared.keys(at.stage), shared.of_keys(), at, tile);
@@ -131,11 +163,11 @@ __device__ void multiply_values(Lane& lane, typename Tiles::Result& result,
 
 template <class Tiles, class Lane, class Operands>
 __device__ void compute_forward(Lane& lane, const HopperForwardShared<Tiles>& shared, const Operands& operands,
-                                const BlockPlace& place, int key_tiles) {
+                                const BlockWork& work, int key_tiles) {
   const AttentionGeometry& g = operands.geometry;
   const Turns<Lane> turns{lane.group() - 1};
   const int group_row = turns.consumer * Tiles::kRows;
-  const int first_row = place.tile * Tiles::kBlockRows + group_row + lane.warp() % kGroupWarps * Tiles::kWarpRows;
+  const int first_row = work.tile * Tiles::kBlockRows + group_row + lane.warp() % kGroupWarps * Tiles::kWarpRows;
   const float factor = g.scale * kLog2E;
   const auto of_keys = shared.of_keys();
   const auto of_values = shared.of_values();
@@ -186,7 +218,7 @@ __device__ void compute_forward(Lane& lane, const HopperForwardShared<Tiles>& sh
   multiply_values<Tiles>(lane, result, weights, shared.values(at.stage));
   lane.template wait_for_products<0>();
   lane.settle(result[0]);
-  store_forward(lane, softmax, result, operands, place, first_row);
+  store_forward(lane, softmax, result, operands, work, first_row);
 }
 
 template <class Tiles, class Lane, class Operands>
@@ -201,17 +233,17 @@ __device__ void hopper_forward_block(Lane& lane, const Operands& operands, std::
   }
   lane.sync();
   const int tiles = tiles_of(g.queries, Tiles::kBlockRows);
-  BlockPlace place = block_place(block, g.heads, tiles, 1);
-  place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
+  BlockWork work = work_of_block(block, g.heads, tiles, 1);
+  work.tile = tiles - 1 - work.tile;  // the last queries see the most keys: they start first
   const int past_query =
-      (place.tile + 1) * Tiles::kBlockRows < g.queries ? (place.tile + 1) * Tiles::kBlockRows : g.queries;
+      (work.tile + 1) * Tiles::kBlockRows < g.queries ? (work.tile + 1) * Tiles::kBlockRows : g.queries;
   const int key_tiles = tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed);
   if (lane.group() == 0) {
     lane.template give_registers<kProducerRegisters>();
-    if (lane.thread() == 0) load_forward(lane, shared, operands, place, key_tiles);
+    if (lane.thread() == 0) load_forward(lane, shared, operands, work, key_tiles);
   } else {
     lane.template take_registers<kConsumerRegisters>();
-    compute_forward(lane, shared, operands, place, key_tiles);
+    compute_forward(lane, shared, operands, work, key_tiles);
   }
 }
 

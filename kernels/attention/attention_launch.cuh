@@ -2,12 +2,12 @@
 // with up to 256. A NaN or infinity in a key or value that a query does not see can reach the query if both are in one
 // tile: 0 times it is NaN. attention_hopper.cu has the kernels by wgmma.
 //
-// The kernels of each type are compiled in their own source (attention_bf16.cu etc.).
+// The kernels of each type are compiled in a source of their own, which kernels/CMakeLists.txt writes.
 #pragma once
 
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_forward.cuh"
-#include "kernels/attention/attention_sizes.cuh"
+#include "kernels/attention/attention_tiles.cuh"
 #include "kernels/base/cuda_lane.cuh"
 #include "kernels/base/cuda_launch.cuh"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 
 namespace lockstep::kernels {
 

@@ -10,7 +10,6 @@
 
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/cases.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -19,7 +19,6 @@
 #include "kernels/attention/attention.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
-#include "kernels/cases.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "kernels/attention_decode/attention_decode.h"
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 
 namespace lockstep::kernels {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/attention/attention_reference.h"
 #include "kernels/attention_decode/attention_decode.h"
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 
 namespace lockstep::kernels {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/attention_decode/attention_decode.h"
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 
 namespace lockstep::kernels {
 namespace {

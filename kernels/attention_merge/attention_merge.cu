@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "kernels/attention_merge/attention_merge.h"
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 
 namespace lockstep::kernels {
 namespace {

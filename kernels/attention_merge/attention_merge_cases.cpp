@@ -8,8 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/kernel_case.h"
-#include "kernels/base/reference_data.h"
-#include "kernels/cases.h"
+#include "kernels/base/operands.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

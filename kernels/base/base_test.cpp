@@ -1,4 +1,4 @@
-// Checks that every refusal of a kernel's arguments names the argument.
+// Checks that every refusal of a kernel's arguments names the argument, and that the registry has every family.
 #include "kernels/base/operands.h"
 
 #include <array>
@@ -6,17 +6,20 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "kernels/activation/activation.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/thread_pool.h"
-#include "kernels/gelu/gelu.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -302,6 +305,34 @@ TEST(CudaGeometry, EmbeddingsWorkspaceEndsWithItsSegments) {
   EXPECT_EQ(at.counts, 0U);
   EXPECT_EQ(at.begins, 256U);
   EXPECT_EQ(at.total_bytes, at.segments + 256);
+}
+
+TEST(Registry, EachCaseHasAnotherName) {
+  for (const auto cases : {&KernelFamily::test_cases, &KernelFamily::bench_cases}) {
+    std::set<std::string> names;
+    for (const KernelFamily& family : kKernelFamilies) {
+      for (const KernelCase& one : (family.*cases)()) EXPECT_TRUE(names.insert(one.name()).second) << one.name();
+    }
+  }
+}
+
+// Kernels without a row in the registry would be built, but neither tested nor timed.
+TEST(Registry, HasEveryFolderWithKernels) {
+  std::set<std::string> registered;
+  for (const KernelFamily& family : kKernelFamilies) registered.insert(family.name);
+  std::set<std::string> folders;
+  std::istringstream names(LOCKSTEP_KERNEL_FOLDERS);  // from kernels/CMakeLists.txt: NAME of every NAME_cases.cpp
+  for (std::string name; names >> name;) folders.insert(name);
+  EXPECT_EQ(registered, folders);
+}
+
+TEST(Registry, FamiliesHaveNamesOfTheirOwnAndCases) {
+  std::set<std::string> names;
+  for (const KernelFamily& family : kKernelFamilies) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name;
+    EXPECT_FALSE(family.test_cases().empty()) << family.name;
+    EXPECT_FALSE(family.bench_cases().empty()) << family.name;
+  }
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "core/cuda_call.h"
-#include "kernels/base/cuda_async.cuh"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
+#include "kernels/base/cuda_instructions.cuh"
 
 namespace lockstep::kernels {
 

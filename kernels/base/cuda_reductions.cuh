@@ -5,14 +5,15 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/base/cuda_approx.cuh"
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_geometry.h"
+#include "kernels/base/cuda_instructions.cuh"
 
 namespace lockstep::kernels {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 inline constexpr int kMostWarps = 32;  // most warps in a block
+inline constexpr float kLog2E = 1.4426950408889634F;
 
 __device__ __forceinline__ int lane_index() {
   return static_cast<int>(threadIdx.x) % kWarpLanes;

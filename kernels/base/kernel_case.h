@@ -14,7 +14,6 @@
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "kernels/base/operands.h"
-#include "kernels/base/reference_data.h"
 
 namespace lockstep::kernels {
 

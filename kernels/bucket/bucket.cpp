@@ -5,13 +5,28 @@
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
-#include "kernels/bucket/bucket_move.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bucket/bucket.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
 #include "kernels/base/vector_convert-inl.h"
+
+// Shared by all targets, each of which includes this file.
+#ifndef LOCKSTEP_KERNELS_BUCKET_MOVE
+#define LOCKSTEP_KERNELS_BUCKET_MOVE
+namespace lockstep::kernels {
+namespace {
+
+// How elements are copied from one array to another on the CPU.
+struct Move {
+  float scale;
+  bool stream;  // use non-temporal stores
+};
+
+}  // namespace
+}  // namespace lockstep::kernels
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/base/cuda_elements.cuh"
-#include "kernels/base/cuda_elementwise.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/cast/cast.h"
 
 namespace lockstep::kernels {

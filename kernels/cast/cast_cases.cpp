@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/kernel_case.h"
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/cast/cast.h"
 
 namespace lockstep::kernels {

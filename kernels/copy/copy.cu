@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/copy/copy.h"
 
 namespace lockstep::kernels {

@@ -1,5 +1,5 @@
 // Reference: plain loops, for tests.
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <array>
 #include <limits>
@@ -7,9 +7,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/kernel_case.h"
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/copy/copy.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/cross_entropy/cross_entropy.h"
 
 namespace lockstep::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "kernels/base/kernel_case.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 
 namespace lockstep::kernels {

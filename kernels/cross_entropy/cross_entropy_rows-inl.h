@@ -17,8 +17,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/base/vector_map-inl.h"
 #include "kernels/base/vector_math-inl.h"
-#include "kernels/base/vector_results-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

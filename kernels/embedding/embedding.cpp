@@ -5,13 +5,33 @@
 #include <algorithm>
 
 #include "kernels/base/view.h"
-#include "kernels/embedding/embedding_share.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/embedding/embedding.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
 #include "kernels/base/vector_io-inl.h"
+
+// Shared by all targets, each of which includes this file.
+#ifndef LOCKSTEP_KERNELS_EMBEDDING_SHARE
+#define LOCKSTEP_KERNELS_EMBEDDING_SHARE
+namespace lockstep::kernels {
+namespace {
+
+// One thread's part of the table rows, of `shares` parts: every `shares`-th group of rows, each group at least one page
+// of memory. The hardware prefetcher stays within a page, so it does not take cache lines away from another thread that
+// adds to them.
+struct Share {
+  std::int64_t number;
+  std::int64_t shares;
+  std::int64_t group_rows;
+
+  bool has(std::int64_t row) const { return row >= 0 && row / group_rows % shares == number; }
+};
+
+}  // namespace
+}  // namespace lockstep::kernels
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/embedding/embedding.h"
 
 namespace lockstep::kernels {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kernels/base/operands.h"
-#include "kernels/base/reference_data.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

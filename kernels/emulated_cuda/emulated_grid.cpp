@@ -15,7 +15,7 @@
 #include "kernels/emulated_cuda/cuda_runtime.h"
 #include "kernels/emulated_cuda/emulated_threads.h"
 
-// The array that cuda_rows.cuh declares as dynamic shared memory.
+// The array that cuda_loops.cuh declares as dynamic shared memory.
 namespace lockstep::kernels {
 alignas(128) thread_local uint4 dynamic_shared_memory[emulated::kMostSharedBytes / sizeof(uint4)];
 }  // namespace lockstep::kernels

@@ -33,11 +33,11 @@ struct Matrix {
   }
 };
 
-struct TilePlace {
+struct TileOrigin {
   std::int64_t row;
   std::int64_t column;
 };
-__device__ __forceinline__ TilePlace tile_place(std::int64_t columns) {
+__device__ __forceinline__ TileOrigin tile_origin(std::int64_t columns) {
   const std::int64_t across = (columns + kTile - 1) / kTile;
   return {static_cast<std::int64_t>(blockIdx.x) / across * kTile,
           static_cast<std::int64_t>(blockIdx.x) % across * kTile};
@@ -99,7 +99,7 @@ __device__ __forceinline__ MaximumBits largest_of(const std::uint32_t (&each)[kE
 }
 // For all threads of a block whose tile has one scale, or a part of one.
 template <class T>
-__device__ __forceinline__ void raise_block(const Matrix<T>& m, const TilePlace& tile,
+__device__ __forceinline__ void raise_block(const Matrix<T>& m, const TileOrigin& tile,
                                             const std::uint32_t (&mine)[kEach], std::uint32_t* largest) {
   const MaximumBits all = block_reduce(largest_of(mine));
   if (threadIdx.x == 0) atomicMax(largest + m.block(tile.row, tile.column), all.value);
@@ -115,7 +115,7 @@ template <Share kShare, int kItems, class T>
 __global__ void __launch_bounds__(kBlockThreads)
     largest_kernel(Matrix<T> m, const float* known, std::uint32_t* largest) {
   __shared__ std::uint32_t of_columns[kTile];
-  const TilePlace tile = tile_place(m.columns);
+  const TileOrigin tile = tile_origin(m.columns);
   if constexpr (kShare == Share::all) {
     if (known != nullptr && is_history(known[m.block(tile.row, tile.column)])) return;
   }
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
     encode_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
-  const TilePlace tile = tile_place(m.columns);
+  const TileOrigin tile = tile_origin(m.columns);
   std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
@@ -203,7 +203,7 @@ template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
     encode_transposed_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
   __shared__ std::uint8_t turned[kTile][kTile + 4];
-  const TilePlace tile = tile_place(m.columns);
+  const TileOrigin tile = tile_origin(m.columns);
   std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <int kItems, class Code, class T>
 __global__ void __launch_bounds__(kBlockThreads) decode_kernel(Matrix<Code> m, const float* scales, T* y) {
-  const TilePlace tile = tile_place(m.columns);
+  const TileOrigin tile = tile_origin(m.columns);
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
     const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;

@@ -1,12 +1,11 @@
-#include "kernels/cases.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/fp8/gemm_fp8.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/fp8/fp8_reference.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/fp8/gemm_fp8.h"
 

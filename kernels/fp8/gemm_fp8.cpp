@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/fp8/gemm_fp8_product.h"
 #include "kernels/gemm/gemm_choice.h"
 
 namespace lockstep::kernels {

@@ -5,7 +5,6 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/fp8/gemm_fp8.h"
-#include "kernels/fp8/gemm_fp8_product.h"
 #include "kernels/gemm/gemm_cuda.h"
 
 namespace lockstep::kernels {

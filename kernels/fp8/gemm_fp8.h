@@ -12,6 +12,7 @@
 
 #include "kernels/fp8/fp8.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
 
@@ -140,5 +141,24 @@ struct Fp8Linear {
     return {.m = a.rows, .n = b.rows, .k = a.columns, .a_type = a.to, .b_type = b.to, .a_per = a.per, .b_per = b.per};
   }
 };
+
+// The product that a kernel's arguments describe, with its factors either as codes or decoded; for the sources of this
+// folder.
+
+// Decodes a factor; the caller sets the destination.
+template <class Args>
+Fp8Decode decode_of_a(const Args& args) {
+  const Fp8Product& s = args.shape;
+  return {.rows = s.m, .columns = s.k, .per = s.a_per, .from = s.a_type, .codes = args.a, .scales = args.a_scales};
+}
+template <class Args>
+Fp8Decode decode_of_b(const Args& args) {
+  const Fp8Product& s = args.shape;
+  return {.rows = s.n, .columns = s.k, .per = s.b_per, .from = s.b_type, .codes = args.b, .scales = args.b_scales};
+}
+
+// a is [m, k] and b is [n, k], packed.
+Product product_of(const GemmFp8& args, const In& a, const In& b);
+Product product_of(const GemmFp8Add& args, const In& a, const In& b);  // the weights' only
 
 }  // namespace lockstep::kernels

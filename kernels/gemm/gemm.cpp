@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/activation/activation.h"
 #include "kernels/base/context.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm_choice.h"
 #include "kernels/gemm/gemm_cuda.h"
 #include "kernels/gemm/gemm_product.h"

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/activation/gelu_math.cuh"
 #include "kernels/base/cuda_column_parts.cuh"
 #include "kernels/base/cuda_context.h"
-#include "kernels/base/cuda_elementwise.cuh"
 #include "kernels/base/cuda_geometry.h"
-#include "kernels/gelu/gelu_math.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/gemm/gemm_cuda.h"
 #include "kernels/gemm/gemm_product.h"
 

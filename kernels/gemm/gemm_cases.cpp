@@ -1,11 +1,10 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_finish.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
+#include "kernels/activation/gelu_math-inl.h"
 #include "kernels/base/vector_io-inl.h"
-#include "kernels/gelu/gelu_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstddef>
 
-#include "kernels/base/reference_data.h"
-#include "kernels/gelu/gelu.h"
+#include "kernels/activation/activation.h"
+#include "kernels/base/operands.h"
 #include "kernels/gemm/gemm.h"
 
 namespace lockstep::kernels {

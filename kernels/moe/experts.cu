@@ -1,4 +1,4 @@
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 
 #include "kernels/base/cuda_context.h"
 #include "kernels/gemm/gemm_cuda.h"

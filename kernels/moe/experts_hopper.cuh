@@ -7,7 +7,7 @@
 // device, EmulatedHopperLane on the CPU.
 #pragma once
 
-#include "kernels/gelu/gelu_math.cuh"
+#include "kernels/activation/gelu_math.cuh"
 #include "kernels/moe/experts_tiles.cuh"
 
 namespace lockstep::kernels {
@@ -70,7 +70,7 @@ __device__ void find_first_tiles(Lane& lane, const GroupedShared<Tiles>& shared,
   lane.sync();
 }
 
-// Calls visit(place) for each tile of a block.
+// Calls visit(range) for each tile of a block.
 template <class Tiles, class Lane, class Visit>
 __device__ void for_tiles(Lane& lane, const GroupedShared<Tiles>& shared, const GroupedSizes& sizes, int block,
                           int blocks, const Visit& visit) {
@@ -79,7 +79,7 @@ __device__ void for_tiles(Lane& lane, const GroupedShared<Tiles>& shared, const 
   const int tiles = first_tile(sizes.groups);
 #pragma unroll 1
   for (int tile = block; tile < tiles; tile += blocks) {
-    visit(place_of_tile<Tiles>(tile, sizes, first_tile, first_row));
+    visit(range_of_tile<Tiles>(tile, sizes, first_tile, first_row));
   }
 }
 
@@ -131,25 +131,25 @@ __device__ std::uint32_t finish_pair(Lane& /*lane*/, Finish finish, float first,
 // 15 of the warp's 16.
 template <class Tiles, class Lane, class Operands>
 __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4], const Operands& operands,
-                               const TilePlace& place, int row, int half) {
+                               const TileRange& range, int row, int half) {
   using T = typename Tiles::Value;
   const Finish finish = operands.finish;
   const int first = 2 * half;  // among the sums of a block
   const int columns = operands.sizes.columns;
-  const bool there = row < place.past_row;
+  const bool there = row < range.past_row;
   const std::int64_t offset = std::int64_t{row} * columns;
   const T* const other = finish == Finish::times_gelu_slope ? static_cast<const T*>(operands.pre_read) + offset
-                                                            : static_cast<const T*>(operands.bias[place.group]);
+                                                            : static_cast<const T*>(operands.bias[range.group]);
   // All are read before the first is needed, so that their latencies overlap.
   std::uint32_t others[Tiles::kBlocks];
 #pragma unroll
   for (int b = 0; b < Tiles::kBlocks; ++b) {
-    const int column = place.column + sum_column(lane.lane(), b, 0);
+    const int column = range.column + sum_column(lane.lane(), b, 0);
     others[b] = finish != Finish::store && there && column < columns ? Lane::load_word(other + column) : 0;
   }
   const auto store = [&](void* to, std::uint32_t(&words)[4], int block) {
     transpose_words(lane, words);
-    const int column = place.column + 8 * (block + lane.lane() % 4);
+    const int column = range.column + 8 * (block + lane.lane() % 4);
     if (there && column < columns) Lane::store_words(static_cast<T*>(to) + offset + column, words);
   };
 #pragma unroll
@@ -171,28 +171,28 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
 // red).
 template <class Tiles, class Lane, class Operands>
 __device__ void add_to_gradient(Lane& lane, const float (&sums)[Tiles::kBlocks][4], const Operands& operands,
-                                const TilePlace& place, int row, int half) {
+                                const TileRange& range, int row, int half) {
   const int columns = operands.sizes.columns;
-  if (row >= place.past_row) return;
-  float* const to = static_cast<float*>(operands.c[place.group]) + std::int64_t{row} * columns;
+  if (row >= range.past_row) return;
+  float* const to = static_cast<float*>(operands.c[range.group]) + std::int64_t{row} * columns;
 #pragma unroll
   for (int b = 0; b < Tiles::kBlocks; ++b) {
-    const int column = place.column + sum_column(lane.lane(), b, 0);
+    const int column = range.column + sum_column(lane.lane(), b, 0);
     if (column < columns) lane.add_two(to + column, sums[b][2 * half], sums[b][2 * half + 1]);
   }
 }
 
 template <class Tiles, class Lane, class Operands>
 __device__ void store_tile(Lane& lane, const float (&sums)[Tiles::kBlocks][4], const Operands& operands,
-                           const TilePlace& place, int group_row) {
-  const int first_row = place.row + group_row + lane.warp() % kGroupWarps * 16;
+                           const TileRange& range, int group_row) {
+  const int first_row = range.row + group_row + lane.warp() % kGroupWarps * 16;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + sum_row(lane.lane(), 2 * half);
     if constexpr (Tiles::kRowsAreDepth) {
-      add_to_gradient<Tiles>(lane, sums, operands, place, row, half);
+      add_to_gradient<Tiles>(lane, sums, operands, range, row, half);
     } else {
-      store_finished<Tiles>(lane, sums, operands, place, row, half);
+      store_finished<Tiles>(lane, sums, operands, range, row, half);
     }
   }
 }
@@ -204,14 +204,14 @@ __device__ void load_groups(Lane& lane, const GroupedShared<Tiles>& shared, cons
                             int blocks) {
   const auto ring = shared.ring();
   Ring<Tiles::kStages> at;
-  for_tiles(lane, shared, operands.sizes, block, blocks, [&](const TilePlace& place) {
-    const typename Lane::Map& map_b = operands.b[Tiles::kRowsAreDepth ? 0 : place.group];
+  for_tiles(lane, shared, operands.sizes, block, blocks, [&](const TileRange& range) {
+    const typename Lane::Map& map_b = operands.b[Tiles::kRowsAreDepth ? 0 : range.group];
 #pragma unroll 1
-    for (int depth = place.depth; depth < place.past_depth; depth += kStageDepth, at.next()) {
+    for (int depth = range.depth; depth < range.past_depth; depth += kStageDepth, at.next()) {
       ring.wait_empty(lane, at);
       lane.arrive_expecting(ring.full(at), Tiles::kStageBytes);
-      shared.a(at.stage).load(lane, operands.a, ring.full(at), place.row, depth);
-      shared.b(at.stage).load(lane, map_b, ring.full(at), place.column, depth);
+      shared.a(at.stage).load(lane, operands.a, ring.full(at), range.row, depth);
+      shared.b(at.stage).load(lane, map_b, ring.full(at), range.column, depth);
     }
   });
 }
@@ -253,17 +253,17 @@ __device__ void multiply_stage(Lane& lane, float (&sums)[Tiles::kBlocks][4], con
 // for.
 template <class Tiles, class Lane>
 __device__ void multiply_tile(Lane& lane, float (&sums)[Tiles::kBlocks][4], const GroupedShared<Tiles>& shared,
-                              Ring<Tiles::kStages>& at, const TilePlace& place, int group_row) {
+                              Ring<Tiles::kStages>& at, const TileRange& range, int group_row) {
   const auto ring = shared.ring();
   Ring<Tiles::kStages> before = at;
 #pragma unroll 1
-  for (int depth = place.depth; depth < place.past_depth; depth += kStageDepth) {
+  for (int depth = range.depth; depth < range.past_depth; depth += kStageDepth) {
     ring.wait_full(lane, at);
     if constexpr (Tiles::kRowsAreDepth) {
-      if (place.past_depth - depth < kStageDepth) clear_rows(lane, shared, at.stage, place.past_depth - depth);
+      if (range.past_depth - depth < kStageDepth) clear_rows(lane, shared, at.stage, range.past_depth - depth);
     }
-    multiply_stage(lane, sums, shared, at.stage, group_row, depth > place.depth);
-    if (depth > place.depth) {
+    multiply_stage(lane, sums, shared, at.stage, group_row, depth > range.depth);
+    if (depth > range.depth) {
       lane.template wait_for_products<1>();
       ring.release(lane, before);
     }
@@ -278,9 +278,9 @@ __device__ void multiply_tile(Lane& lane, float (&sums)[Tiles::kBlocks][4], cons
 // Passes a tile's stages on for a consumer that has no rows in it.
 template <class Tiles, class Lane>
 __device__ void skip_tile(Lane& lane, const GroupedShared<Tiles>& shared, Ring<Tiles::kStages>& at,
-                          const TilePlace& place) {
+                          const TileRange& range) {
 #pragma unroll 1
-  for (int depth = place.depth; depth < place.past_depth; depth += kStageDepth, at.next()) {
+  for (int depth = range.depth; depth < range.past_depth; depth += kStageDepth, at.next()) {
     shared.ring().wait_full(lane, at);
     shared.ring().release(lane, at);
   }
@@ -291,11 +291,11 @@ __device__ void multiply_groups(Lane& lane, const GroupedShared<Tiles>& shared, 
                                 int blocks) {
   const int group_row = (lane.group() - 1) * Tiles::kGroupRows;
   Ring<Tiles::kStages> at;
-  for_tiles(lane, shared, operands.sizes, block, blocks, [&](const TilePlace& place) {
-    if (!Tiles::kRowsAreDepth && place.row + group_row >= place.past_row) return skip_tile(lane, shared, at, place);
+  for_tiles(lane, shared, operands.sizes, block, blocks, [&](const TileRange& range) {
+    if (!Tiles::kRowsAreDepth && range.row + group_row >= range.past_row) return skip_tile(lane, shared, at, range);
     float sums[Tiles::kBlocks][4];
-    multiply_tile(lane, sums, shared, at, place, group_row);
-    store_tile<Tiles>(lane, sums, operands, place, group_row);
+    multiply_tile(lane, sums, shared, at, range, group_row);
+    store_tile<Tiles>(lane, sums, operands, range, group_row);
   });
 }
 

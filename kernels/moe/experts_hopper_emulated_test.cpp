@@ -1,5 +1,5 @@
 // Runs the unchanged Hopper kernel of experts' products on a model of a Hopper block (emulated_hopper.h), and tests how
-// it divides groups into tiles. wgmma_gpu_test runs it on a device.
+// it divides groups into tiles. cuda_kernels_gpu_test runs it on a device.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,9 +13,9 @@
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/cases.h"
-#include "kernels/emulated_cuda/faulty_hopper_lanes.h"
+#include "kernels/emulated_cuda/emulated_hopper.h"
 #include "kernels/moe/experts_hopper.cuh"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -39,7 +39,7 @@ void expect_each_tile_once(const Rows& rows, int rows_of_c, int columns, int blo
   const std::vector<std::int32_t> first_rows = first_rows_of(rows);
   const GroupedSizes sizes{static_cast<int>(rows.size()), rows_of_c, columns, kDepth};
   std::vector<int> first_tiles{0};
-  std::map<TileStart, TilePlace> wanted;
+  std::map<TileStart, TileRange> wanted;
   for (int g = 0; g < sizes.groups; ++g) {
     const int begin = first_rows.at(static_cast<std::size_t>(g));
     const int past = first_rows.at(static_cast<std::size_t>(g) + 1);
@@ -48,8 +48,8 @@ void expect_each_tile_once(const Rows& rows, int rows_of_c, int columns, int blo
     const int past_row = Tiles::kRowsAreDepth ? rows_of_c : past;
     for (int row = Tiles::kRowsAreDepth ? 0 : begin; row < past_row; row += Tiles::kRows) {
       for (int column = 0; column < columns; column += Tiles::kColumns) {
-        wanted[{g, row, column}] = Tiles::kRowsAreDepth ? TilePlace{g, row, past_row, column, begin, past}
-                                                        : TilePlace{g, row, past_row, column, 0, kDepth};
+        wanted[{g, row, column}] = Tiles::kRowsAreDepth ? TileRange{g, row, past_row, column, begin, past}
+                                                        : TileRange{g, row, past_row, column, 0, kDepth};
       }
     }
   }
@@ -57,10 +57,10 @@ void expect_each_tile_once(const Rows& rows, int rows_of_c, int columns, int blo
   const auto first_row = [&](int g) { return first_rows.at(static_cast<std::size_t>(g)); };
   for (int block = 0; block < blocks; ++block) {
     for (int tile = block; tile < first_tiles.back(); tile += blocks) {
-      const TilePlace place = place_of_tile<Tiles>(tile, sizes, first_tile, first_row);
-      const auto found = wanted.find({place.group, place.row, place.column});
+      const TileRange range = range_of_tile<Tiles>(tile, sizes, first_tile, first_row);
+      const auto found = wanted.find({range.group, range.row, range.column});
       ASSERT_NE(found, wanted.end()) << "tile " << tile << " is computed twice, or nobody needs it";
-      ASSERT_EQ((std::array{place.past_row, place.depth, place.past_depth}),
+      ASSERT_EQ((std::array{range.past_row, range.depth, range.past_depth}),
                 (std::array{found->second.past_row, found->second.depth, found->second.past_depth}));
       wanted.erase(found);
     }

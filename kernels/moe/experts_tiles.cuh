@@ -54,7 +54,7 @@ struct ExpertTiles {
 
 // Part of a tile's computation: elements of c from (row, column) to before (past_row, ...), summed over a depth. Rows
 // and depth count from the beginning of the array that they lie in.
-struct TilePlace {
+struct TileRange {
   int group;
   int row;
   int past_row;
@@ -94,7 +94,7 @@ __device__ int group_of_tile(int tile, int groups, const FirstTile& first_tile) 
 
 // Tiles of the same columns follow each other: blocks that run at the same time read the same weights.
 template <class Tiles, class FirstTile, class FirstRow>
-__device__ TilePlace place_of_tile(int tile, const GroupedSizes& sizes, const FirstTile& first_tile,
+__device__ TileRange range_of_tile(int tile, const GroupedSizes& sizes, const FirstTile& first_tile,
                                    const FirstRow& first_row) {
   const int group = group_of_tile(tile, sizes.groups, first_tile);
   const int first = first_row(group);

@@ -2,7 +2,6 @@
 
 #include "core/random.h"
 #include "kernels/base/kernel_case.h"
-#include "kernels/cases.h"
 #include "kernels/moe/moe_reference.h"
 #include "kernels/registry.h"
 

@@ -1,6 +1,6 @@
 #include <climits>
 
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/moe/router.h"
 
 namespace lockstep::kernels {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
@@ -19,6 +20,13 @@ namespace lockstep::kernels {
 class CudaContext;
 
 enum class Norm : std::uint8_t { layer, rms };
+
+// Calls visit(std::integral_constant<Norm, norm>).
+template <class Visit>
+void with_norm(Norm norm, Visit&& visit) {
+  if (norm == Norm::layer) return visit(std::integral_constant<Norm, Norm::layer>{});
+  return visit(std::integral_constant<Norm, Norm::rms>{});
+}
 
 // With a residual, sum = x + residual, and the norm is computed of this sum as it was rounded to its dtype.
 struct NormForward {

@@ -214,6 +214,16 @@ std::int64_t rows_of_block(std::int64_t rows) {
 
 }  // namespace
 
+// FLOPs per row of C columns. LayerNorm: 2 C for the normalised x, C for its gradient, 3 C and 2 divisions for the mean
+// and slope of that gradient, 4 C for dx, 2 C for dgamma, C for dbeta. RMSNorm: C, C, 2 C and a division, 3 C, 2 C. The
+// residual adds C.
+Cost cost_of(const NormBackward& args) {
+  const auto columns = static_cast<double>(args.columns);
+  double row_flops = args.norm == Norm::layer ? 13 * columns + 2 : 9 * columns + 1;
+  if (args.with_residual) row_flops += columns;
+  return {static_cast<double>(args.rows) * row_flops, operand_bytes(args), ""};
+}
+
 void run_cpu(const NormBackward& args, ThreadPool& pool) {
   const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.dx.dtype, args.dx.elems));
   const std::int64_t rows = rows_of_block(args.rows);

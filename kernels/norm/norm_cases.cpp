@@ -1,4 +1,4 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include "kernels/base/kernel_case.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_reference.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

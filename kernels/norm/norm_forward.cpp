@@ -195,6 +195,16 @@ HWY_EXPORT(forward);
 constexpr std::int64_t kGrain = 4;  // rows
 }  // namespace
 
+// FLOPs per row of C columns. LayerNorm: C additions and a division for the mean; 3 C and a division for the variance;
+// an addition, a square root and a division for rstd; 4 C for y. RMSNorm: 2 C and a division for the mean square; 3 for
+// rstd; 2 C for y. The residual adds C.
+Cost cost_of(const NormForward& args) {
+  const auto columns = static_cast<double>(args.columns);
+  double row_flops = args.norm == Norm::layer ? 8 * columns + 5 : 4 * columns + 4;
+  if (args.with_residual) row_flops += columns;
+  return {static_cast<double>(args.rows) * row_flops, operand_bytes(args), ""};
+}
+
 void run_cpu(const NormForward& args, ThreadPool& pool) {
   const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.y.elems));
   pool.for_ranges(args.rows, kGrain, [&](auto begin, auto end) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/base/kernel_case.h"
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/norm/norm.h"
 
 namespace lockstep::kernels {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernels/base/cuda_elements.cuh"
-#include "kernels/base/cuda_elementwise.cuh"
 #include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/base/cuda_reductions.cuh"
 
 namespace lockstep::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,6 @@
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/optimizer/optimizer.h"
-#include "kernels/optimizer/optimizer_reference.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -1,5 +1,5 @@
 #include "core/error.h"
-#include "kernels/base/cuda_combine.cuh"
+#include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/reduce/reduction.h"
 

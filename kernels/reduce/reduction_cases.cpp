@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/kernel_case.h"
-#include "kernels/base/reference_data.h"
+#include "kernels/base/operands.h"
 #include "kernels/reduce/reduction.h"
 
 namespace lockstep::kernels {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/rotary/rotary.h"
 
 namespace lockstep::kernels {

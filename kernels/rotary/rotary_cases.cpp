@@ -1,11 +1,10 @@
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 
 #include <array>
 
 #include "kernels/base/kernel_case.h"
-#include "kernels/registry.h"
 #include "kernels/rotary/rotary.h"
 
 namespace lockstep::kernels {

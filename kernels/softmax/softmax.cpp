@@ -13,8 +13,8 @@
 // foreach_target.h must come before the others.
 #include <hwy/cache_control.h>
 
+#include "kernels/base/vector_map-inl.h"
 #include "kernels/base/vector_math-inl.h"
-#include "kernels/base/vector_results-inl.h"
 #include "kernels/base/vector_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

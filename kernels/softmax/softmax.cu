@@ -1,4 +1,4 @@
-#include "kernels/base/cuda_rows.cuh"
+#include "kernels/base/cuda_loops.cuh"
 #include "kernels/softmax/softmax.h"
 
 namespace lockstep::kernels {

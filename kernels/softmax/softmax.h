@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "kernels/base/operands.h"
-#include "kernels/base/reference_data.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
 

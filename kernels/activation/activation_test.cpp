@@ -1,0 +1,184 @@
+#include "kernels/activation/activation.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/base/kernel_case.h"
+#include "kernels/registry.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> gelu_of(const std::vector<float>& x) {
+  std::vector<float> y(x.size());
+  ThreadPool pool(1);
+  GeluForward args = shaped(GeluForward{.count = static_cast<std::int64_t>(x.size())}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = y.data();
+  run(args, Context(pool));
+  return y;
+}
+
+// Returns the derivative: the backward with dy = 1.
+std::vector<float> slope_of(const std::vector<float>& x) {
+  const std::vector<float> dy(x.size(), 1.0F);
+  std::vector<float> dx(x.size());
+  ThreadPool pool(1);
+  GeluBackward args = shaped(GeluBackward{.count = static_cast<std::int64_t>(x.size())}, core::DType::f32);
+  args.x.data = x.data();
+  args.dy.data = dy.data();
+  args.dx.data = dx.data();
+  run(args, Context(pool));
+  return dx;
+}
+
+TEST(Activation, CasesHoldOnTheCpu) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : activation_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
+}
+
+TEST(Gelu, TheBackwardIsTheDerivative) {
+  const CaseFacts facts{.shape = "N1031", .dtype = core::DType::f64};
+  EXPECT_EQ(gradient_errors({.forward = make_case(GeluForward{.count = 1031}, facts),
+                             .backward = make_case(GeluBackward{.count = 1031}, facts),
+                             .outputs = {{"y", "dy"}},
+                             .inputs = {{"x", "dx"}}}),
+            "");
+}
+
+TEST(Gelu, SpecialValuesAreAsStated) {
+  on_each_target([](const std::string& target) {
+    for (const std::size_t count : {1U, 5U, 40U}) {
+      for (float y : gelu_of(std::vector<float>(count, kNaN))) EXPECT_TRUE(std::isnan(y)) << target;
+      for (float y : gelu_of(std::vector<float>(count, kInf))) EXPECT_EQ(y, kInf) << target;
+      for (float y : gelu_of(std::vector<float>(count, -kInf))) {
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(y), std::bit_cast<std::uint32_t>(-0.0F)) << target;
+      }
+      for (float dx : slope_of(std::vector<float>(count, kNaN))) EXPECT_TRUE(std::isnan(dx)) << target;
+      for (float dx : slope_of(std::vector<float>(count, kInf))) EXPECT_EQ(dx, 1) << target;
+      for (float dx : slope_of(std::vector<float>(count, -kInf))) EXPECT_EQ(dx, 0) << target;
+    }
+  });
+}
+
+// Here the tanh form cancels: y = x/2 (1 + tanh u), and tanh u is near -1. Even in f64 the tanh form loses digits, so
+// the reference is the form with e^v.
+TEST(Gelu, FarTailsKeepTheirDigits) {
+  on_each_target([](const std::string& target) {
+    for (float x = -9.0F; x < 9.0F; x += 0.0137F) {
+      const double v = 2 * kGeluScale * x * (1 + kGeluCubic * x * x);
+      const double wanted = x / (1 + std::exp(-v));
+      const double most = 1e-6 * (1 + std::fabs(v)) * std::fabs(wanted);
+      EXPECT_NEAR(gelu_of({x})[0], wanted, most) << target << " " << x;
+    }
+  });
+}
+
+TEST(Gelu, ResultsInPlaceAreTheSame) {
+  std::vector<float> x;
+  for (int i = 0; i < 1031; ++i) x.push_back(0.01F * static_cast<float>(i - 500));
+  const std::vector<float> y = gelu_of(x);
+  ThreadPool pool(2);
+  GeluForward args = shaped(GeluForward{.count = 1031}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = x.data();
+  run(args, Context(pool));
+  EXPECT_EQ(x, y);
+}
+
+TEST(Gelu, WrongArgumentsAreNamed) {
+  std::vector<float> x(8);
+  ThreadPool pool(1);
+  GeluForward args = shaped(GeluForward{.count = 4}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = x.data() + 2;
+  EXPECT_THROW(run(args, Context(pool)), core::Error);
+  args.y.data = x.data() + 4;
+  args.count = 0;
+  EXPECT_THROW(run(args, Context(pool)), core::Error);
+}
+
+}  // namespace
+
+namespace {
+
+std::vector<float> swiglu_of(float gate, float up, std::size_t columns) {
+  std::vector<float> x(columns, gate);
+  x.resize(2 * columns, up);
+  std::vector<float> y(columns);
+  ThreadPool pool(1);
+  SwigluForward args =
+      shaped(SwigluForward{.rows = 1, .columns = static_cast<std::int64_t>(columns)}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = y.data();
+  run(args, Context(pool));
+  return y;
+}
+
+SwigluBackward backward_of(std::vector<float>& x, std::vector<float>& dy, std::vector<float>& dx) {
+  SwigluBackward args =
+      shaped(SwigluBackward{.rows = 1, .columns = static_cast<std::int64_t>(dy.size())}, core::DType::f32);
+  args.x.data = x.data();
+  args.dy.data = dy.data();
+  args.dx.data = dx.data();
+  return args;
+}
+
+TEST(Swiglu, TheBackwardIsTheDerivative) {
+  const CaseFacts facts{.shape = "N3_C37", .dtype = core::DType::f64};
+  EXPECT_EQ(gradient_errors({.forward = make_case(SwigluForward{.rows = 3, .columns = 37}, facts),
+                             .backward = make_case(SwigluBackward{.rows = 3, .columns = 37}, facts),
+                             .outputs = {{"y", "dy"}},
+                             .inputs = {{"x", "dx"}}}),
+            "");
+}
+
+TEST(Swiglu, SpecialValuesAreAsStated) {
+  on_each_target([](const std::string& target) {
+    for (const std::size_t columns : {1U, 5U, 40U}) {
+      for (float y : swiglu_of(kNaN, 1, columns)) EXPECT_TRUE(std::isnan(y)) << target;
+      for (float y : swiglu_of(1, kNaN, columns)) EXPECT_TRUE(std::isnan(y)) << target;
+      for (float y : swiglu_of(kInf, -2, columns)) EXPECT_EQ(y, -kInf) << target;
+      for (float y : swiglu_of(-kInf, 2, columns)) EXPECT_EQ(y, 0) << target;
+      std::vector<float> x(columns, kInf);
+      x.resize(2 * columns, 3.0F);
+      std::vector<float> dy(columns, 2.0F);
+      std::vector<float> dx(2 * columns);
+      ThreadPool pool(1);
+      run(backward_of(x, dy, dx), Context(pool));
+      EXPECT_EQ(dx.front(), 6) << target << ": the slope is 1 at infinity";
+      EXPECT_EQ(dx.back(), kInf) << target;
+      std::fill_n(x.begin(), columns, -kInf);
+      run(backward_of(x, dy, dx), Context(pool));
+      EXPECT_EQ(dx.front(), 0) << target;
+    }
+  });
+}
+
+TEST(Swiglu, GradientsInPlaceAreTheSame) {
+  std::vector<float> x;
+  std::vector<float> dy;
+  for (int i = 0; i < 2 * 517; ++i) x.push_back(0.01F * static_cast<float>(i - 500));
+  for (int i = 0; i < 517; ++i) dy.push_back(0.02F * static_cast<float>(i - 200));
+  std::vector<float> dx(x.size());
+  ThreadPool pool(2);
+  run(backward_of(x, dy, dx), Context(pool));
+  run(backward_of(x, dy, x), Context(pool));
+  EXPECT_EQ(x, dx);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
