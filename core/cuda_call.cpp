@@ -22,26 +22,26 @@ bool synchronizes_launches() {
   return asked;
 }
 
-bool is_captured(const Stream& stream, CudaPlace place) {
+bool is_captured(const Stream& stream, CudaCaller caller) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native()), &status), "cudaStreamIsCapturing",
-             place);
+             caller);
   return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace
 
-void check_cuda(int status, const char* call, CudaPlace place) {
+void check_cuda(int status, const char* call, CudaCaller caller) {
   if (status == cudaSuccess) return;
   const auto error = static_cast<cudaError_t>(status);
   cudaGetLastError();  // so that a failure which leaves the device usable is not reported again by the next call
-  throw Error(Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {} ({})", call, place.rank,
-                                         place.device, cudaGetErrorString(error), cudaGetErrorName(error)));
+  throw Error(Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {} ({})", call, caller.rank,
+                                         caller.device, cudaGetErrorString(error), cudaGetErrorName(error)));
 }
 
-void check_launch(int status, const char* kernel, CudaPlace place, Stream& stream) {
-  check_cuda(status, kernel, place);
-  if (!synchronizes_launches() || is_captured(stream, place)) return;
+void check_launch(int status, const char* kernel, CudaCaller caller, Stream& stream) {
+  check_cuda(status, kernel, caller);
+  if (!synchronizes_launches() || is_captured(stream, caller)) return;
   try {
     stream.synchronize();
   } catch (const Error& error) {

@@ -6,14 +6,14 @@ namespace lockstep::core {
 
 class Stream;
 
-// The caller; rank is -1 before there are ranks.
-struct CudaPlace {
+// The rank that makes a call, and its device; the rank is -1 before there are ranks.
+struct CudaCaller {
   int rank;
   int device;
 };
 
 // Throws Error(cuda) with the call, the rank, the device and CUDA's text, unless `status` is cudaSuccess.
-void check_cuda(int status, const char* call, CudaPlace place);
+void check_cuda(int status, const char* call, CudaCaller caller);
 
 // check_cuda() for a launch that was just queued on `stream`. A kernel that fails while it runs is reported by a later
 // call, under that call's name. With LOCKSTEP_CUDA_SYNC=1 in the environment (read once), check_launch() therefore
@@ -22,7 +22,7 @@ void check_cuda(int status, const char* call, CudaPlace place);
 //
 // Unlike CUDA_LAUNCH_BLOCKING=1 this works for ranks that share a GPU: it polls, with the stream's deadline, and holds
 // no lock of the driver that a peer's launch would need.
-void check_launch(int status, const char* kernel, CudaPlace place, Stream& stream);
+void check_launch(int status, const char* kernel, CudaCaller caller, Stream& stream);
 
 // True if LOCKSTEP_CUDA_EARLY=1 is in the environment (read once): kernels that support it begin before the previous
 // kernel has ended (programmatic dependent launch).

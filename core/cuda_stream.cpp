@@ -30,14 +30,14 @@ void wait_until(CudaContext& context, const char* call, Query query) {
     if (deadline.passed()) {
       context.stuck = true;
       throw Error(Failure::timeout,
-                  fmt::format("{}: rank {}, CUDA device {}: work is not done after {} s", call, context.place.rank,
-                              context.place.device, std::chrono::duration<double>(context.timeout).count()));
+                  fmt::format("{}: rank {}, CUDA device {}: work is not done after {} s", call, context.caller.rank,
+                              context.caller.device, std::chrono::duration<double>(context.timeout).count()));
     }
     cudaGetLastError();  // otherwise the next launch would report "not ready" as its error
     backoff.pause();
     status = query();
   }
-  check_cuda(status, call, context.place);
+  check_cuda(status, call, context.caller);
 }
 
 bool is_done(const CudaContext& context, const char* call, cudaError_t status) {
@@ -45,7 +45,7 @@ bool is_done(const CudaContext& context, const char* call, cudaError_t status) {
     cudaGetLastError();
     return false;
   }
-  check_cuda(status, call, context.place);
+  check_cuda(status, call, context.caller);
   return true;
 }
 
@@ -69,7 +69,7 @@ class CudaStream final : public Stream {
   void* native() const override { return stream_; }
   void wait(const Event& event) override {
     check_cuda(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event.native()), 0), "cudaStreamWaitEvent",
-               context_->place);
+               context_->caller);
   }
 
   bool can_capture() const override { return stream_ != cudaStreamLegacy; }
@@ -88,7 +88,7 @@ void CudaStream::begin_capture() {
   pool_->capture_begins();
   const cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) pool_->graph_ends(pool_->capture_ends());
-  check_cuda(status, "cudaStreamBeginCapture", context_->place);
+  check_cuda(status, "cudaStreamBeginCapture", context_->caller);
 }
 
 std::unique_ptr<Graph> CudaStream::end_capture() {
@@ -96,7 +96,7 @@ std::unique_ptr<Graph> CudaStream::end_capture() {
   const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
   auto made = std::make_unique<CudaGraph>(
       CudaGraph::Parts{.context = context_, .pool = pool_, .kept = pool_->capture_ends(), .graph = graph});
-  check_cuda(status, "cudaStreamEndCapture", context_->place);
+  check_cuda(status, "cudaStreamEndCapture", context_->caller);
   made->instantiate(*this);
   return made;
 }
@@ -106,7 +106,7 @@ class CudaEvent final : public Event {
   CudaEvent(std::shared_ptr<CudaContext> context, EventTimes times) : context_(std::move(context)) {
     context_->activate();
     const unsigned flags = times == EventTimes::yes ? cudaEventDefault : cudaEventDisableTiming;
-    check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate", context_->place);
+    check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate", context_->caller);
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -115,13 +115,14 @@ class CudaEvent final : public Event {
   }
 
   void record(Stream& stream) override {
-    check_cuda(cudaEventRecord(event_, native_of(stream)), "cudaEventRecord", context_->place);
+    check_cuda(cudaEventRecord(event_, native_of(stream)), "cudaEventRecord", context_->caller);
   }
   void record_time(Stream& stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check_cuda(cudaStreamIsCapturing(native_of(stream), &status), "cudaStreamIsCapturing", context_->place);
+    check_cuda(cudaStreamIsCapturing(native_of(stream), &status), "cudaStreamIsCapturing", context_->caller);
     const unsigned flags = status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
-    check_cuda(cudaEventRecordWithFlags(event_, native_of(stream), flags), "cudaEventRecordWithFlags", context_->place);
+    check_cuda(cudaEventRecordWithFlags(event_, native_of(stream), flags), "cudaEventRecordWithFlags",
+               context_->caller);
   }
   void synchronize() override {
     wait_until(*context_, "cudaEventQuery", [this] { return cudaEventQuery(event_); });
@@ -131,7 +132,7 @@ class CudaEvent final : public Event {
     const auto* other = dynamic_cast<const CudaEvent*>(&start);
     LOCKSTEP_CHECK(other != nullptr, "the events belong to different devices");
     float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, other->event_, event_), "cudaEventElapsedTime", context_->place);
+    check_cuda(cudaEventElapsedTime(&ms, other->event_, event_), "cudaEventElapsedTime", context_->caller);
     return 1e3 * static_cast<double>(ms);
   }
   void* native() const override { return event_; }
@@ -144,7 +145,7 @@ class CudaEvent final : public Event {
 }  // namespace
 
 void CudaContext::activate() const {
-  check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
+  check_cuda(cudaSetDevice(caller.device), "cudaSetDevice", caller);
 }
 
 bool CudaContext::frees() const {
@@ -156,11 +157,11 @@ std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, s
   context->activate();
   int lowest = 0;
   int highest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange", context->place);
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange", context->caller);
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                           priority == StreamPriority::highest ? highest : lowest),
-             "cudaStreamCreate", context->place);
+             "cudaStreamCreate", context->caller);
   return std::make_unique<CudaStream>(std::move(context), std::move(pool), stream);
 }
 
@@ -187,15 +188,15 @@ void CudaGraph::instantiate(Stream& stream) {
   parts_.context->activate();
   cudaGraphExec_t executable = nullptr;
   check_cuda(cudaGraphInstantiateWithFlags(&executable, static_cast<cudaGraph_t>(parts_.graph), 0),
-             "cudaGraphInstantiateWithFlags", parts_.context->place);
+             "cudaGraphInstantiateWithFlags", parts_.context->caller);
   executable_ = executable;
   check_cuda(cudaGraphUpload(executable, static_cast<cudaStream_t>(stream.native())), "cudaGraphUpload",
-             parts_.context->place);
+             parts_.context->caller);
 }
 
 void CudaGraph::launch(Stream& stream) {
   check_launch(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), static_cast<cudaStream_t>(stream.native())),
-               "a CUDA graph", parts_.context->place, stream);
+               "a CUDA graph", parts_.context->caller, stream);
 }
 
 namespace {
@@ -212,7 +213,7 @@ CudaStaging::CudaStaging(std::shared_ptr<CudaContext> context)
     block.free = make_cuda_event(context_, EventTimes::no);
     block.free->record(*stream_);
     void* memory = nullptr;
-    check_cuda(cudaMallocHost(&memory, kBlockBytes), "cudaMallocHost", context_->place);
+    check_cuda(cudaMallocHost(&memory, kBlockBytes), "cudaMallocHost", context_->caller);
     block.memory = static_cast<std::byte*>(memory);
   }
 }
@@ -225,7 +226,7 @@ CudaStaging::~CudaStaging() {
 
 void CudaStaging::copy_async(void* to, const void* from, std::size_t size_bytes) {
   check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream_->native())),
-             "cudaMemcpyAsync", context_->place);
+             "cudaMemcpyAsync", context_->caller);
 }
 
 void CudaStaging::to_device(std::byte* to, const std::byte* from, std::size_t size_bytes) {

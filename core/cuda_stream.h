@@ -14,7 +14,7 @@ namespace lockstep::core {
 
 // State that a CUDA device, its streams and its events share.
 struct CudaContext {
-  CudaPlace place;
+  CudaCaller caller;
   std::chrono::nanoseconds timeout;
   // True after a wait timed out: kernels may hang.
   bool stuck = false;

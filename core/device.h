@@ -6,6 +6,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+
+#include "core/error.h"
 
 namespace lockstep::core {
 
@@ -116,5 +119,92 @@ class Device {
 // which may wait for running work: to avoid that, run work() once before and synchronize. Throws what work() throws;
 // the capture has then ended, too.
 std::unique_ptr<Graph> capture(Stream& stream, const std::function<void()>& work);
+
+// The CPU as a Device: memory from an allocator of the caller's choice, events from the steady clock, empty streams.
+
+// Where the memory of a CPU device comes from: private memory, or a region that ranks share.
+struct HostAllocator {
+  std::function<void*(std::size_t size_bytes)>
+      allocate;  // 128-byte aligned; throws Error if there is not enough memory
+  std::function<void(void* memory, std::size_t size_bytes)> release;
+};
+
+// Allocates zeroed memory of this process. Blocks of at least 4 MiB begin on a 2 MiB boundary and request huge pages.
+HostAllocator private_memory();
+
+// Bytes that the system could still hand out: the minimum of free memory and the limits of our control groups.
+std::size_t available_host_bytes();
+
+std::unique_ptr<Device> make_cpu_device(HostAllocator allocator = private_memory());
+
+// A piece of a device's memory that is released by its owner's destructor. The device must outlive it.
+
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(Device& device, std::size_t size_bytes)
+      : device_(&device), memory_(static_cast<std::byte*>(device.allocate(size_bytes))) {}
+  // Allocates memory that other processes may open.
+  static DeviceBlock for_peers(Device& device, std::size_t size_bytes) {
+    DeviceBlock block;
+    block.memory_ = static_cast<std::byte*>(device.allocate_for_peers(size_bytes));
+    block.device_ = &device;
+    return block;
+  }
+  DeviceBlock(DeviceBlock&& other) noexcept { swap(other); }
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  DeviceBlock(const DeviceBlock&) = delete;
+  DeviceBlock& operator=(const DeviceBlock&) = delete;
+  ~DeviceBlock() {
+    if (memory_ != nullptr) device_->release(memory_);
+  }
+  std::byte* data() const { return memory_; }
+
+ private:
+  void swap(DeviceBlock& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(memory_, other.memory_);
+  }
+  Device* device_ = nullptr;
+  std::byte* memory_ = nullptr;
+};
+
+// Page-locked host memory, released by its owner's destructor, for copies queued on a stream.
+
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  // The device must outlive it. No queued work may use it when it is destroyed.
+  PinnedMemory(Device& device, std::size_t size_bytes) : device_(&device), data_(device.allocate_pinned(size_bytes)) {}
+  PinnedMemory(PinnedMemory&& other) noexcept
+      : device_(std::exchange(other.device_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory() {
+    try {
+      if (data_ != nullptr) device_->release_pinned(data_);
+    } catch (const Error&) {
+      // The device failed before; its memory is freed with the process.
+    }
+  }
+
+  bool given() const { return data_ != nullptr; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+};
 
 }  // namespace lockstep::core

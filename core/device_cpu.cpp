@@ -1,7 +1,6 @@
 // Tracks the blocks that a device has handed out, and the current and peak number of bytes.
-#include "core/device_cpu.h"
-
 #include <sys/mman.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -14,8 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <unistd.h>
-
+#include "core/device.h"
 #include "core/error.h"
 #include "core/wait.h"
 
@@ -264,6 +262,29 @@ class CpuDevice final : public Device {
 
 std::unique_ptr<Device> make_cpu_device(HostAllocator allocator) {
   return std::make_unique<CpuDevice>(std::move(allocator));
+}
+
+namespace {
+
+void abandon_capture(Stream& stream) {
+  try {
+    stream.end_capture();
+  } catch (const Error&) {
+    // The error that work() threw says more than the one of the capture that failed because of it.
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Graph> capture(Stream& stream, const std::function<void()>& work) {
+  stream.begin_capture();
+  try {
+    work();
+  } catch (...) {
+    abandon_capture(stream);
+    throw;
+  }
+  return stream.end_capture();
 }
 
 }  // namespace lockstep::core

@@ -2,8 +2,11 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -14,18 +17,19 @@
 #include "core/memory_pool.h"
 
 namespace lockstep::core {
+
 namespace {
 
-std::string place_text(CudaPlace place) {
-  return fmt::format("rank {}, CUDA device {}", place.rank, place.device);
+std::string caller_text(CudaCaller caller) {
+  return fmt::format("rank {}, CUDA device {}", caller.rank, caller.device);
 }
 
 // During its lifetime, this thread may make calls that a capture would forbid because they may wait: cudaMalloc queues
 // nothing, so the graph does not need it (PyTorch's allocator also allocates memory during captures in this way).
 class AnyCallInCaptures {
  public:
-  explicit AnyCallInCaptures(CudaPlace place) {
-    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode", place);
+  explicit AnyCallInCaptures(CudaCaller caller) {
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode", caller);
   }
   ~AnyCallInCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   AnyCallInCaptures(const AnyCallInCaptures&) = delete;
@@ -42,14 +46,14 @@ class CudaRawMemory final : public RawMemory {
 
   void* allocate(std::size_t size_bytes) override {
     context_->activate();
-    const AnyCallInCaptures any(context_->place);
+    const AnyCallInCaptures any(context_->caller);
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, size_bytes);
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       return nullptr;
     }
-    check_cuda(status, "cudaMalloc", context_->place);
+    check_cuda(status, "cudaMalloc", context_->caller);
     return memory;
   }
   void release(void* memory) override {
@@ -57,10 +61,10 @@ class CudaRawMemory final : public RawMemory {
   }
   std::size_t free_bytes() override {
     context_->activate();
-    const AnyCallInCaptures any(context_->place);
+    const AnyCallInCaptures any(context_->caller);
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
-    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", context_->place);
+    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", context_->caller);
     return free_bytes;
   }
   std::unique_ptr<Event> make_event() override { return make_cuda_event(context_, EventTimes::no); }
@@ -74,7 +78,7 @@ class CudaDevice final : public Device {
   CudaDevice(CudaDeviceInfo info, std::shared_ptr<CudaContext> context)
       : info_(std::move(info)),
         context_(std::move(context)),
-        pool_(std::make_shared<MemoryPool>(std::make_unique<CudaRawMemory>(context_), place_text(context_->place))) {
+        pool_(std::make_shared<MemoryPool>(std::make_unique<CudaRawMemory>(context_), caller_text(context_->caller))) {
     context_->activate();
   }
   CudaDevice(const CudaDevice&) = delete;
@@ -135,26 +139,26 @@ void* CudaDevice::allocate_pinned(std::size_t size_bytes) {
   context_->activate();
   void* memory = nullptr;
   const std::string call = fmt::format("cudaMallocHost of {} bytes", size_bytes);
-  check_cuda(cudaMallocHost(&memory, std::max(size_bytes, std::size_t{1})), call.c_str(), context_->place);
+  check_cuda(cudaMallocHost(&memory, std::max(size_bytes, std::size_t{1})), call.c_str(), context_->caller);
   pinned_.insert(memory);
   return memory;
 }
 
 void CudaDevice::release_pinned(void* memory) {
   LOCKSTEP_CHECK(pinned_.erase(memory) == 1, "release of pinned memory that this device did not allocate, or twice");
-  if (context_->frees()) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->place);
+  if (context_->frees()) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->caller);
 }
 
 void CudaDevice::copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) {
   if (size_bytes == 0) return;
   check_launch(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
-               "cudaMemcpyAsync", context_->place, stream);
+               "cudaMemcpyAsync", context_->caller, stream);
 }
 
 void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
   if (size_bytes == 0) return;
   check_launch(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync",
-               context_->place, stream);
+               context_->caller, stream);
 }
 
 }  // namespace
@@ -186,8 +190,164 @@ std::unique_ptr<Device> make_cuda_device(int index, int rank, std::chrono::nanos
         fmt::format("rank {}: CUDA device {} does not exist; there are {} (0 to {})", rank, index, count, count - 1));
   }
   auto context = std::make_shared<CudaContext>(
-      CudaContext{.place = {.rank = rank, .device = index}, .timeout = timeout, .stuck = false});
+      CudaContext{.caller = {.rank = rank, .device = index}, .timeout = timeout, .stuck = false});
   return std::make_unique<CudaDevice>(devices.at(static_cast<std::size_t>(index)), std::move(context));
+}
+
+// Lists the CUDA devices, or says why there are none.
+
+namespace {
+
+double clock_mhz(int index) {
+  int khz = 0;
+  const bool is_known = cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index) == cudaSuccess;
+  cudaGetLastError();
+  return is_known ? khz / 1e3 : 0;
+}
+
+std::optional<bool> shared_by_mps(int index) {
+  int shared = 0;
+  const bool is_known = cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, index) == cudaSuccess;
+  cudaGetLastError();
+  return is_known ? std::optional(shared != 0) : std::nullopt;
+}
+
+// Version 13020 is 13.2.
+std::string version_text(int version) {
+  return version == 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+CudaDeviceInfo info_of(int index) {
+  const CudaCaller caller{.rank = -1, .device = index};
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties", caller);
+  CudaDeviceInfo info{.index = index,
+                      .name = properties.name,
+                      .memory_bytes = properties.totalGlobalMem,
+                      .pci_id = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                                            properties.pciDeviceID),
+                      .uuid = {},
+                      .compute_capability = 10 * properties.major + properties.minor,
+                      .num_multiprocessors = properties.multiProcessorCount,
+                      .clock_mhz = clock_mhz(index),
+                      .l2_bytes = static_cast<std::size_t>(properties.l2CacheSize),
+                      .shared_by_mps = shared_by_mps(index)};
+  std::copy_n(reinterpret_cast<const std::uint8_t*>(properties.uuid.bytes), info.uuid.size(), info.uuid.begin());
+  return info;
+}
+
+// Kernels of ranks that share a GPU wait for each other, and kernels of two streams that share a connection to the GPU
+// run one after the other. The driver makes 8 connections by default and 32 at most (CUDA Programming Guide, "CUDA
+// Environment Variables"). Loading a kernel may wait until the device is idle, so it must not happen while a kernel of
+// ours waits for another rank's (the same guide, "Lazy Loading": issues when adopting it): all kernels are loaded at
+// once. CUDA reads these variables when it starts, so every program of ours must list GPUs here before it calls
+// anything else of CUDA. Variables that the user has set are kept.
+bool prepare_environment() {
+  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 &&  // NOLINT(concurrency-mt-unsafe): before any rank
+         setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;         // NOLINT(concurrency-mt-unsafe)
+}
+
+}  // namespace
+
+std::optional<std::string> why_no_cuda() {
+  [[maybe_unused]] static const bool prepared = prepare_environment();
+  int driver = 0;
+  cudaDriverGetVersion(&driver);  // leaves 0 if no driver is loaded
+  if (driver == 0) return "no CUDA device: no NVIDIA driver is loaded";
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (status != cudaSuccess) return fmt::format("no CUDA device: {}", cudaGetErrorString(status));
+  if (count == 0) return "no CUDA device: the driver reports none";
+  return std::nullopt;
+}
+
+CudaVersions cuda_versions() {
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  return {.driver = version_text(driver), .runtime = version_text(runtime)};
+}
+
+std::vector<CudaDeviceInfo> cuda_devices() {
+  std::vector<CudaDeviceInfo> devices;
+  if (why_no_cuda()) return devices;
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount", {.rank = -1, .device = -1});
+  for (int index = 0; index < count; ++index) devices.push_back(info_of(index));
+  return devices;
+}
+
+std::size_t cuda_free_bytes(int index) {
+  const CudaCaller caller{.rank = -1, .device = index};
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaSetDevice(index), "cudaSetDevice", caller);
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", caller);
+  return free_bytes;
+}
+
+bool cuda_can_reach(int from, int to) {
+  if (from == to) return true;
+  int reaches = 0;
+  check_cuda(cudaDeviceCanAccessPeer(&reaches, from, to), "cudaDeviceCanAccessPeer", {.rank = -1, .device = from});
+  return reaches != 0;
+}
+
+namespace {
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CudaIpcHandle));
+
+void activate(CudaCaller caller) {
+  check_cuda(cudaSetDevice(caller.device), "cudaSetDevice", caller);
+}
+
+}  // namespace
+
+void allow_peer_access(CudaCaller caller, int peer) {
+  if (peer == caller.device) return;
+  activate(caller);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by another rank of this process
+    cudaGetLastError();
+    return;
+  }
+  check_cuda(status, "cudaDeviceEnablePeerAccess", caller);
+}
+
+CudaIpcHandle ipc_handle_of(CudaCaller caller, void* memory) {
+  activate(caller);
+  cudaIpcMemHandle_t made{};
+  check_cuda(cudaIpcGetMemHandle(&made, memory), "cudaIpcGetMemHandle", caller);
+  CudaIpcHandle handle{};
+  std::memcpy(handle.data(), &made, sizeof made);
+  return handle;
+}
+
+OpenedMemory::OpenedMemory(CudaCaller caller, const CudaIpcHandle& handle) {
+  activate(caller);
+  cudaIpcMemHandle_t given{};
+  std::memcpy(&given, handle.data(), sizeof given);
+  void* memory = nullptr;
+  check_cuda(cudaIpcOpenMemHandle(&memory, given, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle", caller);
+  memory_ = static_cast<std::byte*>(memory);
+}
+
+OpenedMemory::~OpenedMemory() {
+  if (memory_ != nullptr) cudaIpcCloseMemHandle(memory_);
+}
+
+OpenedMemory::OpenedMemory(OpenedMemory&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+
+bool trace_ranges_built() {
+  return true;
+}
+ScopedRange::ScopedRange(const char* name) {
+  nvtxRangePushA(name);
+}
+ScopedRange::~ScopedRange() {
+  nvtxRangePop();
 }
 
 }  // namespace lockstep::core

@@ -1,5 +1,5 @@
-// Replaces device_cuda.cpp and cuda_inventory.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is the reason that CMake
-// found at configure time.
+// Replaces device_cuda.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is the reason that CMake found at
+// configure time.
 #include "core/device_cuda.h"
 #include "core/error.h"
 

@@ -1,5 +1,9 @@
 #include "core/device.h"
 
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -10,11 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include "core/device_cpu.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/open_library.h"
 
 namespace lockstep::core {
 namespace {
@@ -233,6 +235,35 @@ TEST(Trace, RangesNestInEveryBuild) {
   const ScopedRange outer("outer");
   const ScopedRange inner("inner");
   EXPECT_EQ(trace_ranges_built(), !why_no_cuda() || why_no_cuda()->find("not built in") == std::string::npos);
+}
+
+TEST(OpenedLibrary, TheFirstThatIsThereIsTaken) {
+  const OpenedLibrary opened("maths", Failure::cuda, std::array{"libnowhere.so.1", "libm.so.6"});
+  EXPECT_DOUBLE_EQ(opened.find<double(double)>("cbrt")(27), 3);
+}
+
+TEST(OpenedLibrary, OneThatIsMissingIsNamedWithAllPlaces) {
+  try {
+    const OpenedLibrary opened("NCCL", Failure::nccl, std::array{"libnowhere.so.1", "/not/there/libnowhere.so"});
+    FAIL() << "opened what is not there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure(), Failure::nccl);
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("NCCL cannot be opened")) << text;
+    EXPECT_NE(text.find("LD_LIBRARY_PATH"), std::string::npos) << text;
+    EXPECT_NE(text.find("libnowhere.so.1: cannot open"), std::string::npos) << text;
+    EXPECT_NE(text.find("/not/there/libnowhere.so: cannot open"), std::string::npos) << text;
+  }
+}
+
+TEST(OpenedLibrary, AFunctionThatIsMissingIsNamed) {
+  const OpenedLibrary opened("maths", Failure::cuda, std::array{"libm.so.6"});
+  try {
+    opened.find<void()>("no_such_function");
+    FAIL() << "found what is not there";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "maths has no no_such_function");
+  }
 }
 
 }  // namespace

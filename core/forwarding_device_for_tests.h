@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/device.h"
-#include "core/device_cpu.h"
 
 namespace lockstep::core {
 

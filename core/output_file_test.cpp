@@ -223,8 +223,8 @@ TEST(FolderLock, AnotherProcessIsNamedAndKeepsTheFolderUntilItEnds) {
   const pid_t child = fork();
   if (child == 0) {
     const FolderLock lock("--out", place);
-    const bool told = ::write(ends[1], "x", 1) == 1;
-    while (told) pause();
+    const bool sent = ::write(ends[1], "x", 1) == 1;
+    while (sent) pause();
     _exit(1);
   }
   char taken = 0;

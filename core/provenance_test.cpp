@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "core/cores.h"
 #include "core/fake_nvml_for_tests.h"
+#include "core/ranks.h"
 #include "core/record.h"
 
 namespace lockstep::core {

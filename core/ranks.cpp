@@ -1,8 +1,11 @@
 #include "core/ranks.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
@@ -18,12 +21,11 @@
 #include <thread>
 #include <vector>
 
-#include <unistd.h>
-
 #include "core/error.h"
 #include "core/wait.h"
 
 namespace lockstep::core {
+
 namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
@@ -242,6 +244,38 @@ std::optional<char> process_state(int process) {
   const std::size_t end = text.rfind(") ");
   if (end == std::string::npos || end + 2 >= text.size()) return std::nullopt;
   return text[end + 2];
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more cores than the set can hold
+}
+
+int present_core() {
+  return sched_getcpu();
+}
+
+CoreBinding::CoreBinding(int index) {
+  static_assert(sizeof before_ == sizeof(cpu_set_t), "a set of the same size");
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  std::memcpy(before_, &allowed, sizeof before_);
+  int skip = index % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    bound_ = sched_setaffinity(0, sizeof one, &one) == 0;
+    return;
+  }
+}
+
+CoreBinding::~CoreBinding() {
+  if (bound_) sched_setaffinity(0, sizeof before_, reinterpret_cast<const cpu_set_t*>(before_));
 }
 
 }  // namespace lockstep::core

@@ -1,4 +1,4 @@
-// Local ranks as threads or processes, and the memory that they share.
+// Local ranks as threads or processes, the memory that they share, and the cores that they run on.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/gate.h"
+#include "core/wait.h"
 
 namespace lockstep::core {
 
@@ -76,5 +76,25 @@ void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::func
 // State letter of a process of this machine, as in ps: 'T' stopped by a signal, 'Z' ended but not waited for, ...;
 // nothing if there is no such process.
 std::optional<char> process_state(int process);
+
+// The cores that this process may run on.
+
+int usable_cores();  // number of cores that the scheduler grants the calling thread
+int present_core();  // system's number of the core that runs the calling thread right now; -1 if unknown
+
+// Pins the calling thread to one core during its lifetime: number `index` of the usable cores, modulo their number.
+// Best effort: if the system refuses, the thread is not pinned.
+class CoreBinding {
+ public:
+  explicit CoreBinding(int index);
+  ~CoreBinding();
+  CoreBinding(const CoreBinding&) = delete;
+  CoreBinding& operator=(const CoreBinding&) = delete;
+
+ private:
+  static constexpr unsigned kMostCores = 1024;  // as in glibc's cpu_set_t
+  unsigned long before_[kMostCores / (8 * sizeof(unsigned long))] = {};
+  bool bound_ = false;
+};
 
 }  // namespace lockstep::core

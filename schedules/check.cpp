@@ -1,4 +1,4 @@
-#include "schedules/check.h"
+#include "schedules/schedule.h"
 
 #include <algorithm>
 #include <map>
@@ -7,10 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/messages.h"
 #include "schedules/play.h"
-#include "schedules/schedule.h"
-#include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {

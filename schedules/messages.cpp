@@ -1,8 +1,6 @@
-#include "schedules/messages.h"
+#include "schedules/schedule.h"
 
 #include <algorithm>
-
-#include "schedules/schedule.h"
 
 namespace lockstep::schedules {
 

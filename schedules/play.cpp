@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "schedules/messages.h"
+#include "schedules/schedule.h"
 #include "schedules/slices.h"
-#include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {

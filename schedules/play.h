@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "schedules/messages.h"
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {

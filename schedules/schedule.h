@@ -1,5 +1,5 @@
 // A training step as data: the actions of each rank, in order. Generators (schedules/generators/) make schedules as
-// pure functions of integers, or a user writes one (schedules/text.h). All are checked, counted, played, drawn and run
+// pure functions of integers, or a user writes one (parse_csv() below). All are checked, counted, played, drawn and run
 // by the same code.
 //
 // Words: a *stage* is a part of the model's layers; a *pipe* is a chain of stages that holds the whole model (one, or
@@ -11,8 +11,11 @@
 // counts all slices.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::schedules {
@@ -23,7 +26,7 @@ enum class Op : std::uint8_t {
   backward,         // B: both gradients
   input_gradient,   // I: the previous stage waits for it
   weight_gradient,  // W: only the optimizer waits for it
-  // Messages, added by schedules/messages.h. The action's stage is the one that sends or receives.
+  // Messages, added by with_messages(). The action's stage is the one that sends or receives.
   send_activations,  // SEND_F
   recv_activations,  // RECV_F
   send_gradient,     // SEND_B
@@ -49,7 +52,7 @@ enum class Op : std::uint8_t {
   ask,    // ASK: sends the request, before a FETCH
   asked,  // ASKED: receives the request
   yield,  // YIELD: sends back what HOLD received
-  // Work for the bubbles (schedules/passes/fill_bubbles.h).
+  // Work for the bubbles (schedules/passes/passes.h).
   curvature,  // CURVATURE: computes a layer's curvature from a microbatch's activations or gradients
   inversion,  // INVERT: inverts a layer's curvature
   filler,     // FILL: any other work
@@ -150,5 +153,122 @@ std::vector<std::int32_t> looped_placement(std::int32_t ranks, std::int32_t chun
 std::vector<std::int32_t> folded_placement(std::int32_t ranks, std::int32_t chunks);
 // Two pipes: one from rank 0 to p-1, one from p-1 to 0.
 std::vector<std::int32_t> opposite_placement(std::int32_t ranks);
+
+// Data dependencies of actions, and the messages between ranks that follow from them.
+
+// The data dependencies of actions.
+
+// Results of a stage for a microbatch: its activations, or the gradient of its input. (Weight gradients stay on the
+// rank.)
+enum class Product : std::uint8_t { activations, gradient };
+
+struct Need {
+  Product product = Product::activations;
+  std::int32_t stage = 0;  // stage that makes the product
+  std::int32_t microbatch = 0;
+};
+
+struct Needs {
+  std::array<Need, 2> all;
+  std::size_t count = 0;
+  const Need* begin() const { return all.data(); }
+  const Need* end() const { return all.data() + count; }
+};
+
+// A forward needs the activations of the previous stage. A backward (or input gradient) needs the activations of its
+// own stage and the gradient of the next stage. A weight gradient needs the input gradient of its own stage.
+Needs needs_of(const Schedule& schedule, const Action& action);
+
+// True if the action makes that product.
+bool gives(const Action& action, Product product);
+
+// Index of a product in arrays with one entry per product.
+inline std::size_t product_index(const Schedule& schedule, const Need& need) {
+  const auto m = static_cast<std::size_t>(schedule.num_microbatches);
+  const auto stage = static_cast<std::size_t>(need.stage);
+  return (2 * stage + (need.product == Product::gradient ? 1 : 0)) * m + static_cast<std::size_t>(need.microbatch);
+}
+inline std::size_t num_products(const Schedule& schedule) {
+  return 2 * static_cast<std::size_t>(schedule.num_stages()) * static_cast<std::size_t>(schedule.num_microbatches);
+}
+
+// The messages between ranks: activations and gradients that cross a stage boundary.
+
+// The rank that receives the product of `action`; no value if the product stays on its rank.
+std::optional<std::int32_t> receiver_of(const Schedule& schedule, const Action& action);
+
+// The rank at the other end of a send or a receive.
+std::int32_t peer_of(const Schedule& schedule, const Action& message);
+
+// The payload of a send or a receive.
+Need message_of(const Action& message);
+
+bool has_messages(const Schedule& schedule);
+
+// The schedule with SEND and RECV actions in place of those that it has: each message is sent right after the action
+// that makes its payload and received right before the action that needs it.
+Schedule with_messages(const Schedule& schedule);
+
+// Checks that a schedule is a complete training step: every microbatch goes once through each stage of one pipe,
+// forward and backward, and each action comes after those that it depends on. If the lists contain messages, each
+// message is sent once, after its payload is made, and received once, before its payload is used. On each stage the
+// slices of a microbatch go forward from first to last and backward from last to first. Evicted activations are fetched
+// before their backward. Times and channels do not matter here; hang_of() checks for deadlocks of channels.
+
+struct Problem {
+  std::int32_t rank = 0;
+  std::size_t index = 0;  // in the rank's list; the list's length if an action is missing
+  std::string what;
+};
+
+// All problems, in the order of ranks and lists; empty if the schedule is correct.
+std::vector<Problem> check(const Schedule& schedule);
+
+// The lists of all ranks around the problem's index, which is bracketed. Columns are equal indices, not equal times.
+std::string grid_around(const Schedule& schedule, const Problem& problem);
+
+// Throws core::Error(usage) with the first problem and the grid around it if the schedule has any problem.
+void check_or_throw(const Schedule& schedule);
+
+// Checks whether ranks that run their lists with messages (with_messages()) deadlock on a given kind of channel.
+
+enum class Waiting : std::uint8_t {
+  blocking,  // each send blocks until it is received (MPI_Ssend)
+  batched,   // messages between two computations start together and are awaited before the next computation (PyTorch's
+             // P2POp)
+  buffered,  // a send does not block while fewer than `slots` messages of its (sender, receiver) pair are in flight
+};
+
+struct ChannelRules {
+  Waiting waiting = Waiting::batched;
+  std::int32_t slots = 1;  // per pair of ranks, if buffered
+};
+
+// Empty if every rank finishes; else the action at which each blocked rank stands: "rank 1 at 4RECV_F2 from rank 0;
+// ...".
+std::string hang_of(const Schedule& with_messages, const ChannelRules& rules);
+
+// Schedules as text: PyTorch's words for actions, and its CSV.
+
+// Actions as torch.distributed.pipelining prints them: "0F1" is the forward of microbatch 1 on stage 0; "1RECV_F1" is
+// its arrival at stage 1.
+
+std::string_view name_of(Op op);  // "F", "RECV_B"
+// With more than one slice per microbatch, prints microbatch and slice: "0F1.2".
+std::string token_of(const Action& action, std::int32_t slices = 1);
+// Returns no value if `text` is neither a token that PyTorch reads nor an EVICT or FETCH. UNSHARD, RESHARD and
+// REDUCE_GRAD may have a microbatch (PyTorch prints none); all others must have one. Fused actions are two tokens
+// (parse_csv()).
+std::optional<Action> parse_token(std::string_view text);
+
+// Reads and writes schedules as the CSV of torch.distributed.pipelining: one line per rank, one cell per action; empty
+// cells are idle time. docs/schedule_format.md has the grammar.
+
+std::string to_csv(const Schedule& schedule);
+
+// Parses a schedule without checking that it is a complete step (check() does). A stage belongs to the rank in whose
+// line it appears. `pipes`: number of chains that the stages form. Throws a usage Error with `source`, line, column,
+// the text found there and what is allowed.
+Schedule parse_csv(std::string_view text, std::string_view source, std::int32_t pipes = 1);
 
 }  // namespace lockstep::schedules

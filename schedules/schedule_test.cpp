@@ -1,11 +1,9 @@
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "core/random.h"
-#include "schedules/check.h"
-#include "schedules/messages.h"
 #include "schedules/passes/steps_for_tests.h"
 #include "schedules/play.h"
 

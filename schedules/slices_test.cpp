@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/check.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/play.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 namespace lockstep::schedules {
 namespace {

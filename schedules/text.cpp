@@ -1,4 +1,4 @@
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 #include <algorithm>
 #include <array>

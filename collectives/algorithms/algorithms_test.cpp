@@ -8,13 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/building_blocks.h"
 #include "collectives/algorithms/every_choice.h"
-#include "collectives/algorithms/numbers.h"
-#include "collectives/algorithms/tree.h"
 #include "collectives/plan/check.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/messages.h"
-#include "collectives/plan/msccl.h"
 #include "collectives/plan/text.h"
 #include "core/error.h"
 
@@ -351,7 +349,7 @@ std::map<std::tuple<int, int, int>, std::vector<plan::Moved>> messages_of(const 
   const plan::StepIds& ids = contents.ids();
   std::map<std::tuple<int, int, int>, std::vector<plan::Moved>> messages;
   for (const plan::Message& message : match_messages(plan, ids).list) {
-    const plan::StepPlace& sender = ids.place(message.send);
+    const plan::StepIndex& sender = ids.index(message.send);
     const plan::Step& send = step_at(plan, sender);
     auto& channel = messages[{sender.rank, send.peer, sender.lane}];
     for (int i = 0; i < send.src.count; ++i) channel.push_back(contents.at(message.send, i));

@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "collectives/algorithms/numbers.h"
+#include "collectives/algorithms/building_blocks.h"
 
 namespace lockstep::algorithms {
 

@@ -16,7 +16,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/numbers.h"
+#include "collectives/algorithms/building_blocks.h"
 
 namespace lockstep::algorithms {
 

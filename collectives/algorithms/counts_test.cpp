@@ -5,8 +5,8 @@
 #include <bit>
 #include <functional>
 
+#include "collectives/algorithms/building_blocks.h"
 #include "collectives/algorithms/every_choice.h"
-#include "collectives/algorithms/numbers.h"
 #include "collectives/plan/cost.h"
 
 namespace lockstep::algorithms {

@@ -6,7 +6,7 @@
 // Source: the definitions (collective.h); Thakur, Rabenseifner, Gropp 2005, section 4 calls them linear. Steps: 1 (all
 // peers at once). Bytes per rank: S (p-1)/p, S = p blocks; at the root for gather and scatter; S for
 //   send_recv.
-#include "collectives/algorithms/numbers.h"
+#include "collectives/algorithms/building_blocks.h"
 
 #include <cstdint>
 #include <vector>

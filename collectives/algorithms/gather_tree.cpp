@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/numbers.h"
-#include "collectives/algorithms/ring.h"
+#include "collectives/algorithms/building_blocks.h"
 
 namespace lockstep::algorithms {
 

@@ -18,13 +18,12 @@
 // Source: Jeaugey, PAT: a new algorithm for all-gather and reduce-scatter operations at scale, arXiv:2506.20252 (2025).
 // Steps: lg A + min(D, p) - 1: ceil(lg p) with the most aggregation, p-1 messages with A = 1. Bytes per rank:
 //   S (p-1)/p, S = p blocks.
-#include "collectives/algorithms/tree.h"
+#include "collectives/algorithms/building_blocks.h"
 
 #include <algorithm>
 #include <set>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {
 

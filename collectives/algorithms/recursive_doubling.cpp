@@ -8,11 +8,11 @@
 //
 // Source: MPICH, allreduce_intra_recursive_doubling.c; Thakur, Rabenseifner, Gropp, Optimization of collective
 //   communication operations in MPICH (2005), section 4.5.
-// Steps: lg p; floor(lg p) + 2 if p is not a power of two (numbers.h). Bytes per rank: S lg p; S (floor(lg p) + 1).
+// Steps: lg p; floor(lg p) + 2 if p is not a power of two (Folding). Bytes per rank: S lg p; S (floor(lg p) + 1).
 #include <algorithm>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/numbers.h"
+#include "collectives/algorithms/building_blocks.h"
 
 namespace lockstep::algorithms {
 
@@ -78,7 +78,7 @@ plan::Plan recursive_doubling_all_reduce(const Shape& shape) {
 //   reduce-scatter: the same read backwards; the first and biggest exchange is with the farthest rank
 //
 // Blocks stay in rank order, so each exchange is one contiguous slice. If p is not a power of two, a core rank with a
-// guest works for two blocks (numbers.h).
+// guest works for two blocks (Folding).
 //
 // Source: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH (2005), sections
 //   4.1 and 4.3; MPICH, reduce_scatter_block_intra_recursive_halving.c. hypercube: nccl-tests, hypercube.cu.
@@ -198,7 +198,7 @@ plan::Plan recursive_halving_reduce_scatter(const Shape& shape) {
 //
 // Source: Rabenseifner, Optimization of collective reduction operations, ICCS 2004, section 4; MPICH,
 //   allreduce_intra_reduce_scatter_allgather.c.
-// Steps: 2 lg p, plus 2 if p is not a power of two (numbers.h). Bytes per rank: 2 S (q-1)/q, plus S at the ranks with a
+// Steps: 2 lg p, plus 2 if p is not a power of two (Folding). Bytes per rank: 2 S (q-1)/q, plus S at the ranks with a
 //   guest, q the largest power of two.
 
 namespace {

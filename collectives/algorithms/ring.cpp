@@ -11,7 +11,7 @@
 //   Comput. 69 (2009), sections 3 and 4.
 // Steps: p-1 (reduce-scatter, all-gather), 2(p-1) (all-reduce). Bytes per rank: S (p-1)/p, 2 S (p-1)/p: the least
 //   possible.
-#include "collectives/algorithms/ring.h"
+#include "collectives/algorithms/building_blocks.h"
 
 #include <algorithm>
 #include <numeric>
@@ -19,7 +19,6 @@
 #include <fmt/format.h>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {
 

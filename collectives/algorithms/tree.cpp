@@ -1,9 +1,8 @@
-#include "collectives/algorithms/tree.h"
+#include "collectives/algorithms/building_blocks.h"
 
 #include <algorithm>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/numbers.h"
 #include "core/index.h"
 
 namespace lockstep::algorithms {

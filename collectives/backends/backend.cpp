@@ -7,12 +7,11 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/backends/backend_kinds.h"
 #include "collectives/backends/places.h"
-#include "collectives/executors/direct_executor.h"
+#include "collectives/executors/executors.h"
 #include "collectives/plan/cost.h"
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/mpi_transport.h"
-#include "collectives/transports/process_threads.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 
 namespace lockstep::backends {

@@ -17,8 +17,7 @@
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/local_world.h"
 #include "core/device.h"
-#include "core/device_cpu.h"
-#include "core/gate.h"
+#include "core/wait.h"
 
 namespace lockstep::backends {
 

@@ -21,7 +21,7 @@ namespace lockstep::backends {
 
 // Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a usage Error
 // if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
-executors::ReachPeers reach_peers(transports::World& world, core::CudaPlace place);
+executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place);
 
 namespace {
 
@@ -35,7 +35,7 @@ struct Shown {
 
 struct Reach {
   transports::World& world;
-  core::CudaPlace place;
+  core::CudaCaller place;
   bool one_process;
   std::vector<core::OpenedMemory> opened = {};
 
@@ -59,7 +59,7 @@ struct Reach {
 
 }  // namespace
 
-executors::ReachPeers reach_peers(transports::World& world, core::CudaPlace place) {
+executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place) {
   const HostPlacement places = host_placement(world);
   if (!places.one_host) {
     throw core::usage_error(
@@ -189,7 +189,7 @@ int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side
 
 // Streams that share a connection to the GPU serialize, and a kernel that waits for another rank's would wait forever
 // if that kernel, or a copy that the other rank's thread waits for, were enqueued behind it. The driver makes at most
-// 32 connections (core/cuda_inventory.cpp asks for them), for the streams of all ranks of this process. A rank has one
+// 32 connections (core/device_cuda.cpp asks for them), for the streams of all ranks of this process. A rank has one
 // stream for kernels, those of its collectives, two for messages, and the device's own for copies. If that is too many,
 // collectives use the stream of the kernels.
 std::vector<int> queues_that_fit(const MeshOptions& options, std::size_t num_channels, int ranks_on_it) {

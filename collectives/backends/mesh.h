@@ -20,7 +20,7 @@
 #include "collectives/transports/paced_link.h"
 #include "collectives/transports/transport.h"
 #include "core/device.h"
-#include "core/gate.h"
+#include "core/wait.h"
 
 namespace lockstep::tuning {
 struct Table;

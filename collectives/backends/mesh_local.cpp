@@ -13,13 +13,11 @@
 #include <utility>
 
 #include "collectives/backends/backend_kinds.h"
-#include "collectives/executors/direct_executor.h"
+#include "collectives/executors/executors.h"
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/paced_link.h"
 #include "collectives/transports/transport.h"
-#include "core/cores.h"
 #include "core/error.h"
-#include "core/gate.h"
 #include "core/ranks.h"
 #include "core/wait.h"
 

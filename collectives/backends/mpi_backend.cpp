@@ -5,13 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/executors/message_executor.h"
+#include "collectives/executors/executors.h"
 #include "collectives/libraries/mpi_library.h"
 #include "collectives/transports/mpi_transport.h"
-#include "collectives/transports/process_threads.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/gate.h"
+#include "core/wait.h"
 
 namespace lockstep::backends {
 namespace {

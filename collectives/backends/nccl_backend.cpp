@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "collectives/backends/places.h"
-#include "collectives/executors/grouped_executor.h"
+#include "collectives/executors/executors.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/verify.h"
 #include "core/device.h"
 #include "core/device_cuda.h"
-#include "core/device_memory.h"
 #include "core/error.h"
 
 namespace lockstep::backends {

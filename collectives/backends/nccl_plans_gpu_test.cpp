@@ -14,7 +14,7 @@
 #include "collectives/backends/backend.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/verify.h"
-#include "core/device_memory.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/fixtures_for_tests.h"
 

@@ -49,7 +49,7 @@ inline int sharers_in_process(const HostPlacement& places, int gpus) {
   return (places.ranks_of_process + gpus - 1) / gpus;
 }
 
-// Most ranks of one process on a device. It has 32 connections (core/cuda_inventory.cpp); a rank has a stream for
+// Most ranks of one process on a device. It has 32 connections (core/device_cuda.cpp); a rank has a stream for
 // kernels, a trainer's rank a second, and one stream of the process is for copies: work that is enqueued behind another
 // rank's waiting kernel, in a connection that they share, may be the work that the kernel waits for.
 inline constexpr int kMostRanksOfAProcess = 16;

@@ -8,7 +8,7 @@
 
 #include "collectives/libraries/fake_nccl_for_tests.h"
 #include "collectives/libraries/nccl_member.h"
-#include "collectives/transports/process_threads.h"
+#include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/transport.h"
 #include "core/ranks.h"
 
@@ -104,10 +104,10 @@ void join_grid(const Grid& grid, const libraries::FakeNccl& nccl, std::mutex& mu
       const auto all = transports::all_gather_value(world, grid.process_of(world.rank()));
       const HostPlacement places = places_among(all, world.rank());
       const int device = assigned_gpu(places.rank_of_host, places.ranks_of_host, places.ranks_of_host).device;
-      const libraries::NcclPlace place{.rank = world.rank(), .device = device, .timeout = kDeadline};
-      const auto identifier = libraries::share_identifier(nccl, place, world);
+      const libraries::NcclCaller caller{.rank = world.rank(), .device = device, .timeout = kDeadline};
+      const auto identifier = libraries::share_identifier(nccl, caller, world);
       libraries::NcclMembers members;
-      members.add(libraries::join_members(nccl, place, world.num_ranks(), world.rank(), identifier));
+      members.add(libraries::join_members(nccl, caller, world.num_ranks(), world.rank(), identifier));
       const std::lock_guard lock(mutex);
       devices.insert(device);
     });

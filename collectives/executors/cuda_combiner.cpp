@@ -1,4 +1,4 @@
-#include "collectives/executors/grouped_executor.h"
+#include "collectives/executors/executors.h"
 
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_context.h"

@@ -1,4 +1,4 @@
-#include "collectives/executors/direct_executor.h"
+#include "collectives/executors/executors.h"
 
 #include <algorithm>
 #include <optional>
@@ -108,7 +108,7 @@ class DirectCollective final : public collectives::Collective {
   void count_instruction(int lane, std::uint32_t done, bool awaited);
   void wait(int peer, int lane, std::uint64_t target);
   std::uint64_t target_of(const Wait& wait) const { return transports::progress(call_, wait.instructions); }
-  std::byte* address(const plan::Place& place) const {
+  std::byte* address(const plan::RankAddress& place) const {
     return group_.board(place.rank).calls[call_ % 2].base[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
   }
 

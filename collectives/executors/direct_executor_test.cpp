@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "collectives/executors/direct_cases.h"
+#include "collectives/executors/executor_cases.h"
 
 namespace lockstep::executors {
 namespace {
@@ -71,7 +71,7 @@ std::pair<std::string, double> all_reduce_over_slow_links(const LinkCase& c) {
     group.run([&](LocalWorld& world) {
       const Operation operation{.kind = collectives::Kind::all_reduce, .count = 3 * 12'500};
       const auto collective = make_direct(plan, operation, world, {});
-      const RankBuffers buffers = allocate(world, operation);
+      const SharedBuffers buffers = allocate(world, operation);
       if (world.rank() == c.absent_rank) return;
       if (world.rank() == c.throwing_rank) throw core::Error(core::Failure::rank_lost, "rank fails on purpose");
       collective->run(buffers.input, buffers.output);

@@ -1,4 +1,4 @@
-#include "collectives/executors/grouped_executor.h"
+#include "collectives/executors/executors.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/executors/message_program.h"
-#include "core/device_memory.h"
+#include "core/device.h"
 #include "core/error.h"
 
 namespace lockstep::executors {

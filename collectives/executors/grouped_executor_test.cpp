@@ -1,6 +1,6 @@
 // Plans over an in-memory stream with NCCL's semantics: work that ranks enqueue is recorded, and then run in random
 // orders.
-#include "collectives/executors/grouped_executor.h"
+#include "collectives/executors/executors.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/executors/message_cases.h"
-#include "core/device_cpu.h"
+#include "collectives/executors/executor_cases.h"
+#include "core/device.h"
 #include "kernels/reduce/reduce.h"
 
 namespace lockstep::executors {

@@ -1,4 +1,4 @@
-#include "collectives/executors/message_executor.h"
+#include "collectives/executors/executors.h"
 
 #include <array>
 #include <cstring>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/executors/message_program.h"
-#include "collectives/executors/message_run.h"
 #include "core/error.h"
 #include "core/index.h"
 #include "core/wait.h"

@@ -1,4 +1,4 @@
-#include "collectives/executors/message_executor.h"
+#include "collectives/executors/executors.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/executors/message_cases.h"
+#include "collectives/executors/executor_cases.h"
 #include "collectives/transports/transport.h"
 #include "core/error.h"
 #include "core/wait.h"

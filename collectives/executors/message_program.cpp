@@ -103,14 +103,14 @@ class Sizes {
         contents_(contents_of(plan, {plan::kUnbounded, operation.in_place})),
         messages_(match_messages(plan, ids_)),
         steps_of_(static_cast<std::size_t>(plan.num_ranks)) {
-    for (const int id : dependence_order(plan, ids_, messages_)) steps_of_[at(ids_.place(id).rank)].push_back(id);
+    for (const int id : dependence_order(plan, ids_, messages_)) steps_of_[at(ids_.index(id).rank)].push_back(id);
     for (int id = 0; id < ids_.num_steps(); ++id) {
       for (int i = 0; i < chunks_of(step(id)); ++i) slot_elems_ = std::max(slot_elems_, elems(id, i));
     }
   }
 
   const plan::StepIds& ids() const { return ids_; }
-  const Step& step(int id) const { return step_at(plan_, ids_.place(id)); }
+  const Step& step(int id) const { return step_at(plan_, ids_.index(id)); }
   // The steps of a rank in an order that its lanes and `after` edges allow. As the plan is checked, steps that access
   // the same memory have the same order in all such orders.
   const std::vector<int>& steps_of(int rank) const { return steps_of_[at(rank)]; }
@@ -219,7 +219,7 @@ class ProgramWriter {
     op.completes = sizes_.completes(id, chunk);
     op.step_id = id;
     op.peer = step.peer;
-    op.lane = sizes_.ids().place(id).lane;
+    op.lane = sizes_.ids().index(id).lane;
     op.bytes = (end - begin) * elem_bytes_;
     if (plan::reads_src(step.op)) op.src = place(id, step.src, begin);
     if (plan::writes_dst(step.op)) op.dst = place(id, step.dst, begin);

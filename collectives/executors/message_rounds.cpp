@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "collectives/executors/message_run.h"
 #include "core/index.h"
 
 namespace lockstep::executors {

@@ -21,8 +21,8 @@ double own_part(const LaneProgram& lane, const Instruction& instruction, int ran
   const auto sources = lane.sources_of(instruction);
   const auto destinations = lane.destinations_of(instruction);
   if (destinations.empty() || (sources.size() == 1 && sources.front().rank != rank)) return 0;
-  const auto own =
-      std::count_if(destinations.begin(), destinations.end(), [rank](const plan::Place& p) { return p.rank == rank; });
+  const auto own = std::count_if(destinations.begin(), destinations.end(),
+                                 [rank](const plan::RankAddress& p) { return p.rank == rank; });
   return static_cast<double>(sources.size() + static_cast<std::size_t>(own)) /
          static_cast<double>(sources.size() + destinations.size());
 }

@@ -1,5 +1,6 @@
-// Calls that we make on NCCL's communicators, as an interface that tests replace by a fake. Builds without NCCL have no
-// implementation.
+// NCCL's calls: those on communicators as an interface that tests replace by a fake, its collectives as a table. Builds
+// without NCCL have the types, but no implementation of the calls. NCCL's own types stay out of headers: its enums are
+// ints here, its handles pointers to incomplete types.
 #pragma once
 
 #include <array>
@@ -8,7 +9,12 @@
 #include <optional>
 #include <string>
 
+#include "collectives/collective.h"
+#include "core/dtype.h"
+#include "core/open_library.h"
+
 struct ncclComm;
+struct CUstream_st;
 
 namespace lockstep::libraries {
 
@@ -72,5 +78,36 @@ class NcclApi {
 
 // The library's functions. Only in builds with NCCL.
 const NcclApi& nccl_api();
+
+// NCCL's collectives as a table, and its codes for dtypes and operations.
+
+int nccl_code(core::DType dtype);  // ncclDataType_t
+int nccl_code(core::ReduceOp op);  // ncclRedOp_t
+
+// Arguments of any of NCCL's collectives; `count` is that of a block, as in NCCL.
+struct NcclArguments {
+  const void* input;
+  void* output;
+  std::size_t count;
+  int dtype;
+  int op;
+  int root;
+  ncclComm* communicator;
+  CUstream_st* stream;
+};
+
+using NcclCall = int (*)(const NcclArguments&);  // returns ncclResult_t
+
+// NCCL's call for a collective; nullptr if NCCL has none, so that grouped sends and receives take its place.
+NcclCall nccl_call(collectives::Kind kind);
+
+int nccl_version_code();     // version of the library that is loaded: 22809; 0 if unknown
+std::string nccl_version();  // "2.28.9"
+
+// Opens NCCL at run time, at first use: a program that was built with it also runs on machines without it, and says so
+// in one line.
+
+// Throws Error(nccl) with the reasons if NCCL cannot be opened or is older than 2.28; every call does.
+const core::OpenedLibrary& nccl_opened();
 
 }  // namespace lockstep::libraries

@@ -1,11 +1,10 @@
-#include "collectives/libraries/nccl_calls.h"
+#include "collectives/libraries/nccl_api.h"
 
 #include <cstring>
 
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include "collectives/libraries/nccl_api.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/error.h"
 

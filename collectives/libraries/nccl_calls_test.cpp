@@ -1,5 +1,5 @@
 // Tables that map our names to NCCL's; compiled against nccl.h, run without a GPU.
-#include "collectives/libraries/nccl_calls.h"
+#include "collectives/libraries/nccl_api.h"
 
 #include <gtest/gtest.h>
 #include <nccl.h>

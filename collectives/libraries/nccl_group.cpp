@@ -1,4 +1,4 @@
-#include "collectives/libraries/nccl_calls.h"
+#include "collectives/libraries/nccl_api.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -92,7 +92,7 @@ class GroupedMessages {
   void put_own_block(const std::byte* input, std::byte* own) const {
     if (input == own) return;
     core::check_cuda(cudaMemcpyAsync(own, input, own_bytes_, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync",
-                     {.rank = member_->place.rank, .device = member_->place.device});
+                     {.rank = member_->caller.rank, .device = member_->caller.device});
   }
 
   std::vector<PeerBytes> placed(const std::vector<Message>& messages, std::byte* base) const {
@@ -152,9 +152,9 @@ std::unique_ptr<Collective> make_nccl_collective(NcclMemberPtr member, const Ope
 
 namespace {
 
-struct Place {
+struct JoiningRank {
   transports::World& world;
-  NcclPlace nccl;
+  NcclCaller nccl;
   NcclGpu gpu;
   int compute_capability;
   bool leads_process;
@@ -196,17 +196,17 @@ class ScopedVariable {
 
 class NcclGroupImpl final : public NcclGroup {
  public:
-  explicit NcclGroupImpl(const Place& place)
-      : place_(place),
-        parent_(join_world(nccl_api(), place_.nccl, place.world, place.gpu)),
-        buffers_(nccl_api(), place.nccl, place.registration) {
+  explicit NcclGroupImpl(const JoiningRank& joining)
+      : rank_(joining),
+        parent_(join_world(nccl_api(), rank_.nccl, joining.world, joining.gpu)),
+        buffers_(nccl_api(), joining.nccl, joining.registration) {
     all_.add(parent_);
     member(NcclChoice{});
   }
 
   std::unique_ptr<collectives::Collective> prepare(const collectives::Operation& operation, const NcclChoice& choice,
                                                    core::Stream& stream) override {
-    if (const auto why = nccl_refusal(operation, place_.world.num_ranks(), place_.compute_capability)) {
+    if (const auto why = nccl_refusal(operation, rank_.world.num_ranks(), rank_.compute_capability)) {
       throw core::usage_error(*why);
     }
     if (const auto why = choice_refusal(choice, operation.kind)) throw core::usage_error(*why);
@@ -230,7 +230,7 @@ class NcclGroupImpl final : public NcclGroup {
   }
 
   void wait(core::Stream& stream) override {
-    const core::Deadline deadline = core::Deadline::after(place_.nccl.timeout);
+    const core::Deadline deadline = core::Deadline::after(rank_.nccl.timeout);
     const core::Backoff backoff;
     while (!stream.done()) {
       all_.check(deadline);
@@ -259,16 +259,16 @@ class NcclGroupImpl final : public NcclGroup {
   // Collective: all ranks call it at the same time. The barriers keep threads of a process from reading the
   // environment, and from going on, while one of them sets variables for all.
   NcclMemberPtr make_member(const NcclChoice& choice) {
-    const NcclChoice mine = place_.leads_process ? choice : NcclChoice{};
+    const NcclChoice mine = rank_.leads_process ? choice : NcclChoice{};
     const ScopedVariable algo("NCCL_ALGO", mine.algo);
     const ScopedVariable proto("NCCL_PROTO", mine.proto);
-    place_.world.barrier();
-    NcclMemberPtr made = split_members(parent_, 0, place_.world.num_ranks(), place_.world.rank());
-    place_.world.barrier();
+    rank_.world.barrier();
+    NcclMemberPtr made = split_members(parent_, 0, rank_.world.num_ranks(), rank_.world.rank());
+    rank_.world.barrier();
     return made;
   }
 
-  Place place_;
+  JoiningRank rank_;
   NcclMembers all_;
   NcclMemberPtr parent_;
   NcclBuffers buffers_;
@@ -305,20 +305,20 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
                                      const NcclGroupOptions& options) {
   if (device.is_host_memory()) throw core::usage_error("NCCL needs a CUDA device, not " + device.name());
   const auto info = core::cuda_devices().at(static_cast<std::size_t>(device.index()));
-  const core::CudaPlace place{.rank = world.number_of(world.rank()), .device = device.index()};
-  return std::make_unique<NcclGroupImpl>(
-      Place{.world = world,
-            .nccl = {.rank = place.rank,
-                     .device = place.device,
-                     .timeout = options.timeout,
-                     .config = options.config,
-                     .group = options.group,
-                     .set_device = [place] { core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place); },
-                     .check_peers = [&world] { world.check(); }},
-            .gpu = {info.uuid, info.num_multiprocessors, sharing()},
-            .compute_capability = info.compute_capability,
-            .leads_process = options.leads_process,
-            .registration = options.registration});
+  const core::CudaCaller caller{.rank = world.number_of(world.rank()), .device = device.index()};
+  return std::make_unique<NcclGroupImpl>(JoiningRank{
+      .world = world,
+      .nccl = {.rank = caller.rank,
+               .device = caller.device,
+               .timeout = options.timeout,
+               .config = options.config,
+               .group = options.group,
+               .set_device = [caller] { core::check_cuda(cudaSetDevice(caller.device), "cudaSetDevice", caller); },
+               .check_peers = [&world] { world.check(); }},
+      .gpu = {info.uuid, info.num_multiprocessors, sharing()},
+      .compute_capability = info.compute_capability,
+      .leads_process = options.leads_process,
+      .registration = options.registration});
 }
 
 }  // namespace lockstep::libraries

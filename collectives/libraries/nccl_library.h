@@ -76,7 +76,7 @@ struct NcclGroupOptions {
   bool leads_process = true;  // true on one rank of each process, which sets the variables that NCCL reads
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   NcclRegistration registration = NcclRegistration::none;  // for memory of allocate()
-  std::string group = {};                                  // NcclPlace's, for errors
+  std::string group = {};                                  // NcclCaller's, for errors
   NcclConfig config = {};
 };
 

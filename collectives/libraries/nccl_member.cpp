@@ -18,8 +18,9 @@ using core::Failure;
 
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
-std::string place_text(const NcclPlace& place) {
-  return fmt::format("rank {} (device {}){}{}", place.rank, place.device, place.group.empty() ? "" : ", ", place.group);
+std::string caller_text(const NcclCaller& caller) {
+  return fmt::format("rank {} (device {}){}{}", caller.rank, caller.device, caller.group.empty() ? "" : ", ",
+                     caller.group);
 }
 
 std::string last_error_text(const NcclApi& api, ncclComm* communicator) {
@@ -28,8 +29,8 @@ std::string last_error_text(const NcclApi& api, ncclComm* communicator) {
 }
 
 Error late(const NcclMember& member, const std::string& call) {
-  const double seconds = std::chrono::duration<double>(member.place.timeout).count();
-  return {Failure::timeout, fmt::format("{}: {} of {} ranks took more than {} s{}", place_text(member.place), call,
+  const double seconds = std::chrono::duration<double>(member.caller.timeout).count();
+  return {Failure::timeout, fmt::format("{}: {} of {} ranks took more than {} s{}", caller_text(member.caller), call,
                                         member.num_ranks, seconds, last_error_text(member.api, member.communicator))};
 }
 
@@ -37,11 +38,11 @@ Error late(const NcclMember& member, const std::string& call) {
 void quietly(const NcclMember& member, int (NcclApi::*call)(ncclComm*) const) {
   try {
     core::returns_in_time(
-        [&api = member.api, communicator = member.communicator, set_device = member.place.set_device, call] {
+        [&api = member.api, communicator = member.communicator, set_device = member.caller.set_device, call] {
           set_device();
           (api.*call)(communicator);
         },
-        member.place.timeout);
+        member.caller.timeout);
   } catch (const Error&) {
     return;  // the device is gone
   }
@@ -61,7 +62,7 @@ void abort_member(NcclMember& member) {
 
 void check_peers(NcclMember& member) {
   try {
-    member.place.check_peers();
+    member.caller.check_peers();
   } catch (const Error& error) {
     fail(member, error);
   }
@@ -75,15 +76,15 @@ int state_of(NcclMember& member) {
 
 }  // namespace
 
-Error nccl_error(const NcclApi& api, const NcclPlace& place, int result, const std::string& call,
+Error nccl_error(const NcclApi& api, const NcclCaller& caller, int result, const std::string& call,
                  ncclComm* communicator) {
   return {result == kNcclRemoteError ? Failure::rank_lost : Failure::nccl,
-          fmt::format("{}: {} failed: {}{}", place_text(place), call, api.text_of(result),
+          fmt::format("{}: {} failed: {}{}", caller_text(caller), call, api.text_of(result),
                       last_error_text(api, communicator))};
 }
 
 void settle(NcclMember& member, const std::string& call, int result) {
-  const core::Deadline deadline = core::Deadline::after(member.place.timeout);
+  const core::Deadline deadline = core::Deadline::after(member.caller.timeout);
   while (result == kNcclInProgress) {
     if (deadline.passed()) fail(member, late(member, call));
     check_peers(member);
@@ -91,31 +92,31 @@ void settle(NcclMember& member, const std::string& call, int result) {
     result = state_of(member);
   }
   if (result != kNcclSuccess) {
-    fail(member, nccl_error(member.api, member.place, result, call, member.communicator));
+    fail(member, nccl_error(member.api, member.caller, result, call, member.communicator));
   }
 }
 
 void call_in_time(const NcclMemberPtr& member, const std::string& call, const std::function<void()>& body) {
   const bool returned = core::returns_in_time(
       [member, body] {
-        member->place.set_device();
+        member->caller.set_device();
         body();
       },
-      member->place.timeout);
+      member->caller.timeout);
   if (returned) return;
   member->broken = true;
   throw late(*member, call);
 }
 
-NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,
+NcclMemberPtr join_members(const NcclApi& api, const NcclCaller& caller, int num_ranks, int rank,
                            const NcclIdentifier& identifier) {
   constexpr const char* kCall = "ncclCommInitRankConfig";
   auto member =
-      std::make_shared<NcclMember>(NcclMember{.api = api, .place = place, .num_ranks = num_ranks, .rank = rank});
+      std::make_shared<NcclMember>(NcclMember{.api = api, .caller = caller, .num_ranks = num_ranks, .rank = rank});
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(member, kCall, [member, identifier, result] {
     *result =
-        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->place.config);
+        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->caller.config);
   });
   settle(*member, kCall, *result);
   return member;
@@ -125,46 +126,46 @@ namespace {
 
 // Names the group in an error of its own world, which does not know that it is one among several.
 template <class Meet>
-auto in_group(const NcclPlace& place, const Meet& meet) {
+auto in_group(const NcclCaller& caller, const Meet& meet) {
   try {
     return meet();
   } catch (const Error& error) {
-    if (place.group.empty() || error.failure() != Failure::timeout) throw;
+    if (caller.group.empty() || error.failure() != Failure::timeout) throw;
     throw Error(Failure::timeout,
-                fmt::format("{}, to exchange NCCL's identifier: {}", place_text(place), error.what()));
+                fmt::format("{}, to exchange NCCL's identifier: {}", caller_text(caller), error.what()));
   }
 }
 
 }  // namespace
 
-NcclIdentifier share_identifier(const NcclApi& api, const NcclPlace& place, transports::World& world) {
+NcclIdentifier share_identifier(const NcclApi& api, const NcclCaller& caller, transports::World& world) {
   struct Given {
     NcclIdentifier identifier;
     int result;
   };
   Given mine{.identifier = {}, .result = kNcclSuccess};
   if (world.rank() == 0) mine.result = api.make_identifier(mine.identifier);
-  const Given given = in_group(place, [&] { return transports::all_gather_value(world, mine).front(); });
+  const Given given = in_group(caller, [&] { return transports::all_gather_value(world, mine).front(); });
   if (given.result == kNcclSuccess) return given.identifier;
-  throw nccl_error(api, place, given.result, fmt::format("ncclGetUniqueId of rank {}", world.number_of(0)), nullptr);
+  throw nccl_error(api, caller, given.result, fmt::format("ncclGetUniqueId of rank {}", world.number_of(0)), nullptr);
 }
 
-NcclMemberPtr join_world(const NcclApi& api, NcclPlace& place, transports::World& world, const NcclGpu& gpu) {
-  const std::vector<GpuUuid> gpus = in_group(place, [&] { return transports::all_gather_value(world, gpu.uuid); });
+NcclMemberPtr join_world(const NcclApi& api, NcclCaller& caller, transports::World& world, const NcclGpu& gpu) {
+  const std::vector<GpuUuid> gpus = in_group(caller, [&] { return transports::all_gather_value(world, gpu.uuid); });
   if (const auto why = shared_gpu_refusal(gpus, gpu.sharing)) throw core::usage_error(*why);
-  place.config = config_within(place.config, most_blocks(gpus, world.rank(), gpu.num_multiprocessors));
-  const NcclIdentifier identifier = share_identifier(api, place, world);
-  return join_members(api, place, world.num_ranks(), world.rank(), identifier);
+  caller.config = config_within(caller.config, most_blocks(gpus, world.rank(), gpu.num_multiprocessors));
+  const NcclIdentifier identifier = share_identifier(api, caller, world);
+  return join_members(api, caller, world.num_ranks(), world.rank(), identifier);
 }
 
 // The child is filled in when the parent has settled, and has a state of its own.
 NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_ranks, int rank) {
   constexpr const char* kCall = "ncclCommSplit";
   auto child = std::make_shared<NcclMember>(
-      NcclMember{.api = parent->api, .place = parent->place, .num_ranks = num_ranks, .rank = rank});
+      NcclMember{.api = parent->api, .caller = parent->caller, .num_ranks = num_ranks, .rank = rank});
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(parent, kCall, [parent, child, color, result] {
-    *result = parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.config);
+    *result = parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->caller.config);
   });
   // A non-blocking parent reports "success" at once, while the split continues in a thread of NCCL's that fills the
   // child in (NVIDIA/nccl issue 1472): only the parent's state is reliable.
@@ -189,7 +190,7 @@ void NcclMembers::check(const core::Deadline& deadline) {
     for (const NcclMemberPtr& member : members_) {
       const int state = state_of(*member);
       if (state != kNcclSuccess && state != kNcclInProgress) {
-        fail(*member, nccl_error(member->api, member->place, state, "NCCL's work", member->communicator));
+        fail(*member, nccl_error(member->api, member->caller, state, "NCCL's work", member->communicator));
       }
       check_peers(*member);
       if (deadline.passed()) fail(*member, late(*member, "NCCL's work"));
@@ -215,8 +216,8 @@ const char* striking_off(NcclRegistration how) {
 
 }  // namespace
 
-NcclBuffers::NcclBuffers(const NcclApi& api, NcclPlace place, NcclRegistration how)
-    : api_(api), place_(std::move(place)), how_(how) {}
+NcclBuffers::NcclBuffers(const NcclApi& api, NcclCaller caller, NcclRegistration how)
+    : api_(api), caller_(std::move(caller)), how_(how) {}
 
 // If a rank fails, its communicators are aborted, which ends all registrations; the memory ends with the process.
 NcclBuffers::~NcclBuffers() = default;
@@ -228,10 +229,10 @@ void NcclBuffers::add(const NcclMemberPtr& member) {
 
 void* NcclBuffers::allocate(std::size_t size_bytes) {
   void* memory = nullptr;
-  place_.set_device();
+  caller_.set_device();
   const int result = api_.allocate(&memory, size_bytes);
   if (result != kNcclSuccess) {
-    throw nccl_error(api_, place_, result, "ncclMemAlloc of " + std::to_string(size_bytes) + " bytes", nullptr);
+    throw nccl_error(api_, caller_, result, "ncclMemAlloc of " + std::to_string(size_bytes) + " bytes", nullptr);
   }
   Buffer& buffer = buffers_[memory] = {.size_bytes = size_bytes, .enrolments = {}};
   for (const NcclMemberPtr& member : members_) enroll(member, memory, buffer);
@@ -243,9 +244,9 @@ void NcclBuffers::release(void* memory) {
   LOCKSTEP_CHECK(found != buffers_.end(), "only what was allocated here is released");
   strike_off(found->second);
   buffers_.erase(found);
-  place_.set_device();
+  caller_.set_device();
   const int result = api_.release(memory);
-  if (result != kNcclSuccess) throw nccl_error(api_, place_, result, "ncclMemFree", nullptr);
+  if (result != kNcclSuccess) throw nccl_error(api_, caller_, result, "ncclMemFree", nullptr);
 }
 
 void NcclBuffers::enroll(const NcclMemberPtr& member, void* memory, Buffer& buffer) {

@@ -11,16 +11,18 @@
 #include <string>
 #include <vector>
 
+#include "collectives/collective.h"
 #include "collectives/libraries/nccl_api.h"
 #include "collectives/libraries/nccl_rules.h"
 #include "collectives/transports/transport.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/wait.h"
 
 namespace lockstep::libraries {
 
 // Rank and device of a rank's NCCL calls, and their deadline.
-struct NcclPlace {
+struct NcclCaller {
   int rank;
   int device;
   std::chrono::nanoseconds timeout;
@@ -35,7 +37,7 @@ struct NcclPlace {
 // A communicator. Shared with calls that may outlive their caller (core/wait.h).
 struct NcclMember {
   const NcclApi& api;
-  NcclPlace place;
+  NcclCaller caller;
   int num_ranks;
   int rank;  // in this communicator
   ncclComm* communicator = nullptr;
@@ -44,7 +46,7 @@ struct NcclMember {
 using NcclMemberPtr = std::shared_ptr<NcclMember>;
 
 // Error(rank_lost) for NCCL's remote errors, Error(nccl) for all others. The communicator may be nullptr.
-core::Error nccl_error(const NcclApi& api, const NcclPlace& place, int result, const std::string& call,
+core::Error nccl_error(const NcclApi& api, const NcclCaller& caller, int result, const std::string& call,
                        ncclComm* communicator);
 
 // Waits for a call on the communicator (for a split: the parent) by polling its state until it is done. A failure here
@@ -57,10 +59,10 @@ void call_in_time(const NcclMemberPtr& member, const std::string& call, const st
 
 // Returns rank 0's identifier on every rank; under mpirun it travels over MPI. Collective: all ranks of the world call
 // it together.
-NcclIdentifier share_identifier(const NcclApi& api, const NcclPlace& place, transports::World& world);
+NcclIdentifier share_identifier(const NcclApi& api, const NcclCaller& caller, transports::World& world);
 
 // Collective: all ranks of the identifier's group call it together.
-NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,
+NcclMemberPtr join_members(const NcclApi& api, const NcclCaller& caller, int num_ranks, int rank,
                            const NcclIdentifier& identifier);
 // A rank's GPU, as the others need to know it.
 struct NcclGpu {
@@ -70,11 +72,11 @@ struct NcclGpu {
 };
 
 // Collective: all ranks of the world call it together. The world's rank 0 makes an identifier, the world brings it to
-// the others, and each joins under its number there. Limits place.config to the thread blocks that its GPU has room
+// the others, and each joins under its number there. Limits caller.config to the thread blocks that its GPU has room
 // for. Throws a usage Error if two ranks are on one GPU and NCCL does not let them share it. A rank of several worlds
 // joins them one after the other, in an order that is the same on all ranks: whoever is missing in a world is in an
 // earlier one, and in the earliest nobody is missing.
-NcclMemberPtr join_world(const NcclApi& api, NcclPlace& place, transports::World& world, const NcclGpu& gpu);
+NcclMemberPtr join_world(const NcclApi& api, NcclCaller& caller, transports::World& world, const NcclGpu& gpu);
 // Collective: all ranks of the parent call it together; those of one color form a communicator, in the order of their
 // ranks in the parent. Returns nullptr for color -1.
 NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_ranks, int rank);
@@ -104,7 +106,7 @@ class NcclMembers {
 // Must be destroyed before the communicators. Collective: all ranks do the same with theirs.
 class NcclBuffers {
  public:
-  NcclBuffers(const NcclApi& api, NcclPlace place, NcclRegistration how);
+  NcclBuffers(const NcclApi& api, NcclCaller caller, NcclRegistration how);
   ~NcclBuffers();
   NcclBuffers(const NcclBuffers&) = delete;
   NcclBuffers& operator=(const NcclBuffers&) = delete;
@@ -129,10 +131,15 @@ class NcclBuffers {
   void strike_off(Buffer& buffer);
 
   const NcclApi& api_;
-  const NcclPlace place_;
+  const NcclCaller caller_;
   const NcclRegistration how_;
   std::vector<NcclMemberPtr> members_;
   std::map<void*, Buffer> buffers_;
 };
+
+// One operation of one rank by NCCL, which only builds with NCCL have: the result of NcclGroup::prepare().
+std::unique_ptr<collectives::Collective> make_nccl_collective(NcclMemberPtr member,
+                                                              const collectives::Operation& operation,
+                                                              core::Stream& stream);
 
 }  // namespace lockstep::libraries

@@ -6,7 +6,11 @@
 #include <future>
 
 #include "collectives/libraries/fake_nccl_for_tests.h"
+#include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/transport.h"
+#include "core/device.h"
+#include "core/device_cuda.h"
+#include "core/error.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -16,7 +20,7 @@ using core::Failure;
 using Calls = std::vector<std::string>;
 using std::chrono::milliseconds;
 
-NcclPlace place(milliseconds timeout = milliseconds{10'000}) {
+NcclCaller caller(milliseconds timeout = milliseconds{10'000}) {
   return {.rank = 2, .device = 1, .timeout = timeout};
 }
 
@@ -30,7 +34,7 @@ Error thrown_by(const std::function<void()>& body) {
   return {Failure::internal, ""};
 }
 
-NcclMemberPtr joined(const FakeNccl& nccl, const NcclPlace& at) {
+NcclMemberPtr joined(const FakeNccl& nccl, const NcclCaller& at) {
   return join_members(nccl, at, 4, 2, {});
 }
 
@@ -38,7 +42,7 @@ TEST(NcclMember, IsReadyWhenNcclIsNoLongerInProgress) {
   FakeNccl nccl;
   nccl.call_result = kNcclInProgress;
   nccl.states = {kNcclInProgress, kNcclInProgress, kNcclInProgress, kNcclSuccess};
-  const NcclMemberPtr member = joined(nccl, place());
+  const NcclMemberPtr member = joined(nccl, caller());
   EXPECT_EQ(nccl.states.size(), 1u) << "all states but the last were seen";
   EXPECT_FALSE(member->broken);
   EXPECT_EQ(nccl.calls(), (Calls{"join 1"}));
@@ -48,7 +52,7 @@ TEST(NcclMember, AtTheDeadlineItIsAborted) {
   FakeNccl nccl;
   nccl.call_result = kNcclInProgress;
   nccl.states = {kNcclInProgress};
-  const Error error = thrown_by([&] { joined(nccl, place(milliseconds{30})); });
+  const Error error = thrown_by([&] { joined(nccl, caller(milliseconds{30})); });
   EXPECT_EQ(error.failure(), Failure::timeout);
   EXPECT_STREQ(error.what(),
                "rank 2 (device 1): ncclCommInitRankConfig of 4 ranks took more than 0.03 s: socket 3 was closed");
@@ -59,7 +63,7 @@ TEST(NcclMember, OfSeveralGroupsAnErrorNamesTheOne) {
   FakeNccl nccl;
   nccl.call_result = kNcclInProgress;
   nccl.states = {kNcclInProgress};
-  NcclPlace at = place(milliseconds{30});
+  NcclCaller at = caller(milliseconds{30});
   at.group = "data group of ranks 0 2 4 6 (reduce)";
   EXPECT_STREQ(thrown_by([&] { joined(nccl, at); }).what(),
                "rank 2 (device 1), data group of ranks 0 2 4 6 (reduce): ncclCommInitRankConfig of 4 ranks took more "
@@ -71,7 +75,7 @@ TEST(NcclMember, AWorldJoinsByTheIdentifierOfItsFirstRank) {
   FakeNccl nccl;
   transports::LoopbackWorld world(1, 1, std::chrono::seconds(10));
   const auto end = world.endpoint(0);
-  NcclPlace at = place();
+  NcclCaller at = caller();
   const NcclGpu gpu{.uuid = {}, .num_multiprocessors = 132, .sharing = {.version_code = 22809, .enabled = false}};
   EXPECT_EQ(join_world(nccl, at, *end, gpu)->num_ranks, 1);
   EXPECT_EQ(at.config.max_ctas, std::nullopt) << "the GPU is the rank's alone";
@@ -84,7 +88,7 @@ TEST(NcclMember, WhatFailsLaterIsAbortedAndToldWithNcclsWords) {
   FakeNccl nccl;
   nccl.call_result = kNcclInProgress;
   nccl.states = {kNcclInProgress, FakeNccl::kSystemError};
-  const Error error = thrown_by([&] { joined(nccl, place()); });
+  const Error error = thrown_by([&] { joined(nccl, caller()); });
   EXPECT_EQ(error.failure(), Failure::nccl);
   EXPECT_STREQ(error.what(), "rank 2 (device 1): ncclCommInitRankConfig failed: result 2: socket 3 was closed");
   EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
@@ -93,7 +97,7 @@ TEST(NcclMember, WhatFailsLaterIsAbortedAndToldWithNcclsWords) {
 TEST(NcclMember, ARemoteErrorIsALostRank) {
   FakeNccl nccl;
   nccl.words = "";
-  const Error error = nccl_error(nccl, place(), kNcclRemoteError, "NCCL's all_reduce", nullptr);
+  const Error error = nccl_error(nccl, caller(), kNcclRemoteError, "NCCL's all_reduce", nullptr);
   EXPECT_EQ(error.failure(), Failure::rank_lost);
   EXPECT_STREQ(error.what(), "rank 2 (device 1): NCCL's all_reduce failed: result 6");
 }
@@ -102,7 +106,7 @@ TEST(NcclMember, APeersFailureEndsTheWaitLongBeforeTheDeadline) {
   FakeNccl nccl;
   nccl.call_result = kNcclInProgress;
   nccl.states = {kNcclInProgress};
-  NcclPlace at = place();
+  NcclCaller at = caller();
   at.check_peers = [] { throw Error(Failure::rank_lost, "rank 3 has gone"); };
   EXPECT_STREQ(thrown_by([&] { joined(nccl, at); }).what(), "rank 3 has gone");
   EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
@@ -112,7 +116,7 @@ TEST(NcclMember, ACallThatStaysInNcclIsLeftBehind) {
   const FakeNccl nccl;
   auto release = std::make_shared<std::promise<void>>();
   auto done = std::make_shared<std::promise<void>>();
-  const NcclMemberPtr member = joined(nccl, place(milliseconds{30}));
+  const NcclMemberPtr member = joined(nccl, caller(milliseconds{30}));
   const Error error = thrown_by([&] {
     call_in_time(member, "the first NCCL's all_reduce", [release, done] {
       release->get_future().wait();
@@ -133,7 +137,7 @@ TEST(NcclMember, ACallThatStaysInNcclIsLeftBehind) {
 // Like NCCL's: success is reported at once, and the child exists only when the parent has settled.
 TEST(NcclMember, ASplitThatSaysSuccessIsWaitedForAllTheSame) {
   FakeNccl nccl;
-  const NcclMemberPtr parent = joined(nccl, place());
+  const NcclMemberPtr parent = joined(nccl, caller());
   nccl.states = {kNcclInProgress, kNcclInProgress, kNcclSuccess};
   const NcclMemberPtr child = split_members(parent, 0, 2, 1);
   ASSERT_NE(child, nullptr);
@@ -143,7 +147,7 @@ TEST(NcclMember, ASplitThatSaysSuccessIsWaitedForAllTheSame) {
 
 TEST(NcclMember, BothHaveAsManyBlocksAsTheirPlaceAllows) {
   const FakeNccl nccl;
-  NcclPlace shared = place();
+  NcclCaller shared = caller();
   shared.config.max_ctas = 12;
   split_members(joined(nccl, shared), 0, 2, 1);
   EXPECT_EQ(nccl.calls(), (Calls{"join with 12 blocks 1", "split with 12 blocks 1"}));
@@ -151,7 +155,7 @@ TEST(NcclMember, BothHaveAsManyBlocksAsTheirPlaceAllows) {
 
 TEST(NcclMember, SplitsWaitForTheParentAndThenForThemselves) {
   FakeNccl nccl;
-  const NcclMemberPtr parent = joined(nccl, place());
+  const NcclMemberPtr parent = joined(nccl, caller());
   nccl.call_result = kNcclInProgress;
   nccl.states = {kNcclInProgress, kNcclSuccess, kNcclInProgress, kNcclSuccess};
   const NcclMemberPtr child = split_members(parent, 0, 2, 1);
@@ -166,7 +170,7 @@ TEST(NcclMembers, AreDestroyedChildrenFirst) {
   const FakeNccl nccl;
   {
     NcclMembers all;
-    const NcclMemberPtr parent = joined(nccl, place());
+    const NcclMemberPtr parent = joined(nccl, caller());
     all.add(parent);
     all.add(split_members(parent, 0, 4, 2));
   }
@@ -177,7 +181,7 @@ TEST(NcclMembers, AnAsynchronousErrorOfOneAbortsEachOnce) {
   FakeNccl nccl;
   {
     NcclMembers all;
-    for (int i = 0; i < 3; ++i) all.add(joined(nccl, place()));
+    for (int i = 0; i < 3; ++i) all.add(joined(nccl, caller()));
     nccl.states = {kNcclSuccess, FakeNccl::kSystemError};
     const Error error = thrown_by([&] { all.check(core::Deadline::after(milliseconds{10'000})); });
     EXPECT_STREQ(error.what(), "rank 2 (device 1): NCCL's work failed: result 2: socket 3 was closed");
@@ -190,7 +194,7 @@ TEST(NcclMembers, AnAsynchronousErrorOfOneAbortsEachOnce) {
 TEST(NcclMembers, WorkThatNeverEndsIsAbortedAtTheDeadline) {
   const FakeNccl nccl;
   NcclMembers all;
-  all.add(joined(nccl, place(milliseconds{20})));
+  all.add(joined(nccl, caller(milliseconds{20})));
   const core::Deadline deadline = core::Deadline::after(milliseconds{20});
   const Error error = thrown_by([&] {
     for (;;) all.check(deadline);
@@ -203,13 +207,13 @@ TEST(NcclMembers, ARankThatFailsAborts) {
   const FakeNccl nccl;
   thrown_by([&] {
     NcclMembers all;
-    all.add(joined(nccl, place()));
+    all.add(joined(nccl, caller()));
     throw Error(Failure::internal, "something else");
   });
   EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
 }
 
-NcclPlace rank0_place() {
+NcclCaller rank0_place() {
   return {.rank = 0, .device = 0, .timeout = std::chrono::seconds{10}};
 }
 
@@ -247,6 +251,42 @@ TEST(NcclBuffers, ACommunicatorThatIsBrokenIsNotAsked) {
   EXPECT_EQ(nccl.count("abort 1"), 1);
   EXPECT_EQ(nccl.count("strike off 1"), 0);
   EXPECT_EQ(nccl.count("release"), 1);
+}
+
+// Holds on every machine and in every build: NCCL runs, or one line says why not.
+
+class WorldOfOne final : public transports::World {
+ public:
+  std::string_view name() const override { return "one"; }
+  int rank() const override { return 0; }
+  int num_ranks() const override { return 1; }
+  void barrier() override {}
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::memcpy(all.data(), mine.data(), mine.size());
+  }
+};
+
+TEST(NcclLibrary, RunsOrSaysWhyNot) {
+  const auto why = why_no_nccl();
+  if (core::why_no_cuda()) {
+    ASSERT_TRUE(why.has_value());
+    EXPECT_TRUE(why->starts_with("NCCL ")) << *why;
+    EXPECT_EQ(why->find('\n'), std::string::npos) << *why;
+  }
+  EXPECT_EQ(nccl_library_version().empty(),
+            why && why->find("not built in") != std::string::npos && why->starts_with("NCCL is not built in"));
+}
+
+TEST(NcclLibrary, TheCpuCannotJoin) {
+  WorldOfOne world;
+  const auto cpu = core::make_cpu_device();
+  try {
+    join_nccl(world, *cpu, {});
+    FAIL() << "joined";
+  } catch (const core::Error& error) {
+    EXPECT_TRUE(error.failure() == core::Failure::usage || error.failure() == core::Failure::not_built);
+    EXPECT_TRUE(std::string(error.what()).starts_with("NCCL ")) << error.what();
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "collectives/libraries/nccl_calls.h"
+#include "collectives/libraries/nccl_api.h"
 
 #include <nccl.h>
 

@@ -65,7 +65,7 @@ class ShapeCheck {
     return problems_.empty();
   }
 
-  void step(const StepPlace& where, const Step& step) {
+  void step(const StepIndex& where, const Step& step) {
     operation(where, step);
     if (reads_src(step.op)) slice(where, step.src, "reads");
     if (writes_dst(step.op)) slice(where, step.dst, "writes");
@@ -75,7 +75,7 @@ class ShapeCheck {
     for (const After& one : step.after) after(where, one);
   }
 
-  void operation(const StepPlace& where, const Step& step) {
+  void operation(const StepIndex& where, const Step& step) {
     const bool reduces = step.op == Op::recv_reduce || step.op == Op::reduce;
     if (reduces && !collectives::has_op(plan_.kind)) {
       problems_.add(where, fmt::format("{} reduces, but {} has no reduction", name_of(step.op), name_of(plan_.kind)));
@@ -88,7 +88,7 @@ class ShapeCheck {
     }
   }
 
-  void slice(const StepPlace& where, const Slice& slice, const char* verb) {
+  void slice(const StepIndex& where, const Slice& slice, const char* verb) {
     const int size = slice.buffer == Buffer::input    ? input_chunks(plan_, where.rank)
                      : slice.buffer == Buffer::output ? output_chunks(plan_, where.rank)
                                                       : plan_.scratch_chunks;
@@ -101,7 +101,7 @@ class ShapeCheck {
     }
   }
 
-  void after(const StepPlace& where, const After& after) {
+  void after(const StepIndex& where, const After& after) {
     const auto& lanes = plan_.ranks[static_cast<std::size_t>(where.rank)].lanes;
     if (after.lane == where.lane) {
       problems_.add(where, "waits (after) for its own lane, whose steps run in order anyway");
@@ -126,17 +126,17 @@ void check_messages(const Plan& plan, const StepIds& ids, const Messages& messag
   for (const Message& message : messages.list) {
     if (problems.full()) return;
     if (message.send < 0 || message.recv < 0) {
-      const StepPlace& where = ids.place(message.recv < 0 ? message.send : message.recv);
+      const StepIndex& where = ids.index(message.recv < 0 ? message.send : message.recv);
       problems.add(where, fmt::format("no {} at rank {} in this lane matches it (message {} of its channel)",
                                       message.recv < 0 ? "recv" : "send", step_at(plan, where).peer, message.position));
       continue;
     }
-    const int sent = chunks_of(step_at(plan, ids.place(message.send)));
-    const StepPlace& where = ids.place(message.recv);
+    const int sent = chunks_of(step_at(plan, ids.index(message.send)));
+    const StepIndex& where = ids.index(message.recv);
     const int received = chunks_of(step_at(plan, where));
     if (sent != received) {
       problems.add(where, fmt::format("receives {} chunks, but rank {} lane {} step {} sends {}", received,
-                                      ids.place(message.send).rank, where.lane, ids.place(message.send).step, sent));
+                                      ids.index(message.send).rank, where.lane, ids.index(message.send).step, sent));
     }
   }
 }
@@ -280,7 +280,7 @@ Contents::Contents(const Plan& plan) : ids_(plan) {
   std::size_t chunks = 0;
   for (int id = 0; id < ids_.num_steps(); ++id) {
     first_.push_back(chunks);
-    chunks += static_cast<std::size_t>(chunks_of(step_at(plan, ids_.place(id))));
+    chunks += static_cast<std::size_t>(chunks_of(step_at(plan, ids_.index(id))));
   }
   moved_.resize(chunks);
 }

@@ -31,7 +31,7 @@ struct CheckOptions {
 };
 
 struct Problem {
-  StepPlace where;   // -1 for parts that do not apply
+  StepIndex where;   // -1 for parts that do not apply
   std::string what;  // one line, without the location
   std::string text() const;
 };

@@ -32,7 +32,7 @@ std::vector<std::int64_t> step_bytes(const Plan& plan, const Contents& contents,
   std::vector<std::int64_t> bytes;
   for (int id = 0; id < contents.ids().num_steps(); ++id) {
     std::int64_t elems = 0;
-    const int chunks = chunks_of(step_at(plan, contents.ids().place(id)));
+    const int chunks = chunks_of(step_at(plan, contents.ids().index(id)));
     for (int i = 0; i < chunks; ++i) elems += chunk_elems(plan, operation, contents.at(id, i));
     bytes.push_back(elems * element_bytes);
   }
@@ -47,7 +47,7 @@ int longest_chain(const Plan& plan, const StepIds& ids) {
   std::vector<int> depth(at(ids.num_steps()), 0);
   int longest = 0;
   for (const int id : dependence_order(plan, ids, messages)) {
-    const StepPlace& where = ids.place(id);
+    const StepIndex& where = ids.index(id);
     const Step& step = step_at(plan, where);
     if (where.step > 0) depth[at(id)] = depth[at(id - 1)];
     for (const After& after : step.after) depth[at(id)] = std::max(depth[at(id)], depth[at(ids.id(where.rank, after))]);
@@ -99,8 +99,8 @@ Counts count(const Plan& plan, const Contents& contents, const collectives::Oper
   counts.ranks.resize(at(plan.num_ranks));
   std::map<std::pair<int, int>, LinkCounts> links;
   for (int id = 0; id < ids.num_steps(); ++id) {
-    const int rank = ids.place(id).rank;
-    const Step& step = step_at(plan, ids.place(id));
+    const int rank = ids.index(id).rank;
+    const Step& step = step_at(plan, ids.index(id));
     count_step(step, bytes[at(id)], counts.ranks[at(rank)]);
     if (step.op != Op::send) continue;
     LinkCounts& link = links[{rank, step.peer}];
@@ -175,9 +175,9 @@ class Simulation {
   }
 
  private:
-  const Step& step_of(int id) const { return step_at(plan_, ids_.place(id)); }
-  const StepPlace& sender_of(int message) const { return ids_.place(messages_.list[at(message)].send); }
-  const StepPlace& receiver_of(int message) const { return ids_.place(messages_.list[at(message)].recv); }
+  const Step& step_of(int id) const { return step_at(plan_, ids_.index(id)); }
+  const StepIndex& sender_of(int message) const { return ids_.index(messages_.list[at(message)].send); }
+  const StepIndex& receiver_of(int message) const { return ids_.index(messages_.list[at(message)].recv); }
 
   void take_event() {
     const Event event = events_.top();
@@ -189,7 +189,7 @@ class Simulation {
   // A step, or a message's arrival: num_steps + message.
   int awaited(int id) const {
     for (const After& after : step_of(id).after) {
-      const int earlier = ids_.id(ids_.place(id).rank, after);
+      const int earlier = ids_.id(ids_.index(id).rank, after);
       if (!lanes_.done(earlier)) return earlier;
     }
     const int message = messages_.of_step[at(id)];
@@ -205,7 +205,7 @@ class Simulation {
       if (op == Op::recv) prediction_.spans[at(id)] = {now_us_, now_us_};
       return true;
     }
-    Station& here = stations_[at(ids_.place(id).rank)];
+    Station& here = stations_[at(ids_.index(id).rank)];
     const double per_byte = op == Op::copy ? model_.copy_us_per_byte : model_.gamma_us_per_byte;
     const double begin_us = std::max(now_us_, here.core_free_us);
     here.core_free_us = begin_us + per_byte * static_cast<double>(bytes_[at(id)]);
@@ -222,7 +222,7 @@ class Simulation {
 
   void get_in_line(int lane) {
     const int message = posted_[at(lane)].front();
-    const StepPlace& from = sender_of(message);
+    const StepIndex& from = sender_of(message);
     const InLine place{now_us_, sent_[at(lane)], from.lane, from.rank, message};
     stations_[at(from.rank)].outgoing.insert(place);
     stations_[at(receiver_of(message).rank)].incoming.insert(place);

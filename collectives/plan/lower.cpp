@@ -49,14 +49,14 @@ class Lowering {
   void make_lanes();
   bool ready(int rank, int lane) const;
   void do_step(int rank, int lane);
-  void issue(const StepPlace& send);
+  void issue(const StepIndex& send);
   void do_group(int rank, int lane, const Group& group);
   std::vector<Operand> operands_of(int rank, int lane, const Group& group);
   void draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece);
   bool push_piece(const Ref& self, const Group& group, const Operand& operand, int piece);
   bool used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells);
   void add_hazards(const Ref& writer, const Ref& landed, int rank, const Group& group, CellRange cells, Draft& draft);
-  Place source_place(const Operand& operand, CellRange cells) const;
+  RankAddress source_address(const Operand& operand, CellRange cells) const;
   Draft& draft_of(const Ref& ref) { return drafts_[at(ref.rank)][at(ref.lane)][at(ref.instruction)]; }
   std::vector<Wait> exit_waits(int rank);
 
@@ -94,14 +94,14 @@ bool Lowering::ready(int rank, int lane) const {
     if (!issued_[at(rank)][at(after.lane)][at(after.step)]) return false;
   }
   if (!reads_peer(step.op)) return true;
-  const StepPlace& send = partners_[at(rank)][at(lane)][at(i)];
+  const StepIndex& send = partners_[at(rank)][at(lane)][at(i)];
   return issued_[at(send.rank)][at(send.lane)][at(send.step)];
 }
 
 // A send notes the writers of the data that it sends, and adds its receiver to the readers.
-void Lowering::issue(const StepPlace& send) {
+void Lowering::issue(const StepIndex& send) {
   const Step& step = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)];
-  const StepPlace& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
+  const StepIndex& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
   const LaneGroups& groups = grouping_[at(receive.rank)][at(receive.lane)];
   const Group& group = groups.groups[at(groups.group_of_step[at(receive.step)])];
   Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
@@ -133,7 +133,7 @@ std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& grou
     if (first && step.op == Op::reduce) add_local(step.dst);
     if (step.op == Op::copy || step.op == Op::reduce) add_local(step.src);
     if (!reads_peer(step.op)) continue;
-    const StepPlace& send = partners_[at(rank)][at(lane)][at(index)];
+    const StepIndex& send = partners_[at(rank)][at(lane)][at(index)];
     const Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
     const Slice& slice = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)].src;
     operands.push_back({send.rank, slice, &message, message.contents});
@@ -141,8 +141,9 @@ std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& grou
   return operands;
 }
 
-Place Lowering::source_place(const Operand& operand, CellRange cells) const {
-  Place source = memory_.place(operand.rank, operand.slice, cells.begin, operand.contents[at(cells.begin / segments_)]);
+RankAddress Lowering::source_address(const Operand& operand, CellRange cells) const {
+  RankAddress source =
+      memory_.address(operand.rank, operand.slice, cells.begin, operand.contents[at(cells.begin / segments_)]);
   for (int i = cells.begin; operand.message != nullptr && i < cells.end; ++i) {
     const Ref& landed = operand.message->landed[at(i)];
     if (landed.rank < 0) continue;
@@ -195,7 +196,7 @@ bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& op
   const auto first = operand.message->writers.begin();
   if (!std::all_of(first + cells.begin, first + cells.end, [&](const Ref& w) { return w == maker; })) return false;
   Draft& made = draft_of(maker);
-  const Place source = source_place(operand, cells);
+  const RankAddress source = source_address(operand, cells);
   const bool same_piece = !made.pushed && made.count == memory_.elems(operand.contents, cells) &&
                           made.destinations.front().buffer == source.buffer &&
                           made.destinations.front().offset_bytes == source.offset_bytes;
@@ -208,7 +209,7 @@ bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& op
   add_wait(draft, maker);
   made.waits.push_back({self.rank, 0, 0});
   made.destinations.push_back(
-      memory_.place(self.rank, group.destination, cells.begin, operand.contents[at(cells.begin / segments_)]));
+      memory_.address(self.rank, group.destination, cells.begin, operand.contents[at(cells.begin / segments_)]));
   for (int i = cells.begin; i < cells.end; ++i) {
     std::erase(memory_.cell(operand.rank, operand.slice.buffer, operand.slice.first * segments_ + i).readers, self);
   }
@@ -228,7 +229,7 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
   int terms = 0;
   for (const Operand& operand : operands) {
     terms += operand.contents[at(cells.begin / segments_)].terms;
-    draft.sources.push_back(source_place(operand, cells));
+    draft.sources.push_back(source_address(operand, cells));
     if (operand.message != nullptr) draft.waits.push_back({operand.rank, 0, 0});
     for (int i = cells.begin; i < cells.end; ++i) {
       if (operand.message != nullptr) {
@@ -241,7 +242,7 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
     }
   }
   const Content& made = operands.front().contents[at(cells.begin / segments_)];
-  draft.destinations.push_back(memory_.place(rank, group.destination, cells.begin, made));
+  draft.destinations.push_back(memory_.address(rank, group.destination, cells.begin, made));
   add_hazards(self, self, rank, group, cells, draft);
   draft.completes =
       collectives::has_op(plan_.kind) && terms == plan_.num_ranks && (operands.size() > 1 || plan_.num_ranks == 1);

@@ -30,7 +30,7 @@ bool accumulates(const Step& step) {
 }
 
 // Cells of scratch are not contiguous, as each has room for the longest.
-bool touches_scratch(const Plan& plan, const Step& step, const StepPlace& partner) {
+bool touches_scratch(const Plan& plan, const Step& step, const StepIndex& partner) {
   if (writes_dst(step.op) && step.dst.buffer == Buffer::scratch) return true;
   if (reads_src(step.op) && step.src.buffer == Buffer::scratch) return true;
   if (partner.rank < 0) return false;
@@ -75,8 +75,8 @@ Partners match_channels(const Plan& plan) {
   const StepIds ids(plan);
   for (const Message& message : match_messages(plan, ids).list) {
     LOCKSTEP_CHECK(message.send >= 0 && message.recv >= 0, "a message without a partner: the plan was not checked");
-    const StepPlace& send = ids.place(message.send);
-    const StepPlace& recv = ids.place(message.recv);
+    const StepIndex& send = ids.index(message.send);
+    const StepIndex& recv = ids.index(message.recv);
     partners[at(send.rank)][at(send.lane)][at(send.step)] = recv;
     partners[at(recv.rank)][at(recv.lane)][at(recv.step)] = send;
   }
@@ -242,7 +242,7 @@ Content& CellMemory::content(int rank, Buffer buffer, int chunk) {
   return (buffer == Buffer::input ? memory.input_content : memory.output_content).at(at(chunk));
 }
 
-Place CellMemory::place(int rank, const Slice& slice, int cell_in_slice, const Content& held) const {
+RankAddress CellMemory::address(int rank, const Slice& slice, int cell_in_slice, const Content& held) const {
   const int chunk = slice.first + cell_in_slice / segments_;
   const int segment = cell_in_slice % segments_;
   const int parts = plan_.chunks_per_block * segments_;

@@ -15,7 +15,7 @@ namespace lockstep::plan {
 // one pass, and the number of instructions that each pass is cut into. All are functions of the plan alone.
 
 // The other end of every send and receive: [rank][lane][step]; rank -1 for other steps.
-using Partners = std::vector<std::vector<std::vector<StepPlace>>>;
+using Partners = std::vector<std::vector<std::vector<StepIndex>>>;
 Partners match_channels(const Plan& plan);
 
 // Steps of a lane that become one pass, in order: they build up `destination`.
@@ -53,8 +53,8 @@ bool overlap(const Slice& a, const Slice& b);
 // An instruction while it still grows: the program keeps the same in flat arrays.
 struct Draft {
   std::vector<Wait> waits;
-  std::vector<Place> sources;
-  std::vector<Place> destinations;
+  std::vector<RankAddress> sources;
+  std::vector<RankAddress> destinations;
   std::int64_t count = 0;
   bool completes = false;
   bool pushed = false;  // another lane writes the destination; only the wait for it is left
@@ -99,8 +99,8 @@ class CellMemory {
   // `index`: chunk * segments + segment. In place, an input cell that is also an output cell is the same cell.
   Cell& cell(int rank, Buffer buffer, int index);
   Content& content(int rank, Buffer buffer, int chunk);
-  // Place of a cell of the slice, if its chunk holds `held`.
-  Place place(int rank, const Slice& slice, int cell_in_slice, const Content& held) const;
+  // Address of a cell of the slice, if its chunk holds `held`.
+  RankAddress address(int rank, const Slice& slice, int cell_in_slice, const Content& held) const;
   // Elements in cells of a slice whose chunks hold `contents`.
   std::int64_t elems(const std::vector<Content>& contents, CellRange cells) const;
   std::int64_t scratch_bytes() const;  // per rank

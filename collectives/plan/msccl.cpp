@@ -1,4 +1,4 @@
-#include "collectives/plan/msccl.h"
+#include "collectives/plan/text.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/plan/thread_blocks.h"
-#include "collectives/plan/xml.h"
+#include "collectives/plan/msccl_parts.h"
 #include "core/error.h"
 #include "core/index.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/plan/msccl.h"
+#include "collectives/plan/text.h"
 
 #include <random>
 

@@ -114,8 +114,9 @@ StepIds::StepIds(const Plan& plan) {
   for (int rank = 0; rank < static_cast<int>(plan.ranks.size()); ++rank) {
     const auto& lanes = plan.ranks[at(rank)].lanes;
     for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane) {
-      for (int step = 0; step < static_cast<int>(lanes[at(lane)].size()); ++step) places_.push_back({rank, lane, step});
-      first_step_.push_back(static_cast<int>(places_.size()));
+      for (int step = 0; step < static_cast<int>(lanes[at(lane)].size()); ++step)
+        indices_.push_back({rank, lane, step});
+      first_step_.push_back(static_cast<int>(indices_.size()));
     }
     first_lane_.push_back(num_lanes());
   }
@@ -139,7 +140,7 @@ std::vector<End> ends_of(const Plan& plan, const StepIds& ids, bool sends) {
   std::vector<End> ends;
   const int lanes = num_lanes(plan);
   for (int id = 0; id < ids.num_steps(); ++id) {
-    const StepPlace& at = ids.place(id);
+    const StepIndex& at = ids.index(id);
     const Step& step = step_at(plan, at);
     if (sends && step.op == Op::send) ends.push_back({channel_key(plan, lanes, at.rank, step.peer, at.lane), id});
     if (!sends && reads_peer(step.op)) ends.push_back({channel_key(plan, lanes, step.peer, at.rank, at.lane), id});
@@ -179,9 +180,9 @@ std::vector<int> dependence_order(const Plan& plan, const StepIds& ids, const Me
   std::vector<int> order;
   LaneRun lanes(ids, ids.num_steps());
   const auto awaited = [&](int id) {
-    const Step& step = step_at(plan, ids.place(id));
+    const Step& step = step_at(plan, ids.index(id));
     for (const After& after : step.after) {
-      const int earlier = ids.id(ids.place(id).rank, after);
+      const int earlier = ids.id(ids.index(id).rank, after);
       if (!lanes.done(earlier)) return earlier;
     }
     const int send = reads_peer(step.op) ? messages.list[at(messages.of_step[at(id)])].send : -1;

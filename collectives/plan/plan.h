@@ -143,11 +143,12 @@ class PlanBuilder {
 
 // Numbers all steps and lanes of a plan from 0 on, so that facts about them can be kept in flat arrays.
 
-struct StepPlace {
+// A step: its rank, its lane there, and its index in that lane.
+struct StepIndex {
   int rank = -1;
   int lane = -1;
   int step = -1;
-  friend bool operator==(const StepPlace&, const StepPlace&) = default;
+  friend bool operator==(const StepIndex&, const StepIndex&) = default;
 };
 
 // Steps are numbered by rank, then lane, then order. Holds no reference to the plan.
@@ -156,7 +157,7 @@ class StepIds {
   StepIds() = default;
   explicit StepIds(const Plan& plan);
 
-  int num_steps() const { return static_cast<int>(places_.size()); }
+  int num_steps() const { return static_cast<int>(indices_.size()); }
   int num_lanes() const { return static_cast<int>(first_step_.size()) - 1; }  // all ranks' together
 
   int lane_id(int rank, int lane) const { return first_lane_[at(rank)] + lane; }
@@ -164,21 +165,20 @@ class StepIds {
   int lane_begin(int lane_id) const { return first_step_[at(lane_id)]; }  // step id
   int lane_end(int lane_id) const { return first_step_[at(lane_id) + 1]; }
   int id(int rank, int lane, int step) const { return lane_begin(lane_id(rank, lane)) + step; }
-  int id(StepPlace place) const { return id(place.rank, place.lane, place.step); }
+  int id(StepIndex index) const { return id(index.rank, index.lane, index.step); }
   int id(int rank, After after) const { return id(rank, after.lane, after.step); }
 
-  const StepPlace& place(int step_id) const { return places_[at(step_id)]; }
-  int lane_of(int step_id) const { return lane_id(place(step_id).rank, place(step_id).lane); }
+  const StepIndex& index(int step_id) const { return indices_[at(step_id)]; }
+  int lane_of(int step_id) const { return lane_id(index(step_id).rank, index(step_id).lane); }
 
  private:
   std::vector<int> first_lane_{0};  // [rank], plus one for the end
   std::vector<int> first_step_{0};  // [lane id], plus one for the end
-  std::vector<StepPlace> places_;   // [step id]
+  std::vector<StepIndex> indices_;  // [step id]
 };
 
-inline const Step& step_at(const Plan& plan, const StepPlace& place) {
-  return plan.ranks[static_cast<std::size_t>(place.rank)]
-      .lanes[static_cast<std::size_t>(place.lane)][static_cast<std::size_t>(place.step)];
+inline const Step& step_at(const Plan& plan, const StepIndex& index) {
+  return plan.ranks[at(index.rank)].lanes[at(index.lane)][at(index.step)];
 }
 
 }  // namespace lockstep::plan

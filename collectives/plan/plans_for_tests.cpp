@@ -124,7 +124,7 @@ class Mutator {
   void mutate_all() {
     const StepIds ids(plan_);
     for (int id = 0; id < ids.num_steps(); ++id) {
-      where_ = ids.place(id);
+      where_ = ids.index(id);
       chunks();
       peers();
       operations();
@@ -133,8 +133,8 @@ class Mutator {
   }
 
  private:
-  static Step& step_in(Plan& plan, const StepPlace& where) { return lane_in(plan, where)[at(where.step)]; }
-  static Lane& lane_in(Plan& plan, const StepPlace& where) { return plan.ranks[at(where.rank)].lanes[at(where.lane)]; }
+  static Step& step_in(Plan& plan, const StepIndex& where) { return lane_in(plan, where)[at(where.step)]; }
+  static Lane& lane_in(Plan& plan, const StepIndex& where) { return plan.ranks[at(where.rank)].lanes[at(where.lane)]; }
   const Step& original() const { return step_at(plan_, where_); }
 
   template <class Edit>
@@ -224,7 +224,7 @@ class Mutator {
 
   const Plan& plan_;
   const std::function<void(const Mutant&)>& visit_;
-  StepPlace where_;
+  StepIndex where_;
 };
 
 }  // namespace

@@ -16,9 +16,9 @@
 
 namespace lockstep::plan {
 
-// A place in a rank's memory. A source's data is valid once `lane` of `rank` has done `instructions`; 0: from the
+// An address in a rank's memory. A source's data is valid once `lane` of `rank` has done `instructions`; 0: from the
 // start.
-struct Place {
+struct RankAddress {
   int rank;
   Buffer buffer;
   std::int64_t offset_bytes;
@@ -52,14 +52,14 @@ struct LaneProgram {
   bool entry_awaited = false;  // another rank waits for this rank's entry
   std::vector<Instruction> instructions;
   std::vector<Wait> waits;
-  std::vector<Place> sources;
-  std::vector<Place> destinations;
+  std::vector<RankAddress> sources;
+  std::vector<RankAddress> destinations;
 
   std::span<const Wait> waits_of(const Instruction& i) const { return {waits.data() + i.first_wait, i.num_waits}; }
-  std::span<const Place> sources_of(const Instruction& i) const {
+  std::span<const RankAddress> sources_of(const Instruction& i) const {
     return {sources.data() + i.first_source, i.num_sources};
   }
-  std::span<const Place> destinations_of(const Instruction& i) const {
+  std::span<const RankAddress> destinations_of(const Instruction& i) const {
     return {destinations.data() + i.first_destination, i.num_destinations};
   }
 };

@@ -403,10 +403,10 @@ Grid cells_of(const Plan& plan, const Contents& contents, const Prediction& unit
   const auto rounds = static_cast<std::size_t>(std::lround(unit.time_us));
   Grid cells(at(plan.num_ranks), std::vector<std::string>(rounds, "."));
   for (const Message& message : messages.list) {
-    const Step& send = step_at(plan, ids.place(message.send));
-    const bool adds = step_at(plan, ids.place(message.recv)).op == Op::recv_reduce;
+    const Step& send = step_at(plan, ids.index(message.send));
+    const bool adds = step_at(plan, ids.index(message.recv)).op == Op::recv_reduce;
     const auto round = static_cast<std::size_t>(std::lround(unit.spans[at(message.send)].begin_us));
-    cells[at(ids.place(message.send).rank)][round] =
+    cells[at(ids.index(message.send).rank)][round] =
         fmt::format("{}{}>{}", chunks_text(contents, message.send, send.src.count), adds ? "+" : "", send.peer);
   }
   return cells;

@@ -1,27 +1,26 @@
-#include "collectives/plan/thread_blocks.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "collectives/plan/check.h"
 #include "collectives/plan/check_parts.h"
-#include "collectives/plan/in_place_names.h"
 #include "collectives/plan/messages.h"
+#include "collectives/plan/msccl_parts.h"
 #include "core/error.h"
 #include "core/index.h"
 
 namespace lockstep::plan {
+
 namespace {
 
-const ThreadBlock& block_of(const ThreadBlocks& all, const StepPlace& place) {
+const ThreadBlock& block_of(const ThreadBlocks& all, const StepIndex& place) {
   return all.blocks[at(place.rank)][at(place.lane)];
 }
 
-core::Error refused(const ThreadBlocks& from, std::string_view source, const StepPlace& where,
+core::Error refused(const ThreadBlocks& from, std::string_view source, const StepIndex& where,
                     const std::string& what) {
   if (where.step < 0) return core::usage_error(fmt::format("{}: {}", source, what));
   return core::usage_error(fmt::format("{}:{}: gpu {} tb {}: {}: {}", source,
@@ -62,11 +61,11 @@ class Turns {
     }
   }
 
-  std::vector<StepPlace> order() {
+  std::vector<StepIndex> order() {
     while (!waiting_.empty()) {
       const std::size_t before = order_.size();
-      std::erase_if(waiting_, [this](const StepPlace& place) { return place.step == num_steps(place); });
-      for (StepPlace& place : waiting_) {
+      std::erase_if(waiting_, [this](const StepIndex& place) { return place.step == num_steps(place); });
+      for (StepIndex& place : waiting_) {
         if (can_run(place)) run(place);
       }
       if (order_.size() > before || waiting_.empty()) continue;
@@ -79,30 +78,30 @@ class Turns {
  private:
   using Connection = std::tuple<int, int, int>;  // from, to, channel
 
-  int num_steps(const StepPlace& place) const {
+  int num_steps(const StepIndex& place) const {
     return static_cast<int>(from_.plan.ranks[at(place.rank)].lanes[at(place.lane)].size());
   }
-  Connection sends_on(const StepPlace& place) const {
+  Connection sends_on(const StepIndex& place) const {
     return {place.rank, step_at(from_.plan, place).peer, block_of(from_, place).channel};
   }
-  Connection receives_on(const StepPlace& place) const {
+  Connection receives_on(const StepIndex& place) const {
     return {step_at(from_.plan, place).peer, place.rank, block_of(from_, place).channel};
   }
 
   // The step that must be done first; nullptr: none.
-  const After* awaited(const StepPlace& place) const {
+  const After* awaited(const StepIndex& place) const {
     for (const After& after : step_at(from_.plan, place).after) {
       if (next_[at(place.rank)][at(after.lane)] <= after.step) return &after;
     }
     return nullptr;
   }
 
-  bool can_run(const StepPlace& place) {
+  bool can_run(const StepIndex& place) {
     if (awaited(place) != nullptr) return false;
     return !reads_peer(step_at(from_.plan, place).op) || arrived_[receives_on(place)] > 0;
   }
 
-  void run(StepPlace& place) {
+  void run(StepIndex& place) {
     const Op op = step_at(from_.plan, place).op;
     if (op == Op::send) sent_.push_back(sends_on(place));
     if (reads_peer(op)) --arrived_[receives_on(place)];
@@ -111,7 +110,7 @@ class Turns {
   }
 
   [[noreturn]] void refuse_endless_wait() const {
-    const StepPlace& place = waiting_.front();
+    const StepIndex& place = waiting_.front();
     const After* const after = awaited(place);
     if (after != nullptr) {
       const int line = from_.lines[at(place.rank)][at(after->lane)][at(after->step)];
@@ -125,10 +124,10 @@ class Turns {
   const ThreadBlocks& from_;
   std::string_view source_;
   std::vector<std::vector<int>> next_;  // [rank][lane]
-  std::vector<StepPlace> waiting_;      // each lane's next step
+  std::vector<StepIndex> waiting_;      // each lane's next step
   std::vector<Connection> sent_;        // messages that have not arrived
   std::map<Connection, int> arrived_;   // messages that are not received
-  std::vector<StepPlace> order_;
+  std::vector<StepIndex> order_;
 };
 
 // Puts steps, in the order of Turns, into lanes.
@@ -149,8 +148,8 @@ class Joining {
     }
   }
 
-  Plan run(const std::vector<StepPlace>& order) {
-    for (const StepPlace& place : order) {
+  Plan run(const std::vector<StepIndex>& order) {
+    for (const StepIndex& place : order) {
       const int lane = lane_of_channel_.at(block_of(from_, place).channel);
       const int line = from_.lines[at(place.rank)][at(place.lane)][at(place.step)];
       add(place.rank, lane, line, moved(place));
@@ -164,7 +163,7 @@ class Joining {
 
  private:
   // The step with its waits named by where the awaited steps stand now.
-  Step moved(const StepPlace& place) const {
+  Step moved(const StepIndex& place) const {
     Step step = step_at(from_.plan, place);
     for (After& after : step.after) after = moved_[at(place.rank)][at(after.lane)][at(after.step)];
     return step;
@@ -358,15 +357,104 @@ ThreadBlocks split_lanes(const Plan& plan) {
   const Locations locations(plan, split.in_place);
   std::vector<std::vector<int>> ids_of(at(plan.num_ranks));  // [rank] step ids, in an order that the plan allows
   for (const int id : dependence_order(plan, ids, match_messages(plan, ids))) {
-    ids_of[at(ids.place(id).rank)].push_back(id);
+    ids_of[at(ids.index(id).rank)].push_back(id);
   }
   for (int rank = 0; rank < plan.num_ranks; ++rank) {
     RankSplit of_rank(locations, rank);
-    for (const int id : ids_of[at(rank)]) of_rank.add(ids.place(id).lane, step_at(plan, ids.place(id)));
+    for (const int id : ids_of[at(rank)]) of_rank.add(ids.index(id).lane, step_at(plan, ids.index(id)));
     split.plan.ranks[at(rank)] = std::move(of_rank.steps);
     split.blocks.push_back(std::move(of_rank.blocks));
   }
   return split;
+}
+
+InPlaceNames::InPlaceNames(const Plan& plan, int rank)
+    : inputs_(input_chunks(plan, rank)),
+      outputs_(output_chunks(plan, rank)),
+      scratch_begin_(plan.scratch_chunks),
+      scratch_chunks_(plan.scratch_chunks) {
+  const auto alias = collectives::in_place_alias(plan.kind, plan.num_ranks, plan.root, rank);
+  const int shift = (alias.input_block - alias.output_block) * plan.chunks_per_block;
+  to_output_ = inputs_ == 0 || (shift <= 0 && inputs_ - shift <= outputs_);
+  (to_output_ ? input_begin_ : output_begin_) = to_output_ ? -shift : shift;
+  chunks_.resize(at(to_output_ ? outputs_ : inputs_));
+}
+
+bool InPlaceNames::is_in_input(int chunk) const {
+  return chunk >= input_begin_ && chunk < input_begin_ + inputs_;
+}
+
+std::vector<Step> InPlaceNames::rename(Step& step, After at_end) {
+  std::vector<Step> copies;
+  if (step.op == Op::reduce && is_renamed(step.dst)) move(step.dst, at_end, copies);
+  if (reads_src(step.op) && is_renamed(step.src)) read(step, at_end, copies);
+  if (writes_dst(step.op) && is_renamed(step.dst)) write(step);
+  if (!copies.empty()) copies.front().after.insert(copies.front().after.end(), step.after.begin(), step.after.end());
+  return copies;
+}
+
+void InPlaceNames::read(Step& step, After at_end, std::vector<Step>& copies) {
+  const int first = first_of(step.src);
+  const int count = step.src.count;
+  const auto is_original = [this](int c) { return is_in_input(c) && !chunks_[at(c)].moved; };
+  bool all = true;
+  for (int c = first; c < first + count; ++c) all = all && is_original(c);
+  if (!all) move(step.src, at_end, copies);
+  const After here{at_end.lane, at_end.step + static_cast<int>(copies.size())};
+  for (int c = first; c < first + count; ++c) {
+    Chunk& chunk = chunks_[at(c)];
+    if (all) chunk.read_from.push_back(here);
+    if (!all && chunk.copied_by.lane >= 0) step.after.push_back(chunk.copied_by);
+  }
+  step.src = all ? from_input(first, count) : moved_to(first, count);
+}
+
+// Copies what is still in the input to its new place, after those that read it there: in place the two are the same.
+void InPlaceNames::move(const Slice& slice, After at_end, std::vector<Step>& copies) {
+  const int end = first_of(slice) + slice.count;
+  for (int c = first_of(slice); c < end; ++c) {
+    if (!is_in_input(c) || chunks_[at(c)].moved) continue;
+    const After here{at_end.lane, at_end.step + static_cast<int>(copies.size())};
+    Step copy{Op::copy, -1, from_input(c, 0), moved_to(c, 0), {}};
+    for (; c < end && is_in_input(c) && !chunks_[at(c)].moved; ++c) {
+      auto& readers = chunks_[at(c)].read_from;
+      copy.after.insert(copy.after.end(), readers.begin(), readers.end());
+      chunks_[at(c)] = {true, here, {}};
+      ++copy.src.count;
+      ++copy.dst.count;
+    }
+    copies.push_back(std::move(copy));
+    if (!to_output_) scratch_chunks_ = scratch_begin_ + inputs_;
+  }
+}
+
+// Steps that the thread blocks order after those that needed a copy come after the copy, too.
+void InPlaceNames::write(Step& step) {
+  const int first = first_of(step.dst);
+  for (int c = first; c < first + step.dst.count; ++c) chunks_[at(c)] = {true, {}, {}};
+  step.dst = moved_to(first, step.dst.count);
+  if (!to_output_) scratch_chunks_ = scratch_begin_ + inputs_;
+}
+
+std::vector<Step> InPlaceNames::finish() const {
+  std::vector<Step> copies;
+  for (int o = 0; o < outputs_; ++o) {
+    const int c = o + output_begin_;
+    const bool moved = chunks_[at(c)].moved;
+    if (moved ? to_output_ : !is_in_input(c)) continue;
+    const Slice from = moved ? moved_to(c, 1) : from_input(c, 1);
+    if (!copies.empty()) {
+      Step& last = copies.back();
+      if (last.dst.first + last.dst.count == o && last.src.buffer == from.buffer &&
+          last.src.first + last.src.count == from.first) {
+        ++last.src.count;
+        ++last.dst.count;
+        continue;
+      }
+    }
+    copies.push_back({Op::copy, -1, from, output(o), {}});
+  }
+  return copies;
 }
 
 }  // namespace lockstep::plan

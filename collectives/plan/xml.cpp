@@ -1,4 +1,4 @@
-#include "collectives/plan/xml.h"
+#include "collectives/plan/msccl_parts.h"
 
 #include <algorithm>
 #include <array>

@@ -5,11 +5,10 @@
 
 #include <unistd.h>
 
-#include "core/cores.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/ranks.h"
-#include "core/size.h"
+#include "core/user_text.h"
 
 namespace lockstep::transports {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "collectives/transports/paced_link.h"
 #include "collectives/transports/transport.h"
-#include "core/gate.h"
 #include "core/ranks.h"
+#include "core/wait.h"
 
 namespace lockstep::transports {
 

@@ -19,7 +19,6 @@
 #include <sched.h>
 
 #include "collectives/transports/mpi_calls.h"
-#include "core/gate.h"
 #include "core/wait.h"
 
 namespace lockstep::transports {

@@ -1,5 +1,5 @@
 // Threads of processes, where the processes are threads themselves, between which messages go by a loopback.
-#include "collectives/transports/process_threads.h"
+#include "collectives/transports/mpi_transport.h"
 
 #include <gtest/gtest.h>
 

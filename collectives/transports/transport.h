@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/gate.h"
+#include "core/wait.h"
 
 namespace lockstep::transports {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/nearest.h"
+#include "core/user_text.h"
 #include "schedules/generators/zero_bubble.h"
 
 namespace lockstep::schedules {

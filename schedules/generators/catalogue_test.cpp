@@ -12,15 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "schedules/check.h"
 #include "schedules/generators/zero_bubble.h"
-#include "schedules/messages.h"
 #include "schedules/passes/steps_for_tests.h"
 #include "schedules/play.h"
-#include "schedules/step/check_step.h"
-#include "schedules/step/lower.h"
-#include "schedules/step/memory.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
+#include "schedules/step/breakdown.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

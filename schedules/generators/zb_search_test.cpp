@@ -12,10 +12,10 @@
 #include <gtest/gtest.h>
 
 #include "core/random.h"
-#include "schedules/check.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/steps_for_tests.h"
 #include "schedules/play.h"
+#include "schedules/schedule.h"
 
 namespace lockstep::schedules {
 namespace {

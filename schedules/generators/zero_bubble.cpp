@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "schedules/generators/rank_list.h"
-#include "schedules/messages.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 

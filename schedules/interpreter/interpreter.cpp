@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/wait.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 namespace lockstep::schedules {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gate.h"
+#include "core/wait.h"
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {

@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/ranks.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

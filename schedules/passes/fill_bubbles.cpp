@@ -1,4 +1,4 @@
-#include "schedules/passes/fill_bubbles.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <map>
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "schedules/schedule.h"
 #include "schedules/step/rewrite.h"
-#include "schedules/text.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -1,4 +1,4 @@
-#include "schedules/passes/offload.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "schedules/passes/offload.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <map>
@@ -9,11 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/reduce_gradients.h"
-#include "schedules/passes/sharding.h"
 #include "schedules/passes/steps_for_tests.h"
-#include "schedules/step/check_step.h"
-#include "schedules/step/memory.h"
+#include "schedules/step/breakdown.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

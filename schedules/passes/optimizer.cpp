@@ -1,4 +1,4 @@
-#include "schedules/passes/optimizer.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <map>

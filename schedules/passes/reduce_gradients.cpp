@@ -1,4 +1,4 @@
-#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,10 +7,9 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "schedules/passes/optimizer.h"
 #include "schedules/passes/steps_for_tests.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -1,4 +1,4 @@
-#include "schedules/passes/sharding.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <map>

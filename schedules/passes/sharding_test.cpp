@@ -1,4 +1,4 @@
-#include "schedules/passes/sharding.h"
+#include "schedules/passes/passes.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "schedules/passes/reduce_gradients.h"
 #include "schedules/passes/steps_for_tests.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/check_step.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

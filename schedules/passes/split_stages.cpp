@@ -1,4 +1,4 @@
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/passes.h"
 
 #include <algorithm>
 #include <string>

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/passes.h"
 #include "schedules/slices.h"
-#include "schedules/step/lower.h"
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
-#include "schedules/step/chakra.h"
+#include "schedules/step/traces.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "schedules/step/chakra.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
+#include "schedules/step/traces.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -272,8 +272,8 @@ class StepMaker {
   // Pairs sends with receives by sender, receiver and tag, in their order, and numbers them as a Step does.
   void number_messages() {
     using Key = std::tuple<std::size_t, std::size_t, std::int32_t>;
-    using Place = std::pair<std::size_t, std::size_t>;  // rank, task
-    std::map<Key, std::deque<Place>> receives;
+    using RankTask = std::pair<std::size_t, std::size_t>;  // rank, task
+    std::map<Key, std::deque<RankTask>> receives;
     for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
       auto& tasks = step_.of_rank[r].tasks;
       for (std::size_t i = 0; i < tasks.size(); ++i) {

@@ -1,5 +1,5 @@
 // Chakra traces: against bytes that Google's protobuf wrote, as graphs, back as the same step, and with broken input.
-#include "schedules/step/chakra.h"
+#include "schedules/step/traces.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/passes.h"
 #include "schedules/passes/steps_for_tests.h"
 
 namespace lockstep::schedules {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "schedules/step/chakra.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
+#include "schedules/step/traces.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -1,5 +1,5 @@
 // Checks that messages have matching senders and receivers and that group members issue matching collectives.
-#include "schedules/step/check_step.h"
+#include "schedules/step/step.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "schedules/step/step.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 namespace lockstep::schedules {
 

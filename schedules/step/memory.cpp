@@ -1,4 +1,4 @@
-#include "schedules/step/memory.h"
+#include "schedules/step/breakdown.h"
 
 #include <algorithm>
 #include <map>

@@ -1,8 +1,11 @@
 #include "schedules/step/step.h"
 
+#include <map>
 #include <string>
 
 #include "core/error.h"
+#include "schedules/schedule.h"
+#include "schedules/step/rewrite.h"
 
 namespace lockstep::schedules {
 
@@ -45,6 +48,239 @@ std::int32_t GroupTable::of(std::int32_t rank, GroupKind kind, const std::string
   if (group >= 0) return group;
   throw core::usage_error(who + " needs a group of kind " + std::string(name_of(kind)) + ", and rank " +
                           std::to_string(rank) + " is in none; allowed: one group of each kind that is used, a rank");
+}
+
+namespace {
+
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+// The fused computations of a list that begin at `begin`.
+Range fused_from(const std::vector<Action>& list, std::size_t begin) {
+  std::size_t end = begin + 1;
+  while (list[end - 1].with_next && end < list.size()) ++end;
+  return {begin, end};
+}
+
+std::int64_t duration_of(Op op, const StageCosts& costs) {
+  switch (op) {
+    case Op::forward:
+      return costs.forward_ps;
+    case Op::backward:
+      return costs.input_gradient_ps + costs.weight_gradient_ps;
+    case Op::input_gradient:
+      return costs.input_gradient_ps;
+    case Op::weight_gradient:
+      return costs.weight_gradient_ps;
+    default:
+      return 0;
+  }
+}
+
+// The list without messages between stages and without actions on parameters.
+std::vector<Action> computations_of(const std::vector<Action>& list) {
+  std::vector<Action> kept;
+  for (const Action& action : list) {
+    if (is_compute(action.op) || is_of_eviction(action.op)) kept.push_back(action);
+  }
+  return kept;
+}
+
+// State of a rank's evictions while its list is lowered.
+struct Evictions {
+  std::uint32_t last_computation = kNone;
+  std::vector<std::uint32_t> leaving = {};            // EVICTs since the last computation
+  std::uint32_t left = kNone;                         // last EVICT before that computation
+  std::map<std::size_t, std::uint32_t> fetched = {};  // by product_index() of the activations
+};
+
+class Lowering {
+ public:
+  Lowering(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends)
+      : s_(schedule),
+        costs_(costs),
+        sends_(sends),
+        tag_of_(num_products(schedule), -1),
+        sent_kept_(schedule.of_rank.size()),
+        received_kept_(schedule.of_rank.size()) {
+    for (const auto& list : schedule.of_rank) lists_.push_back(computations_of(list));
+  }
+
+  Step lower() {
+    for (std::size_t r = 0; r < lists_.size(); ++r) number_receives(r);
+    Step step{.name = s_.name,
+              .num_microbatches = s_.num_microbatches,
+              .stages_per_pipe = s_.stages_per_pipe,
+              .rank_of_stage = s_.rank_of_stage,
+              .of_rank = {},
+              .groups = {},
+              .slices = s_.slices()};
+    for (std::size_t r = 0; r < lists_.size(); ++r) step.of_rank.push_back(lower_rank(r));
+    return step;
+  }
+
+ private:
+  bool is_far(const Need& need, std::size_t rank) const {
+    return s_.rank_of_stage[static_cast<std::size_t>(need.stage)] != static_cast<std::int32_t>(rank);
+  }
+
+  void number_receives(std::size_t rank) {
+    std::int32_t next = 0;
+    for (const Action& action : lists_[rank]) {
+      for (const Need& need : needs_of(s_, action)) {
+        if (is_far(need, rank)) tag_of_[product_index(s_, need)] = next++;
+      }
+    }
+    first_tag_of_evictions_.push_back(next);
+  }
+
+  // A rank either evicts or holds for its partner (check()) and receives one message for each of those actions; the
+  // k-th has the k-th tag after those of messages between stages.
+  std::int32_t tag_of_eviction(std::size_t receiver, std::int32_t k) const {
+    return first_tag_of_evictions_[receiver] + k;
+  }
+  std::size_t other_of(std::size_t rank) const { return lists_.size() - 1 - rank; }
+
+  RankStep lower_rank(std::size_t rank) {
+    RankWriter out;
+    std::uint32_t awaited = kNone;
+    Evictions evictions;
+    hold_for_other(out, rank);
+    for (std::size_t begin = 0; begin < lists_[rank].size();) {
+      if (is_of_eviction(lists_[rank][begin].op)) {
+        move_kept(out, rank, lists_[rank][begin++], evictions);
+        continue;
+      }
+      const Range fused = fused_from(lists_[rank], begin);
+      edges_.clear();
+      if (awaited != kNone) edges_.push_back(awaited);
+      wait_for_moves(fused, rank, evictions);
+      for (std::size_t i = fused.begin; i < fused.end; ++i) receive_for(out, rank, lists_[rank][i]);
+      std::uint32_t last = 0;
+      for (std::size_t i = fused.begin; i < fused.end; ++i) {
+        const Action& a = lists_[rank][i];
+        last = out.add({.op = a.op,
+                        .stage = a.stage,
+                        .microbatch = a.microbatch,
+                        .amount = duration_of(a.op, costs_[work_index(a.stage, a.microbatch, s_.slices())])},
+                       edges_);
+        edges_.clear();
+      }
+      for (std::size_t i = fused.begin; i < fused.end; ++i) send_from(out, lists_[rank][i], last, awaited);
+      evictions.last_computation = last;
+      if (!evictions.leaving.empty()) evictions.left = evictions.leaving.back();
+      evictions.leaving.clear();
+      begin = fused.end;
+    }
+    return out.take();
+  }
+
+  Task kept_message(Op op, const Action& action, std::size_t rank, std::int32_t tag) const {
+    const StageCosts& costs = costs_[work_index(action.stage, action.microbatch, s_.slices())];
+    const bool is_question = op == Op::ask || op == Op::asked;
+    return {.op = op,
+            .lane = Lane::copy,
+            .stage = action.stage,
+            .microbatch = action.microbatch,
+            .peer = static_cast<std::int32_t>(other_of(rank)),
+            .tag = tag,
+            .amount = is_question ? 0 : costs.kept_bytes};
+  }
+
+  void move_kept(RankWriter& out, std::size_t rank, const Action& action, Evictions& evictions) {
+    std::vector<std::uint32_t> after;
+    if (evictions.last_computation != kNone) after.push_back(evictions.last_computation);
+    const std::int32_t tag = tag_of_eviction(other_of(rank), sent_kept_[rank]++);
+    if (action.op == Op::evict) {
+      evictions.leaving.push_back(out.add(kept_message(Op::evict, action, rank, tag), after));
+      return;
+    }
+    if (evictions.left != kNone) after.push_back(evictions.left);
+    out.add(kept_message(Op::ask, action, rank, tag), after);
+    evictions.fetched[product_index(s_, {Product::activations, action.stage, action.microbatch})] =
+        out.add(kept_message(Op::fetch, action, rank, tag_of_eviction(rank, received_kept_[rank]++)));
+  }
+
+  // Adds the edges that evictions and fetches give to computations.
+  void wait_for_moves(const Range& fused, std::size_t rank, const Evictions& evictions) {
+    if (evictions.left != kNone) edges_.push_back(evictions.left);
+    for (std::size_t i = fused.begin; i < fused.end; ++i) {
+      const Action& a = lists_[rank][i];
+      if (a.op == Op::forward) continue;
+      const auto found = evictions.fetched.find(product_index(s_, {Product::activations, a.stage, a.microbatch}));
+      if (found != evictions.fetched.end()) edges_.push_back(found->second);
+    }
+  }
+
+  void hold_for_other(RankWriter& out, std::size_t rank) {
+    std::int32_t received = 0;
+    std::int32_t sent = 0;
+    for (const Action& action : lists_[other_of(rank)]) {
+      if (!is_of_eviction(action.op)) continue;
+      const Op receive = action.op == Op::evict ? Op::hold : Op::asked;
+      const std::uint32_t got[] = {out.add(kept_message(receive, action, rank, tag_of_eviction(rank, received++)))};
+      if (action.op == Op::evict) continue;
+      out.add(kept_message(Op::yield, action, rank, tag_of_eviction(other_of(rank), sent++)), got);
+    }
+  }
+
+  void receive_for(RankWriter& out, std::size_t rank, const Action& action) {
+    for (const Need& need : needs_of(s_, action)) {
+      if (!is_far(need, rank)) continue;
+      const bool activations = need.product == Product::activations;
+      edges_.push_back(out.add({.op = activations ? Op::recv_activations : Op::recv_gradient,
+                                .lane = Lane::receive,
+                                .stage = action.stage,
+                                .microbatch = action.microbatch,
+                                .peer = s_.rank_of_stage[static_cast<std::size_t>(need.stage)],
+                                .tag = tag_of_[product_index(s_, need)],
+                                .amount = bytes_of(need)}));
+    }
+  }
+
+  void send_from(RankWriter& out, const Action& action, std::uint32_t after, std::uint32_t& awaited) {
+    const auto receiver = receiver_of(s_, action);
+    if (!receiver) return;
+    const bool activations = action.op == Op::forward;
+    const Need made{activations ? Product::activations : Product::gradient, action.stage, action.microbatch};
+    const std::uint32_t edge[] = {after};
+    const std::uint32_t sent = out.add({.op = activations ? Op::send_activations : Op::send_gradient,
+                                        .lane = Lane::send,
+                                        .stage = action.stage,
+                                        .microbatch = action.microbatch,
+                                        .peer = *receiver,
+                                        .tag = tag_of_[product_index(s_, made)],
+                                        .amount = bytes_of(made)},
+                                       edge);
+    if (sends_ == Sends::awaited) awaited = sent;
+  }
+
+  // The gradient of a stage's input is as large as the output of the previous stage.
+  std::int64_t bytes_of(const Need& made) const {
+    const std::int32_t stage = made.product == Product::activations ? made.stage : made.stage - 1;
+    return costs_[work_index(stage, made.microbatch, s_.slices())].message_bytes;
+  }
+
+  const Schedule& s_;
+  std::span<const StageCosts> costs_;
+  Sends sends_;
+  std::vector<std::vector<Action>> lists_;                 // computations and evictions
+  std::vector<std::int32_t> tag_of_;                       // by product_index(), for products that cross ranks
+  std::vector<std::int32_t> first_tag_of_evictions_ = {};  // per receiving rank
+  std::vector<std::int32_t> sent_kept_;                    // per rank: EVICTs and ASKs so far
+  std::vector<std::int32_t> received_kept_;                // per rank: FETCHes so far
+  std::vector<std::uint32_t> edges_;
+};
+
+}  // namespace
+
+Step lower(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends) {
+  LOCKSTEP_CHECK(costs.size() == num_works(schedule), "costs of each stage and slice");
+  return Lowering(schedule, costs, sends).lower();
 }
 
 }  // namespace lockstep::schedules

@@ -1,4 +1,4 @@
-// A lowered training step: the tasks of each rank's lanes and their dependencies. lower.h makes one from a Schedule,
+// A lowered training step: the tasks of each rank's lanes and their dependencies. lower() makes one from a Schedule,
 // and passes (schedules/passes/) add the other parts of a step: gathers, reductions, collectives inside a stage,
 // recomputation, the optimizer. The simulator, the emulated device and the trainer all take a Step.
 //
@@ -152,5 +152,52 @@ class GroupTable {
  private:
   std::vector<std::array<std::int32_t, kNumGroupKinds>> of_rank_;
 };
+
+// Lowers a schedule to a step: one task per action, plus a send and a receive for each product that goes to another
+// rank.
+
+// Times of a stage for one microbatch.
+struct StageCosts {
+  std::int64_t forward_ps = 0;
+  std::int64_t input_gradient_ps = 0;
+  std::int64_t weight_gradient_ps = 0;  // a full backward takes both
+  std::int64_t message_bytes = 0;       // its output, and the gradient of its output
+  std::int64_t kept_bytes = 0;          // activations kept until the backward, which an EVICT moves
+};
+
+enum class Sends : std::uint8_t {
+  asynchronous,  // the compute lane continues
+  awaited,       // the next computation waits until the message has left (Megatron without overlap_p2p_communication)
+};
+
+// `costs`: one entry per stage of the schedule, or per slice of each stage (work_index()). Fused actions start when all
+// of their messages have arrived, and send when all have ended. The schedule has to pass check(); messages in it are
+// replaced.
+//
+// EVICT sends activations that are there after the computation before it, and overlaps the next computation; later
+// computations and FETCHes wait for it, as they use the freed memory. FETCH sends its request and receives beside the
+// next computation; the backward that needs it waits. The partner rank answers in order, in lane copy, independently of
+// its own list.
+Step lower(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends = Sends::asynchronous);
+
+// Checks that a step can run, whatever made it: lowering, passes or a test.
+
+struct StepProblem {
+  std::int32_t rank = 0;
+  std::uint32_t task = 0;  // index in the rank's tasks; their number if no task is concerned
+  std::string what;
+};
+
+// Returns at most `limit` problems; empty if the step can run. Edges point back; each message has one sender and one
+// receiver that agree; the members of a group issue the same collectives in each lane, for the same parts of copies of
+// a stage; units are gathered and freed alternately; activations are made before they are used; and all lanes of all
+// ranks finish.
+std::vector<StepProblem> check_step(const Step& step, std::size_t limit = 10);
+
+// "rank 1, task 7 (0F1): ..."
+std::string text_of(const Step& step, const StepProblem& problem);
+
+// Throws core::Error(internal) with the first problem: steps are made by this library, not given by users.
+void check_step_or_throw(const Step& step);
 
 }  // namespace lockstep::schedules

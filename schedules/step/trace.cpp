@@ -1,4 +1,4 @@
-#include "schedules/step/trace.h"
+#include "schedules/step/traces.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -1,5 +1,5 @@
 // Traces are read back and compared with the steps that they show.
-#include "schedules/step/trace.h"
+#include "schedules/step/traces.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "collectives/executors/cuda/cuda_ranks.h"
-#include "collectives/executors/direct_cases.h"
-#include "core/device_memory.h"
+#include "collectives/executors/executor_cases.h"
+#include "core/device.h"
 
 namespace lockstep::executors {
 

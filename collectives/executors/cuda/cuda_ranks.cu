@@ -10,8 +10,8 @@
 #include "collectives/executors/cuda/device_program.h"
 #include "collectives/executors/cuda/interpret.cuh"
 #include "collectives/executors/cuda/passes.cuh"
-#include "collectives/executors/direct_executor.h"
-#include "core/device_memory.h"
+#include "collectives/executors/executors.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "kernels/base/cuda_launch.cuh"
 

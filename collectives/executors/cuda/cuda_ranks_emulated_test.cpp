@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/executors/cuda/cuda_cases.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::executors {

@@ -55,8 +55,8 @@ namespace {
 using collectives::Operation;
 using plan::Instruction;
 using plan::LaneProgram;
-using plan::Place;
 using plan::Program;
+using plan::RankAddress;
 using plan::Wait;
 
 // A range of a rank's memory that a lane has accessed.
@@ -69,7 +69,8 @@ struct Touched {
 };
 
 // In place, input and output are one buffer.
-Touched touched_at(const Operation& operation, int num_ranks, const Place& p, std::int64_t size_bytes, bool written) {
+Touched touched_at(const Operation& operation, int num_ranks, const RankAddress& p, std::int64_t size_bytes,
+                   bool written) {
   Touched touched{p.rank, static_cast<int>(p.buffer), p.offset_bytes, 0, written};
   if (operation.in_place && p.buffer != plan::Buffer::scratch) {
     const auto layout = collectives::in_place_layout(operation, num_ranks, p.rank);
@@ -84,8 +85,8 @@ std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& inst
                                 int num_ranks) {
   const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(core::size_of(operation.dtype));
   std::vector<Touched> all;
-  const auto add = [&](std::span<const Place> places, bool written) {
-    for (const Place& p : places) all.push_back(touched_at(operation, num_ranks, p, size_bytes, written));
+  const auto add = [&](std::span<const RankAddress> places, bool written) {
+    for (const RankAddress& p : places) all.push_back(touched_at(operation, num_ranks, p, size_bytes, written));
   };
   if (instruction.num_destinations > 0) {
     add(lane.sources_of(instruction), false);
@@ -177,9 +178,9 @@ std::uint32_t append(std::vector<T>& all, const std::vector<T>& some) {
   return first;
 }
 
-std::vector<DevicePlace> device_places(std::span<const Place> places) {
-  std::vector<DevicePlace> all;
-  for (const Place& p : places) {
+std::vector<DeviceAddress> device_addresses(std::span<const RankAddress> places) {
+  std::vector<DeviceAddress> all;
+  for (const RankAddress& p : places) {
     all.push_back({p.offset_bytes, p.rank, static_cast<std::int32_t>(p.buffer), p.rank, p.instructions});
   }
   return all;
@@ -188,19 +189,19 @@ std::vector<DevicePlace> device_places(std::span<const Place> places) {
 // Operands of a device instruction, and the ranks that it waits for and signals.
 struct Parts {
   std::vector<DeviceWait> waits;
-  std::vector<DevicePlace> sources;
-  std::vector<DevicePlace> destinations;
+  std::vector<DeviceAddress> sources;
+  std::vector<DeviceAddress> destinations;
 };
 
 Parts parts_of(const LaneProgram& lane, std::size_t index, int rank, int lane_index, bool self) {
   const Instruction& one = lane.instructions[index];
   const bool moves = one.num_destinations > 0;
   return {.waits = waits_of(lane, index, rank, lane_index, self),
-          .sources = moves ? device_places(lane.sources_of(one)) : std::vector<DevicePlace>{},
-          .destinations = device_places(lane.destinations_of(one))};
+          .sources = moves ? device_addresses(lane.sources_of(one)) : std::vector<DeviceAddress>{},
+          .destinations = device_addresses(lane.destinations_of(one))};
 }
 
-std::vector<std::int32_t> told_of(const Listeners& listeners, int rank, int lane, std::uint32_t done) {
+std::vector<std::int32_t> signalled_by(const Listeners& listeners, int rank, int lane, std::uint32_t done) {
   std::vector<std::int32_t> signalled;
   for (auto at = listeners.lower_bound({rank, lane, done, -1}); at != listeners.end(); ++at) {
     if (std::get<1>(*at) != lane || std::get<2>(*at) != done) break;
@@ -241,7 +242,7 @@ DeviceProgram made_program(const Program& program, const Operation& operation, i
     for (std::uint32_t i = 0; i < count; ++i) {
       Parts parts = parts_of(lane, i, rank, lane_index, self[i]);
       change(lane_index, i, parts);
-      append_instruction(made, lane.instructions[i], parts, told_of(listeners, rank, lane_index, i + 1));
+      append_instruction(made, lane.instructions[i], parts, signalled_by(listeners, rank, lane_index, i + 1));
     }
   }
   return made;
@@ -261,7 +262,7 @@ DeviceProgram make_device_program(const Program& program, const Operation& opera
 namespace {
 
 // (rank, lane, instruction) -> places in other ranks' packet memory that it writes its whole result to.
-using Pushes = std::map<std::tuple<int, int, std::uint32_t>, std::vector<DevicePlace>>;
+using Pushes = std::map<std::tuple<int, int, std::uint32_t>, std::vector<DeviceAddress>>;
 // (rank, lane, instruction, source) -> offset of its packets.
 using Arrivals = std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, std::int64_t>;
 
@@ -272,10 +273,10 @@ struct Packets {
 };
 
 // True if the instruction produces exactly this piece of its rank's scratch.
-bool makes(const LaneProgram& lane, const Instruction& maker, const Place& piece, std::int64_t count) {
+bool makes(const LaneProgram& lane, const Instruction& maker, const RankAddress& piece, std::int64_t count) {
   if (maker.count != count) return false;
   const auto destinations = lane.destinations_of(maker);
-  return std::any_of(destinations.begin(), destinations.end(), [&](const Place& d) {
+  return std::any_of(destinations.begin(), destinations.end(), [&](const RankAddress& d) {
     return d.rank == piece.rank && d.buffer == piece.buffer && d.offset_bytes == piece.offset_bytes;
   });
 }
@@ -290,12 +291,12 @@ bool place_packets(const Program& program, const Operation& operation, int reade
     const LaneProgram& lane = its.lanes[l];
     for (std::uint32_t i = 0; i < lane.instructions.size(); ++i) {
       const Instruction& one = lane.instructions[i];
-      for (const Place& d : lane.destinations_of(one)) {
+      for (const RankAddress& d : lane.destinations_of(one)) {
         if (d.rank != reader) return false;
       }
       const auto sources = lane.sources_of(one);
       for (std::uint32_t s = 0; s < sources.size(); ++s) {
-        const Place& source = sources[s];
+        const RankAddress& source = sources[s];
         if (source.rank == reader) continue;
         if (source.buffer != plan::Buffer::scratch || source.instructions == 0 || one.num_destinations == 0)
           return false;
@@ -335,7 +336,7 @@ std::optional<PacketProgram> make_packet_program(const Program& program, const O
     for (std::uint32_t s = 0; s < parts.sources.size(); ++s) {
       const auto at = packets.arrivals.find({rank, lane, index, s});
       if (at == packets.arrivals.end()) continue;
-      const DevicePlace& source = parts.sources[s];
+      const DeviceAddress& source = parts.sources[s];
       parts.sources[s] = {at->second, rank, kPackets, source.from, source.made};
     }
     const auto pushed = packets.pushes.find({rank, lane, index});

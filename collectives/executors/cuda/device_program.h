@@ -63,7 +63,7 @@ BoardView board_at(std::byte* memory, int num_ranks);
 // In addition to plan::Buffer: memory for packets, see below.
 inline constexpr std::int32_t kPackets = 3;
 
-struct DevicePlace {
+struct DeviceAddress {
   std::int64_t offset_bytes;  // in packet memory: offset of the payload
   std::int32_t rank;
   std::int32_t buffer;  // plan::Buffer or kPackets
@@ -100,8 +100,8 @@ struct DeviceProgram {
   std::vector<DeviceLane> lanes;
   std::vector<DeviceInstruction> instructions;
   std::vector<DeviceWait> waits;
-  std::vector<DevicePlace> sources;
-  std::vector<DevicePlace> destinations;
+  std::vector<DeviceAddress> sources;
+  std::vector<DeviceAddress> destinations;
   std::vector<std::int32_t> listeners;
   std::vector<DeviceWait> exit_waits;
   std::uint32_t most_places = 0;  // most sources, or destinations, of an instruction

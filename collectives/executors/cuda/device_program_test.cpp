@@ -8,7 +8,7 @@
 #include <set>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/executors/direct_executor.h"
+#include "collectives/executors/executors.h"
 
 namespace lockstep::executors::cuda {
 namespace {

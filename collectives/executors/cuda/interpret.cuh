@@ -52,11 +52,11 @@ struct Block {
   __device__ const T* array(std::uint32_t at) const {
     return reinterpret_cast<const T*>(image + at);
   }
-  __device__ const DevicePlace& source(const DeviceInstruction& one, std::uint32_t k) const {
-    return array<DevicePlace>(args.at.sources)[one.first_source + k];
+  __device__ const DeviceAddress& source(const DeviceInstruction& one, std::uint32_t k) const {
+    return array<DeviceAddress>(args.at.sources)[one.first_source + k];
   }
-  __device__ const DevicePlace& destination(const DeviceInstruction& one, std::uint32_t k) const {
-    return array<DevicePlace>(args.at.destinations)[one.first_destination + k];
+  __device__ const DeviceAddress& destination(const DeviceInstruction& one, std::uint32_t k) const {
+    return array<DeviceAddress>(args.at.destinations)[one.first_destination + k];
   }
 };
 
@@ -196,7 +196,7 @@ __device__ inline void enter(const Block& block) {
   }
 }
 
-__device__ inline std::byte* address_of(const Block& block, const DevicePlace& place) {
+__device__ inline std::byte* address_of(const Block& block, const DeviceAddress& place) {
   const int half = static_cast<int>(block.state.call % 2);
   const BoardView& its = block.board_of(place.rank);
   if (place.buffer == kPackets) return its.packets[half] + 2 * place.offset_bytes;

@@ -168,7 +168,7 @@ __device__ __forceinline__ std::uint64_t packet_of(std::uint32_t data, std::uint
 
 // Returns the packet that was loaded, or polls until it belongs to this call. False if the block has to stop.
 __device__ inline bool await_packet(const Block& block, std::uint64_t* packet, std::uint64_t seen,
-                                    const DevicePlace& source, std::uint32_t& data) {
+                                    const DeviceAddress& source, std::uint32_t& data) {
   const std::uint32_t call = static_cast<std::uint32_t>(block.state.call);
   Patience patience(block);
   while (static_cast<std::uint32_t>(seen >> 32) != call) {
@@ -216,7 +216,7 @@ __device__ inline bool load_units(const Block& block, const DeviceInstruction& o
     if (from + k >= one.num_sources || !packets(from + k)) continue;
     const std::byte* const base = block.state.sources[from + k];
     auto* const words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
-    const DevicePlace& place = block.source(one, from + k);
+    const DeviceAddress& place = block.source(one, from + k);
     if (!await_packet(block, words, seen[k][0], place, loaded[k].words[0])) return false;
     if (!await_packet(block, words + 1, seen[k][1], place, loaded[k].words[1])) return false;
   }
@@ -226,7 +226,7 @@ __device__ inline bool load_units(const Block& block, const DeviceInstruction& o
 template <class T>
 __device__ inline void store_unit(const Block& block, const DeviceInstruction& one, std::uint32_t destination,
                                   std::int64_t unit, const Unit<T>& made) {
-  const DevicePlace& place = block.destination(one, destination);
+  const DeviceAddress& place = block.destination(one, destination);
   std::byte* const base = block.state.destinations[destination];
   if (place.buffer == kPackets) {
     auto* const packets = reinterpret_cast<std::uint64_t*>(base) + 2 * unit;

@@ -1,14 +1,26 @@
-// For messages about a mistyped name: the name of a list that is nearest to it.
+// Text of users: sizes in bytes, and the nearest known name to one that is mistyped.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace lockstep::core {
+
+// Byte sizes as people write them. K, M and G are 1024-based, as in nccl-tests.
+
+// Parses "8", "1.5M", "64K", "64KiB", "2g". Returns nullopt if the text is not a size, negative, or above 2^62.
+std::optional<std::int64_t> parse_size(std::string_view text);
+
+// Returns "8 B", "64 KiB", "1.5 MiB": the largest unit in which the number is at least 1, with up to two decimals.
+std::string format_size(std::int64_t size_bytes);
+
+// For messages about a mistyped name: the name of a list that is nearest to it.
 
 // Number of characters to insert, remove or replace to get from one text to the other (Levenshtein 1966).
 inline std::size_t edit_distance(std::string_view from, std::string_view to) {

@@ -1,4 +1,4 @@
-#include "core/size.h"
+#include "core/user_text.h"
 
 #include <fmt/format.h>
 

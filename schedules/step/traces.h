@@ -1,15 +1,10 @@
-// Execution traces of MLCommons Chakra: the format in which ASTRA-sim and others take a training step. A trace has a
-// file per rank ("step.0.et", "step.1.et", ...) and one of communicator groups, JSON that ASTRA-sim takes
-// (--comm-group-configuration). Sources: schema/protobuf/et_def.proto of github.com/mlcommons/chakra (version 0.0.4);
-// astra-sim/workload/Workload.cc and astraccl's Ring.cc of github.com/astra-sim/astra-sim (what the attributes mean).
-//
-// A file is a sequence of protobuf messages, each behind its length as a varint: GlobalMetadata, then a Node for each
-// operation. Sizes (comm_size) are bytes of one rank's input: for an all-gather, its part of the result.
+// Steps as traces of other tools: timelines in Chrome's format, and execution traces of MLCommons Chakra.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +12,42 @@
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {
+
+// Writes timelines of steps as a trace in Chrome's format, for https://ui.perfetto.dev and chrome://tracing: a process
+// per rank, a thread per lane, an arrow from each send to its receive. The format: "Trace Event Format", Google 2016.
+// Times become microseconds, rounded to nanoseconds.
+
+// A quantity over time on a rank, such as its memory of one kind. A value holds until the next point.
+struct TraceCounter {
+  struct Point {
+    std::int64_t time_ps = 0;
+    double value = 0;
+  };
+  std::int32_t rank = 0;
+  std::string name;  // with its unit: "activations (bytes)"
+  std::vector<Point> points;
+};
+
+// One timeline of a trace. Several are shown one above the other on a common time axis, in the given order.
+struct TracePart {
+  std::string title;  // first word of the process names: "simulated", "emulated", "measured"
+  const Step* step = nullptr;
+  const StepTimeline* timeline = nullptr;
+  std::span<const TraceCounter> counters = {};
+};
+
+// The whole trace file. Each timeline has a span for every task of its step.
+std::string to_trace(std::span<const TracePart> parts);
+std::string to_trace(const Step& step, const StepTimeline& timeline, const std::string& title,
+                     std::span<const TraceCounter> counters = {});
+
+// Execution traces of MLCommons Chakra: the format in which ASTRA-sim and others take a training step. A trace has a
+// file per rank ("step.0.et", "step.1.et", ...) and one of communicator groups, JSON that ASTRA-sim takes
+// (--comm-group-configuration). Sources: schema/protobuf/et_def.proto of github.com/mlcommons/chakra (version 0.0.4);
+// astra-sim/workload/Workload.cc and astraccl's Ring.cc of github.com/astra-sim/astra-sim (what the attributes mean).
+//
+// A file is a sequence of protobuf messages, each behind its length as a varint: GlobalMetadata, then a Node for each
+// operation. Sizes (comm_size) are bytes of one rank's input: for an all-gather, its part of the result.
 
 // Values are those of Chakra's NodeType; later ones (storage, batch, checkpoint) are refused by name.
 enum class ChakraType : std::uint8_t { invalid, metadata, mem_load, mem_store, comp, comm_send, comm_recv, comm_coll };
