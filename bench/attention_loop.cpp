@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "core/cores.h"
 #include "core/error.h"
 #include "core/statistics.h"

@@ -1,4 +1,4 @@
-#include "bench/parallel/ddp_program.h"
+#include "bench/parallel/ddp.h"
 
 namespace lockstep::parallel_bench {
 namespace {

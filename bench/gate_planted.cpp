@@ -1,5 +1,5 @@
 // gate_planted alone|collective --serve: a worker of known speed, which LOCKSTEP_PLANTED_PERCENT makes slower by as
-// much (bench/serve/calls.h). Only the tests of the regression gate use it (ci/gate_selftest.py).
+// much (bench/serve/orders.h). Only the tests of the regression gate use it (ci/gate_selftest.py).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "bench/program/program.h"
-#include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "collectives/backends/backend.h"
 #include "core/device.h"

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "bench/program/program.h"
-#include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/check.h"

@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "bench/kernels/benchmarks.h"
-#include "bench/kernels/ceilings.h"
-#include "bench/program/command_line.h"
+#include "bench/kernels/roofline.h"
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"

@@ -5,8 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/experts/flags.h"
-#include "bench/experts/run.h"
+#include "bench/experts/moe.h"
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
 #include "core/error.h"
@@ -31,10 +30,7 @@ std::string heading_text(const ExpertsFlags& flags) {
       core::build().version, flags.program, flags.tokens, flags.hidden, flags.inner,
       flags.shared > 0 ? fmt::format(", shared experts of width {}", flags.shared) : "",
       core::short_name_of(flags.dtype), flags.threads, flags.threads == 1 ? "" : "s",
-      flags.link ? fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time, kernels are this "
-                               "machine's",
-                               flags.link->latency_us, flags.link->gbps)
-                 : "over this machine's memory");
+      flags.link ? program::emulated_text(*flags.link) + ", kernels are this machine's" : "over this machine's memory");
   text +=
       "# cap: capacity factor, 0: dropless; load: copies for the most loaded expert over an even share\n"
       "# parts: forward and backward together, on the slowest rank in the round of the median, one after the other;\n"
@@ -88,18 +84,6 @@ core::ExpertsTimeRecord time_record(const Result& result, std::size_t way, std::
   return time;
 }
 
-core::RunRecord run_record(const ExpertsFlags& flags) {
-  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  core::RunRecord run =
-      pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::real, most * flags.threads);
-  run.ranks = most;
-  run.seed = kSeed;
-  if (!flags.link) return run;
-  run.basis = "emulated";
-  run.link = program::link_record(*flags.link);
-  return run;
-}
-
 core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& one,
                                    const Result& result) {
   core::ExpertsRecord record;
@@ -146,7 +130,8 @@ core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlag
 // row is wrong. Throws core::Error.
 int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   core::RecordWriter writer(flags.json_file);
-  const core::RunRecord run = run_record(flags);
+  const core::RunRecord run = pipeline::real_run_record(
+      flags, *std::max_element(flags.ranks.begin(), flags.ranks.end()), flags.threads, kSeed, flags.link);
   writer.write(run);
   print(heading_text(flags));
   int rows = 0;

@@ -2,7 +2,6 @@
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/output.h"
-#include "bench/pipeline/result.h"
 #include "bench/program/program.h"
 #include "schedules/text.h"
 

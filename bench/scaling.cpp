@@ -9,8 +9,7 @@
 
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
-#include "bench/scaling/flags.h"
-#include "bench/scaling/measure.h"
+#include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
 #include "core/cores.h"
 #include "core/record.h"
@@ -76,7 +75,7 @@ Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes ti
   return result;
 }
 
-// A layout that was not run, from one that was: its step is simulated (measure.h), with isolated times only.
+// A layout that was not run, from one that was: its step is simulated (bench/scaling/scaling.h), with isolated times only.
 Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two) {
   Result result;
   result.mode = mode;

@@ -1,6 +1,5 @@
 // seqpar_bench: attention over ranks that share a sequence. The table, the records and the exit status.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/context/flags.h"
-#include "bench/context/run.h"
+#include "bench/context/seqpar.h"
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
 #include "core/error.h"
@@ -96,10 +94,7 @@ constexpr const char* kRow =
 std::string place_text(const ContextFlags& flags) {
   const backends::DeviceChoice& device = flags.place.device;
   const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  if (flags.link) {
-    return fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time; kernels run on this machine",
-                       flags.link->latency_us, flags.link->gbps);
-  }
+  if (flags.link) return program::emulated_text(*flags.link) + "; kernels run on this machine";
   if (device.cuda) return program::gpus_text(device, most, flags.mpi) + (device.nccl ? "; NCCL's" : "");
   return flags.mpi == nullptr ? "through this machine's memory" : "MPI messages of " + flags.mpi->library_version();
 }
@@ -137,7 +132,7 @@ std::string heading_text(const ContextFlags& flags) {
 }
 
 std::string row_text(const ContextFlags& flags, const parallel::ContextLayer& layer, const Result& result) {
-  const auto ms = [&](Form form, Direction direction) { return result.median_us(form, direction) / 1e3; };
+  const auto ms = [&](Form form, Direction direction) { return result.times.median_us(form, direction) / 1e3; };
   const std::string wrong = result.wrong();
   const std::string simulated = flags.link ? fmt::format("{:.1f}", 100 * result.simulated_hidden()) : "-";
   std::string text = fmt::format(kRow, name_of(layer.shape.way), layer.shape.ranks, layer.length,
@@ -160,48 +155,10 @@ std::string ending_text(std::size_t rows, std::size_t wrong) {
   return fmt::format("# {} of {} rows are WRONG\n", wrong, rows);
 }
 
-constexpr std::array kParts{"products", "other_kernels",
-                            "communication"};  // in the order of TaskKind; products: attention's blocks
-
-struct NamedForm {
-  Form form;
-  const char* name;
-  bool has_both;  // kernels and communication
-};
-constexpr std::array kForms{
-    NamedForm{Form::kernels, "kernels", false},
-    NamedForm{Form::exchanges, "communication", false},
-    NamedForm{Form::one_by_one, "serial", true},
-    NamedForm{Form::beside, "async", true},
-};
-
-core::LayerTimeRecord time_record(const Result& result, const NamedForm& form, Direction direction) {
-  core::LayerTimeRecord time;
-  const auto d = static_cast<std::size_t>(direction);
-  time.direction = direction == Direction::forward ? "forward" : "backward";
-  time.way = form.name;
-  time.samples_us = result.samples(form.form, direction);
-  const double median = core::median(time.samples_us);
-  const auto nearest = std::min_element(time.samples_us.begin(), time.samples_us.end(), [&](double a, double b) {
-    return std::abs(a - median) < std::abs(b - median);
-  });
-  const Spent& spent = result.spent_us[static_cast<std::size_t>(form.form)][d]
-                                      [static_cast<std::size_t>(nearest - time.samples_us.begin())];
-  for (std::size_t k = 0; k < spent.size(); ++k) time.parts_us.emplace_back(kParts[k], std::max(spent[k], 0.0));
-  if (form.has_both) time.exposed_us = result.exposed(form.form, direction);
-  return time;
-}
-
 core::RunRecord run_record(const ContextFlags& flags) {
   const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  core::RunRecord run =
-      pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::real, most * flags.threads);
-  run.ranks = most;
-  run.seed = kSeed;
+  core::RunRecord run = pipeline::real_run_record(flags, most, flags.threads, kSeed, flags.link);
   program::add_place(flags.place.device, flags.mpi, most, run);
-  if (!flags.link) return run;
-  run.basis = "emulated";
-  run.link = program::link_record(*flags.link);
   return run;
 }
 
@@ -220,9 +177,7 @@ core::ContextRecord context_record(const core::RunRecord& run, const ContextFlag
                   {"length", static_cast<double>(layer.length)},
                   {"heads", static_cast<double>(layer.heads)},
                   {"head_columns", static_cast<double>(layer.head_columns)}};
-  for (const Direction direction : {Direction::forward, Direction::backward}) {
-    for (const NamedForm& form : kForms) record.times.push_back(time_record(result, form, direction));
-  }
+  record.times = result.times.records();
   const workload::ContextList list = workload::context_list(layer.shape);
   const double all_chunks = workload::chunks_of(layer.shape);
   for (std::int32_t r = 0; r < layer.shape.ranks; ++r) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "bench/simulate/program.h"
+#include "bench/simulate/simulate.h"
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("simulate", [&] {

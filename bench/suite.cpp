@@ -1,20 +1,362 @@
 // suite: runs a list of this project's programs and keeps their records. Example: suite --suite quick --out out/records
-#include "bench/suite/suite.h"
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
-#include "bench/program/command_line.h"
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include "bench/program/program.h"
+#include "core/error.h"
+#include "core/output_file.h"
+#include "core/wait.h"
 
-namespace lockstep {
+namespace lockstep::suite {
+
+// The text of bench/suite/claims.suite, from a source that CMakeLists.txt makes.
+std::string_view embedded_claims_suite();
+
 namespace {
+
+// A suite: command lines of this project's programs, run one after another as child processes, with a record file each.
+
+// A program beside this one and its flags: "all_reduce_perf --ranks 2,4,8 --algo ring,two_shot --time-budget
+// {seconds}". {seconds} is replaced by the line's share of the suite's time; for a line without it, the weight only
+// reserves time.
+struct SuiteLine {
+  std::string name;  // name of its record file
+  double weight;
+  std::string command;
+};
+
+using Suite = std::vector<SuiteLine>;
+
+struct SuiteOptions {
+  std::string programs;                // folder of the programs
+  std::string folder = "out/records";  // NAME.jsonl: a line's records; NAME.txt: its output
+  double time_budget_s = 120;          // for the whole suite
+  double line_timeout_s = 300;         // deadline of each line's program
+};
+
+// Runs a program as a child process with a deadline.
+
+struct Ended {
+  int status = 0;  // exit status; 128 + signal number, as in shells, if a signal ended the process
+  std::string
+      how;  // "ended with status 7", "was ended by signal 11 (Segmentation fault)", "was killed, as it took ..."
+};
+
+constexpr int kNotStarted = 127;  // the shells' exit status for it
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ~File() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+core::Error failed(const std::string& what) {
+  return {core::Failure::internal, what + ": " + std::strerror(errno)};
+}
+
+// A pipe whose write end only the child holds: when it ends, the parent reads end-of-file immediately.
+std::pair<File, File> life_line() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw failed("pipe2");
+  return {File(ends[0]), File(ends[1])};
+}
+
+// Runs between fork and exec: only async-signal-safe calls.
+[[noreturn]] void become(char* const* argv, int output, int life, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kNotStarted);
+  fcntl(life, F_SETFD, 0);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  execv(argv[0], argv);
+  _exit(kNotStarted);
+}
+
+// False if the deadline passes first.
+bool wait_for_end(const File& life, core::Deadline deadline) {
+  pollfd end{life.descriptor(), POLLIN, 0};
+  while (!deadline.passed()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.at() - core::Clock::now());
+    const auto wait_ms = std::clamp<std::int64_t>(left.count(), 0, 60'000);
+    if (poll(&end, 1, static_cast<int>(wait_ms)) > 0) return true;
+  }
+  return false;
+}
+
+Ended ended(int status) {
+  if (WIFEXITED(status)) return {WEXITSTATUS(status), "ended with status " + std::to_string(WEXITSTATUS(status))};
+  const int number = WTERMSIG(status);
+  return {128 + number, "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")"};
+}
+
+// Runs words[0] with the words as its arguments and its output in `output_file`, which is replaced. The child is killed
+// at the deadline, and when this process ends. Throws an Error if the file cannot be written or the program cannot be
+// started.
+Ended run_process(const std::vector<std::string>& words, const std::string& output_file, core::Deadline deadline) {
+  const File output(open(output_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (output.descriptor() < 0) throw failed(output_file + ": cannot be written");
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+
+  auto [read_end, write_end] = life_line();
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw failed("cannot fork");
+  if (child == 0) become(argv.data(), output.descriptor(), write_end.descriptor(), parent);
+  { const File closed(std::move(write_end)); }
+
+  const bool in_time = wait_for_end(read_end, deadline);
+  if (!in_time) kill(child, SIGKILL);
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) throw failed("waitpid");
+  if (!in_time) return {static_cast<int>(core::Failure::timeout), "was killed at its deadline"};
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotStarted) {
+    throw core::Error(core::Failure::internal, words[0] + " cannot be started");
+  }
+  return ended(status);
+}
+
+constexpr const char* kShare = "{seconds}";
+constexpr double kLeastShare_s = 0.1;
+
+std::vector<std::string> words_of(const std::string& command) {
+  std::istringstream stream(command);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+// The path of a suite line's program, and its flags.
+std::vector<std::string> words_of(const SuiteLine& line, const std::string& programs) {
+  std::vector<std::string> words = words_of(line.command);
+  if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
+  const std::string path = programs + "/" + words.front();
+  if (words.front().find('/') != std::string::npos || access(path.c_str(), X_OK) != 0) {
+    throw core::usage_error(
+        fmt::format("suite line '{}': no program '{}'; allowed: those of {}", line.name, words.front(), programs));
+  }
+  words.front() = path;
+  return words;
+}
+
+// Prints progress: one line that is overwritten on a terminal, else one per line of the suite.
+class Progress {
+ public:
+  explicit Progress(std::size_t lines) : lines_(lines) {}
+
+  double seconds() const { return core::us_between(start_, core::Clock::now()) / 1e6; }
+  void begin(const SuiteLine& line) {
+    std::fprintf(stderr, "%s[%zu/%zu] %4.0f s %s%s", terminal_ ? "\r\033[K" : "", ++index_, lines_, seconds(),
+                 line.name.c_str(), terminal_ ? "" : "\n");
+  }
+  void tell(const std::string& text) const {
+    std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", text.c_str());
+  }
+  void end() const { tell(fmt::format("{} lines in {:.0f} s", lines_, seconds())); }
+
+ private:
+  const std::size_t lines_;
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
+  const core::Clock::time_point start_ = core::Clock::now();
+  std::size_t index_ = 0;
+};
+
+std::string last_line_of(const std::string& file) {
+  std::ifstream stream(file);
+  std::string last;
+  for (std::string text; std::getline(stream, text);) {
+    if (!text.empty()) last = text;
+  }
+  return last;
+}
+
+// Adds how a program ended to its output. Returns why that cannot be written, empty if it was: on a full disk the
+// output lacks what the program had to say of it.
+std::string why_not_written(const std::string& file, const std::string& how) {
+  std::ofstream stream(file, std::ios::app);
+  const bool written = static_cast<bool>(stream << "suite: " << how << std::endl);  // flushed, to know it now
+  return written ? "" : file + ": " + core::system_reason(errno);
+}
+
+// A line's share of the remaining seconds, by its weight among the remaining lines.
+double share_of(const Suite& suite, std::size_t index, double seconds_left) {
+  double weights = 0;
+  for (std::size_t i = index; i < suite.size(); ++i) weights += suite[i].weight;
+  return std::max(seconds_left * suite[index].weight / weights, kLeastShare_s);
+}
+
+int run_line(const SuiteLine& line, std::vector<std::string> words, double share_s, const SuiteOptions& options,
+             const Progress& progress) {
+  const std::string stem = options.folder + "/" + line.name;
+  std::filesystem::remove(stem + ".jsonl");  // left by an earlier run
+  for (std::string& word : words) {
+    if (word == kShare) word = fmt::format("{:.1f}", share_s);
+  }
+  words.insert(words.end(), {"--json", stem + ".jsonl"});
+  const std::chrono::duration<double> timeout(options.line_timeout_s);
+  const auto deadline = core::Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
+  const Ended end = run_process(words, stem + ".txt", deadline);
+  if (end.status == 0) return 0;
+  const std::string last = last_line_of(stem + ".txt");
+  const std::string why = why_not_written(stem + ".txt", end.how);
+  progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
+                            why.empty() ? last : why));
+  return end.status;
+}
+
+// A real text if Debian's license file exists, else the synthetic one.
+std::string data_words() {
+  const std::string licence = "/usr/share/common-licenses/GPL-3";
+  std::error_code none;
+  return std::filesystem::is_regular_file(licence, none) ? " --data " + licence : "";
+}
+
+// Parses a suite; errors name `path`.
+Suite read_suite(std::istream& file, const std::string& path) {
+  Suite suite;
+  std::string text;
+  for (int number = 1; std::getline(file, text); ++number) {
+    text = text.substr(0, text.find('#'));
+    std::istringstream stream(text);
+    SuiteLine line;
+    if (!(stream >> line.name)) continue;
+    if (!(stream >> line.weight) || line.weight <= 0 || !std::getline(stream >> std::ws, line.command)) {
+      throw core::usage_error(fmt::format("{}:{}: allowed: NAME WEIGHT COMMAND, the weight above 0", path, number));
+    }
+    suite.push_back(line);
+  }
+  if (suite.empty()) throw core::usage_error(fmt::format("{}: holds no line; allowed: NAME WEIGHT COMMAND", path));
+  return suite;
+}
+
+// The suite of ci/quickstart.sh, which fills each page of the report. Send/recv runs on every kind of link, as the
+// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that two
+// cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that does
+// not. The same schedules are simulated and emulated, so that the report can show both. A small model is trained on two
+// ranks, its step is predicted from its pieces, and buckets and ZeRO stages are timed in steps of a smaller one. Layers
+// are split over two ranks on the emulated link, also with a vocabulary that they do not divide. Simulated sweeps come
+// last, at sizes and numbers of ranks that this machine does not have.
+Suite quick_suite() {
+  const std::string link = " --link latency_us=20,gbps=1.25";
+  const std::string share = " --time-budget {seconds}";
+  const std::string all_reduces =
+      " --algo ring,double_tree,binary_tree,tree,recursive_doubling,halving_doubling,one_shot,two_shot";
+  const std::string kernels =
+      "^(gemm_(fwd|wgrad)/.*/N1024_C256_O1024/|attention_.*/B8_H4_T128|gelu_fwd/.*/B8_T128|layernorm_.*/f32/B8_T128|"
+      "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB)";
+  const std::string small_steps = " --dp 2 --batch 1 --length 64 --time-budget 2";
+  const std::string pipelines =
+      " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "
+      "0.1";
+  const std::string overlaps = " --ranks 4 --zero 0,1,3 --bucket-cap-mb 1,25,100,1000";
+  return {
+      {"01-sendrecv", 3, "sendrecv_perf --ranks 2,4,8 -b 64 -e 4M -f 4 -w 2 --algo direct" + share},
+      {"02-all_reduce", 15, "all_reduce_perf --ranks 2,4,8 -b 8 -e 16M -f 8 -w 2 --explain" + all_reduces + share},
+      {"03-all_gather", 1, "all_gather_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
+      {"04-reduce_scatter", 1, "reduce_scatter_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
+      {"05-broadcast", 1, "broadcast_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
+      {"06-alltoall", 1, "alltoall_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
+      {"07-sendrecv-emulated", 1, "sendrecv_perf --ranks 8 -b 64 -e 4M -f 8 -w 1 --algo direct" + link + share},
+      {"08-all_reduce-emulated", 3,
+       "all_reduce_perf --ranks 8 -b 64 -e 4M -f 4 -w 1 --explain"
+       " --algo ring,double_tree,tree,recursive_doubling,halving_doubling" +
+           link + share},
+      {"09-kernels", 11, "kernels_bench --benchmark_filter=" + kernels + share},
+      {"10-buckets", 6, "ddp_overlap_bench --bucket-cap-mb 0,0.25,1,4 --steps 40" + small_steps + link},
+      {"11-zero", 6, "zero_bench --microbatches 2 --dtype f32 --steps 40" + small_steps},
+      {"12-layers", 4, "tp_linear_bench --batch 2 --rounds 7 --warmup 1 --vocabulary 1021 --tiles 1,2,4" + link},
+      {"13-schedules", 0.1, "pipeline_perf --schedule all --stages 4 --microbatches 8,32"},
+      {"14-schedules-simulated", 0.1, "pipeline_perf --mode simulated" + pipelines},
+      {"15-schedules-emulated", 4, "pipeline_perf --mode emulated" + pipelines},
+      {"16-overlap-simulated", 0.1, "overlap_perf --mode simulated" + overlaps},
+      {"17-overlap-emulated", 2, "overlap_perf --mode emulated" + overlaps},
+      {"18-plan", 1, "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512"},
+      {"19-step", 0.1, "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1"},
+      {"20-training", 8, "mini_train --dp 2 --batch 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
+      {"21-scaling", 5,
+       "scaling --mode weak --batch 4 --steps 4 --time-budget 8 --layouts dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},
+      {"22-all_reduce-simulated", 0.1,
+       "all_reduce_perf --transport simulated --machine dgx-h100 --ranks 8,64,512 -b 1K -e 1G -f 4"
+       " --algo ring,double_tree,hierarchical,recursive_doubling"},
+  };
+}
+
+// The lines of claims.suite, whose records decide the claims of claims.json (docs/claims.md).
+Suite claims_suite() {
+  std::istringstream text{std::string(embedded_claims_suite())};
+  return read_suite(text, "claims.suite");
+}
+
+// Reads a file of lines "NAME WEIGHT COMMAND"; '#' begins a comment. Errors name the file, the line and what is
+// allowed.
+Suite load_suite(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, claims, or a file", path));
+  return read_suite(file, path);
+}
+
+// The suite as the text of such a file.
+std::string text_of(const Suite& suite) {
+  std::string text;
+  for (const SuiteLine& line : suite) text += fmt::format("{} {} {}\n", line.name, line.weight, line.command);
+  return text;
+}
+
+// Returns the worst exit status of all lines. Failed lines are named on stderr, and the others still run. Throws a
+// usage Error before the first line runs if a line has no command or its program does not exist.
+int run_suite(const Suite& suite, const SuiteOptions& options) {
+  std::vector<std::vector<std::string>> commands;
+  for (const SuiteLine& line : suite) commands.push_back(words_of(line, options.programs));
+  const core::FolderLock lock("--out", options.folder);
+
+  Progress progress(suite.size());
+  int worst = 0;
+  for (std::size_t i = 0; i < suite.size(); ++i) {
+    progress.begin(suite[i]);
+    const double share_s = share_of(suite, i, options.time_budget_s - progress.seconds());
+    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, progress));
+  }
+  progress.end();
+  return worst;
+}
+
+// The command line.
+
 using program::FlagValue;
 
 struct SuiteFlags {
   std::string suite = "quick";
   bool list = false;
-  suite::SuiteOptions options;
+  SuiteOptions options;
 };
 using Flag = program::FlagOf<SuiteFlags>;
 
@@ -40,17 +382,17 @@ int run(int argc, char** argv) {
   line.add_switch("--list", flags.list, "print the suite as such a file and exit", "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, flags);
-  const auto suite = flags.suite == "quick"    ? suite::quick_suite()
-                     : flags.suite == "claims" ? suite::claims_suite()
-                                               : suite::load_suite(flags.suite);
-  if (!flags.list) return suite::run_suite(suite, flags.options);
-  program::to_stdout(suite::text_of(suite));
+  const auto suite = flags.suite == "quick"    ? quick_suite()
+                     : flags.suite == "claims" ? claims_suite()
+                                               : load_suite(flags.suite);
+  if (!flags.list) return run_suite(suite, flags.options);
+  program::to_stdout(text_of(suite));
   return 0;
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::suite
 
 int main(int argc, char** argv) {
-  return lockstep::program::exit_status_of("suite", [&] { return lockstep::run(argc, argv); });
+  return lockstep::program::exit_status_of("suite", [&] { return lockstep::suite::run(argc, argv); });
 }

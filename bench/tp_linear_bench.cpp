@@ -12,9 +12,8 @@
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"
-#include "bench/tp_linear/flags.h"
-#include "bench/tp_linear/nodes.h"
-#include "bench/tp_linear/run.h"
+#include "bench/tp_linear/block.h"
+#include "bench/tp_linear/tp_linear.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
@@ -40,12 +39,12 @@ double spread_percent(const std::vector<double>& samples) {
 }
 
 std::string group_text(const Form& form, Direction direction) {
-  const auto ms = [&](Way way) { return fmt::format("{:.3f}", form.median_us(way, direction) / 1e3); };
-  const double products_us = form.median_spent(Way::kernels, direction).front();
+  const auto ms = [&](Way way) { return fmt::format("{:.3f}", form.times.median_us(way, direction) / 1e3); };
+  const double products_us = form.times.median_spent(Way::kernels, direction).front();
   return fmt::format(fmt::runtime(kGroup), fmt::format("{:.3f}", products_us / 1e3), ms(Way::kernels),
                      ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
-                     fmt::format("{:.3f}", form.exposed_us(Way::beside, direction) / 1e3),
-                     fmt::format("{:.0f}", spread_percent(form.samples(Way::beside, direction))));
+                     fmt::format("{:.3f}", form.times.exposed_us(Way::beside, direction) / 1e3),
+                     fmt::format("{:.0f}", spread_percent(form.times.samples(Way::beside, direction))));
 }
 
 const char* verdict(const Form& form) {
@@ -93,12 +92,9 @@ std::string heading_text(const TpLinearFlags& flags) {
       "# h {}, {} heads, {} sequences of {} tokens, vocabulary {}; {}; {} thread{} per rank\n",
       core::build().version, flags.program, shape.hidden, shape.heads, shape.batch, shape.length, shape.vocabulary,
       core::short_name_of(shape.dtype), flags.threads, flags.threads == 1 ? "" : "s");
-  text +=
-      fmt::format("# collectives: {}; {}\n", flags.algorithm,
-                  flags.link ? fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time; kernels "
-                                           "and reductions run on this machine",
-                                           flags.link->latency_us, flags.link->gbps)
-                             : place_text(flags));
+  text += fmt::format("# collectives: {}; {}\n", flags.algorithm,
+                      flags.link ? program::emulated_text(*flags.link) + "; kernels and reductions run on this machine"
+                                 : place_text(flags));
   text +=
       "# kernels: all kernels alone; gemm: the part of it in matrix products; comm: communication alone; serial: one "
       "after\n"
@@ -142,10 +138,10 @@ void add_to(Totals& totals, const std::vector<Form>& forms) {
     totals.wrong_rows += form.is_wrong() ? 1 : 0;
   }
   for (std::size_t w = 0; w < totals.in_one_us.size(); ++w) {
-    totals.in_one_us[w] += forms.front().median_us(static_cast<Way>(w));
+    totals.in_one_us[w] += forms.front().times.median_us(static_cast<Way>(w));
   }
-  double best_us = forms.front().median_us(Way::beside);
-  for (const Form& form : forms) best_us = std::min(best_us, form.median_us(Way::beside));
+  double best_us = forms.front().times.median_us(Way::beside);
+  for (const Form& form : forms) best_us = std::min(best_us, form.times.median_us(Way::beside));
   totals.in_best_us += best_us;
 }
 
@@ -157,31 +153,6 @@ std::string ending_text(const Totals& totals) {
       "tiles\n",
       totals.wrong_rows, totals.rows, ms(Way::kernels), ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
       totals.in_best_us / 1e3);
-}
-
-constexpr std::array kNamesOfKinds{"products", "other_kernels", "communication"};  // in the order of TaskKind
-
-struct NameOfWay {
-  Way way;
-  const char* name;
-  bool has_both;  // kernels and communication
-};
-constexpr std::array kWaysOfRecords{
-    NameOfWay{Way::kernels, "kernels", false},
-    NameOfWay{Way::exchanges, "communication", false},
-    NameOfWay{Way::one_by_one, "serial", true},
-    NameOfWay{Way::beside, "async", true},
-};
-
-core::LayerTimeRecord time_record(const Form& form, const NameOfWay& way, Direction direction) {
-  core::LayerTimeRecord time;
-  time.direction = direction == Direction::forward ? "forward" : "backward";
-  time.way = way.name;
-  time.samples_us = form.samples(way.way, direction);
-  const Spent& spent = form.median_spent(way.way, direction);
-  for (std::size_t k = 0; k < spent.size(); ++k) time.parts_us.emplace_back(kNamesOfKinds[k], spent[k]);
-  if (way.has_both) time.exposed_us = form.exposed(way.way, direction);
-  return time;
 }
 
 core::NamedNumbers sizes_of(const Shape& shape) {
@@ -205,14 +176,8 @@ void add_verdict(core::LayerRecord& record, const Form& form) {
 
 core::RunRecord run_record(const TpLinearFlags& flags) {
   const int most = most_ranks(flags);
-  core::RunRecord run =
-      pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::real, most * flags.threads);
-  run.ranks = most;
-  run.seed = kSeed;
+  core::RunRecord run = pipeline::real_run_record(flags, most, flags.threads, kSeed, flags.link);
   program::add_place(flags.place.device, flags.mpi, most, run);
-  if (!flags.link) return run;
-  run.basis = "emulated";
-  run.link = program::link_record(*flags.link);
   return run;
 }
 
@@ -231,9 +196,7 @@ core::LayerRecord layer_record(const core::RunRecord& run, const TpLinearFlags& 
   record.dtype = core::short_name_of(flags.shape.dtype);
   record.sizes = sizes_of(flags.shape);
   record.algorithm = flags.algorithm;
-  for (const Direction direction : {Direction::forward, Direction::backward}) {
-    for (const NameOfWay& way : kWaysOfRecords) record.times.push_back(time_record(form, way, direction));
-  }
+  record.times = form.times.records();
   const auto rank_passes = static_cast<double>(form.checked_passes * one.ranks);
   record.sent_bytes = static_cast<double>(form.sent_bytes) / rank_passes;
   record.formula_bytes = static_cast<double>(form.formula_bytes) / rank_passes;

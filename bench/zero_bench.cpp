@@ -1,4 +1,4 @@
-#include "bench/parallel/zero_program.h"
+#include "bench/parallel/zero.h"
 
 namespace lockstep::parallel_bench {
 namespace {

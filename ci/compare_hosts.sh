@@ -35,7 +35,7 @@ on_hosts() {
 }
 
 calls_for() { if [ "$1" -ge 16777216 ]; then echo 3; elif [ "$1" -ge 262144 ]; then echo 9; else echo 100; fi; }
-# The other libraries' programs divide their number of calls at large sizes (bench/peers/peer_timing.h).
+# The other libraries' programs divide their number of calls at large sizes (bench/peers/peers.h).
 peer_calls_for() { echo $(($(calls_for "$1") * ($1 >= 16777216 ? 8 : $1 >= 1048576 ? 2 : 1))); }
 
 ours() {  # SIZE ROUND

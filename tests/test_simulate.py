@@ -1,4 +1,5 @@
-"""simulate, from its command line to its records: consistent predictions, searches, calibration, refusals."""
+"""simulate, from its command line to its records: consistent predictions, searches, calibration, refusals; and its commands that make
+a study, with the report of it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,13 @@ from pathlib import Path
 import pytest
 
 import conftest
+from reports.analysis.studies import analyse_studies
+from reports.cli import main
+from reports.html.layout_view import points_table
+from reports.load import load
 
-SMALL = ("--model", "gpt3-1.3b", "--machine", "dgx-a100")
+SMALL_MODEL = ("--model", "gpt3-1.3b")
+SMALL = (*SMALL_MODEL, "--machine", "dgx-a100")
 USAGE = 6
 
 
@@ -192,3 +198,190 @@ def test_a_suite_predicts_beside_what_it_measures(programs, tmp_path):
     done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "1")
     assert done.returncode == 0, done.stderr
     assert [len(records_of(tmp_path / "records" / f"{name}.jsonl")) for name in ("plan", "step")] == [2, 1]
+
+
+def points_of(programs, path: Path, *words: str) -> list[dict]:
+    done = programs.run("simulate", *words, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    run, *points = conftest.records_of(path)
+    assert run["record"] == "run" and run["basis"] == "simulated"
+    assert points and all(one["record"] == "study" for one in points)
+    return points
+
+
+def test_scaling_adds_up_and_weak_work_grows(programs, tmp_path):
+    points = points_of(programs, tmp_path / "s.jsonl", "scaling", *SMALL_MODEL, "--layout", "tp=2,batch=4", "--gpus", "2,4,8,16",
+                       "--batch", "16")
+    weak, strong = ([one for one in points if one["series"] == name] for name in ("weak", "strong"))
+    assert [one["at"]["gpus"] for one in weak] == [2, 4, 8, 16] and len(strong) == 4
+    assert [one["values"]["batch"] for one in weak] == [4, 8, 16, 32]
+    assert {one["values"]["batch"] for one in strong} == {16}
+    for series in (weak, strong):
+        assert series[0]["values"]["efficiency"] == pytest.approx(1)
+        for one in series:
+            assert sum(one["parts_ms"].values()) == pytest.approx(one["values"]["step_ms"])
+            a_gpu = one["values"]["tokens_per_s"] / one["at"]["gpus"]
+            first = series[0]["values"]["tokens_per_s"] / series[0]["at"]["gpus"]
+            assert one["values"]["efficiency"] == pytest.approx(a_gpu / first)
+
+
+def test_scaling_says_where_there_is_no_layout(programs, tmp_path):
+    points = points_of(programs, tmp_path / "s.jsonl", "scaling", "--strong", *SMALL_MODEL, "--layout", "tp=2", "--gpus", "2,3,64",
+                       "--batch", "8")
+    assert [bool(one["values"]) for one in points] == [True, False, False]
+    assert "not a multiple of 2" in points[1]["note"] and "not a multiple of dp x microbatch" in points[2]["note"]
+
+
+@pytest.mark.parametrize(("table", "runs"), [("sc21-weak", 10), ("sc21-strong", 9)])
+def test_published_runs_stand_beside_and_are_not_mixed(programs, tmp_path, table, runs):
+    points = points_of(programs, tmp_path / "p.jsonl", "scaling", "--published", table)
+    published = [one for one in points if one["basis"] == "published"]
+    simulated = [one for one in points if one["basis"] == "simulated"]
+    assert len(published) == len(simulated) == runs
+    assert all("arXiv:2104.04473" in one["source"] and not one["parts_ms"] for one in published)
+    assert not any(one["source"] for one in simulated)
+
+
+def test_memory_is_table_one_of_zero(programs, tmp_path):
+    points = points_of(programs, tmp_path / "m.jsonl", "memory")
+    cells = {(one["at"]["parameters"], one["at"]["ranks"], one["series"]): one for one in points}
+    assert len(cells) == 54 + 18 and {one["basis"] for one in points} == {"counted"}
+    assert cells[7.5e9, 64, "ZeRO-3"]["values"]["total_gb"] == pytest.approx(1.875)
+    assert cells[1e12, 1024, "ZeRO-1"]["values"]["total_gb"] == pytest.approx(4011.72, rel=1e-6)
+    assert not cells[7.5e9, 1, "ZeRO-3"]["fits"] and cells[7.5e9, 4, "ZeRO-1"]["fits"]
+
+
+def test_the_largest_model_is_that_of_zeros_table_two(programs, tmp_path):
+    """arXiv:1910.02054, table 2, one GPU of 32 GB per model-parallel rank: 64 ranks hold 2 to 128 billion."""
+    points = points_of(programs, tmp_path / "m.jsonl", "memory", "--ranks", "64", "--parameters", "1e9")
+    found = {one["series"]: one["values"]["largest_parameters"] * 32 / one["values"]["capacity_gb"] for one in points}
+    assert found == {name: pytest.approx(billions * 1e9, abs=0.05e9) for name, billions in
+                     {"replicas": 2, "ZeRO-1": 7.6, "ZeRO-2": 14.4, "ZeRO-3": 128}.items()}
+    away = points_of(programs, tmp_path / "o.jsonl", "memory", "--ranks", "1", "--parameters", "1e9",
+                     "--layout", "grad_dtype=bf16,offload=file")
+    assert away[0]["values"]["largest_parameters"] == pytest.approx(away[0]["values"]["capacity_gb"] * 1e9 / 4)
+    assert away[0]["values"]["optimizer_gb"] == 0
+
+
+def test_recomputation_trades_memory_for_time(programs, tmp_path):
+    points = {one["series"]: one for one in points_of(programs, tmp_path / "r.jsonl", "recompute")}
+    none, selective, full = points["none"], points["selective"], points["full"]
+    assert none["best"] and selective["best"] and full["best"]
+    for name in ("step_ms", "memory_gb"):
+        values = [one["values"][name] for one in (none, selective, full)]
+        assert values == sorted(values, reverse=name == "memory_gb")
+    # Inputs kept every 48 layers: one layer's worth of inputs, and 48 layers recomputed at once.
+    last = points["full, 48 layers at a time"]
+    assert not last["best"] and last["values"]["activations_gb"] < full["values"]["activations_gb"]
+
+
+def test_tensor_ranks_beyond_the_node_lose(programs, tmp_path):
+    points = points_of(programs, tmp_path / "t.jsonl", "tp-boundary")
+    simulated = [one["values"]["tflops_per_gpu"] for one in points if one["basis"] == "simulated"]
+    published = [one["values"]["tflops_per_gpu"] for one in points if one["basis"] == "published"]
+    assert published == [363.66, 345.51, 279.5, 158.1, 92.66]
+    assert simulated == sorted(simulated, reverse=True)
+    assert simulated[3] < 0.75 * simulated[2]
+    own = points_of(programs, tmp_path / "o.jsonl", "tp-boundary", *SMALL_MODEL, "--tp", "1,2,4", "--machine", "dgx-a100")
+    assert [one["at"]["tp"] for one in own] == [1, 2, 4] and all(one["basis"] == "simulated" for one in own)
+
+
+def test_tensor_ranks_belong_inside_a_node(programs, tmp_path):
+    points = points_of(programs, tmp_path / "o.jsonl", "order", *SMALL_MODEL, "--layout", "tp=8,dp=4,pp=2,batch=32")
+    assert len(points) == 6
+    assert points[0]["best"] and points[0]["series"].startswith("tp-")
+    assert points[-1]["values"]["slower_percent"] > 50 and "exposed_tensor" in points[-1]["note"]
+    # The layout's text gives the same step in the program that predicts one layout.
+    done = programs.run("simulate", *SMALL_MODEL, "--layout", points[-1]["layout"])
+    assert f"{points[-1]['values']['step_ms']:.2f}" in done.stdout
+
+
+def test_sensitivity_is_sorted_and_has_signs(programs, tmp_path):
+    points = points_of(programs, tmp_path / "s.jsonl", "sensitivity", *SMALL_MODEL, "--layout", "tp=8,dp=4,batch=32")
+    moved = [max(abs(one["values"].get(name, 0)) for name in ("more_percent", "less_percent")) for one in points]
+    assert moved == sorted(moved, reverse=True) and moved[0] > 1
+    figures = {one["series"]: one["values"] for one in points}
+    assert figures["device.matrix_tflops"]["more_percent"] < 0 < figures["device.matrix_tflops"]["less_percent"]
+    assert figures["device.launch_us"]["more_percent"] > 0 > figures["device.launch_us"]["less_percent"]
+    assert "less_percent" not in figures["levels.1.oversubscription"]  # below 1 there is none
+    assert not any(name.endswith(("ranks", "bytes")) for name in figures)
+
+
+def test_the_map_has_a_winner_in_each_cell_and_says_why(programs, tmp_path):
+    points = points_of(programs, tmp_path / "m.jsonl", "map", "--models", "gpt3-1.3b,gpt3-13b,megatron-39.1b", "--links", "0.5,25",
+                       "--gpus", "4,16", "--batch", "32")
+    assert len(points) == 3 * 2 * 2
+    for one in points:
+        assert one["note"]
+        if one["best"]:
+            assert one["layout"] and one["values"]["step_ms"] > 0
+        else:
+            assert one["values"]["least_gb"] > 85 and "does not fit" in one["note"]
+    assert any(not one["best"] for one in points if one["at"]["gpus"] == 4)
+
+
+def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
+    out = tmp_path / "s.jsonl"
+    done = programs.run("simulate", *SMALL_MODEL, "--layout", "tp=2,dp=8,batch=16", "--sweep",
+                        "machine.levels.1.gbps=5:50,model.layers=12:24", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    found = [line for line in conftest.records_of(out) if line["record"] == "simulation"]
+    assert [(one["machine"].rsplit("=", 1)[1], one["model"]["numbers"]["layers"]) for one in found] == [
+        ("5", 12), ("5", 24), ("50", 12), ("50", 24)]
+    assert found[0]["step_ms"] > found[2]["step_ms"] and found[0]["step_ms"] < found[1]["step_ms"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["scaling", "--gpus", "0"], "--gpus 0"),
+        (["scaling", "--grow", "zero"], "--grow zero: not known; allowed: dp tp pp cp"),
+        (["scaling", "--published", "nope"], "is not a published table; allowed: sc21-weak sc21-strong"),
+        (["scaling", "--published", "sc21-weak", "--gpus", "8"], "--published with other flags"),
+        (["scaling", "--published", "nanotron-tp"], "allowed: simulate tp-boundary"),
+        (["map", "--links", "0"], "--links 0"),
+        (["map", "--level", "7"], "--level 7: DGX A100"),
+        (["map", "--models", "nope"], "'nope' is not known"),
+        (["memory", "--parameters", "-1"], "--parameters -1"),
+        (["tp-boundary", "--tp", "2"], "without --model"),
+        (["tp-boundary", "--model", "gpt3-1.3b", "--tp", "5"], "--tp 5: tp is 5"),
+        (["order", "--layout", "tp=7"], "tp is 7"),
+        (["sensitivity", "--percent", "100"], "--percent 100"),
+        (["recompute", "--sweep", "tp=1"], "--sweep"),
+        (["--sweep", "machine.nope=1"], "'nope' is not a number of DGX A100"),
+        (["--sweep", "machine.levels.0.gbps=fast"], "--sweep machine.levels.0.gbps=fast"),
+        (["--sweep", "model.nope=1"], "nope"),
+        (["--layout", "order=tp-dp"], "order=tp-dp: not every axis occurs once"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_one_line(programs, words, says):
+    done = programs.run("simulate", *words)
+    assert done.returncode == USAGE, done.stdout
+    assert says in done.stderr
+    assert done.stderr.startswith("simulate: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["scaling", "map", "memory", "recompute", "tp-boundary", "order", "sensitivity"])
+def test_each_command_has_help(programs, command):
+    done = programs.run("simulate", command, "--help")
+    assert done.returncode == 0 and f"simulate {command}: " in done.stdout
+    assert f"simulate {command}: " in programs.run("simulate", "--help").stdout
+
+
+def test_the_report_draws_and_answers_each_study(programs, tmp_path, capsys):
+    files = []
+    for name, words in {
+        "scaling": ["--published", "sc21-weak"], "map": ["--models", "gpt3-1.3b,gpt3-6.7b", "--links", "1,25", "--gpus", "8"],
+        "memory": [], "recompute": [], "tp-boundary": [], "order": [], "sensitivity": []}.items():
+        files.append(str(tmp_path / f"{name}.jsonl"))
+        points_of(programs, Path(files[-1]), name, *words)
+    results = analyse_studies(load(files))
+    assert len(results) == 9  # a figure for each of the three sizes of memory
+    for result in results:
+        assert len(points_table(result).lines) == len(result.points) and result.answer.endswith(".")
+    assert main([*files, "-o", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    drawn = {path.stem.split("-", 2)[2] for path in (tmp_path / "report" / "figures").glob("*.svg")}
+    assert drawn == {"efficiency", "parts", "map", "memory", "pareto", "boundary", "order", "tornado"}
+    assert "Narayanan et al. 2021" in page and "nanotron" in page
+    assert "tensor ranks, beyond a node of 8" in capsys.readouterr().out

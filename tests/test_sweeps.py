@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-import nccl_output
 import pytest
 from conftest import Programs, records_of, ROOT
 
@@ -21,23 +22,70 @@ FACTORS = {"all_reduce_perf": lambda n: 2 * (n - 1) / n, "all_gather_perf": lamb
            "broadcast_perf": lambda n: 1.0}
 
 
+# Reads a sweep's output as scripts read nccl-tests': by the shape of its lines, without knowledge of Lockstep.
+
+@dataclass(frozen=True)
+class Placement:
+    time_us: float
+    algbw: float
+    busbw: float
+    wrong: int | None  # None for N/A
+
+
+@dataclass(frozen=True)
+class Row:
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int
+    out_of_place: Placement
+    in_place: Placement
+
+
+def _placement(cells: list[str]) -> Placement:
+    time_us, algbw, busbw, wrong = cells
+    return Placement(float(time_us), float(algbw), float(busbw), None if wrong == "N/A" else int(float(wrong)))
+
+
+def table_rows(text: str) -> list[Row]:
+    """Every line that begins with a number; the first 13 columns are nccl-tests'."""
+    found = []
+    for line in text.splitlines():
+        if not re.match(r"\s*\d+\s+\d+\s", line):
+            continue
+        cells = line.split()
+        found.append(Row(int(cells[0]), int(cells[1]), cells[2], cells[3], int(cells[4]),
+                         _placement(cells[5:9]), _placement(cells[9:13])))
+    return found
+
+
+def average_bus_bandwidth(text: str) -> float:
+    return float(re.search(r"^# Avg bus bandwidth\s*:\s*([0-9.eE+-]+)", text, re.MULTILINE).group(1))
+
+
+def out_of_bounds(text: str) -> tuple[int, str]:
+    match = re.search(r"^# Out of bounds values\s*:\s*(\d+) (OK|FAILED)", text, re.MULTILINE)
+    return int(match.group(1)), match.group(2)
+
+
 @pytest.mark.parametrize("program", ALL_PROGRAMS)
 def test_every_program_gives_verified_rows(programs: Programs, program: str) -> None:
     result = programs.run(program, "-b", "8", "-e", "64K", "-f", "16", "--ranks", "4", "-n", "5", "--algo", "all")
     assert result.returncode == 0, result.stderr
-    rows = nccl_output.rows(result.stdout)
+    rows = table_rows(result.stdout)
     assert len({row.size for row in rows}) >= 3
     assert all(row.out_of_place.wrong == 0 for row in rows)
     if program != "alltoallv_perf":
         assert all(row.in_place.wrong == 0 for row in rows)
-    assert nccl_output.out_of_bounds(result.stdout) == (0, "OK")
-    assert nccl_output.average_bus_bandwidth(result.stdout) >= 0
+    assert out_of_bounds(result.stdout) == (0, "OK")
+    assert average_bus_bandwidth(result.stdout) >= 0
 
 
 @pytest.mark.parametrize("program", sorted(FACTORS))
 def test_bandwidths_follow_from_size_and_time(programs: Programs, program: str) -> None:
     result = programs.run(program, "-b", "1M", "-e", "1M", "--ranks", "3", "-n", "5")
-    (row,) = nccl_output.rows(result.stdout)
+    (row,) = table_rows(result.stdout)
     algbw = row.size / row.out_of_place.time_us / 1e3
     assert row.out_of_place.algbw == pytest.approx(algbw, abs=0.006, rel=0.01)
     assert row.out_of_place.busbw == pytest.approx(algbw * FACTORS[program](3), abs=0.011, rel=0.01)
@@ -47,7 +95,7 @@ def test_counts_below_the_rank_count_and_all_types(programs: Programs) -> None:
     result = programs.run("all_reduce_perf", "-b", "1", "-e", "32", "-f", "2", "--ranks", "5", "-d", "all", "-o", "all",
                           "-n", "2", "--algo", "ring,two_shot")
     assert result.returncode == 0, result.stderr
-    rows = nccl_output.rows(result.stdout)
+    rows = table_rows(result.stdout)
     assert len({row.dtype for row in rows}) == 12
     assert len({row.op for row in rows}) == 5
     assert all(row.out_of_place.wrong == 0 and row.in_place.wrong == 0 for row in rows)
@@ -59,7 +107,7 @@ def test_processes_give_the_same_rows_as_threads(programs: Programs) -> None:
     processes = programs.run(*words, "--processes")
     assert threads.returncode == processes.returncode == 0, processes.stderr
     def shape(text: str) -> list[tuple[int, int, int]]:
-        return [(row.size, row.count, row.out_of_place.wrong) for row in nccl_output.rows(text)]
+        return [(row.size, row.count, row.out_of_place.wrong) for row in table_rows(text)]
     assert shape(threads.stdout) == shape(processes.stdout)
 
 
@@ -89,7 +137,7 @@ def test_nccl_tests_json_repeats_the_table_and_replaces_nothing(programs: Progra
     assert document["version"] == 3 and document["env"] == []
     assert str(tmp_path) not in json.dumps(document["args"])
     assert document["config"]["step_factor"] == 4 and len(document["config"]["devices"]) == 2
-    for written, row in zip(document["results"], nccl_output.rows(result.stdout), strict=True):
+    for written, row in zip(document["results"], table_rows(result.stdout), strict=True):
         assert (written["size"], written["type"], written["redop"], written["root"]) == (row.size, "float", "sum", "    -1")
         assert written["out_of_place"]["time"] == pytest.approx(row.out_of_place.time_us, abs=0.006)
         assert written["in_place"]["nwrong"] == 0
@@ -104,7 +152,7 @@ def test_emulated_links_are_labelled_and_slow(programs: Programs, tmp_path: Path
                           "latency_us=300,gbps=1", "--json", str(target))
     assert result.returncode == 0, result.stderr
     assert "EMULATED" in result.stdout
-    (row,) = nccl_output.rows(result.stdout)
+    (row,) = table_rows(result.stdout)
     assert row.out_of_place.time_us > 300 + (1 << 20) / 1e3  # the emulated link cannot be beaten
     assert {json.loads(line)["basis"] for line in target.read_text().splitlines()} == {"emulated"}
 

@@ -1,4 +1,4 @@
-#include "bench/context/flags.h"
+#include "bench/context/seqpar.h"
 
 #include <fmt/format.h>
 

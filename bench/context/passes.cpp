@@ -1,4 +1,4 @@
-#include "bench/context/passes.h"
+#include "bench/context/seqpar.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "bench/context/run.h"
+#include "bench/context/seqpar.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "bench/context/passes.h"
 #include "bench/parallel/checks.h"
-#include "bench/place/step_energy.h"
+#include "bench/place/place.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
 #include "core/dtype.h"
@@ -240,10 +239,7 @@ class RankRun {
       const std::vector<Timed> all = transports::all_gather_value(rank_.messages, mine);
       const Timed slowest =
           *std::max_element(all.begin(), all.end(), [](const Timed& a, const Timed& b) { return a.us < b.us; });
-      if (counts) {
-        result_.samples_us[static_cast<std::size_t>(form)][d].push_back(slowest.us);
-        result_.spent_us[static_cast<std::size_t>(form)][d].push_back(slowest.spent);
-      }
+      if (counts) result_.times.add(form, direction, slowest.us, slowest.spent);
       if (is_whole) check(direction, counts, counter_.so_far().sent - before.sent);
     }
     if (form == Form::kernels && counts) own_kernels_us_.push_back(kernels_us);
@@ -306,21 +302,15 @@ class RankRun {
 
 }  // namespace
 
-std::vector<double> Result::exposed(Form form, Direction direction) const {
-  std::vector<double> exposed = samples(form, direction);
-  const std::vector<double>& kernels = samples(Form::kernels, direction);
-  for (std::size_t i = 0; i < exposed.size(); ++i) exposed[i] -= kernels[i];
-  return exposed;
-}
-
 double Result::hidden_of(double exposed) const {
   double alone = 0;
-  for (const Direction direction : kDirections) alone += median_us(Form::exchanges, direction);
+  for (const Direction direction : kDirections) alone += times.median_us(Form::exchanges, direction);
   return alone > 0 ? std::clamp(1 - exposed / alone, 0.0, 1.0) : 1;
 }
 
 double Result::hidden() const {
-  return hidden_of(exposed_us(Direction::forward) + exposed_us(Direction::backward));
+  return hidden_of(times.exposed_us(Form::beside, Direction::forward) +
+                   times.exposed_us(Form::beside, Direction::backward));
 }
 
 double Result::simulated_hidden() const {

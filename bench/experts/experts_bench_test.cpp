@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/experts/flags.h"
-#include "bench/experts/run.h"
+#include "bench/experts/moe.h"
 #include "core/error.h"
 
 namespace lockstep::experts_bench {

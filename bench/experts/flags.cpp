@@ -1,11 +1,11 @@
-#include "bench/experts/flags.h"
+#include "bench/experts/moe.h"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <numeric>
 
-#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "bench/trainer/flags.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/backends/backend.h"

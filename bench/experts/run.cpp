@@ -1,4 +1,4 @@
-#include "bench/experts/run.h"
+#include "bench/experts/moe.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "bench/place/step_energy.h"
+#include "bench/place/place.h"
 #include "collectives/plan/cost.h"
 #include "core/cores.h"
 #include "core/device_cpu.h"
@@ -413,7 +413,8 @@ class RankRun {
 
   void finish() {
     for (std::size_t way = 0; way < kNumWays; ++way) {
-      for (std::size_t d = 0; d < 2; ++d) result_.parts_us[way][d] = parts_[way][d][median_turn(way, d)];
+      for (std::size_t d = 0; d < 2; ++d)
+        result_.parts_us[way][d] = parts_[way][d][tp_linear::median_round(result_.samples_us[way][d])];
     }
     result_.experts_slowest_us = core::median(slowest_us_);
     result_.experts_mean_us = core::median(mean_us_);
@@ -430,16 +431,6 @@ class RankRun {
     double most = 0;
     for (const double load : loads) most = std::max(most, static_cast<double>(sum(static_cast<std::int64_t>(load))));
     result_.most_load = most * case_.experts / static_cast<double>(result_.copies);
-  }
-
-  std::size_t median_turn(std::size_t way, std::size_t d) const {
-    const std::vector<double>& times = result_.samples_us[way][d];
-    std::vector<std::size_t> rounds(times.size());
-    std::iota(rounds.begin(), rounds.end(), std::size_t{0});
-    const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
-    std::nth_element(rounds.begin(), middle, rounds.end(),
-                     [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
-    return *middle;
   }
 
   const ExpertsFlags& flags_;

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "bench/kernels/ceiling_loops.h"
+#include "bench/kernels/roofline.h"
 
 namespace lockstep::kernel_bench {
 namespace {

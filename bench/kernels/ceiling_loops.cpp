@@ -1,4 +1,4 @@
-#include "bench/kernels/ceiling_loops.h"
+#include "bench/kernels/roofline.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/kernels/ceiling_loops.cpp"

@@ -3,7 +3,7 @@
 #include <array>
 #include <limits>
 
-#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "core/cores.h"
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm_choice.h"

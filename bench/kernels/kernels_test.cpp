@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/kernels/operand_sets.h"
 #include "bench/kernels/roofline.h"
-#include "bench/program/command_line.h"
+#include "bench/kernels/timed_device.h"
+#include "bench/program/program.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "kernels/attention/attention.h"

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "bench/kernels/ceilings.h"
+#include "bench/kernels/roofline.h"
 #include "bench/kernels/timed_device.h"
 #include "core/device.h"
 #include "kernels/attention/attention.h"

@@ -1,5 +1,5 @@
 // Replaces timed_cuda.cpp in builds without CUDA.
-#include "bench/kernels/ceilings.h"
+#include "bench/kernels/roofline.h"
 #include "bench/kernels/timed_device.h"
 #include "core/error.h"
 

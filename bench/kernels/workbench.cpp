@@ -1,8 +1,8 @@
-#include "bench/kernels/workbench.h"
+#include "bench/kernels/benchmarks.h"
 
 #include <memory>
 
-#include "bench/kernels/ceiling_loops.h"
+#include "bench/kernels/roofline.h"
 #include "bench/kernels/timed_device.h"
 #include "core/device_cpu.h"
 #include "kernels/base/case_checks.h"

@@ -1,4 +1,4 @@
-#include "bench/parallel/ddp_run.h"
+#include "bench/parallel/ddp.h"
 
 #include <algorithm>
 #include <array>
@@ -9,13 +9,10 @@
 #include <fmt/format.h>
 
 #include "bench/parallel/checks.h"
-#include "bench/parallel/ddp_program.h"
-#include "bench/parallel/ddp_times.h"
 #include "bench/parallel/step_rank.h"
-#include "bench/place/step_energy.h"
-#include "bench/serve/calls.h"
+#include "bench/place/place.h"
 #include "bench/serve/orders.h"
-#include "bench/trainer/program.h"
+#include "bench/trainer/report.h"
 #include "core/statistics.h"
 #include "schedules/step/breakdown.h"
 #include "trainer/train/rank_steps.h"

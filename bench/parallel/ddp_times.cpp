@@ -1,4 +1,4 @@
-#include "bench/parallel/ddp_times.h"
+#include "bench/parallel/ddp.h"
 
 #include <algorithm>
 #include <limits>

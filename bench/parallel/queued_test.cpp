@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "bench/parallel/checks.h"
-#include "bench/parallel/ddp_run.h"
-#include "bench/parallel/ddp_times.h"
+#include "bench/parallel/ddp.h"
 #include "bench/parallel/step_rank.h"
 #include "trainer/train/queued_device_for_tests.h"
 #include "trainer/train/train.h"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bench/place/place.h"
-#include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "collectives/backends/mesh.h"
 #include "trainer/data/corpus.h"

@@ -1,4 +1,4 @@
-#include "bench/parallel/zero_flags.h"
+#include "bench/parallel/zero.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "bench/parallel/zero_program.h"
+#include "bench/parallel/zero.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "bench/parallel/zero_run.h"
 #include "bench/pipeline/output.h"
 #include "bench/serve/orders.h"
 #include "bench/trainer/report.h"
@@ -182,10 +181,8 @@ core::NamedNumbers sent_by_name(const ZeroRow& row, const SentBytes& sent) {
 
 core::RunRecord zero_run_record(const ZeroFlags& flags) {
   const int most = *std::max_element(flags.step.replicas.begin(), flags.step.replicas.end());
-  core::RunRecord run = pipeline::new_run_record(flags.step.program, flags.step.command, pipeline::Mode::real,
-                                                 most * flags.step.options.threads);
-  run.ranks = most;
-  run.seed = flags.step.options.seed;
+  core::RunRecord run =
+      pipeline::real_run_record(flags.step, most, flags.step.options.threads, flags.step.options.seed);
   program::add_place(flags.step.options.device, flags.step.options.mpi, most, run);
   return run;
 }

@@ -1,4 +1,4 @@
-#include "bench/parallel/zero_run.h"
+#include "bench/parallel/zero.h"
 
 #include <algorithm>
 #include <array>
@@ -10,10 +10,9 @@
 #include <utility>
 
 #include "bench/parallel/step_rank.h"
-#include "bench/place/step_energy.h"
-#include "bench/serve/calls.h"
+#include "bench/place/place.h"
 #include "bench/serve/orders.h"
-#include "bench/trainer/program.h"
+#include "bench/trainer/report.h"
 #include "core/statistics.h"
 #include "parallel/parameters/zero_bytes.h"
 #include "trainer/train/train.h"

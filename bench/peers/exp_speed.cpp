@@ -3,7 +3,7 @@
 // exp,name,calls,median_us,mean_us,min_us, where a call processes 4096 elements.
 #include <immintrin.h>
 
-#include "bench/peers/peer_timing.h"
+#include "bench/peers/peers.h"
 #include "kernels/base/vector_math-inl.h"
 
 extern "C" __m512 _ZGVeN16v_expf(__m512);  // libmvec's name by the vector ABI

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <memory>
 
-#include "bench/peers/peer_timing.h"
+#include "bench/peers/peers.h"
 
 using namespace lockstep::peers;
 using Context = std::shared_ptr<gloo::rendezvous::Context>;

@@ -2,7 +2,7 @@
 // library's own settings. Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
 #include <mpi.h>
 
-#include "bench/peers/peer_timing.h"
+#include "bench/peers/peers.h"
 
 using namespace lockstep::peers;
 

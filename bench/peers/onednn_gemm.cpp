@@ -1,7 +1,7 @@
 // Products of oneDNN's matmul primitive in f32 and bf16 on plain row-major operands.
 #include <dnnl.hpp>
 
-#include "bench/peers/gemm_peer.h"
+#include "bench/peers/peers.h"
 #include "kernels/gemm/onednn_matmul.h"
 
 using namespace lockstep;

@@ -1,7 +1,7 @@
 // OpenBLAS' f32 products. Set OPENBLAS_CORETYPE: version 0.3.21 does not know newer processors.
 #include <cblas.h>
 
-#include "bench/peers/gemm_peer.h"
+#include "bench/peers/peers.h"
 
 using namespace lockstep::peers;
 

@@ -12,7 +12,7 @@
 #include <new>
 #include <thread>
 
-#include "bench/peers/peer_timing.h"
+#include "bench/peers/peers.h"
 
 using namespace lockstep::peers;
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <thread>
 
-#include "bench/peers/peer_timing.h"
+#include "bench/peers/peers.h"
 
 using namespace lockstep::peers;
 

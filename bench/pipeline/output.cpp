@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "bench/pipeline/result.h"
+#include "bench/pipeline/cases.h"
 #include "bench/place/place.h"
 #include "core/cores.h"
 #include "core/provenance.h"
@@ -155,6 +155,17 @@ core::RunRecord new_run_record(const std::string& program, const std::vector<std
   run.ranks = ranks;
   run.oversubscribed = mode != Mode::simulated && ranks > core::usable_cores();
   run.basis = basis_of(mode);
+  return run;
+}
+
+core::RunRecord real_run_record(const program::Invocation& flags, int ranks, int threads, std::uint64_t seed,
+                                const std::optional<transports::LinkSpec>& link) {
+  core::RunRecord run = new_run_record(flags.program, flags.command, Mode::real, ranks * threads);
+  run.ranks = ranks;
+  run.seed = seed;
+  if (!link) return run;
+  run.basis = "emulated";
+  run.link = program::link_record(*link);
   return run;
 }
 

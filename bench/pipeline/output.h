@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/result.h"
+#include "bench/program/program.h"
+#include "collectives/transports/paced_link.h"
 #include "core/record.h"
 #include "schedules/step/breakdown.h"
 
@@ -36,6 +37,9 @@ std::string trace_text(const Result& result, Mode mode);
 // The record of a run of this process with at most `ranks` ranks.
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
                                int ranks);
+// The record of a run with real kernels on `ranks` ranks of `threads` threads each; emulated if links join them.
+core::RunRecord real_run_record(const program::Invocation& flags, int ranks, int threads, std::uint64_t seed,
+                                const std::optional<transports::LinkSpec>& link = {});
 
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases);
 core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,

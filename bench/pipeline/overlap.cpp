@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "bench/pipeline/result.h"
+#include "bench/pipeline/cases.h"
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "core/statistics.h"

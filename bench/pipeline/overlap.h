@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/result.h"
-#include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"

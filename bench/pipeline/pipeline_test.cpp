@@ -5,7 +5,6 @@
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/overlap.h"
-#include "bench/pipeline/result.h"
 #include "core/error.h"
 #include "schedules/play.h"
 

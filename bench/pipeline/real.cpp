@@ -1,4 +1,4 @@
-#include "bench/pipeline/result.h"
+#include "bench/pipeline/cases.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bench/place/step_energy.h"
+#include "bench/place/place.h"
 #include "core/statistics.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"

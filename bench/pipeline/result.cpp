@@ -1,4 +1,4 @@
-#include "bench/pipeline/result.h"
+#include "bench/pipeline/cases.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,19 +1,252 @@
 #include "bench/program/program.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
-#include "bench/program/command_line.h"
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
+#include "core/nearest.h"
 #include "core/output_file.h"
+#include "core/provenance.h"
+#include "core/size.h"
 
 namespace lockstep::program {
+namespace {
+
+// Returns the whole text as a number, or nothing.
+template <typename T>
+std::optional<T> whole(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// A value may hold line ends; a refusal that quotes it is still one line.
+std::string one_line(std::string text) {
+  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, "\\n");
+  return text;
+}
+
+}  // namespace
+
+core::Error FlagValue::refused(const std::string& what, const std::string& allowed) const {
+  return core::usage_error(one_line(fmt::format("{} {}: {}; allowed: {}", names, text, what, allowed)));
+}
+
+core::Error FlagValue::refused(const core::Error& error) const {
+  const std::string why = one_line(error.what());
+  if (why.starts_with(names + " ")) return {error.failure(), why};
+  return core::usage_error(one_line(fmt::format("{} {}: ", names, text)) + why);
+}
+
+std::int64_t FlagValue::integer(std::int64_t min, std::int64_t max) const {
+  const std::string allowed = fmt::format("an integer from {} to {}", min, max);
+  const auto value = whole<std::int64_t>(text);
+  if (!value) throw refused("not an integer", allowed);
+  if (*value < min || *value > max) throw refused("out of range", allowed);
+  return *value;
+}
+
+double FlagValue::number(double min, double max) const {
+  const std::string allowed = fmt::format("a number above {:g}, at most {:g}", min, max);
+  const auto value = whole<double>(text);
+  if (!value) throw refused("not a number", allowed);
+  if (!(*value > min && *value <= max)) throw refused("out of range", allowed);
+  return *value;
+}
+
+double FlagValue::number_from(double min, double max) const {
+  const std::string allowed = fmt::format("a number from {:g} to {:g}", min, max);
+  const auto value = whole<double>(text);
+  if (!value) throw refused("not a number", allowed);
+  if (!(*value >= min && *value <= max)) throw refused("out of range", allowed);
+  return *value;
+}
+
+bool FlagValue::zero_or_one() const {
+  if (text != "0" && text != "1") throw refused("not a switch", "0 or 1");
+  return text == "1";
+}
+
+std::int64_t FlagValue::size_bytes() const {
+  const auto size = core::parse_size(text);
+  if (!size) throw refused("not a size", "bytes, or a number with K, M or G (1024-based)");
+  return *size;
+}
+
+std::vector<FlagValue> FlagValue::list(char between) const {
+  std::vector<FlagValue> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(between, begin), text.size());
+    if (end == begin) throw refused("an empty item", std::string("items with a single ") + between + " between them");
+    parts.push_back({names, text.substr(begin, end - begin)});
+    begin = end + 1;
+  }
+  return parts;
+}
+
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  return static_cast<int>(value.integer(min, max));
+}
+
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  std::vector<int> integers;
+  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
+  return integers;
+}
+
+std::vector<std::string> text_list(const FlagValue& value, char between) {
+  std::vector<std::string> texts;
+  for (const FlagValue& part : value.list(between)) texts.push_back(part.text);
+  return texts;
+}
+
+std::string file_name(const FlagValue& value) {
+  if (value.text.empty()) throw value.refused("no name", "the name of a file");
+  return value.text;
+}
+
+std::string version_text(const std::string& program) {
+  const core::Source source = core::source();
+  const core::Build build = core::build();
+  return fmt::format("{} (Lockstep) {}\nrevision {}{}\n{}, {}, {}\n", program, build.version, source.revision,
+                     source.dirty.value_or(false) ? ", with local changes" : "",
+                     build.compiler.value_or("unknown compiler"), build.type.value_or("no build type"),
+                     build.flags.value_or("no flags"));
+}
+
+namespace {
+
+// A flag as it was declared.
+struct Declared {
+  std::string names;  // "-b,--minbytes"
+  bool takes_value;
+  std::string default_text;
+  std::string meaning;
+  std::string group;
+};
+
+std::string name_of_program(const char* word) {
+  return std::filesystem::path(word).filename().string();
+}
+
+}  // namespace
+
+struct CommandLine::State {
+  explicit State(std::string what) : purpose(std::move(what)), app(purpose) {}
+
+  std::string help() {
+    std::string text = purpose;
+    if (!commands.empty()) text += "\nCommands, each with its own --help:";
+    for (const auto& [name, meaning] : commands) text += fmt::format("\n  {} {}: {}", program, name, meaning);
+    app.description(text);
+    return app.help();
+  }
+
+  // Fields as cmake/manuals.py reads them.
+  std::string described() const {
+    nlohmann::ordered_json json = {{"program", program}, {"version", core::build().version}};
+    const std::size_t colon = purpose.find(": ");
+    const bool says_program = purpose.starts_with(program) && colon != std::string::npos;
+    json["purpose"] = says_program ? purpose.substr(colon + 2) : purpose;
+    json["commands"] = nlohmann::json::array();
+    for (const auto& [name, meaning] : commands) json["commands"].push_back({{"name", name}, {"meaning", meaning}});
+    json["flags"] = nlohmann::json::array();
+    for (const Declared& flag : flags) {
+      json["flags"].push_back({{"names", flag.names},
+                               {"takes_value", flag.takes_value},
+                               {"default", flag.default_text},
+                               {"meaning", flag.meaning},
+                               {"group", flag.group}});
+    }
+    return json.dump(1) + "\n";
+  }
+
+  std::string purpose;
+  CLI::App app;
+  std::string program;
+  std::vector<std::pair<std::string, std::string>> commands;  // name, meaning
+  std::vector<Declared> flags{{"-h,--help", false, "", "print this help and exit", "Options"},
+                              {"--version", false, "", "print version and git revision and exit", "Options"}};
+  bool version = false;
+  bool describe = false;
+  std::map<std::string, std::string> texts;  // CLI11 holds references into it
+  std::map<std::string, CLI::Option*> options;
+};
+
+CommandLine::CommandLine(const std::string& purpose) : state_(std::make_unique<State>(purpose)) {
+  state_->app.allow_extras();
+  state_->app.get_formatter()->column_width(32);
+  const Declared& help = state_->flags[0];
+  const Declared& version = state_->flags[1];
+  state_->app.set_help_flag(help.names, help.meaning);
+  state_->app.add_flag(version.names, state_->version, version.meaning);
+  state_->app.add_flag("--describe", state_->describe)->group("");  // for programs, so that no help shows it
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::add(const std::string& names, const std::string& default_text, const std::string& meaning,
+                      const char* group) {
+  const std::string help = default_text.empty() ? meaning : fmt::format("{} [{}]", meaning, default_text);
+  std::string& text = state_->texts[names];
+  state_->flags.push_back({names, true, default_text, meaning, group});
+  state_->options[names] = state_->app.add_option(names, text, help)
+                               ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+                               ->type_name("VALUE")
+                               ->group(group);
+}
+
+void CommandLine::add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group) {
+  state_->flags.push_back({name, false, "", meaning, group});
+  state_->app.add_flag(name, value, meaning)->group(group);
+}
+
+void CommandLine::add_command(const std::string& name, const std::string& meaning) {
+  state_->commands.emplace_back(name, meaning);
+}
+
+void CommandLine::parse(int argc, const char* const* argv) {
+  state_->program = name_of_program(argv[0]);
+  try {
+    state_->app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw HelpRequested{{state_->help()}};
+  } catch (const CLI::ParseError& error) {
+    throw core::usage_error(one_line(fmt::format("{}; allowed: what --help lists", error.what())));
+  }
+  if (state_->version) throw TextRequested{version_text(state_->program)};
+  if (state_->describe) throw TextRequested{state_->described()};
+  const std::vector<std::string> unknown = state_->app.remaining();
+  if (unknown.empty()) return;
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : state_->app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  const std::string nearest = core::nearest_text(unknown.front(), flags);
+  throw core::usage_error(
+      one_line(fmt::format("unknown argument '{}'{}; allowed: what --help lists", unknown.front(), nearest)));
+}
+
+std::optional<FlagValue> CommandLine::value(const std::string& names) const {
+  if (state_->options.at(names)->count() == 0) return std::nullopt;
+  return FlagValue{names, state_->texts.at(names)};
+}
+
 namespace {
 
 // A line of a message, which may quote anything from a file or a flag: control characters are shown by their numbers
@@ -89,6 +322,10 @@ int exit_status_of(const std::string& program, const std::function<int()>& run) 
 
 core::LinkRecord link_record(const transports::LinkSpec& link) {
   return {link.latency_us, link.gbps > 0 ? std::optional(link.gbps) : std::nullopt};
+}
+
+std::string emulated_text(const transports::LinkSpec& link) {
+  return fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time", link.latency_us, link.gbps);
 }
 
 }  // namespace lockstep::program

@@ -1,14 +1,139 @@
 // The frame of each program: its command line, its output to text and files, its exit status.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/transports/paced_link.h"
+#include "core/error.h"
 #include "core/record.h"
 
 namespace lockstep::program {
+
+// Flags of a program: declared by name, kept as text, parsed into numbers and lists, refused in one line that names the
+// flag, its value and what is allowed. CLI11 is included by the source only.
+
+// One flag as it was given: "-b,--minbytes" and "12Q".
+struct FlagValue {
+  std::string names;
+  std::string text;
+
+  // Error with the text "-b,--minbytes 12Q: not a size; allowed: ..."
+  core::Error refused(const std::string& what, const std::string& allowed) const;
+  // "-b,--minbytes 12Q: <text of another error>"; an error that begins with the flag's names stays as it is.
+  core::Error refused(const core::Error& error) const;
+
+  // Value that a parser makes of the text; if it throws, the flag's name is put before its message.
+  template <class Parse>
+  auto parsed_by(const Parse& parse) const {
+    try {
+      return parse(text);
+    } catch (const core::Error& error) {
+      throw refused(error);
+    }
+  }
+
+  std::int64_t integer(std::int64_t min, std::int64_t max) const;
+  double number(double min, double max) const;       // min itself is not allowed
+  double number_from(double min, double max) const;  // min is allowed
+  bool zero_or_one() const;
+  std::int64_t size_bytes() const;
+  // The text, if it is one of these.
+  template <class Names>
+  std::string one_of(const Names& allowed) const {
+    std::string all;
+    for (const auto& name : allowed) {
+      if (text == name) return text;
+      all.append(all.empty() ? "" : " ").append(name);
+    }
+    throw refused("unknown", all);
+  }
+
+  // Splits at commas, or at another separator; no part may be empty.
+  std::vector<FlagValue> list(char between = ',') const;
+};
+
+// As FlagValue::integer, for int; `max` has to fit.
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max);
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max);
+std::vector<std::string> text_list(const FlagValue& value, char between = ',');
+std::string file_name(const FlagValue& value);  // not empty
+
+// Thrown if --help, --version or --describe is given: not a failure, but nothing else is to be done. exit_status_of()
+// prints the text.
+struct TextRequested {
+  std::string text;
+};
+struct HelpRequested : TextRequested {};
+
+// "all_reduce_perf (Lockstep) 0.1.0", the git revision, and the build, a line each.
+std::string version_text(const std::string& program);
+
+// The last value given wins, as with getopt. Every command line has --help, --version, and --describe: JSON of the
+// program's flags, from which man pages and shell completion are made (cmake/manuals.py).
+class CommandLine {
+ public:
+  // `purpose`: begins with "PROGRAM: " or does not.
+  explicit CommandLine(const std::string& purpose);
+  ~CommandLine();
+
+  // `default_text`: shown by the help; empty: none.
+  void add(const std::string& names, const std::string& default_text, const std::string& meaning, const char* group);
+  void add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group);
+  // A first word that selects another command line of the program ("plan" of `simulate plan`); for help and --describe.
+  void add_command(const std::string& name, const std::string& meaning);
+
+  // Throws a usage Error if a word was not declared, and HelpRequested or TextRequested.
+  void parse(int argc, const char* const* argv);
+
+  // Returns nothing if the flag was not given.
+  std::optional<FlagValue> value(const std::string& names) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws if it is refused.
+template <typename Target>
+struct FlagOf {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  void (*read)(Target&, const FlagValue&);
+};
+
+// The flag of the record file, for a `Flags` with json_file (Invocation).
+template <typename Flags>
+constexpr FlagOf<Flags> json_flag() {
+  return {"--json", "", "file for records (docs/record_format.md)",
+          [](Flags& flags, const FlagValue& value) { flags.json_file = file_name(value); }};
+}
+
+template <typename Table>
+void declare_all(CommandLine& line, const Table& table, const char* group) {
+  for (const auto& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
+}
+
+// Whatever refuses a value, the message begins with the flag's name.
+template <typename Table, typename Target>
+void read_all(const CommandLine& line, const Table& table, Target& target) {
+  for (const auto& flag : table) {
+    const auto value = line.value(flag.names);
+    if (!value) continue;
+    try {
+      flag.read(target, *value);
+    } catch (const core::Error& error) {
+      throw value->refused(error);
+    }
+  }
+}
+
+// A program's output and exit status.
 
 // How a program was called; base of its flags.
 struct Invocation {
@@ -34,5 +159,7 @@ int exit_status_of(const std::string& program, const std::function<int()>& run);
 
 // An emulated link in a run's record; a part without limit is left out.
 core::LinkRecord link_record(const transports::LinkSpec& link);
+// "links of 10 us and 2 GB/s are EMULATED in wall-clock time"
+std::string emulated_text(const transports::LinkSpec& link);
 
 }  // namespace lockstep::program

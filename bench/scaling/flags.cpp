@@ -1,4 +1,4 @@
-#include "bench/scaling/flags.h"
+#include "bench/scaling/scaling.h"
 
 #include <algorithm>
 #include <array>

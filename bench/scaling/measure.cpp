@@ -1,4 +1,4 @@
-#include "bench/scaling/measure.h"
+#include "bench/scaling/scaling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,7 @@
 #include <optional>
 #include <tuple>
 
-#include "bench/place/step_energy.h"
-#include "bench/scaling/slots.h"
+#include "bench/place/place.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/wait.h"
@@ -32,35 +31,33 @@ PieceKey key_of(const Task& task, std::int32_t rank) {
 }
 
 std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const StepTimeline& timeline) {
-  const auto span_of = [&](const TaskPlace& place) {
-    return timeline[static_cast<std::size_t>(place.rank)][place.task];
-  };
+  const auto span_of = [&](const RankTask& one) { return timeline[static_cast<std::size_t>(one.rank)][one.task]; };
   std::vector<SlotSpans> all;
   for (const Slot& slot : slots) {
     SlotSpans& spans = all.emplace_back();
-    for (const TaskPlace& place : slot.kernels) spans.kernels.emplace_back(place, span_of(place));
-    for (const TaskPlace& place : slot.other) spans.other.emplace_back(place, span_of(place));
+    for (const RankTask& one : slot.kernels) spans.kernels.emplace_back(one, span_of(one));
+    for (const RankTask& one : slot.other) spans.other.emplace_back(one, span_of(one));
     spans.collective = slot.collective;
-    for (const TaskPlace& place : slot.collective) {
-      spans.collective_span.start_ps = std::max(spans.collective_span.start_ps, span_of(place).start_ps);
-      spans.collective_span.end_ps = std::max(spans.collective_span.end_ps, span_of(place).end_ps);
+    for (const RankTask& one : slot.collective) {
+      spans.collective_span.start_ps = std::max(spans.collective_span.start_ps, span_of(one).start_ps);
+      spans.collective_span.end_ps = std::max(spans.collective_span.end_ps, span_of(one).end_ps);
     }
   }
   return all;
 }
 
 void Prices::add(const Step& step, const std::vector<SlotSpans>& slots) {
-  const auto put = [&](const TaskPlace& place, const TaskSpan& span) {
-    const Task& task = step.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
-    samples_[key_of(task, place.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
+  const auto put = [&](const RankTask& one, const TaskSpan& span) {
+    const Task& task = step.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
+    samples_[key_of(task, one.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
   };
   for (const SlotSpans& slot : slots) {
     LOCKSTEP_CHECK(slot.kernels.size() + slot.other.size() + (slot.collective.empty() ? 0 : 1) == 1,
                    "a slot has a single piece");
-    for (const auto& [place, span] : slot.kernels) put(place, span);
-    for (const auto& [place, span] : slot.other) put(place, span);
+    for (const auto& [one, span] : slot.kernels) put(one, span);
+    for (const auto& [one, span] : slot.other) put(one, span);
     // The stage of each member: with two pipes they name copies of a stage.
-    for (const TaskPlace& place : slot.collective) put(place, slot.collective_span);
+    for (const RankTask& one : slot.collective) put(one, slot.collective_span);
   }
 }
 
@@ -152,18 +149,18 @@ double Slowdowns::of_collective(schedules::Lane lane, double share) const {
 }
 
 void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotSpans>& slots, const Prices& prices) {
-  const auto task_at = [&](const TaskPlace& place) -> const Task& {
-    return step.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
+  const auto task_at = [&](const RankTask& one) -> const Task& {
+    return step.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
   };
   for (const SlotSpans& slot : slots) {
     const auto computing = static_cast<std::int32_t>(slot.kernels.size());
     std::int64_t computed_ps = 0;
     for (std::size_t k = 0; k < slot.kernels.size(); ++k) {
-      const TaskPlace& place = slot.kernels[k].first;
+      const RankTask& one = slot.kernels[k].first;
       const TaskSpan& span = slot.kernels[k].second;
-      const Task& task = task_at(place);
+      const Task& task = task_at(one);
       if (task.op == Op::reshard) continue;  // computes nothing
-      const std::int64_t alone = prices.of(task, place.rank);
+      const std::int64_t alone = prices.of(task, one.rank);
       if (slot.collective.empty()) {
         if (computing > 1) {
           slowdowns.kernel[family_of(task.op)][computing].add(alone, length_ps(span), concurrent_ps(slot, k));
@@ -172,7 +169,7 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotS
       }
       computed_ps = std::max(computed_ps, overlap_ps(span, slot.collective_span));
       const bool member = std::any_of(slot.collective.begin(), slot.collective.end(),
-                                      [&](const TaskPlace& one) { return one.rank == place.rank; });
+                                      [&](const RankTask& other) { return other.rank == one.rank; });
       if (!member) continue;
       const double with_kernels = slowdowns.of_kernel(task.op, computing, false);
       slowdowns.kernel_beside[family_of(task.op)].add(std::llround(static_cast<double>(alone) * with_kernels),

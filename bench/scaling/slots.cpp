@@ -1,4 +1,4 @@
-#include "bench/scaling/slots.h"
+#include "bench/scaling/scaling.h"
 
 #include <algorithm>
 #include <optional>
@@ -40,7 +40,7 @@ class Sorter {
       slots.push_back(next());
       LOCKSTEP_CHECK(slots.back().size() > 0, "the step makes progress");
       for (const auto* part : {&slots.back().kernels, &slots.back().collective, &slots.back().other}) {
-        for (const TaskPlace& place : *part) end(place);
+        for (const RankTask& one : *part) end(one);
       }
     }
     return slots;
@@ -60,7 +60,7 @@ class Sorter {
       slot.other.push_back(*other);
       return slot;
     }
-    std::vector<TaskPlace> kernels = ready_kernels();
+    std::vector<RankTask> kernels = ready_kernels();
     slot.collective = ready_collective(kernels);
     if (slot.collective.empty()) {
       if (kernels.size() > static_cast<std::size_t>(concurrency_.kernels))
@@ -72,82 +72,81 @@ class Sorter {
     return slot;
   }
 
-  const Task& at(const TaskPlace& place) const {
-    return step_.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
+  const Task& at(const RankTask& one) const {
+    return step_.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
   }
-  bool is_beside(const TaskPlace& place) const { return concurrency_.beside[index_of(at(place).lane)]; }
+  bool is_beside(const RankTask& one) const { return concurrency_.beside[index_of(at(one).lane)]; }
 
   // The first unfinished task of a lane, if all its dependences on its rank have finished.
-  std::optional<TaskPlace> head(std::size_t r, std::size_t lane) const {
+  std::optional<RankTask> head(std::size_t r, std::size_t lane) const {
     const Rank& rank = ranks_[r];
     if (rank.done[lane] == rank.lanes[lane].size()) return std::nullopt;
     const std::uint32_t task = rank.lanes[lane][rank.done[lane]];
     for (const std::uint32_t earlier : step_.of_rank[r].after_of(step_.of_rank[r].tasks[task])) {
       if (!rank.ended[earlier]) return std::nullopt;
     }
-    return TaskPlace{static_cast<std::int32_t>(r), task};
+    return RankTask{static_cast<std::int32_t>(r), task};
   }
 
-  std::optional<TaskPlace> first_other() const {
+  std::optional<RankTask> first_other() const {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
-        const auto place = head(r, lane);
-        if (!place || at(*place).comm != schedules::Comm::none || at(*place).lane == Lane::compute) continue;
-        if (schedules::is_recv(at(*place).op) && !sent_.contains({at(*place).peer, place->rank, at(*place).tag}))
-          continue;
-        return place;
+        const auto one = head(r, lane);
+        if (!one || at(*one).comm != schedules::Comm::none || at(*one).lane == Lane::compute) continue;
+        if (schedules::is_recv(at(*one).op) && !sent_.contains({at(*one).peer, one->rank, at(*one).tag})) continue;
+        return one;
       }
     }
     return std::nullopt;
   }
 
-  std::vector<TaskPlace> ready_kernels() const {
-    std::vector<TaskPlace> kernels;
+  std::vector<RankTask> ready_kernels() const {
+    std::vector<RankTask> kernels;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (const auto place = head(r, index_of(Lane::compute))) kernels.push_back(*place);
+      if (const auto one = head(r, index_of(Lane::compute))) kernels.push_back(*one);
     }
     return kernels;
   }
 
   // A collective at which all members have arrived. Of those that should overlap with kernels, one whose member has a
   // kernel ready, if there is any.
-  std::vector<TaskPlace> ready_collective(const std::vector<TaskPlace>& kernels) const {
-    std::vector<TaskPlace> lonely;
+  std::vector<RankTask> ready_collective(const std::vector<RankTask>& kernels) const {
+    std::vector<RankTask> lonely;
     for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
       for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        const auto place = head(r, lane);
-        if (!place || at(*place).comm == schedules::Comm::none) continue;
-        std::vector<TaskPlace> members = members_at(at(*place), lane);
+        const auto one = head(r, lane);
+        if (!one || at(*one).comm == schedules::Comm::none) continue;
+        std::vector<RankTask> members = members_at(at(*one), lane);
         if (members.empty()) continue;
         if (!concurrency_.beside[lane] || any_shares_rank(members, kernels)) return members;
         lonely = std::move(members);
       }
     }
-    return kernels.empty() ? lonely : std::vector<TaskPlace>{};
+    return kernels.empty() ? lonely : std::vector<RankTask>{};
   }
 
-  std::vector<TaskPlace> members_at(const Task& task, std::size_t lane) const {
-    std::vector<TaskPlace> members;
+  std::vector<RankTask> members_at(const Task& task, std::size_t lane) const {
+    std::vector<RankTask> members;
     for (const std::int32_t member : step_.groups[static_cast<std::size_t>(task.peer)].ranks) {
-      const auto place = head(static_cast<std::size_t>(member), lane);
-      if (!place || at(*place).comm == schedules::Comm::none || at(*place).peer != task.peer) return {};
-      members.push_back(*place);
+      const auto one = head(static_cast<std::size_t>(member), lane);
+      if (!one || at(*one).comm == schedules::Comm::none || at(*one).peer != task.peer) return {};
+      members.push_back(*one);
     }
     return members;
   }
 
-  static bool any_shares_rank(const std::vector<TaskPlace>& members, const std::vector<TaskPlace>& kernels) {
-    return std::any_of(members.begin(), members.end(), [&](const TaskPlace& member) {
+  static bool any_shares_rank(const std::vector<RankTask>& members, const std::vector<RankTask>& kernels) {
+    return std::any_of(members.begin(), members.end(), [&](const RankTask& member) {
       return std::any_of(kernels.begin(), kernels.end(),
-                         [&](const TaskPlace& kernel) { return kernel.rank == member.rank; });
+                         [&](const RankTask& kernel) { return kernel.rank == member.rank; });
     });
   }
 
-  void end(const TaskPlace& place) {
-    Rank& rank = ranks_[static_cast<std::size_t>(place.rank)];
-    rank.ended[place.task] = true;
-    ++rank.done[index_of(at(place).lane)];
-    if (schedules::is_send(at(place).op)) sent_.insert({place.rank, at(place).peer, at(place).tag});
+  void end(const RankTask& one) {
+    Rank& rank = ranks_[static_cast<std::size_t>(one.rank)];
+    rank.ended[one.task] = true;
+    ++rank.done[index_of(at(one).lane)];
+    if (schedules::is_send(at(one).op)) sent_.insert({one.rank, at(one).peer, at(one).tag});
     --left_;
   }
 
@@ -178,8 +177,8 @@ RankSlots rank_slots_of(const std::vector<Slot>& slots, const schedules::Step& s
     const std::uint64_t before = mine.all;
     mine.all += slot.size();
     for (const auto* part : {&slot.kernels, &slot.collective, &slot.other}) {
-      for (const TaskPlace& place : *part) {
-        if (place.rank == rank) mine.of_task[place.task] = {before, mine.all};
+      for (const RankTask& one : *part) {
+        if (one.rank == rank) mine.of_task[one.task] = {before, mine.all};
       }
     }
   }

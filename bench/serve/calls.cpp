@@ -1,4 +1,4 @@
-#include "bench/serve/calls.h"
+#include "bench/serve/orders.h"
 
 #include <chrono>
 

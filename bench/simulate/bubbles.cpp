@@ -7,8 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/simulate/program.h"
-#include "bench/simulate/study.h"
+#include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/fill_bubbles.h"

@@ -8,8 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/simulate/program.h"
-#include "bench/simulate/study.h"
+#include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "workload/memory.h"
 
@@ -51,13 +50,13 @@ std::string size_text(double parameters) {
   return parameters >= 1e12 ? fmt::format("{:.4g}T", parameters / 1e12) : fmt::format("{:.4g}B", parameters / 1e9);
 }
 
-struct Place {
+struct RankMemory {
   workload::Offload place;
   double bytes;  // share of one rank; 0: unknown
 };
 
 // Bytes per rank on the device, in the host's memory and in files.
-std::vector<Place> places_of(const simulator::Machine& machine) {
+std::vector<RankMemory> memories_of(const simulator::Machine& machine) {
   return {{workload::Offload::none, static_cast<double>(machine.device.memory_bytes)},
           {workload::Offload::host, machine.host_memory_bytes},
           {workload::Offload::file, machine.nvme_bytes}};
@@ -69,7 +68,7 @@ class Table {
       : flags_(flags),
         base_(workload::parse_layout(flags.layout)),
         capacity_gb_(static_cast<double>(machine.device.memory_bytes) / 1e9),
-        places_(places_of(machine)),
+        memories_(memories_of(machine)),
         machine_(machine.name),
         study_(study),
         print_(print) {}
@@ -133,7 +132,7 @@ class Table {
  private:
   std::string elsewhere_text() const {
     std::string text;
-    for (const Place& one : places_) {
+    for (const RankMemory& one : memories_) {
       if (one.place == workload::Offload::none || !base_.offload.any_in(one.place)) continue;
       const char* const what = one.place == workload::Offload::host ? "of its host" : "of files";
       text += one.bytes == 0 ? fmt::format(", and an unknown size {}", what)
@@ -150,10 +149,10 @@ class Table {
   // Limited by the memory that is full first; 0: no size of the needed memories is known.
   double largest_parameters(int ranks, std::int32_t stage) const {
     double largest = 0;
-    for (const Place& place : places_) {
-      const double bytes = states_in(layout_of(ranks, stage), place.place, 1, 1.0 / ranks).total();
-      if (bytes == 0 || place.bytes == 0) continue;
-      const double here = place.bytes / bytes;
+    for (const RankMemory& memory : memories_) {
+      const double bytes = states_in(layout_of(ranks, stage), memory.place, 1, 1.0 / ranks).total();
+      if (bytes == 0 || memory.bytes == 0) continue;
+      const double here = memory.bytes / bytes;
       largest = largest == 0 ? here : std::min(largest, here);
     }
     return largest;
@@ -199,7 +198,7 @@ class Table {
   const MemoryFlags& flags_;
   workload::Layout base_;
   double capacity_gb_;
-  std::vector<Place> places_;
+  std::vector<RankMemory> memories_;
   std::string machine_;
   Study& study_;
   const program::Print& print_;

@@ -1,4 +1,4 @@
-#include "bench/simulate/output.h"
+#include "bench/simulate/simulate.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
-#include "bench/simulate/program.h"
-#include "bench/simulate/study.h"
 #include "core/cores.h"
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"

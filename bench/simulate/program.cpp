@@ -1,4 +1,4 @@
-#include "bench/simulate/program.h"
+#include "bench/simulate/simulate.h"
 
 #include <array>
 #include <chrono>
@@ -9,10 +9,7 @@
 #include <vector>
 
 #include "bench/program/program.h"
-#include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
-#include "bench/simulate/output.h"
-#include "bench/simulate/study.h"
 #include "core/error.h"
 #include "core/nearest.h"
 #include "schedules/generators/catalogue.h"

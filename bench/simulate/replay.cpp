@@ -11,8 +11,7 @@
 #include <string>
 
 #include "bench/pipeline/output.h"
-#include "bench/simulate/output.h"
-#include "bench/simulate/program.h"
+#include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "core/output_file.h"
 #include "schedules/step/chakra.h"

@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "bench/simulate/program.h"
-#include "bench/simulate/study.h"
+#include "bench/simulate/simulate.h"
 #include "core/error.h"
 
 namespace lockstep::simulate {

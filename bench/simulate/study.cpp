@@ -1,9 +1,8 @@
-#include "bench/simulate/study.h"
+#include "bench/simulate/simulate.h"
 
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
-#include "bench/simulate/output.h"
 #include "core/error.h"
 #include "simulator/validation/validation.h"
 

@@ -1,4 +1,4 @@
-#include "bench/sweep/explain.h"
+#include "bench/sweep/session.h"
 
 #include <algorithm>
 #include <array>

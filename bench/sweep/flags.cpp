@@ -9,7 +9,7 @@
 #include <limits>
 #include <span>
 
-#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "collectives/backends/backend.h"
 
 namespace lockstep::sweep {

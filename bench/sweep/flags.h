@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "collectives/backends/backend.h"
 #include "collectives/collective.h"

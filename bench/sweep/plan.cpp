@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "bench/sweep/explain.h"
 #include "bench/sweep/flags.h"
 #include "bench/sweep/session.h"
 #include "bench/sweep/trial.h"

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "bench/serve/orders.h"
-#include "bench/sweep/explain.h"
 #include "collectives/libraries/nccl_member.h"
 #include "core/error.h"
 #include "core/statistics.h"

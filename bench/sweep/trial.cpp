@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "bench/serve/calls.h"
+#include "bench/serve/orders.h"
 #include "core/device.h"
 #include "core/wait.h"
 

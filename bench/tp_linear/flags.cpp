@@ -1,4 +1,4 @@
-#include "bench/tp_linear/flags.h"
+#include "bench/tp_linear/tp_linear.h"
 
 #include <fmt/format.h>
 

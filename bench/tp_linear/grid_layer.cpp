@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "bench/tp_linear/nodes.h"
+#include "bench/tp_linear/block.h"
 #include "collectives/collective.h"
 #include "core/error.h"
 #include "kernels/base/context.h"

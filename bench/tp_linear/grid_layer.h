@@ -10,7 +10,6 @@
 
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/pass.h"
-#include "bench/tp_linear/shape.h"
 #include "parallel/layers/linear.h"
 #include "parallel/memory/memory.h"
 #include "workload/grid_product.h"

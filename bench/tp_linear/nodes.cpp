@@ -1,4 +1,4 @@
-#include "bench/tp_linear/nodes.h"
+#include "bench/tp_linear/block.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "bench/tp_linear/block.h"
-#include "bench/tp_linear/shape.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/random.h"

@@ -1,6 +1,8 @@
 #include "bench/tp_linear/pass.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <numeric>
 #include <string>
 #include <string_view>
 
@@ -11,6 +13,20 @@ namespace lockstep::tp_linear {
 namespace {
 
 using schedules::Comm;
+
+constexpr std::array kNamesOfKinds{"products", "other_kernels", "communication"};  // in the order of TaskKind
+
+struct NamedWay {
+  Way way;
+  const char* name;
+  bool has_both;  // kernels and communication
+};
+constexpr std::array kWaysOfRecords{
+    NamedWay{Way::kernels, "kernels", false},
+    NamedWay{Way::exchanges, "communication", false},
+    NamedWay{Way::one_by_one, "serial", true},
+    NamedWay{Way::beside, "async", true},
+};
 
 collectives::Operation operation_of(Comm comm, const kernels::InOut& from, const kernels::Out& to) {
   if (comm == Comm::all_reduce) {
@@ -186,6 +202,51 @@ void PassRunner::fail() {
   } catch (const std::exception& error) {
     rank_.abort.raise(rank_.messages.rank(), core::Failure::internal, error.what());
   }
+}
+
+std::size_t median_round(std::span<const double> samples_us) {
+  std::vector<std::size_t> rounds(samples_us.size());
+  std::iota(rounds.begin(), rounds.end(), std::size_t{0});
+  const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
+  std::nth_element(rounds.begin(), middle, rounds.end(),
+                   [&](std::size_t a, std::size_t b) { return samples_us[a] < samples_us[b]; });
+  return *middle;
+}
+
+void LayerTimes::add(Way way, Direction direction, double us, const Spent& spent) {
+  Rounds& rounds = rounds_[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
+  rounds.samples_us.push_back(us);
+  rounds.spent_us.push_back(spent);
+}
+
+std::vector<double> LayerTimes::exposed(Way way, Direction direction) const {
+  std::vector<double> differences = samples(way, direction);
+  const std::vector<double>& kernels = samples(Way::kernels, direction);
+  std::transform(differences.begin(), differences.end(), kernels.begin(), differences.begin(),
+                 [](double both, double alone) { return both - alone; });
+  return differences;
+}
+
+const Spent& LayerTimes::median_spent(Way way, Direction direction) const {
+  return of(way, direction).spent_us[median_round(samples(way, direction))];
+}
+
+std::vector<core::LayerTimeRecord> LayerTimes::records() const {
+  std::vector<core::LayerTimeRecord> records;
+  for (const Direction direction : {Direction::forward, Direction::backward}) {
+    for (const NamedWay& way : kWaysOfRecords) {
+      core::LayerTimeRecord& time = records.emplace_back();
+      time.direction = direction == Direction::forward ? "forward" : "backward";
+      time.way = way.name;
+      time.samples_us = samples(way.way, direction);
+      const Spent& spent = median_spent(way.way, direction);
+      for (std::size_t k = 0; k < spent.size(); ++k) {
+        time.parts_us.emplace_back(kNamesOfKinds[k], std::max(spent[k], 0.0));
+      }
+      if (way.has_both) time.exposed_us = exposed(way.way, direction);
+    }
+  }
+  return records;
 }
 
 }  // namespace lockstep::tp_linear

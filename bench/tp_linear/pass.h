@@ -1,4 +1,4 @@
-// A forward and backward of a tensor-parallel layer on one rank, with its collectives.
+// A forward and backward of a tensor-parallel layer on one rank, with its collectives, and the times of its rounds.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -22,6 +23,8 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/gate.h"
+#include "core/record.h"
+#include "core/statistics.h"
 #include "core/wait.h"
 #include "kernels/base/view.h"
 #include "schedules/step/step.h"
@@ -58,9 +61,12 @@ class Exchanger {
 // runs it: only kernels, only exchanges, one task after the other, or exchanges overlapping with kernels, in a thread
 // of their own or, on a GPU, a stream of their own.
 
+enum class Direction : std::uint8_t { forward, backward };
+
 inline constexpr int kNothing = -1;
 
-enum class TaskKind : std::uint8_t { product, other_kernel, exchange };  // product: of matrices, with its epilogue
+// product: of matrices with its epilogue, or a block of attention
+enum class TaskKind : std::uint8_t { product, other_kernel, exchange };
 inline constexpr std::size_t kNumTaskKinds = 3;
 
 struct Task {
@@ -123,6 +129,40 @@ class PassRunner {
   bool ends_ = false;           // guarded by mutex_
   std::exception_ptr failure_;  // error of the exchanges; read after exchanges_done_
   std::jthread thread_;
+};
+
+// The times of a layer's passes, which are run in all ways in every round.
+
+// The round whose time is the median; of an even number of rounds, the shorter of the two in the middle.
+std::size_t median_round(std::span<const double> samples_us);
+
+class LayerTimes {
+ public:
+  // The next round's: time of the slowest rank, and where its own thread spent it.
+  void add(Way way, Direction direction, double us, const Spent& spent);
+
+  const std::vector<double>& samples(Way way, Direction direction) const { return of(way, direction).samples_us; }
+  double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
+  // Forward and backward together.
+  double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
+  // Exposed communication of each round: time beyond that of kernels alone, for a way that has both.
+  std::vector<double> exposed(Way way, Direction direction) const;
+  double exposed_us(Way way, Direction direction) const { return core::median(exposed(way, direction)); }
+  const Spent& median_spent(Way way, Direction direction) const;  // in median_round()
+
+  // For a layer's record (docs/record_format.md): forward and backward in each way.
+  std::vector<core::LayerTimeRecord> records() const;
+
+ private:
+  struct Rounds {
+    std::vector<double> samples_us;
+    std::vector<Spent> spent_us;
+  };
+  const Rounds& of(Way way, Direction direction) const {
+    return rounds_[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
+  }
+
+  std::array<std::array<Rounds, 2>, kNumWays> rounds_;  // [way][direction]
 };
 
 }  // namespace lockstep::tp_linear

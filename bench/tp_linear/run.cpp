@@ -1,4 +1,4 @@
-#include "bench/tp_linear/run.h"
+#include "bench/tp_linear/tp_linear.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,14 +14,11 @@
 #include <fmt/format.h>
 
 #include "bench/parallel/checks.h"
-#include "bench/place/step_energy.h"
-#include "bench/serve/calls.h"
+#include "bench/place/place.h"
 #include "bench/serve/orders.h"
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/grid_layer.h"
-#include "bench/tp_linear/nodes.h"
 #include "bench/tp_linear/pass.h"
-#include "bench/tp_linear/shape.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
 #include "core/device_cpu.h"
@@ -278,10 +275,7 @@ class RankRun {
       const Timed slowest = timed(block.pass(direction), way);
       if (draws) energy_[f].end_step(direction == Direction::backward ? 1 : 0);
       sent_by[static_cast<std::size_t>(direction)] = counter_.so_far().sent - before.sent;
-      if (!counts) continue;
-      const auto d = static_cast<std::size_t>(direction);
-      forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(slowest.us);
-      forms_[f].spent_us[static_cast<std::size_t>(way)][d].push_back(slowest.spent);
+      if (counts) forms_[f].times.add(way, direction, slowest.us, slowest.spent);
     }
     if (!is_whole) return;
     const parallel_bench::SentCounter::Bytes after = counter_.so_far();
@@ -396,24 +390,6 @@ std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& on
 bool Form::is_wrong() const {
   return wrong != 0 || !parallel_bench::sent_as_formula(static_cast<double>(sent_bytes), least_bytes,
                                                         static_cast<double>(formula_bytes));
-}
-
-std::vector<double> Form::exposed(Way way, Direction direction) const {
-  std::vector<double> differences = samples(way, direction);
-  const std::vector<double>& kernels = samples(Way::kernels, direction);
-  std::transform(differences.begin(), differences.end(), kernels.begin(), differences.begin(),
-                 [](double both, double alone) { return both - alone; });
-  return differences;
-}
-
-const Spent& Form::median_spent(Way way, Direction direction) const {
-  const std::vector<double>& times = samples(way, direction);
-  std::vector<std::size_t> rounds(times.size());
-  std::iota(rounds.begin(), rounds.end(), std::size_t{0});
-  const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>((rounds.size() - 1) / 2);
-  std::nth_element(rounds.begin(), middle, rounds.end(),
-                   [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
-  return spent_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)][*middle];
 }
 
 void serve_case(const TpLinearFlags& flags, const Case& one) {

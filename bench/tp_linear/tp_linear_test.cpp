@@ -12,11 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "bench/tp_linear/block.h"
-#include "bench/tp_linear/flags.h"
-#include "bench/tp_linear/nodes.h"
 #include "bench/tp_linear/pass.h"
-#include "bench/tp_linear/run.h"
-#include "bench/tp_linear/shape.h"
+#include "bench/tp_linear/tp_linear.h"
 #include "core/error.h"
 #include "core/wait.h"
 #include "parallel/parameters/initial_values.h"

@@ -1,22 +1,70 @@
-// The command line of mini_train, and readers of flags that other programs share.
+// The command line of mini_train, readers of flags that other programs share, and measurements that mini_train makes
+// before it starts.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bench/place/place.h"
-#include "bench/program/command_line.h"
 #include "bench/program/program.h"
-#include "bench/trainer/probes.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
+#include "core/record.h"
+#include "kernels/gemm/gemm_choice.h"
 #include "trainer/train/options.h"
 #include "workload/compression.h"
 #include "workload/context_list.h"
 #include "workload/model.h"
 
 namespace lockstep::mini_train {
+
+// Decides which implementation computes a training run's matrix products: once, before the ranks start, the same for
+// all.
+
+inline constexpr const char* kProbeGemms = "probe";  // the default of --gemm
+
+// The facts on which the decision depends.
+struct GemmQuestion {
+  std::string flag;               // --gemm
+  core::DType dtype;              // dtype of the run
+  std::string checkpoint;         // implementation of the run that wrote the checkpoint; empty: unknown
+  std::vector<std::string> here;  // implementations for this dtype that all ranks have, in the fixed order
+  std::function<std::vector<kernels::GemmTime>()> probe;  // times these; called at most once
+};
+
+// Returns the implementation that the flag names, otherwise the checkpoint's, otherwise the fastest in the probe.
+// Throws a usage Error if the flag names one that is not available.
+core::GemmRecord decide_gemm(const GemmQuestion& question);
+
+// The decision for a run on the CPU. `threads`: number of this process's kernel threads that have a core each. Under
+// mpirun all ranks call it: an implementation counts as fast as on its slowest rank.
+core::GemmRecord decide_gemm(const std::string& flag, const trainer::TrainOptions& options, int threads);
+
+// One line of the heading.
+std::string gemm_text(const core::GemmRecord& gemm);
+
+// The peak FLOP/s of these cores: the denominator of MFU.
+
+// FLOP/s of products of square matrices with 128 to 1024 rows on `threads` threads: the best of all runs. Small
+// products fit into quiet moments of a shared machine; large ones have less overhead.
+double measured_peak_flops(core::DType dtype, int threads);
+
+// The same for products with 2048 to 8192 rows on a CUDA device. Operands are zeros, with which a GPU draws the least
+// power and keeps its highest clock.
+double measured_cuda_peak_flops(core::DType dtype, int device);
+
+// A repeatable piece of work whose peak rate is measured.
+struct TimedWork {
+  double flops = 0;
+  std::function<double()> run_s;  // runs it once and returns seconds
+};
+
+// Returns the highest rate of any run. Each work runs at least `runs` times, and for its share of the span.
+double best_flops_a_s(std::span<const TimedWork> works, int runs, std::chrono::nanoseconds span);
 
 // Readers of flags that are shared by the programs that train.
 
@@ -36,7 +84,7 @@ struct TrainFlags : program::Invocation {
   std::string model = "nano";  // --model; other flags change parts of it; options.model is the result
   trainer::TrainOptions options;
   program::PlaceFlags place;
-  std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision (probes.h)
+  std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision
   double peak_gflops = 0;          // all ranks' cores together, for MFU; 0: measured at the start
   std::string predict;             // machine whose prediction is printed beside the run; empty: none
   std::int64_t report_every = 1;

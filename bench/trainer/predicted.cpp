@@ -1,4 +1,4 @@
-#include "bench/trainer/predicted.h"
+#include "bench/trainer/report.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "bench/trainer/probes.h"
+#include "bench/trainer/flags.h"
 
 #include <algorithm>
 #include <array>

@@ -127,6 +127,11 @@ std::string sync_text(const trainer::TrainOptions& options) {
 
 }  // namespace
 
+std::string step_name(const trainer::TrainOptions& options) {
+  return "step/" + options.model.name + "/" + std::string(core::short_name_of(options.layout.compute)) + "/" +
+         layout_text(options.layout) + "/threads:" + std::to_string(options.threads);
+}
+
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops) {
   const trainer::TrainOptions& options = flags.options;
   const workload::Model& model = options.model;

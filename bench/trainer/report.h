@@ -1,13 +1,16 @@
-// Output of mini_train: text and records.
+// Output of mini_train: text, records, and the simulated time of a step beside the measured one.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/trainer/flags.h"
 #include "core/record.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
+#include "simulator/machine/machine.h"
+#include "simulator/predict/predict.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::mini_train {
@@ -17,6 +20,8 @@ namespace lockstep::mini_train {
 std::string models_text();
 // "dp 2, tp 1, pp 1, ZeRO 3".
 std::string layout_text(const workload::Layout& layout);
+// A step's name as a case of a worker (bench/serve/orders.h): "step/nano/bf16/dp 2, tp 1, pp 1/threads:1".
+std::string step_name(const trainer::TrainOptions& options);
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
 // Describes the GPUs, and MPI's thread level with its consequences; empty without either. Also used by other programs
 // that run training steps.
@@ -79,6 +84,41 @@ class TrainingLog {
   std::int64_t every_ = 1;  // steps between two that are kept
   std::vector<core::ValidationPoint> validations_;
   std::vector<Timed> timed_;  // the last few
+};
+
+// mini_train --predict: the simulated time of a step on a machine, printed before the run and beside the measured time.
+
+// The parts of a step in milliseconds, mean over ranks; they sum to the step.
+struct StepParts {
+  double step_ms = 0;
+  std::vector<std::pair<std::string, double>> ms = {};  // parts as in a record, and "around": time outside of tasks
+};
+
+class PredictedStep {
+ public:
+  // Throws a usage Error if the machine of `flags.predict` does not exist or was measured with other threads per rank.
+  explicit PredictedStep(const TrainFlags& flags);
+
+  // Text before the run: the step's time, and how many of its kernels have measured times.
+  std::string text() const;
+
+  // Text after the run: one line per part, and the causes of the largest gap. `timeline` has communication while its
+  // bytes move (when_bytes_move()).
+  std::string text_beside(const schedules::Step& step, const schedules::StepTimeline& timeline, double step_ms) const;
+
+  core::PredictedRecord record(const schedules::Step& step, const schedules::StepTimeline& timeline,
+                               double step_ms) const;
+
+ private:
+  StepParts parts() const;
+  StepParts measured_parts(const schedules::Step& step, const schedules::StepTimeline& timeline, double step_ms) const;
+  std::string gap_text(const schedules::Step& step, const schedules::StepTimeline& timeline, double step_ms) const;
+
+  const TrainFlags& flags_;
+  simulator::Machine machine_;
+  int kernels_ = 0;           // distinct kernel shapes of the step
+  int measured_kernels_ = 0;  // those with measured times
+  simulator::Prediction made_;
 };
 
 }  // namespace lockstep::mini_train

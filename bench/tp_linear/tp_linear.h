@@ -1,21 +1,65 @@
-// One row of tp_linear_bench: timed, and checked against one rank alone.
+// tp_linear_bench: its flags and its rows, which are timed and checked against one rank alone.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/tp_linear/flags.h"
-#include "bench/tp_linear/nodes.h"
+#include "bench/place/place.h"
+#include "bench/program/program.h"
+#include "bench/tp_linear/block.h"
 #include "bench/tp_linear/pass.h"
-#include "bench/tp_linear/shape.h"
+#include "collectives/transports/paced_link.h"
 #include "core/record.h"
 #include "core/statistics.h"
+#include "workload/grid_product.h"
 
 namespace lockstep::tp_linear {
+
+// The command line of tp_linear_bench.
+
+struct TpLinearFlags : program::Invocation {
+  std::vector<BlockKind> blocks;  // all, if none is given
+  std::vector<int> ranks{2};
+  std::vector<workload::Grid> grids;  // if any are given, only they are timed: `ranks` is empty
+  std::vector<int> sequence_parallel{0, 1};
+  std::vector<int> tiles{1, 4};
+  Shape shape;
+  std::string algorithm = "ring";
+  std::optional<transports::LinkSpec> link;
+  int threads = 1;
+  int rounds = 11;
+  int warmup_rounds = 2;
+  std::chrono::milliseconds timeout{60'000};
+  program::PlaceFlags place;
+  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is initialised
+  bool all_ranks = true;                // true: all ranks of mpirun; false: the number given by --tp
+  bool serve = false;                   // be a worker for one layer (bench/serve/orders.h) instead of measuring
+};
+
+std::string name_of(BlockKind kind);  // "cross-entropy"
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv);
+
+// One layer on `ranks` ranks; its numbers of tiles are timed together, one after the other in each round.
+struct Case {
+  BlockKind block = BlockKind::column;
+  int ranks = 2;
+  bool sequence_parallel = false;
+  std::vector<int> tiles;                   // the first is 1
+  std::optional<workload::Grid> grid = {};  // grid of the ranks, if there is one
+};
+std::vector<Case> cases_of(const TpLinearFlags& flags);
+int most_ranks(const TpLinearFlags& flags);  // over all cases
+
+// Throws a usage Error if a case is impossible. Memory is checked only if all ranks are on this host's CPU, not under
+// mpirun or on GPUs.
+void check_cases(const TpLinearFlags& flags);
 
 // Checks a rank's results against those of one rank alone.
 
@@ -43,10 +87,8 @@ std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<flo
 // Results for one number of tiles: one row of the table.
 struct Form {
   int tiles = 1;
-  // [way][direction], the slowest rank's time in each round.
-  std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
-  std::array<std::array<std::vector<Spent>, 2>, kNumWays> spent_us = {};  // likewise
-  std::int64_t wrong = 0;                                                 // elements, over all ranks and rounds
+  LayerTimes times = {};
+  std::int64_t wrong = 0;               // elements, over all ranks and rounds
   std::int64_t unlike = 0;              // elements whose bits differ from one tile, one task after the other
   std::int64_t sent_bytes = 0;          // by all ranks, in all checked passes: counted in the plans that ran
   std::int64_t forward_sent_bytes = 0;  // the forwards' part of it
@@ -61,17 +103,6 @@ struct Form {
   std::string energy_text = {};
 
   bool is_wrong() const;
-  const std::vector<double>& samples(Way way, Direction direction) const {
-    return samples_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
-  }
-  double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
-  // Forward and backward together.
-  double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
-  // Exposed communication of each round: time beyond that of kernels alone, for a way that has both.
-  std::vector<double> exposed(Way way, Direction direction) const;
-  double exposed_us(Way way, Direction direction) const { return core::median(exposed(way, direction)); }
-  // Times of the round whose total is the median.
-  const Spent& median_spent(Way way, Direction direction) const;
 };
 
 // Under mpirun all ranks call it, and all have the result.

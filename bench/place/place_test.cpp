@@ -1,4 +1,4 @@
-#include "bench/place/step_energy.h"
+#include "bench/place/place.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,9 @@
-// Prices of a step's pieces, measured alone, and the step composed of them.
+// scaling: its flags, the order in which tasks are timed, and a step composed of such times.
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,8 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "bench/scaling/slots.h"
+#include "bench/place/place.h"
+#include "bench/program/program.h"
+#include "collectives/backends/mesh.h"
 #include "core/record.h"
+#include "schedules/interpreter/interpreter.h"
 #include "schedules/step/step.h"
 #include "simulator/contention/contended.h"
 #include "trainer/data/corpus.h"
@@ -21,6 +26,83 @@
 #include "workload/layout.h"
 
 namespace lockstep::scaling {
+
+// The order in which the tasks of a step are timed, in slots: the tasks of a slot run concurrently, and nothing else
+// does.
+//
+// Every order of slots made here is valid for the step: a task's slot comes after those of all its dependences. Pieces
+// are therefore timed in their place in the step, on the tensors of training.
+
+struct RankTask {
+  std::int32_t rank = 0;
+  std::uint32_t task = 0;  // in RankStep::tasks
+  friend bool operator==(const RankTask&, const RankTask&) = default;
+};
+
+// Kernels of different ranks and one collective, or one end of a message.
+struct Slot {
+  std::vector<RankTask> kernels;
+  std::vector<RankTask> collective;  // one task per member
+  std::vector<RankTask> other;  // a send, a receive, or a task that is not a kernel of the compute lane: at most one
+  std::size_t size() const { return kernels.size() + collective.size() + other.size(); }
+};
+
+// Limits on the tasks that may share a slot.
+struct Concurrency {
+  std::int32_t kernels = 1;  // maximum number of ranks that compute at the same time
+  // Lanes whose collectives overlap with kernels of their members: these have threads of their own.
+  std::array<bool, schedules::kNumLanes> beside = {};
+};
+
+std::vector<Slot> slots_of(const schedules::Step& step, const Concurrency& concurrency);
+
+// A StageWorker that starts a rank's tasks in slots: all tasks of a slot at the same moment, and none before
+// the previous slot has ended on all ranks of this process.
+
+// State shared by the ranks: numbers of tasks that have begun and ended since it was made.
+struct SlotProgress {
+  alignas(128) std::atomic<std::uint64_t> begun{0};
+  alignas(128) std::atomic<std::uint64_t> ended{0};
+};
+
+// A rank's part of an order of slots.
+struct RankSlots {
+  struct Entry {
+    std::uint64_t before = 0;  // tasks in earlier slots
+    std::uint64_t with = 0;    // tasks in earlier slots and in its own
+  };
+  std::vector<Entry> of_task;
+  std::uint64_t all = 0;  // tasks of a step, on all ranks
+};
+RankSlots rank_slots_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank);
+
+class SlotWorker final : public schedules::StageWorker {
+ public:
+  // For one step, after `steps_before` others with the same `progress`. The arguments must outlive this. If work is
+  // queued, a task has ended once the device is done with it.
+  SlotWorker(schedules::StageWorker& worker, SlotProgress& progress, const RankSlots& mine, std::uint64_t steps_before,
+             backends::MeshRank& mesh, std::chrono::milliseconds timeout)
+      : worker_(worker),
+        progress_(progress),
+        mine_(mine),
+        base_(steps_before * mine.all),
+        mesh_(mesh),
+        timeout_(timeout) {}
+
+  bool begin(std::uint32_t task) override;
+  bool ended(std::uint32_t task) override;
+  void idle(int thread) override;
+  void finish() override { worker_.finish(); }
+  schedules::TaskSpan span_of(std::uint32_t task) const override { return worker_.span_of(task); }
+
+ private:
+  schedules::StageWorker& worker_;
+  SlotProgress& progress_;
+  const RankSlots& mine_;
+  const std::uint64_t base_;
+  backends::MeshRank& mesh_;
+  const std::chrono::milliseconds timeout_;
+};
 
 // The time that each distinct piece of a step takes alone, and the step composed of such pieces.
 
@@ -31,10 +113,10 @@ PieceKey key_of(const schedules::Task& task, std::int32_t rank);
 
 // Times of the pieces that ran in a slot.
 struct SlotSpans {
-  std::vector<std::pair<TaskPlace, schedules::TaskSpan>> kernels;
-  std::vector<TaskPlace> collective;
+  std::vector<std::pair<RankTask, schedules::TaskSpan>> kernels;
+  std::vector<RankTask> collective;
   schedules::TaskSpan collective_span;  // from its last member's arrival to its end
-  std::vector<std::pair<TaskPlace, schedules::TaskSpan>> other;
+  std::vector<std::pair<RankTask, schedules::TaskSpan>> other;
 };
 std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const schedules::StepTimeline& timeline);
 
@@ -133,5 +215,36 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
 
 // Milliseconds of this many steps as they train, after a warm-up.
 std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
+
+// The command line of scaling.
+
+enum class Mode : std::uint8_t { weak, strong };
+inline const char* name_of(Mode mode) {
+  return mode == Mode::weak ? "weak" : "strong";
+}
+
+struct ScalingFlags : program::Invocation {
+  std::vector<Mode> modes{Mode::weak};
+  std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
+  std::vector<std::string> simulated;    // layouts that are only simulated
+  std::vector<std::string> train_words;  // flags of mini_train that all layouts share
+  program::PlaceFlags place;
+  std::int64_t batch = 8;  // sequences per step: of one rank (weak), of all (strong)
+  Effort effort;
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
+
+// Some layouts of each kind for this machine's cores.
+std::vector<std::string> default_layouts();
+
+// One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has
+// one), and a batch such that the sequences of a step grow with the ranks or stay constant. Throws a usage Error that
+// names the layout and the problem.
+trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode);
+
+// The layout from which a simulated one is made: two replicas with the same work per rank.
+trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
 
 }  // namespace lockstep::scaling

@@ -1,0 +1,167 @@
+// ddp_overlap_bench: its flags, the ways in which it times a step, its rows and its output.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/parallel/step_rank.h"
+#include "bench/program/program.h"
+#include "collectives/transports/paced_link.h"
+#include "core/record.h"
+#include "schedules/step/step.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/options.h"
+#include "trainer/worker/rank_model.h"
+#include "workload/compression.h"
+
+namespace lockstep::parallel_bench {
+
+// The command line of ddp_overlap_bench.
+
+using Link = std::optional<transports::LinkSpec>;  // none: as fast as this machine's memory
+
+struct DdpFlags {
+  StepFlags step;
+  std::vector<double> bucket_caps_mb{25};  // MiB; 0: one bucket
+  std::vector<Link> links{std::nullopt};
+  std::vector<workload::Compression> compressions{{}};
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+DdpFlags parse_ddp_flags(int argc, const char* const* argv);
+
+// One row of the table.
+struct DdpCase {
+  int replicas = 2;
+  double bucket_cap_mb = 25;
+  Link link = {};
+  workload::Compression compression = {};
+};
+std::vector<DdpCase> ddp_cases(const DdpFlags& flags);
+trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one);  // checked
+bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one);            // more kernel threads than cores
+
+// The same data-parallel step in four ways: with reductions during the backward, with reductions after it, without
+// reductions, and reductions alone.
+
+struct DdpSteps {
+  trainer::TrainStep
+      made;  // the model is made from this; its step contains the gradient norm, which the steps below leave out
+  schedules::Step overlapped;   // a bucket is reduced as soon as its last gradient is complete
+  schedules::Step one_by_one;   // buckets are reduced after the backward has ended
+  schedules::Step kernels;      // the step without collectives
+  schedules::Step collectives;  // the step without kernels: buckets one after the other
+};
+
+// Takes checked options with ZeRO stage 0 and one pipeline stage.
+DdpSteps ddp_steps(const trainer::TrainOptions& options);
+
+// Times of a data-parallel step, as pure functions of its timelines.
+
+// Backward time in the kernels alone, mean over ranks: from the start of the first to the end of the last backward
+// kernel of the last microbatch. Gradients can travel during this time.
+double backward_ms(const schedules::Step& kernels, const schedules::StepTimeline& timeline);
+
+// For each bucket, the time from the start of the step until the last rank has completed its gradients, without any
+// communication.
+std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels);
+
+// Step time by the recurrence of buckets (bench/pipeline/overlap.h), from the kernels alone and the collectives
+// alone: the slowest rank's kernels, plus the wait for its gradients.
+double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels,
+                    const schedules::StepTimeline& collectives);
+
+// Exposed reductions of a step that ran with them (schedules/step/breakdown.h), mean over ranks.
+double exposed_ms(const schedules::Step& step, const schedules::StepTimeline& timeline);
+
+// The measurements of a row of ddp_overlap_bench.
+
+// One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
+// ways start from the same weights and the same tokens. Times are in ms, those of the slowest rank.
+struct DdpRounds {
+  std::vector<double> compute_ms;                       // kernels alone
+  std::vector<double> communication_ms;                 // collectives alone
+  std::vector<double> step_ms;                          // buckets are reduced during the backward
+  std::vector<double> one_by_one_ms;                    // buckets are reduced after the backward
+  std::vector<double> backward_ms;                      // kernels alone: the time during which buckets can travel
+  std::vector<double> exposed_ms;                       // from the step's timeline: kernels idle while buckets travel
+  std::vector<double> predicted_ms;                     // step time by the recurrence of buckets
+  std::vector<schedules::StepTimeline> timelines = {};  // the overlapped steps'
+};
+
+struct DdpResult {
+  DdpRounds rounds;
+  std::int32_t buckets = 0;
+  std::int64_t gradient_bytes = 0;  // per rank
+  double sent_bytes = 0;            // per rank and step, mean over ranks: counted in the plans that ran
+  double least_bytes = 0;           // bytes that algorithms of minimal traffic would have sent
+  double formula_bytes = 0;         // workload::wire_bytes of all buckets
+  bool in_planned_order =
+      true;                  // in every round, no bucket's gradients were complete before those of the bucket before it
+  std::int64_t wrong = 0;    // wrong elements, over all checks and ranks
+  double most_of_bound = 0;  // largest error of an element as a fraction of its bound (checks.h)
+  double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
+  schedules::Step step;              // overlapped
+  schedules::StepTimeline timeline;  // the round whose step time is the median
+
+  std::optional<core::EnergyRecord> energy;  // energy of the overlapped steps
+  std::string energy_text;                   // one line, also if nothing was measured
+
+  // Medians over rounds.
+  double compute_ms() const;
+  double communication_ms() const;
+  double step_ms() const;
+  double one_by_one_ms() const;
+  double backward_ms() const;
+  double predicted_ms() const;
+  double breakdown_exposed_ms() const;
+  std::vector<double> exposed_samples_ms() const;  // step - compute of each round
+  double exposed_ms() const;
+  // True if reductions have the bytes that the formula says and the ranks sent no fewer.
+  bool sent_as_formula() const;
+  bool is_right() const { return wrong == 0 && sent_as_formula(); }
+  // Hidden communication as a fraction of the most that can be hidden (docs/metrics.md).
+  double efficiency() const;
+};
+
+// Runs one row of ddp_overlap_bench: one model, a number of replicas, one bucket size, one kind of link.
+
+// For tests: changes a rank's gradients after a run, before they are compared.
+struct Tamper {
+  std::function<void(trainer::RankModel& model)> reference = [](trainer::RankModel& /*model*/) {};
+  std::function<void(trainer::RankModel& model)> overlapped = [](trainer::RankModel& /*model*/) {};
+};
+
+// Gradients of every run with collectives, and the weights after its update, are compared bit for bit with those of a
+// reference run without overlap. Gradients of the reference are compared with the sum that rank 0 computes from all
+// ranks' shares on its own (checks.h).
+DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
+
+// Serves the row as a worker instead of measuring it: the step with overlapped reductions, and the step with reductions
+// after the backward.
+void serve_ddp(const DdpFlags& flags, const DdpCase& one);
+
+// The text that ddp_overlap_bench prints, as pure functions of the results.
+
+std::string ddp_heading_text(const DdpFlags& flags);
+std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
+std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results);
+
+std::string link_text(const Link& link);  // "10 us, 2 GB/s"
+
+// Results of ddp_overlap_bench as records (docs/record_format.md).
+
+// Each row is a run of its own because a run has exactly one link: emulated if the row has one, measured otherwise.
+void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
+
+// Main program of ddp_overlap_bench.
+
+// Runs every case that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
+// core::Failure if a row is wrong. With --serve it serves timed steps to the gate instead. Throws core::Error. Under
+// mpirun all ranks call it; rank 0 prints and writes.
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);
+
+}  // namespace lockstep::parallel_bench
