@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import conftest
-from reports.cli import main
+from reports.__main__ import main
 from reports.html.layout_view import points_table
 from reports.load import load
-from reports.analysis.studies import analyse_studies
+from reports.analysis.steps.layouts import analyse_studies
 
 USAGE = 6
 SMALL = ("--model", "gpt3-1.3b")
