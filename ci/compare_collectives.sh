@@ -99,4 +99,4 @@ for ranks in ${RANKS:-2 4 8}; do
   done
 done
 rm -f "$log"
-python3 ci/compare_collectives_table.py "$out"
+python3 ci/compare_rows.py collectives "$out"

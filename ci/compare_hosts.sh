@@ -87,4 +87,4 @@ for size in $sizes; do
   done
 done
 rm -f "$out/log"
-python3 ci/compare_hosts_table.py "$out" "$hosts" "$goodput"
+python3 ci/compare_rows.py hosts "$out" "$hosts" "$goodput"

@@ -47,13 +47,13 @@ pytorch() {  # RECORDS CACHE LABEL
 
 limit() {  # RECORDS CACHE LABEL
   local -a loops
-  mapfile -t loops < <("$python" ci/compare_kernels_cases.py "$1")
+  mapfile -t loops < <("$python" ci/compare_kernels.py streams "$1")
   try "$3" "$build/bin/peers/streaming_limit" "$threads" "$(cold_bytes_of "$2")" "$ms" "${loops[@]}"
 }
 
 gemm_peers() {  # RECORDS CACHE LABEL
   local -a shapes
-  mapfile -t shapes < <("$python" ci/compare_kernels_cases.py "$1" | grep '^gemm_\(fwd\|dgrad\|wgrad\)/' | cut -d= -f1)
+  mapfile -t shapes < <("$python" ci/compare_kernels.py streams "$1" | grep '^gemm_\(fwd\|dgrad\|wgrad\)/' | cut -d= -f1)
   [ ${#shapes[@]} -gt 0 ] || return 0
   # OpenBLAS 0.3.21 treats newer processors as a Haswell unless OPENBLAS_CORETYPE is set.
   for library in openblas onednn; do
@@ -82,4 +82,4 @@ for ((round = 1; round <= rounds; ++round)); do
 done
 rm -f "$log"
 compgen -G "$out/*.jsonl" >/dev/null || fail "no family of '$families' has a case"
-"$python" ci/compare_kernels_table.py "$out"
+"$python" ci/compare_kernels.py table "$out"

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import torch
-from compare_kernels_cases import KernelCase, Operand, read_records
+from compare_kernels import KernelCase, Operand, read_records
 from compare_kernels_torch_calls import DTYPES, Call, Maker, Tensors, makers_of
 
 LEAST_CALLS = 5

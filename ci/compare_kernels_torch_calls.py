@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Callable
 
 import torch
-from compare_kernels_cases import KernelCase
+from compare_kernels import KernelCase
 
 F = torch.nn.functional
 aten = torch.ops.aten

@@ -1,4 +1,7 @@
-"""Rows of ci/compare_*.sh: times of one all-reduce by Lockstep (records) and by peers (CSV of bench/peers), and tables.
+"""Rows of ci/compare_*.sh: times of one all-reduce by Lockstep (records) and by peers (CSV of bench/peers), and tables:
+
+    compare_rows.py collectives FOLDER               the table of ci/compare_collectives.sh
+    compare_rows.py hosts FOLDER RANKS GOODPUT_MB_S  the table of ci/compare_hosts.sh
 
 A folder holds one file per run of a program: Lockstep's *.jsonl (docs/record_format.md; *@auto@*: run with --algo auto),
 peers' *.csv with lines
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,3 +92,108 @@ def print_table(head: list[str], lines: list[list[str]]) -> None:
     widths = [max(len(line[c]) for line in [head, *lines]) for c in range(len(head))]
     for line in [head, *lines]:
         print("  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths))))
+
+
+# ---- The table of ci/compare_collectives.sh. A ratio above 1 says that Lockstep is faster by this factor. The limit is the time that
+# the machine needs to move the bytes of a two-shot all-reduce, measured in the same run.
+
+PEERS = ("openmpi", "mpich", "gloo")
+LIMIT = "two-shot limit"
+LIMIT_FROM_BYTES = 1 << 20  # below, the limit's own start and end weigh more than its bytes
+
+
+def collectives_row(times: Times, ranks: int, size: int) -> list[str] | None:
+    at = {label: times.get(Key(label, ranks, size)) for label in ("lockstep ring", "openmpi ring", LIMIT)}
+    auto = best(times, ranks, size, "lockstep auto")
+    ours = auto or best(times, ranks, size, OURS)
+    peers = [found for found in (best(times, ranks, size, name) for name in PEERS) if found]
+    if ours is None or not peers:
+        return None
+    peer = min(peers, key=lambda found: found[1])
+    own_best = best(times, ranks, size, OURS) or ours
+    ring = f"{at['openmpi ring'] / at['lockstep ring']:.2f}" if at["openmpi ring"] and at["lockstep ring"] else "-"
+    return [
+        f"{ranks}",
+        size_text(size),
+        ours[0].removeprefix(OURS + " "),
+        time_text(ours[1]),
+        own_best[0].removeprefix(OURS + " "),
+        time_text(own_best[1]),
+        peer[0],
+        time_text(peer[1]),
+        f"{peer[1] / ours[1]:.2f}",
+        ring,
+        f"{100 * at[LIMIT] / ours[1]:.0f} %" if at[LIMIT] and size >= LIMIT_FROM_BYTES else "-",
+    ]
+
+
+def print_collectives(folder: Path) -> None:
+    times = load(folder)
+    lines = []
+    for ranks, size in sorted({(key.ranks, key.bytes) for key in times}):
+        line = collectives_row(times, ranks, size)
+        if line:
+            lines.append(line)
+    print("Times of a float sum all-reduce, out of place, median of a call on its slowest rank.\n")
+    print_table(
+        ["ranks", "size", "ours", "time", "our fastest", "time", "best peer", "time", "peer / ours", "ring / ring", "of limit"],
+        lines,
+    )
+
+
+# ---- The table of ci/compare_hosts.sh
+
+WIRE_MB_S = 125.0  # 1 Gbit/s
+
+
+def wire_limit_us(ranks: int, size: int, mb_s: float) -> float:
+    """Bytes that each port must carry in each direction: 2 (p-1)/p of the bytes."""
+    return 2 * (ranks - 1) / ranks * size / mb_s
+
+
+def print_hosts(folder: Path, ranks: int, goodput: float) -> None:
+    times = load(folder)
+    labels = sorted({key.label for key in times}, key=lambda label: (not is_ours(label), label))
+    sizes = sorted({key.bytes for key in times})
+    print(f"Times of a float sum all-reduce, {ranks} hosts, median of a call on its slowest rank.\n")
+    at = lambda label, size: times.get(Key(label, ranks, size))  # noqa: E731
+    print_table(
+        ["", *map(size_text, sizes)],
+        [[label, *(time_text(at(label, s)) if at(label, s) else "-" for s in sizes)] for label in labels],
+    )
+    print(f"\nBest of Lockstep's plans; the wire carries {goodput:.1f} MB/s each way (measured), 125 at the most.\n")
+    lines = []
+    for size in sizes:
+        ours = best(times, ranks, size, OURS)
+        ompi = best(times, ranks, size, "openmpi")
+        gloo = best(times, ranks, size, "gloo")
+        if ours is None or ompi is None:
+            continue
+        lines.append([
+            size_text(size),
+            ours[0].removeprefix(OURS + " "),
+            time_text(ours[1]),
+            ompi[0].removeprefix("openmpi "),
+            f"{ompi[1] / ours[1]:.2f}",
+            f"{gloo[1] / ours[1]:.2f}" if gloo else "-",
+            f"{100 * wire_limit_us(ranks, size, goodput) / ours[1]:.1f} %",
+            f"{100 * wire_limit_us(ranks, size, WIRE_MB_S) / ours[1]:.1f} %",
+        ])
+    print_table(
+        ["size", "best plan", "time", "best of Open MPI", "Open MPI / ours", "Gloo / ours", "of goodput", "of 1 Gbit/s"],
+        lines,
+    )
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["collectives", folder]:
+            print_collectives(Path(folder))
+        case ["hosts", folder, ranks, goodput]:
+            print_hosts(Path(folder), int(ranks), float(goodput))
+        case _:
+            raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

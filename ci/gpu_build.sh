@@ -73,7 +73,7 @@ rm -rf "$bundle" "$bundle.tar.gz" "$bundle.symbols"
 mkdir -p "$bundle/ci"
 for name in "${programs[@]}"; do take "$build/bin/$name"; done
 for name in "${tests[@]}"; do take "$build/tests/$name"; done
-cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py ci/gpu_summary.py ci/compare_gpu_torch.py \
+cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py ci/compare_gpu_torch.py \
   ci/compare_trainer_torch.py "$bundle/ci"
 tar -czf "$bundle.tar.gz" -C "$bundle" .
 most_mib=52  # limit of the archive: it is copied with the repository's tree, and lenders of GPUs limit both together

@@ -260,7 +260,7 @@ pack() {
   summary_page
 }
 summary_page() {
-  [ -z "$python" ] || timeout 10 "$python" "$scripts/gpu_summary.py" "$records" --page "$out/summary.html" >/dev/null 2>&1
+  [ -z "$python" ] || timeout 10 "$python" "$scripts/gpu_targets.py" "$records" --page "$out/summary.html" >/dev/null 2>&1
 }
 pack_for_ever() { while sleep "$pack_every_s"; do pack; done; }
 

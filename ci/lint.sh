@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=/usr/bin/python3
-mapfile -t files < <("$python" ci/list_sources.py)
+mapfile -t files < <("$python" ci/source_tree.py)
 case "${1-}" in
   "") ;;
   --fix) clang-format-14 -i "${files[@]}" ;;

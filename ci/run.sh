@@ -30,7 +30,7 @@ stage_build() {
 
 stage_format() {
   local files
-  mapfile -t files < <("$python" ci/list_sources.py)
+  mapfile -t files < <("$python" ci/source_tree.py)
   clang-format-14 --dry-run -Werror "${files[@]}"
   say "${#files[@]} files"
 }

@@ -1,4 +1,7 @@
-"""The C++ sources of this repository and what they include: shared by the include check and the linter."""
+"""The C++ sources of this repository and what they include: shared by the include check and the linter.
+
+    /usr/bin/python3 ci/source_tree.py     prints the paths of all C++ and CUDA sources and headers, from the root, one per line
+"""
 
 from __future__ import annotations
 
@@ -79,3 +82,7 @@ class Stamps:
 
     def add(self, digest: str) -> None:
         (self.folder / digest).touch()
+
+
+if __name__ == "__main__":
+    print("\n".join(SourceTree(Path(__file__).resolve().parent.parent).files(*HEADERS, *SOURCES)))

@@ -45,7 +45,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"ci/gpu_(build|check)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"sass_counts\.py", "needs nvcc's cuobjdump"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
-    (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/commands/stored_commands_test.py runs it"),
+    (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/stored_test.py runs it"),
     (r"compare_\w+\.(sh|py)|emulated_links\.py", "measures for minutes, beside other libraries"),
     (r"/tests/\w+_test", "a test program"),
     (r" tests/test_\w+\.py ", "tries for minutes what the file tries for seconds as a test"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import conftest
-from reports.analysis.studies import analyse_studies
-from reports.cli import main
+from reports.analysis.steps.layouts import analyse_studies
+from reports.__main__ import main
 from reports.html.layout_view import points_table
 from reports.load import load
 

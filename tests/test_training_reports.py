@@ -10,7 +10,7 @@ from conftest import records_of
 
 from reports.analysis.steps.schedules import cases_of
 from reports.analysis.steps.overlap import lanes_of
-from reports.cli import main
+from reports.__main__ import main
 from reports.load import load
 from reports.plots.gantt import total_of
 from reports.records import ScheduleLine

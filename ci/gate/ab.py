@@ -1,14 +1,21 @@
-"""Alternates two builds in one session: rounds of fresh pairs until every case is decided, then a second opinion on the cases
-that look slower or faster."""
+"""gate.py ab: compares two builds, whose runs alternate now."""
+import argparse
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
-from gate.model import Channel, CouldNotRun, Result, Verdict
+from gate.builds import Build, differences, left_out, resolve, ROOT, say
+from gate.model import Channel, CouldNotRun, Report, Result, UsageError, Verdict
 from gate.pairs import Pairing, PairTimes, typical_us
-from gate.rule import Decision, Rule, decide
+from gate.rule import decide, Decision, Rule, threshold_of
+from gate.worker import Line, load_suite
+
+# ---- Alternates two builds in one session: rounds of fresh pairs until every case is decided, then a second opinion on the cases
+# that look slower or faster.
 
 Case = tuple[str, str]  # name of a suite's line, and of the case in it
 
@@ -146,3 +153,51 @@ def _counted(pairs: list[PairTimes]) -> str:
 
 def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) and bound > 0 else None
+
+
+# ---- The command of gate.py
+
+SUITE = ROOT / "ci" / "gate_suite.txt"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base", required=True, metavar="REV|BUILD", help="the side to compare with: a revision, or a build folder")
+    parser.add_argument("--head", required=True, metavar="REV|BUILD", help="the side that gets a verdict")
+    parser.add_argument("--suite", default="gate", metavar="gate|FILE", help="lines NAME CORES COMMAND (default: ci/gate_suite.txt)")
+    parser.add_argument("--budget", default="2m", metavar="TIME", help="time for measuring, without builds: 90s, 5m (default: 2m)")
+    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller changes do not matter (default: 2%%)")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
+                        help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for builds of revisions, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
+
+
+def seconds_of(text: str, flag: str) -> float:
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"{flag} {text}; allowed: a time above 0, as 90, 90s, 2m or 1h")
+    return seconds
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    rule = Rule(threshold=threshold_of(arguments.threshold, "--threshold"))
+    seconds = seconds_of(arguments.budget, "--budget")
+    lines = load_suite(SUITE if arguments.suite == "gate" else Path(arguments.suite))
+    programs = sorted({line.command[0] for line in lines})
+    base, head = (resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
+                  for text, flag in ((arguments.base, "--base"), (arguments.head, "--head")))
+    return compare_builds(lines, base, head, rule, seconds)
+
+
+def compare_builds(lines: list[Line], base: Build, head: Build, rule: Rule, seconds: float) -> Report:
+    start = time.monotonic()
+    pairings = {line.name: Pairing(partial(base.start, line.command, {}), partial(head.start, line.command, {}),
+                                   line.one_core) for line in lines}
+    results = measure(pairings, rule, Budget(seconds), progress=say)
+    notes = [*left_out((base.side, head.side), ROOT), *differences(base.folder, head.folder)]
+    return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start, tuple(notes))

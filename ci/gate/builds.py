@@ -16,6 +16,8 @@ from pathlib import Path
 from gate.model import CouldNotRun, Side, UsageError
 from gate.worker import run_in_group, Worker
 
+ROOT = Path(__file__).resolve().parents[2]  # the repository
+
 
 def say(line: str) -> None:
     if sys.stderr.isatty():

@@ -153,7 +153,7 @@ def test_usage_errors_are_one_line_and_status_2(words, capsys):
 def test_no_error_is_a_regression(monkeypatch, capsys, error, told):
     def fails(_):
         raise error
-    monkeypatch.setattr("gate.commands.ab.run", fails)
+    monkeypatch.setattr("gate.ab.run", fails)
     assert main(["ab", "--base", "a", "--head", "b"]) == 4
     assert capsys.readouterr().err.endswith(told + "\n")
 

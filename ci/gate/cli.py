@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gate.commands import ab, calibrate, compare, exact, history, store
+from gate import ab, deterministic, drift, history, store, stored
 from gate.model import GateError, Report, UsageError, Verdict
 from gate.outputs import add_arguments as add_output_arguments, prepare_outputs
 from gate.builds import wipe
@@ -13,12 +13,12 @@ from gate.builds import wipe
 PASS, REGRESSION, USAGE, UNDECIDED, COULD_NOT_RUN = 0, 1, 2, 3, 4
 JUDGES = (
     ("ab", ab, "two builds, whose runs alternate now"),
-    ("exact", exact, "values that repeat exactly: counted instructions, bytes, steps, simulated times"),
-    ("compare", compare, "stored measurements of two sides, or of one and a baseline store"),
+    ("exact", deterministic, "values that repeat exactly: counted instructions, bytes, steps, simulated times"),
+    ("compare", stored, "stored measurements of two sides, or of one and a baseline store"),
     ("history", history, "a series of measurements: where did a level change?"),
 )
 TOOLS = (
-    ("calibrate", calibrate, "measure the machine's speed now, as records for compare"),
+    ("calibrate", drift, "measure the machine's speed now, as records for compare"),
     ("store", store, "add measurements to a baseline store"),
 )
 UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}

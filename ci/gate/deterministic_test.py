@@ -52,7 +52,7 @@ def test_a_difference_of_one_byte_is_told_whole():
 
 def test_an_update_does_not_lose_counts(tmp_path, monkeypatch, capsys):
     """Without valgrind, a file with counts stays unchanged, and nothing is run."""
-    monkeypatch.setattr("gate.commands.exact.why_it_cannot_count", lambda: "valgrind is not installed")
+    monkeypatch.setattr("gate.deterministic.why_it_cannot_count", lambda: "valgrind is not installed")
     file, suite = tmp_path / "facts.jsonl", tmp_path / "suite"
     write_facts(file, facts(counted(5)))
     suite.write_text("made counts generation_bench\n")

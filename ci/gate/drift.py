@@ -1,5 +1,6 @@
-"""Drift of the machine: how much faster or slower it was in the second session, from cases that no change of ours can affect."""
-
+"""gate.py calibrate: measures the speed of the machine now, as records. Add them to those of each session that is compared later, so that
+`compare` can separate changes of the machine from changes of the code. Any build will do, but use the same for all sessions."""
+import argparse
 import json
 import math
 import os
@@ -11,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.builds import Build
-from gate.model import CouldNotRun
-from gate.inputs.files_for_tests import all_reduce_line, kernel_line, Line
+from gate.builds import Build, resolve, ROOT
+from gate.inputs.files_for_tests import all_reduce_line, kernel_line, Line, text_of
 from gate.inputs.observation import Observation, Quantity
 from gate.inputs.records import CALIBRATION_PROGRAM
+from gate.model import CouldNotRun, UsageError
+from gate.outputs.records import check_writable, write_whole
 from gate.pairs import calls_for
 from gate.rule import differences, shift, shift_bounds
 from gate.worker import Worker
 
+# ---- Drift of the machine: how much faster or slower it was in the second session, from cases that no change of ours can affect
 
 Sides = tuple[Sequence[float], Sequence[float]]  # costs of base and of head
 NOTABLE = math.log1p(0.03)  # more is reported, as it may not be the same machine
@@ -148,3 +151,28 @@ def _run_line(build: Build) -> Line:
             return json.loads(path.read_text().splitlines()[0])
         except (OSError, ValueError, IndexError) as error:
             raise CouldNotRun(f"{RUN_LINE_PROGRAM}: wrote no record (status {done.returncode}): {done.stderr.strip()[-200:]}") from error
+
+
+# ---- The command of gate.py
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--build", required=True, metavar="REV|BUILD", help="a build folder, or a revision")
+    parser.add_argument("--json", required=True, type=Path, metavar="FILE", help="file for the records")
+    parser.add_argument("--processes", type=int, default=8, metavar="N",
+                        help="number of fresh processes of each case: only processes are independent (default: 8)")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
+                        help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for the build, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.processes < 1:
+        raise UsageError(f"--processes {arguments.processes}; allowed: at least 1")
+    check_writable(arguments.json, "--json")
+    programs = [CALIBRATION_PROGRAM, RUN_LINE_PROGRAM]
+    build = resolve(arguments.build, "--build", programs, ROOT, arguments.build_cache, arguments.cmake)
+    lines = calibrate(build, arguments.processes)
+    write_whole(arguments.json, text_of(lines), "--json")
+    print(f"{arguments.json}: {arguments.processes} runs of each of the calibration cases")
+    return 0

@@ -1,23 +1,28 @@
-"""Finds changes of the level of a noisy series, and the probability that chance alone shows each. Pure functions of numbers.
-
-Means of neighbouring stretches are compared, and random permutations of the series show the effect of chance, as in E-divisive means
-(Matteson and James 2014; Daly et al. 2020 use it at MongoDB). As Hunter found (Fleming et al. 2023), answers must not vary from
-call to call, and a step that is soon reverted hides in a long stretch. So random numbers have a fixed seed, and the stretches are
-seeded intervals (Kovacs et al. 2023) of many lengths, with one limit for all of them together. Both sides of a change are
-searched again separately. A point far from its four neighbours is moved nearer: one or two outliers are no change."""
-
+"""gate.py history: in a series of record files, one per revision, where did a case's level change, and which commits are to blame?
+Status 1 if the last change of a case is for the worse and among its last points."""
+import argparse
 import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
+from gate.inputs.files import read
 from gate.inputs.observation import Observation, Quantity, UNKNOWN
-from gate.model import Change, Channel, Point, Series
-from gate.rule import shift, shift_bounds
+from gate.model import Change, Channel, HistoryReport, Point, Series, UsageError
+from gate.rule import shift, shift_bounds, threshold_of
 
+# ---- Finds changes of the level of a noisy series, and the probability that chance alone shows each. Pure functions of numbers.
+#
+# Means of neighbouring stretches are compared, and random permutations of the series show the effect of chance, as in E-divisive means
+# (Matteson and James 2014; Daly et al. 2020 use it at MongoDB). As Hunter found (Fleming et al. 2023), answers must not vary from
+# call to call, and a step that is soon reverted hides in a long stretch. So random numbers have a fixed seed, and the stretches are
+# seeded intervals (Kovacs et al. 2023) of many lengths, with one limit for all of them together. Both sides of a change are
+# searched again separately. A point far from its four neighbours is moved nearer: one or two outliers are no change.
 
 LEAST_POINTS = 3  # each side of a change: fewer are outliers
 _WINDOW = 5
@@ -296,3 +301,24 @@ def _of_calibration(series: Series) -> list[str]:
 
 def _percent(ratio: float | None) -> str:
     return "other" if ratio is None else f"{(ratio - 1) * 100:+.1f} %"
+
+
+# ---- The command of gate.py
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="DIR", help="folders, files or globs of measurements, ordered by their time")
+    parser.add_argument("--last", type=int, default=10, metavar="N", help="points of a case that count as recent (default: 10)")
+    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller steps are left out (default: 2%%)")
+
+
+def run(arguments: argparse.Namespace) -> HistoryReport:
+    start = time.monotonic()
+    if arguments.last < 1:
+        raise UsageError(f"--last {arguments.last}; allowed: at least 1")
+    rule = HistoryRule(threshold=threshold_of(arguments.threshold, "--threshold"), last=arguments.last)
+    observations = read(arguments.files, "DIR")
+    if not observations:
+        raise UsageError(f"DIR {' '.join(arguments.files)}: no measurement; allowed: files with at least one")
+    series, notes = history(observations, rule)
+    return HistoryReport(Path(arguments.files[0]).name, rule.last, rule.error, 1 - 2 * rule.bound_error, rule.threshold,
+                         tuple(series), time.monotonic() - start, tuple(notes))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gate.model import Verdict
+from gate.model import UsageError, Verdict
 
 
 def differences(base: Sequence[float], head: Sequence[float]) -> np.ndarray:
@@ -153,3 +153,14 @@ def decide(log_ratios: Sequence[float], rule: Rule) -> Decision:
     else:
         verdict = Verdict.UNDECIDED
     return Decision(verdict, math.exp(middle), math.exp(low), math.exp(high))
+
+
+def threshold_of(text: str, flag: str) -> float:
+    """The fraction that a flag's percentage means, such as 0.02 for 2%."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0.1 <= percent <= 100:
+        raise UsageError(f"{flag} {text}; allowed: 0.1% to 100%")
+    return percent / 100

@@ -1,14 +1,16 @@
-"""A baseline store: a folder per machine fingerprint, in it the files of its runs. Nothing in it is ever changed."""
+"""gate.py store DIR RECORDS...: adds files of measurements to a baseline store, in a folder per machine."""
+import argparse
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gate.model import CouldNotRun, UsageError
-from gate.inputs.files import read_file
+from gate.inputs.files import files_of, read_file
 from gate.inputs.observation import Observation
+from gate.model import CouldNotRun, UsageError
 from gate.outputs.records import write_whole
 
+# ---- A baseline store: a folder per machine fingerprint, in it the files of its runs. Nothing in it is ever changed.
 
 def fingerprints(observations: Iterable[Observation]) -> list[str]:
     return sorted({one.origin.fingerprint for one in observations})
@@ -70,3 +72,17 @@ def _write(to: Path, content: bytes) -> Path:
         raise CouldNotRun(f"{to.parent}: cannot be made: {error.strerror}") from error
     write_whole(to, content, "store")
     return to
+
+
+# ---- The command of gate.py
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", type=Path, metavar="DIR", help="folder of the store; it is created if it does not exist")
+    parser.add_argument("files", nargs="+", metavar="RECORDS", help="files, folders or globs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    files = list(dict.fromkeys(path for text in arguments.files for path in files_of(text, "RECORDS")))
+    for path in dict.fromkeys(add(arguments.store, files)):
+        print(path)
+    return 0

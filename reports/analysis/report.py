@@ -3,19 +3,16 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from reports.analysis.findings import Finding, main_findings
-from reports.analysis.gate.results import GateResult, analyse_gates
+from reports.analysis.gate.results import analyse_gates, GateResult
 from reports.analysis.results import Analysis, analyse
 from reports.analysis.roofline.findings import RooflineResult, analyse_kernels
-from reports.analysis.steps.layouts import LayoutResult, analyse_layouts
+from reports.analysis.steps.layouts import analyse_layouts, analyse_studies, LayoutResult, StudyResult
 from reports.analysis.steps.overlap import OverlapResult, analyse_overlap
 from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
-from reports.analysis.studies import StudyResult, analyse_studies
 from reports.analysis.training.data_parallel import analyse_buckets, analyse_sharding, BucketsResult, ShardingResult
-from reports.analysis.training.context import ContextResult, analyse_context
-from reports.analysis.training.experts import ExpertsResult, analyse_experts
-from reports.analysis.training.layers import LayersResult, analyse_layers
-from reports.analysis.training.runs import TrainingResult, analyse_training
-from reports.analysis.training.scaling import ScalingResult, analyse_scaling
+from reports.analysis.training.layers import (
+    analyse_context, analyse_experts, analyse_layers, ContextResult, ExpertsResult, LayersResult)
+from reports.analysis.training.runs import analyse_scaling, analyse_training, ScalingResult, TrainingResult
 from reports.claims.data import load_claims, load_suite
 from reports.claims.verdict import line_of, settle, Settled
 from reports.records import Records

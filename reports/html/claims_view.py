@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Mapping, Sequence
 
 from reports.analysis.findings import Finding
-from reports.check.runs import Note, notes_on_runs
+from reports.check import Note, notes_on_runs
 from reports.claims.data import BASES, Commands
 from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, test_text, value_text
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views

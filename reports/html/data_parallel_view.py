@@ -9,7 +9,7 @@ from reports.analysis.training.data_parallel import (
     agreement_text, best_text, bucket_text, BucketsResult, bytes_sentence, curve_text, exposed_ms, ideal_ms,
     reductions, saved_text, ShardingResult, stage_text)
 from reports.analysis.training.runs import titled
-from reports.check.runs import notes_on_runs
+from reports.check import notes_on_runs
 from reports.html.tables import Cell, Column, energy_cells, energy_columns, Line, number, size, Table, word
 from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views, TraceLink
 from reports.html.training_view import GroupPage, GroupView

@@ -4,8 +4,8 @@ from typing import Iterable, Optional, Sequence
 
 from reports.analysis.findings import MOST
 from reports.analysis.gate.results import GateResult, pairs_text, sentences
-from reports.analysis.gate.words import NONE, counts_text, limit_text, value_text
-from reports.check.runs import Note, machine_text
+from reports.analysis.gate.words import counts_text, limit_text, NONE, value_text
+from reports.check import machine_text, Note
 from reports.records import GateCase, GateChange, GateSeries, Records
 from reports.html.run_view import Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, word
@@ -13,8 +13,7 @@ from reports.html.training_view import GroupPage, GroupView
 from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
-from reports.plots.gate_figures import forest_figure, rows_of
-from reports.plots.gate_history import history_figure, shown_series
+from reports.plots.gate_figures import forest_figure, history_figure, rows_of, shown_series
 from reports.units import counted, joined, unbroken
 
 TIMED = ("time", "stored")

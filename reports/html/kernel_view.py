@@ -8,8 +8,7 @@ from reports.analysis.findings import Finding
 from reports.analysis.roofline.rooflines import (
     binding_name, case_of, Ceilings, ceilings_text, LEVELS, Roofline, UNITS, way_of, way_text)
 from reports.analysis.roofline.findings import badge_of, comparison_text, comparisons_of, RooflineResult
-from reports.check.kernels import notes_on_kernels
-from reports.check.runs import Note
+from reports.check import Note, notes_on_kernels
 from reports.html.run_view import BadLine, Fact, machine_views, MachineView, run_facts, run_views, RunView
 from reports.html.tables import Cell, Column, Line, number, Table, word
 from reports.plots.figures import FigureFile

@@ -3,10 +3,8 @@
 from typing import Sequence
 
 from reports.analysis.findings import MOST
-from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
-from reports.analysis.studies import StudyResult
-from reports.check.runs import notes_on_runs
-from reports.check.collectives import notes_on_simulations
+from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, parts_text, StudyResult
+from reports.check import notes_on_runs, notes_on_simulations
 from reports.html.run_view import Fact, machine_views, run_facts, run_views, TraceLink
 from reports.html.tables import Cell, Column, Line, number, Table, word
 from reports.html.training_view import GroupPage, GroupView

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional, Sequence
 
-from reports.check.runs import machine_text
+from reports.check import machine_text
 from reports.records import Machine, Records, Run
 from reports.units import bytes_text, joined
 

@@ -6,8 +6,7 @@ from typing import Optional, Sequence
 from reports.analysis.findings import Finding, MOST
 from reports.analysis.steps.overlap import exposed_ms, link_finding, link_text, OverlapResult, way_text
 from reports.analysis.steps.schedules import basis_badge, bubble, contest_text, percent_off, WorkloadResult
-from reports.check.runs import Note
-from reports.check.collectives import notes_on_schedules
+from reports.check import Note, notes_on_schedules
 from reports.html.tables import Cell, Column, energy_cells, energy_columns, Line, number, Table, word
 from reports.html.run_view import BadLine, Fact, machine_views, MachineView, run_facts, run_views, RunView, TraceLink
 from reports.plots.figures import FigureFile

@@ -4,12 +4,11 @@ from typing import Optional, Sequence
 
 from reports.analysis.findings import MOST, Finding
 from reports.analysis.training.runs import (
-    behind_ms, budget, compared, computing_ms, energy_text, equal_bytes_text, joined_sentences, loss_at,
-    loss_text, memory_text, mfu, missed_text, parts_text, predicted_runs, predicted_text, run_name, SMOOTH,
-    speed_text, step_ms, straggler_text, titled, tokens_per_s, TrainingResult, way_name)
-from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name,
-                                               off, why_text)
-from reports.check.runs import Note, notes_on_runs
+    behind_ms, budget, compared, computing_ms, efficiency_text, energy_text, equal_bytes_text, gaps_text, joined_sentences,
+    KINDS, line_name, loss_at, loss_text, memory_text, mfu, missed_text, off, parts_text, predicted_runs, predicted_text,
+    run_name, ScalingResult, SMOOTH, speed_text, step_ms, straggler_text, titled, tokens_per_s, TrainingResult, way_name,
+    why_text)
+from reports.check import Note, notes_on_runs
 from reports.html.tables import Cell, Column, energy_cells, energy_columns, Line, number, size, Table, word
 from reports.html.run_view import BadLine, Fact, machine_views, MachineView, run_facts, run_views, RunView, TraceLink
 from reports.plots.figures import FigureFile

@@ -6,8 +6,7 @@ from typing import Optional, Sequence
 
 from reports.analysis.findings import badge_of, Finding, main_findings, maps_of, WinnerMap
 from reports.analysis.results import Analysis, PanelResult, basis_text, headline
-from reports.check.collectives import notes_on_collectives
-from reports.check.runs import Note
+from reports.check import Note, notes_on_collectives
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
 from reports.html.tables import Table, percentile_table, plan_table, results_table, winner_table
 from reports.plots.figures import FigureFile

@@ -22,25 +22,22 @@ from reports.claims.data import load_suite
 from reports.schema import ReportError
 from reports.html.data_parallel_view import buckets_page_of, render_buckets, render_sharding, sharding_page_of
 from reports.html.claims_view import claims_page_of, ClaimsPage
-from reports.html.context_view import context_page_of, render_context
-from reports.html.experts_view import experts_page_of, render_experts
 from reports.html.gate_view import gate_page_of, render_gates
 from reports.html.kernel_view import kernel_page_of, KernelPage
-from reports.html.layers_view import layers_page_of, render_layers
+from reports.html.layers_view import (
+    context_page_of, experts_page_of, layers_page_of, render_context, render_experts, render_layers)
 from reports.html.layout_view import simulation_page_of, studies_page_of
-from reports.html.overview import Overview, overview_of, SUBJECTS
+from reports.html.overview import Overview, overview_of, Story, story_of, SUBJECTS
 from reports.html.schedule_view import schedule_page_of, SchedulePage
-from reports.html.step_story import Story, story_of
 from reports.html.run_view import copy_traces
 from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
 from reports.html.view import Page, page_of
 from reports.plots.claim_figures import render_claims
-from reports.plots.figures import FigureFile, render_all
+from reports.plots.figures import FigureFile, render_all, render_maps
 from reports.plots.kernel_figures import render_kernels
 from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
 from reports.plots.study_figures import render_studies
-from reports.plots.training_render import render_scaling, render_training
-from reports.plots.winner_map import render_maps
+from reports.plots.training_figures import render_scaling, render_training
 from reports.records import Records
 from reports.units import unbroken
 

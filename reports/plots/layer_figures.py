@@ -1,23 +1,25 @@
-"""Tensor-parallel layers: parts of their time, time that communication adds in either form, and bytes that ranks send."""
-
+"""One layer that ranks share (tensor-parallel layers, shared sequences, mixtures of experts), and buckets of gradients: parts of the
+time, communication that is hidden or exposed, bytes, memory and load."""
 from dataclasses import replace
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from reports.analysis.training.data_parallel import (
     bucket_bytes, BucketCurve, BucketsResult, exposed_ms, hidden_share, ideal_ms, reductions)
-from reports.analysis.training.layers import Case, LayersResult, units_text
-from reports.plots.frame import draw_line, Heading, new_figure, tidy
+from reports.analysis.training.layers import (
+    Case, case_name, ContextResult, ExpertsResult, exposed_us, hidden, LayersResult, simulated_exposed_us, units_text)
+from reports.plots.frame import draw_line, End, Heading, label_ends, line_axes, new_figure, tidy, value_axis
 from reports.plots.stacked_bars import BarRow, CHARACTER, Scale, stacked_figure
 from reports.plots.style import GRID, INK, MUTED, numbered, PAPER, Style, styles_for
-from reports.records import Layer, ScheduleLine
+from reports.records import Context, Layer, ScheduleLine
 from reports.units import bytes_text, counted, share_text, short, time_text
 
+# ---- Tensor-parallel layers: parts of their time, time that communication adds in either form, and bytes that ranks send
 
 WIDTH, ROW = 11.4, 0.27  # inches
 MIB = 1 << 20
@@ -181,3 +183,146 @@ def _legend(figure: Figure, styles: dict[str, Style]) -> None:
         figure.add_artist(figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 0.005 + 0.055 * row),
                                         ncol=6, frameon=False, fontsize=8.5, handlelength=2.4, columnspacing=1.8,
                                         labelcolor=INK))
+
+
+# ---- Attention over sequences that ranks share: time and memory by length, hidden communication, and each rank's load
+
+CONTEXT_WIDTH = 7.4
+
+
+def time_figure(result: ContextResult, heading: Heading) -> Figure:
+    return _by_length(result, heading, lambda one: one.median_us("async"), time_text,
+                      "forward and backward, slowest rank")
+
+
+def memory_figure(result: ContextResult, heading: Heading) -> Figure:
+    return _by_length(result, heading, lambda one: one.peak_bytes, lambda size: bytes_text(round(size), 3),
+                      "most bytes of a rank, beside its input")
+
+
+def hidden_figure(result: ContextResult, heading: Heading) -> Figure:
+    figure, axes = line_axes(heading, [line.way for line in result.lines])
+    _length_axis(axes, result)
+    axes.set_ylim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylabel("communication hidden beside kernels")
+    _draw(axes, result, hidden)
+    return figure
+
+
+def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
+    """Lines: measured; open circles: simulated."""
+    figure, axes = line_axes(heading, [line.way for line in result.lines])
+    _length_axis(axes, result)
+    values = [exposed_us(one) for one in result.all] + [simulated_exposed_us(one) or 0.0 for one in result.all]
+    margin = 0.05 * (max(values) - min(values)) + 1
+    axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
+    axes.set_ylabel("exposed; open circles: simulated")
+    _draw(axes, result, exposed_us)
+    styles = styles_for([line.way for line in result.lines])
+    for line in result.lines:
+        axes.plot(line.lengths, [simulated_exposed_us(one) for one in line.points], linestyle="none", marker="o",
+                  markersize=7.5, markerfacecolor="none", markeredgecolor=styles[line.way].colour, markeredgewidth=1.4,
+                  zorder=3.5)
+    return figure
+
+
+def context_load_figure(result: ContextResult, heading: Heading) -> Figure:
+    """A group of bars per method, a bar per rank: its pairs over the mean; marks show its kernels' time over the mean."""
+    figure, top = new_figure(heading, 3.6, CONTEXT_WIDTH)
+    axes = figure.add_axes([0.115, 0.16, 0.87, top - 0.18])
+    tidy(axes)
+    axes.grid(False, axis="x")
+    rows = result.at_longest
+    ranks = rows[0].ranks
+    width = 0.8 / ranks
+    for group, one in enumerate(rows):
+        for rank in range(ranks):
+            at = group - 0.4 + width * (rank + 0.5)
+            axes.bar(at, one.pairs[rank] / one.mean_pairs, width * 0.9, color=numbered(0).colour, zorder=2)
+            axes.plot([at], [one.kernels_us[rank] / one.mean_kernels_us], marker="_", markersize=max(4, 90 * width),
+                      markeredgewidth=1.8, color=numbered(1).colour, zorder=3)
+    axes.axhline(1, color=INK, linewidth=0.9, zorder=2.5)
+    axes.set_xticks(range(len(rows)), [one.way for one in rows])
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("of a rank, over the mean")
+    figure.text(0.985, 0.02, f"bars: pairs of a query and a key, ranks 0 to {ranks - 1}; lines: time of its kernels alone",
+                size=8, color=MUTED, ha="right", va="bottom")
+    return figure
+
+
+def _by_length(result: ContextResult, heading: Heading, value: Callable[[Context], float],
+               text: Callable[[float], str], label: str) -> Figure:
+    figure, axes = line_axes(heading, [line.way for line in result.lines])
+    values = [value(one) for one in result.all]
+    _length_axis(axes, result)
+    value_axis(axes, min(values), max(values), text)
+    axes.set_ylabel(label)
+    _draw(axes, result, value)
+    return figure
+
+
+def _draw(axes: Axes, result: ContextResult, value: Callable[[Context], float]) -> None:
+    styles = styles_for([line.way for line in result.lines])
+    ends = []
+    for line in result.lines:
+        values = [value(one) for one in line.points]
+        draw_line(axes, line.lengths, values, styles[line.way])
+        ends.append(End(line.way, line.lengths[-1], values[-1], styles[line.way]))
+    label_ends(axes, ends)
+
+
+def _length_axis(axes: Axes, result: ContextResult) -> None:
+    lengths: Sequence[int] = sorted({one.length for one in result.all})
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)
+    axes.xaxis.set_major_locator(FixedLocator(lengths))
+    axes.xaxis.set_major_formatter(FixedFormatter([_tokens(length) for length in lengths]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("tokens of a sequence")
+
+
+def _tokens(length: int) -> str:
+    return f"{length // 1024}k" if length % 1024 == 0 else short(length, 4)
+
+
+# ---- Mixtures of experts: parts of the time, and time against the router's imbalance
+
+_EXPERTS_PARTS = (("router", "router", "#999999"), ("permute", "permute", "#56b4e9"), ("dispatch", "dispatch, with waits", "#d55e00"),
+          ("shared", "shared experts", "#009e73"), ("experts", "experts", "#0072b2"),
+          ("combine", "combine, with waits", "#e69f00"), ("unpermute", "unpermute", "#cc79a7"))
+
+
+def parts_figure(result: ExpertsResult, heading: Heading) -> Figure:
+    """A bar per case: parts of forward and backward, one after the other."""
+    rows, before = [], None
+    for one in result.lines:
+        group = (one.experts, one.top_k, one.capacity_factor, one.skew)
+        rows.append(BarRow(case_name(one), one.parts_us("serial"), time_text(one.median_us("serial")), group != before))
+        before = group
+    return stacked_figure(rows, Scale("forward and backward, slowest rank (ms)", 1e-3, _EXPERTS_PARTS), heading)
+
+
+def experts_load_figure(result: ExpertsResult, heading: Heading) -> Figure:
+    """A line per number of ranks: time over the load of the most loaded expert; dropless filled, with a capacity hollow."""
+    figure, top = new_figure(heading, 4.6, WIDTH)
+    axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
+    tidy(axes)
+    axes.grid(True, color=GRID)
+    series: dict[tuple, list] = {}
+    for one in result.lines:
+        series.setdefault((one.experts, one.top_k, one.capacity_factor, one.ranks), []).append(one)
+    for number, ((experts, top_k, capacity, ranks), lines) in enumerate(series.items()):
+        look = numbered(number)
+        told = "dropless" if capacity == 0 else f"capacity {short(capacity, 3)}"
+        lines.sort(key=lambda line: line.load)
+        axes.plot([line.load for line in lines], [line.median_us("serial") / 1e3 for line in lines], color=look.colour,
+                  marker=look.marker, markersize=6, linewidth=1.6, label=f"{experts} experts, top {top_k}, ep={ranks}, {told}")
+    axes.set_xlabel("copies for the most loaded expert, of an even share", size=9.5)
+    axes.set_ylabel("forward and backward, slowest rank (ms)", size=9.5)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(10))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
+    figure.legend(loc="upper left", bbox_to_anchor=(0.745, top - 0.02), frameon=False, fontsize=8, labelcolor=INK)
+    return figure

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from reports.analysis.studies import StudyResult, beside, by_series, moved
+from reports.analysis.steps.layouts import beside, by_series, moved, StudyResult
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import (

@@ -5,7 +5,7 @@ import pytest
 
 from reports.claims.data import EXACT, Relation, exact_lines, load_claims, load_suite
 from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNKNOWN, UNTESTED, exact_verdicts, settle
-from reports.cli import main
+from reports.__main__ import main
 from reports.schema import ReportError
 from reports.load import load
 from reports.tests.world import KIB, World, write

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.cli import main
+from reports.__main__ import main
 from reports.load import load
 from reports.schema import ReportError
 

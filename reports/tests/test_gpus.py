@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.analysis.report import report_of
 from reports.analysis.results import headline
-from reports.cli import main
+from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading, new_figure

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.cli import main
+from reports.__main__ import main
 from reports.html import write as write_module
 from reports.load import load
 from reports.tests.world import SIZES, World, failed, write, wrong

@@ -12,13 +12,12 @@ from matplotlib.text import Text
 
 from reports.analysis.report import report_of
 from reports.analysis.roofline.findings import comparisons_of
-from reports.cli import main
+from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.dumbbells import BOUNDS, GROUPS, marks, MOST, shown_rows
+from reports.plots.kernel_dots import BOUNDS, CUT, EDGE, GROUPS, marks, MOST, rows_of, shown_rows
 from reports.plots.kernel_figures import draw, kinds_of, render_kernels
-from reports.plots.shares import CUT, EDGE, rows_of
-from reports.tests.browser import CHROMIUM, chromium, probed, told_by
+from reports.tests.test_browser import CHROMIUM, chromium, probed, told_by
 from reports.tests.kernel_world import (
     gpu_world, kernel_failed, kernel_wrong, KernelWorld, without_ceiling, Work, WORKS)
 from reports.tests.test_html import Structure

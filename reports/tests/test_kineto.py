@@ -7,7 +7,7 @@ import pytest
 
 from reports.analysis.report import report_of
 from reports.analysis.training.runs import predicted_text, speed_text
-from reports.cli import main as report_main
+from reports.__main__ import main as report_main
 from reports.html.training_view import profile_tables, runs_table
 from reports.kineto import main, merged, Reader, Trace, Work
 from reports.load import load

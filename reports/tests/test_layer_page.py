@@ -1,16 +1,22 @@
-"""Tests the page of tensor-parallel layers: its sentences, its tables, and figures that equal the records."""
+"""Tests the pages of one layer that ranks share (tensor-parallel layers, long sequences, mixtures of experts): their sentences, their
+tables, and figures that equal the records."""
 import pytest
 
 from reports.analysis.report import report_of
-from reports.analysis.training.layers import bytes_sentence, gain_text, split_text, units_text
-from reports.cli import main
-from reports.schema import ReportError
+from reports.analysis.training.layers import (
+    bytes_sentence, context_bytes_sentence, experts_bytes_text, EXPERTS_PARTS, experts_split_text, exposed_sentence, gain_text,
+    hidden, hidden_sentence, load_sentence, memory_sentence, simulated_hidden, skew_text, slowdown_of, split_text,
+    time_sentence, units_text)
+from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
-from reports.plots.layer_figures import bytes_figure, gain_figure, split_figure
-from reports.tests.world import LayerWorld, UNIT, write
+from reports.plots.layer_figures import (
+    bytes_figure, context_load_figure, experts_load_figure, exposed_figure, gain_figure, hidden_figure, memory_figure,
+    parts_figure, split_figure, time_figure)
+from reports.schema import ReportError
 from reports.tests.test_html import Structure
+from reports.tests.world import ContextWorld, experts_line, experts_run, LayerWorld, UNIT, write
 
 HEADING = Heading("title", "subtitle", "")
 
@@ -108,3 +114,126 @@ def test_layers_on_grids_are_cases_of_their_own_beside_one_dimension(tmp_path):
     (result,) = report_of(load([write(tmp_path / "grids.jsonl", lines)])).layers
     assert [case.name for case in result.cases] == ["MLP pair, tp=4", "MLP pair, grid 2x2"]
     assert "Grids send 2.5 times (MLP pair, 2x2) the bytes of one dimension on as many ranks. " in bytes_sentence(result)
+
+
+# ---- The page of long sequences: its sentences, its tables, and figures that equal the records
+
+@pytest.fixture(scope="module")
+def context_records(tmp_path_factory):
+    world = ContextWorld()
+    paced = ContextWorld("context-2", "emulated", {"link": {"latency_us": 20.0, "gbps": 1.0}})
+    lines = [world.run(), world.context("ring", 1024, load=1.75), world.context("ring", 2048, 200.0, load=1.75),
+             world.context("zigzag", 1024, 300.0), world.context("zigzag", 2048, 0.0), paced.run(),
+             paced.context("ring", simulated_exposed_us={"forward": 300.0, "backward": 300.0})]
+    return write(tmp_path_factory.mktemp("context") / "c.jsonl", lines)
+
+
+@pytest.fixture(scope="module")
+def context_results(context_records):
+    return report_of(load([context_records])).contexts
+
+
+def test_emulated_contexts_stand_apart(context_results):
+    assert [(result.first.basis, len(result.lines)) for result in context_results] == [("measured", 2), ("emulated", 1)]
+    assert "emulated links of 1 GB/s, 20 µs" in context_results[1].name and context_results[1].findings[0].badge == "emulated"
+
+
+def test_what_is_told_of_contexts(context_results):
+    ring, zigzag = context_results[0].lines
+    assert [hidden(one) for one in ring.points] == [0.5, 0.8] and hidden(zigzag.longest) == 1
+    assert time_sentence(context_results[0]) == ("At 2,048 tokens forward and backward take zigzag 16 ms and ring 16.4 ms.")
+    assert memory_sentence(context_results[0]) == "At 2,048 tokens a rank holds ring 8 MiB and zigzag 8 MiB."
+    assert hidden_sentence(context_results[0]) == ("At 2,048 tokens kernels hide ring 80 % and zigzag 100 % of the time that "
+                                           "communication takes alone.")
+    assert load_sentence(context_results[0]) == ("The rank with most to compute has 1 times the mean in zigzag and 1.75 times the "
+                                         "mean in ring.")
+    assert context_bytes_sentence(context_results[0]).endswith("within 1.0e-06 of the largest in all 32 passes.")
+
+
+def test_context_figures_equal_the_records(context_results):
+    with style.context():
+        time, memory, share, loads = (draw(context_results[0], HEADING) for draw in
+                                      (time_figure, memory_figure, hidden_figure, context_load_figure))
+    lines = {tuple(line.get_xdata()): list(line.get_ydata()) for line in time.axes[0].lines if len(line.get_xdata()) == 2
+             and line.get_xdata()[0] == 1024}
+    assert lines[(1024, 2048)] == [4600.0, 16000.0], "the zigzag's: kernels of 2 x 2 ms, and what communication adds"
+    assert [4096.0 * 1024, 4096.0 * 2048] in [list(line.get_ydata()) for line in memory.axes[0].lines]
+    assert [0.5, 0.8] in [list(line.get_ydata()) for line in share.axes[0].lines]
+    heights = [round(patch.get_height(), 6) for patch in loads.axes[0].patches]
+    assert heights == [0.75, 0.75, 0.75, 1.75, 1, 1, 1, 1]
+
+
+def test_what_was_simulated_is_drawn_beside_what_was_measured(context_results):
+    emulated = context_results[1]
+    assert simulated_hidden(emulated.first) == pytest.approx(0.7) and simulated_hidden(context_results[0].first) is None
+    assert exposed_sentence(emulated) == "At 1,024 tokens communication adds ring 1 ms to the kernels; simulated: ring 600 µs."
+    with style.context():
+        lines = [list(line.get_ydata()) for line in exposed_figure(emulated, HEADING).axes[0].lines]
+    assert [1000.0] in lines and [600.0] in lines
+
+
+def test_a_wrong_row_of_a_context_is_shown(tmp_path):
+    world = ContextWorld()
+    wrong = world.context(status="wrong", error="a result differs from one rank's by 0.1 of the largest")
+    context_records = write(tmp_path / "c.jsonl", [world.run(), wrong])
+    assert main([context_records, "-o", str(tmp_path / "report")]) == 0
+    text = Structure((tmp_path / "report" / "index.html").read_text(encoding="utf-8")).text
+    assert "Wrong rows" in text and "a result differs from one rank's by 0.1 of the largest" in text
+
+
+def test_context_page(context_records, tmp_path):
+    assert main([context_records, "-o", str(tmp_path / "report")]) == 0
+    parsed = Structure((tmp_path / "report" / "index.html").read_text(encoding="utf-8"))
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "share the attention of a long sequence" in parsed.text
+    assert "5 rows, 0 wrong; 40 passes checked" in parsed.text
+
+
+# ---- The page of mixtures of experts: its sentences, and figures that equal the records
+
+@pytest.fixture(scope="module")
+def experts_records(tmp_path_factory):
+    paced = "experts-2"
+    lines = [experts_run(), experts_line(), experts_line(load_of=2.0, us=1050.0), experts_line(capacity_factor=1.0, dropped=512, load_of=2.0),
+             experts_run(paced, "emulated", link={"latency_us": 20.0, "gbps": 1.0}), experts_line(paced, "emulated")]
+    return write(tmp_path_factory.mktemp("experts") / "e.jsonl", lines)
+
+
+@pytest.fixture(scope="module")
+def experts_results(experts_records):
+    return report_of(load([experts_records])).experts
+
+
+def test_emulated_experts_stand_apart(experts_results):
+    assert [(result.first.basis, len(result.lines)) for result in experts_results] == [("measured", 3), ("emulated", 1)]
+    assert experts_results[1].findings[0].badge == "emulated"
+
+
+def test_what_an_uneven_router_costs_is_told(experts_results):
+    even, uneven, capped = experts_results[0].lines
+    assert slowdown_of(even, experts_results[0]) is None and slowdown_of(capped, experts_results[0]) is None
+    assert slowdown_of(uneven, experts_results[0]) == 1.5
+    assert skew_text(experts_results[0]) == ("With a load of 2.00 times an even share the busiest of 4 ranks has 1.37 times the mean "
+                                     "rows, and the layer takes 1.50 times as long as with the most even router.")
+    assert "one load" in skew_text(experts_results[1])
+    assert "experts 50 %" in experts_split_text(experts_results[0])
+    assert "12 % of the copies are dropped" in experts_bytes_text(experts_results[0]) or "13 %" in experts_bytes_text(experts_results[0])
+
+
+def test_experts_figures_equal_the_records(experts_results):
+    with style.context():
+        parts, loads = (draw(experts_results[0], HEADING) for draw in (parts_figure, experts_load_figure))
+    widths = [round(patch.get_width(), 6) for patch in parts.axes[0].patches]
+    experts = widths[3 * EXPERTS_PARTS.index("experts"):][:3]
+    assert experts == [0.7, 1.05, 0.7], "forward and backward, ms"
+    assert [list(drawn.get_ydata()) for drawn in loads.axes[0].lines][0] == [1.4, 2.1]
+    assert all("(" in figure.axes[0].get_xlabel() or "share" in figure.axes[0].get_xlabel() for figure in (parts, loads))
+
+
+def test_the_page_has_every_row_and_wrong_ones_by_name(tmp_path):
+    wrong = experts_line(status="wrong", wrong=3, error="3 elements are not one rank's within rounding")
+    file = write(tmp_path / "e.jsonl", [experts_run(), wrong, experts_line(load_of=2.0)])
+    assert main([file, "-o", str(tmp_path / "report")]) == 0
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "3 elements are not one rank" in text and "ep=4, dropless, load 2.00" in text
+    Structure(text)

@@ -8,34 +8,21 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.claims.data import load_suite
-from reports.cli import main
+from reports.__main__ import main
 from reports.html.overview import SUBJECTS
 from reports.plots import style
 from reports.plots.figures import _DRAW, badge, ordered, render_all, shown_labels, subtitle, title_of
 from reports.plots.frame import compact, Heading, spread
-from reports.tests import experts_world
 from reports.tests.world import (
-    ContextWorld, failed, GateWorld, LayerWorld, MODEL, SIZES, stats_of, TrainingWorld, World, write)
+    ContextWorld, experts_line, experts_run, failed, GateWorld, LayerWorld, sharding, SIZES, TrainingWorld, World, write)
 from reports.tests.kernel_world import KernelWorld
 from reports.tests.step_world import LayoutWorld, StepWorld
-from reports.tests.test_buckets import steps as bucket_steps
+from reports.tests.test_training_page import bucket_steps
 from reports.tests.test_html import Structure
 from reports.tests.test_results import MANY
 
 
 MOST_BYTES = 40_000  # a figure, on average
-
-
-def sharding(stage: int) -> dict:
-    held = {"weights": 4e6 / (2 if stage == 3 else 1), "gradients": 4e6 / (2 if stage > 1 else 1),
-            "optimizer": 8e6 / (2 if stage > 0 else 1)}
-    held["total"] = sum(held.values())
-    sent = {"weights": 4e6, "gradients": 4e6}
-    return {"record": "sharding", "run": "zero", "program": "zero_bench", "basis": "measured", "model": MODEL, "ranks": 2,
-            "threads": 1, "zero_stage": stage, "shard_ranks": 2, "prefetch": True, "dtype": "f32", "gradient_dtype": "f32",
-            "microbatches": 1, "padded_elems": 1e6, "held_bytes": held, "peak_bytes": held, "formula_bytes": held,
-            "sent_bytes": sent, "formula_sent_bytes": sent, "status": "ok", "error": None, "samples_ms": [5.0, 6.0, 7.0],
-            "stats": stats_of([5.0, 6.0, 7.0])}
 
 
 def claims() -> list[dict]:
@@ -58,7 +45,7 @@ def folder(tmp_path_factory):
         World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
         layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0),
         contexts.run(), contexts.context(), contexts.context("zigzag"),
-        experts_world.world(), experts_world.line(), experts_world.line(load_of=2.0), step.run(), *step.sweep(),
+        experts_run(), experts_line(), experts_line(load_of=2.0), step.run(), *step.sweep(),
         LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
         *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")], *claims(),
     ]

@@ -6,8 +6,8 @@ import pytest
 
 from reports.analysis.findings import main_findings, summary_text
 from reports.analysis.results import headline
-from reports.check.collectives import notes_on_collectives
-from reports.cli import main
+from reports.check import notes_on_collectives
+from reports.__main__ import main
 from reports.schema import ReportError
 from reports.load import load
 from reports.plots.figures import MOST, ordered, shown_labels

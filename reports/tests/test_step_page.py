@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 
 from reports.analysis.report import report_of
 from reports.analysis.steps.schedules import cases_of, growths_of
-from reports.cli import main
+from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
@@ -18,7 +18,7 @@ from reports.plots.style import COMPUTE
 from reports.plots.step_figures import case_title, growth_figure, memory_title, tradeoff_figure
 from reports.plots.layout_bars import memory_figure, parts_figure
 from reports.plots.stacked_bars import overlap_figure
-from reports.tests.browser import CATCH, CHROMIUM, chromium
+from reports.tests.test_browser import CATCH, CHROMIUM, chromium
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.test_html import Structure
 from reports.tests.test_kernel_page import texts_of

@@ -5,8 +5,7 @@ import pytest
 from reports.analysis.steps.schedules import (
     agreement_text, analyse_schedules, bubble, cases_of, contest_text, growths_of, repeated)
 from reports.analysis.steps.overlap import analyse_overlap, exposed_of, joined_spans, lanes_of, link_finding
-from reports.analysis.steps.layouts import analyse_layouts, layouts_text, parts_text
-from reports.analysis.studies import analyse_studies, beside, mean_error
+from reports.analysis.steps.layouts import analyse_layouts, analyse_studies, beside, layouts_text, mean_error, parts_text
 from reports.schema import ReportError
 from reports.load import load
 from reports.plots.study_figures import badge

@@ -1,25 +1,23 @@
 """Tests the pages of training and scaling: their sentences, their tables, and figures that equal the records."""
-
 import pytest
 
 from reports.analysis.report import report_of
+from reports.analysis.training.data_parallel import analyse_sharding, best_text, bucket_bytes, bytes_sentence, curve_text
 from reports.analysis.training.runs import (
-    behind_ms, budget, compared, equal_bytes_text, loss_at, missed_text, predicted_text, slowed, step_ms,
-    straggler_name, straggler_text, tokens_per_s, way_name)
-from reports.analysis.training.scaling import differences, line_text, off, telling, why_text
-from reports.analysis.training.data_parallel import analyse_sharding
-from reports.cli import main
+    behind_ms, budget, compared, differences, equal_bytes_text, line_text, loss_at, missed_text, off, predicted_text, slowed,
+    step_ms, straggler_name, straggler_text, telling, tokens_per_s, way_name, why_text)
+from reports.__main__ import main
 from reports.html.data_parallel_view import sharding_table
 from reports.html.training_view import activation_tables, predicted_tables, replica_tables
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
+from reports.plots.layer_figures import bucket_figure
 from reports.plots.stacked_bars import parts_figure, predicted_figure
 from reports.plots.training_figures import bytes_figure, gap_figure, loss_figure, straggler_figure, three_times_figure
+from reports.tests.step_world import StepWorld
 from reports.tests.test_html import Structure
-from reports.tests.test_overview import sharding
-from reports.tests.world import layout, TrainingWorld, World, write
-
+from reports.tests.world import layout, sharding, TrainingWorld, World, write
 
 HEADING = Heading("title", "subtitle", "")
 
@@ -271,3 +269,90 @@ def test_the_page_is_written(file, tmp_path):
     assert main([str(file), "-o", str(tmp_path / "report")]) == 0
     page = "".join(one.read_text() for one in (tmp_path / "report").rglob("*") if one.suffix in (".html", ".svg"))
     assert "How replicas agree" in page and "a replica is slowed on purpose" in page
+
+
+# ---- The page of gradient buckets: groups, the best bucket of each link, and a figure that equals the records
+
+CAPS = (8, 16, 0)  # MiB; of 8 layers of 8 MiB; 0: one bucket
+BACKWARD_MS = 8.0
+
+
+def real(line, spread=0.5, **fields):
+    """A step of the made-up world as a real one that gave these numbers."""
+    one = line["overlap"]
+    exposed = line["makespan_ms"] - one["compute_alone_ms"]
+    one["efficiency"] = (one["communication_alone_ms"] - exposed) / min(one["communication_alone_ms"], BACKWARD_MS)
+    one["reductions"] = {
+        "compression": "none", "backward_ms": BACKWARD_MS, "exposed_ms": exposed, "sent_bytes": 64.0 * 2 ** 20,
+        "one_by_one_ms": one["compute_alone_ms"] + one["communication_alone_ms"], "formula_bytes": 64.0 * 2 ** 20,
+        "exposed_samples_ms": [exposed - spread, exposed, exposed + spread], "wrong": 0, "status": "ok", **fields}
+    line["closed_form_ms"] = {"cost": one["compute_alone_ms"] + exposed / 2, "of": "makespan"}
+    return line
+
+
+def bucket_steps(world, **fields):
+    lines = [real(world.overlap(cap or 64), **fields) for cap in CAPS]
+    lines[-1]["overlap"]["bucket_cap_bytes"] = 0
+    return lines
+
+
+@pytest.fixture(scope="module")
+def bucket_records(tmp_path_factory):
+    lines = []
+    for ranks in (2, 4):
+        for number, gbps in enumerate((20.0, 80.0)):
+            fields = {"link": {"latency_us": 10.0, "gbps": gbps}, "oversubscribed": ranks == 4}
+            world = StepWorld(ranks=ranks, run_name=f"buckets-{ranks}-{number}", basis="emulated", run_fields=fields)
+            lines += [world.run(), *bucket_steps(world)]
+    codes = StepWorld(ranks=2, run_name="buckets-codes", basis="emulated",
+                      run_fields={"link": {"latency_us": 10.0, "gbps": 80.0}})
+    lines += [codes.run(), *bucket_steps(codes, compression="int8", sent_bytes=5.0, wrong=3, status="wrong")]
+    plain = StepWorld(ranks=2, run_name="buckets-plain", basis="measured")
+    lines += [plain.run(), *bucket_steps(plain)]
+    return write(tmp_path_factory.mktemp("buckets") / "b.jsonl", lines)
+
+
+@pytest.fixture(scope="module")
+def bucket_report(bucket_records):
+    return report_of(load([bucket_records]))
+
+
+def test_what_travels_otherwise_and_what_was_measured_have_groups_of_their_own(bucket_report):
+    assert not bucket_report.overlaps and not bucket_report.schedules
+    assert [len(result.lines) for result in bucket_report.buckets] == [12, 3, 3]
+    assert [result.emulates for result in bucket_report.buckets] == [True, True, False]
+    assert [(curve.ranks, curve.link.gbps) for curve in bucket_report.buckets[0].curves] == [(2, 80), (2, 20), (4, 80), (4, 20)]
+
+
+def test_the_best_bucket_is_the_one_that_leaves_least(bucket_report):
+    result = bucket_report.buckets[0]
+    for curve in result.curves:
+        left = {bucket_bytes(line): line.overlap.reductions.exposed_ms for line in curve.lines}
+        assert left[bucket_bytes(curve.best)] == min(left.values()) and bucket_bytes(curve.worst) == 64 << 20
+        assert "one bucket leaves" in curve_text(curve)
+        assert ("more ranks than cores" in curve_text(curve)) == (curve.ranks == 4)
+    assert "with one bucket" in best_text(result)
+    assert "64 MiB on 2 ranks and 64 MiB on 4 ranks" in bytes_sentence(result)
+    assert "3 rows not what the formula" in bytes_sentence(bucket_report.buckets[1])
+
+
+def test_the_figure_has_what_the_records_have(bucket_report):
+    result = bucket_report.buckets[0]
+    with style.context():
+        figure = bucket_figure(result, Heading("title", "subtitle", ""))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["2 ranks", "4 ranks, more than cores"]
+    for axes, curves in zip(figure.axes, result.by_ranks.values()):
+        drawn = [[float(y) for y in line.get_ydata()] for line in axes.lines]
+        for curve in curves:
+            for values in ([one.overlap.reductions.exposed_ms for one in curve.lines],
+                           [one.overlap.communication_alone_ms for one in curve.lines],
+                           [one.closed_form_ms.cost - one.overlap.compute_alone_ms for one in curve.lines]):
+                assert pytest.approx(values) in drawn
+        assert "MiB" in axes.get_xticklabels()[0].get_text() and axes.get_xlabel()
+
+
+def test_the_page_shows_wrong_rows(bucket_records, tmp_path):
+    assert main([str(bucket_records), "-o", str(tmp_path / "page")]) == 0
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "3 elements of gradients or weights differ" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Wrong rows" in page and (tmp_path / "page" / "figures" / "buckets-1-exposed.svg").exists()

@@ -1,5 +1,4 @@
 """Records of a made-up world in which time = alpha * steps + beta * bytes holds exactly, or with stated noise."""
-
 import json
 import random
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any, Callable, Iterable, Optional
 
 import numpy as np
 
+from reports.analysis.training.layers import EXPERTS_PARTS
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8 << k for k in range(0, 24)]  # 8 B to 64 MiB
@@ -322,3 +322,39 @@ class GateWorld:
         record = {"record": "history", "run": self.run_name, "case": name, "channel": "stored", "unit": "us", "better": "lower",
                   "why": "", "points": points, "changes": changes}
         return {**record, **fields}
+
+
+def sharding(stage: int) -> dict[str, Any]:
+    """A row of zero_bench with this stage of ZeRO on 2 ranks."""
+    held = {"weights": 4e6 / (2 if stage == 3 else 1), "gradients": 4e6 / (2 if stage > 1 else 1),
+            "optimizer": 8e6 / (2 if stage > 0 else 1)}
+    held["total"] = sum(held.values())
+    sent = {"weights": 4e6, "gradients": 4e6}
+    return {"record": "sharding", "run": "zero", "program": "zero_bench", "basis": "measured", "model": MODEL, "ranks": 2,
+            "threads": 1, "zero_stage": stage, "shard_ranks": 2, "prefetch": True, "dtype": "f32", "gradient_dtype": "f32",
+            "microbatches": 1, "padded_elems": 1e6, "held_bytes": held, "peak_bytes": held, "formula_bytes": held,
+            "sent_bytes": sent, "formula_sent_bytes": sent, "status": "ok", "error": None, "samples_ms": [5.0, 6.0, 7.0],
+            "stats": stats_of([5.0, 6.0, 7.0])}
+
+
+# ---- Records of mixtures of experts in a made-up world: half of the time is the experts'
+
+def experts_run(run_name: str = "experts-1", basis: str = "measured", **run_fields: Any) -> dict[str, Any]:
+    fields = {"program": "moe_bench", "command": ["moe_bench"], "libraries": {}, "basis": basis, **run_fields}
+    return World(ranks=4, run_name=run_name, run_fields=fields).run()
+
+
+def experts_line(run_name: str = "experts-1", basis: str = "measured", load_of: float = 1.0, us: float = 700.0,
+         **fields: Any) -> dict[str, Any]:
+    """A record in which each direction takes `us`, half of it in the experts."""
+    times = [{"direction": direction, "way": way, "samples_us": [us], "stats": stats_of([us]),
+              "parts_us": {part: us / 2 if part == "experts" else us / 12 for part in EXPERTS_PARTS}}
+             for direction in ("forward", "backward") for way in ("serial", "async")]
+    record = {
+        "record": "experts", "run": run_name, "program": "moe_bench", "basis": basis, "experts": 8, "top_k": 2, "ranks": 4,
+        "threads": 1, "capacity_factor": 0.0, "skew": load_of, "load": load_of, "dtype": "f32",
+        "sizes": {"tokens": 512.0, "hidden": 256.0, "ffn": 1024.0, "shared": 0.0}, "algorithm": "auto", "times": times,
+        "experts_slowest_us": us * 0.6, "experts_mean_us": us * 0.5, "most_rows": 1400, "mean_rows": 1024.0, "copies": 4096,
+        "dropped": 0, "sent_bytes": 1e6, "formula_bytes": 1e6, "checked_passes": 10, "wrong": 0, "status": "ok", "error": None,
+    }
+    return {**record, **fields}

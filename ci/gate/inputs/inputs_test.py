@@ -6,17 +6,15 @@ import json
 import pytest
 
 from gate.model import Channel, UsageError
-from gate.inputs.names import FACTS
 from gate.inputs.files import files_of, read, read_file
 from gate.inputs.files_for_tests import (
     all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
 from gate.inputs.observation import by_quantity
-from gate.inputs.records import KINDS
+from gate.inputs.records import FACTS, KINDS
 from reports.foreign import utc
 from reports.records import (
     Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
-from reports.tests import experts_world
-from reports.tests.world import ContextWorld, LayerWorld, TrainingWorld, World
+from reports.tests.world import ContextWorld, experts_line, experts_run, LayerWorld, TrainingWorld, World
 from reports.tests.kernel_world import KernelWorld, WORKS
 from reports.tests.step_world import LayoutWorld, StepWorld
 
@@ -200,7 +198,7 @@ MADE = {  # lines, which channels they have, and a fact that must be among their
     "simulation": (lambda: [LayoutWorld().run(), LayoutWorld().simulation(8, 4, 4)], {Channel.EXACT}, "memory_bytes.total"),
     "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
     "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
-    "experts": (lambda: [experts_world.world(), experts_world.line()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
+    "experts": (lambda: [experts_run(), experts_line()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "context": (lambda: [ContextWorld().run(), ContextWorld().context()], {Channel.STORED, Channel.EXACT}, "sent_bytes.forward"),
 }

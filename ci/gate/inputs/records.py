@@ -1,17 +1,209 @@
-"""Our record files (docs/record_format.md), and what reports/ reads as such (nccl-tests, OSU), as observations."""
+"""Our record files (docs/record_format.md), and what reports/ reads as such (nccl-tests, OSU), as observations: the names of their cases,
+their exact values, and their times."""
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.schema import ReportError
-from reports.load import load
-from reports.records import Ceiling, Kernel, Records, Row, Run, ScheduleLine, Training, plural
-
+from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN, WRONG
 from gate.model import Channel, UsageError
-from gate.inputs import names
-from gate.inputs.names import facts_of
-from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN
+from reports.load import load
+from reports.records import (
+    Ceiling, Context, ExpertsLine, Kernel, Layer, plural, Records, Row, Run, Scaling, ScheduleLine, Sharding, Simulation,
+    Training)
+from reports.schema import ReportError
+
+# ---- Table of all exact values in our records. They are counted, computed or simulated; measured times are not here.
+
+def always(_: Any) -> bool:
+    return True
+
+
+def simulated(line: Any) -> bool:
+    return line.basis == "simulated"
+
+
+def stated(line: Any) -> bool:
+    """True if the step's costs were stated by the user. The costs of a measured step are measured, and so are values computed from them."""
+    return line.basis != "measured"
+
+
+@dataclass(frozen=True)
+class Fact:
+    path: str  # fields of docs/record_format.md; "x.*": every field of x; a list counts as its sum, or its maximum
+    unit: str
+    holds: Callable[[Any], bool] = always
+    of_list: Callable[[Any], float] = sum
+
+
+FACTS: dict[str, tuple[Fact, ...]] = {
+    "row": (
+        Fact("plan.steps", "messages"), Fact("plan.wire_bytes_max", "bytes"), Fact("plan.wire_bytes_total", "bytes"),
+        Fact("time_us", "us", simulated)),
+    "kernel": (Fact("flops", "FLOPs"), Fact("bytes", "bytes")),
+    "schedule": (
+        Fact("sends", "messages"), Fact("weight_versions", "versions", of_list=max),
+        Fact("peak_activations.until_w", "microbatches", stated, max), Fact("peak_activations.until_b", "microbatches", stated, max),
+        Fact("makespan_ms", "ms", simulated), Fact("own_span_ms", "ms", simulated), Fact("exposed_ms", "ms", simulated, max),
+        Fact("work_ms", "ms", simulated), Fact("simulated_ms", "ms", stated), Fact("closed_form_ms.cost", "ms", stated),
+        Fact("filler.steps", "steps"), Fact("filler.filled", "of all"), Fact("filler.utilization", "of all"),
+        Fact("overlap.collectives", "collectives"),
+        Fact("overlap.reductions.sent_bytes", "bytes"), Fact("overlap.reductions.formula_bytes", "bytes"),
+        Fact("overlap.reductions.wrong", WRONG)),
+    "simulation": (
+        Fact("step_ms", "ms"), Fact("parts_ms.*", "ms"), Fact("memory_bytes.*", "bytes"), Fact("sent_bytes.*", "bytes"),
+        Fact("sent_beyond_bytes.*", "bytes"), Fact("events", "events")),
+    "training": (Fact("memory_bytes.*", "bytes"),),
+    "scaling": (),
+    "sharding": (
+        # Peaks are not exact: the number of gathered units and gradients at one moment depends on which tasks overlap.
+        Fact("padded_elems", "elements"), Fact("held_bytes.*", "bytes"),
+        Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes")),
+    # The elements whose bits differ in tiles depend on the processor's instructions for products.
+    "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG)),
+    "context": (Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max)),
+    "experts": (
+        Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("dropped", "copies"), Fact("most_rows", "rows"),
+        Fact("wrong", WRONG)),
+    "ceiling": (),
+}
+
+
+def facts_of(kind: str, line: Any) -> Iterator[tuple[str, str, float]]:
+    """Name, unit and value of each fact of a line; those that it does not have are left out."""
+    for fact in FACTS[kind]:
+        if not fact.holds(line):
+            continue
+        for name, value in _values(line, fact.path.split("."), ()):
+            if isinstance(value, (list, tuple)):
+                value = fact.of_list(value) if value else None
+            if value is not None:
+                yield name, fact.unit, float(value)
+
+
+def _values(at: Any, path: list[str], walked: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if not path or at is None:
+        yield ".".join(walked), at
+    elif path[0] == "*":
+        for key in at:
+            yield from _values(at[key], path[1:], (*walked, key))
+    else:
+        yield from _values(at[path[0]] if isinstance(at, dict) else getattr(at, path[0]), path[1:], (*walked, path[0]))
+
+
+# Names of the cases in our records: all conditions that two times of the same case must share.
+
+def row_name(row: Row) -> str:
+    return _joined(row.collective, row.algorithm, row.executor, row.transport, row.run.rank_kind, f"ranks:{row.ranks}", row.dtype,
+                   row.op if row.op != "none" else "", f"root:{row.root}" if row.root >= 0 else "", f"{row.bytes}B",
+                   "in-place" if row.in_place else "out-of-place", *_conditions(row.run, row.basis))
+
+
+def kernel_name(line: Kernel) -> str:
+    """Name of a kernel's case, as in kernels_bench and `gate.py ab`."""
+    return _joined(line.kernel, line.dtype, line.shape, line.device, f"threads:{line.threads}", line.cache,
+                   line.timing if line.timing != "host" else "")
+
+
+def ceiling_name(line: Ceiling) -> str:
+    return _joined("ceiling", line.name, line.level or "", line.dtype or "", line.device, f"threads:{line.threads}")
+
+
+def schedule_name(line: ScheduleLine) -> str:
+    return _joined(line.program, line.schedule, f"ranks:{line.ranks}", f"microbatches:{line.microbatches}", f"chunks:{line.chunks}",
+                   f"pipes:{line.pipes}", *_costs(line), *_filler(line), *_overlap(line), *_conditions(line.run, line.basis))
+
+
+def _costs(line: ScheduleLine) -> list[str]:
+    limit = [] if line.memory_limit is None else [f"limit:{line.memory_limit:g}"]
+    if line.w_memory not in (None, 1):
+        limit.append(f"w_memory:{line.w_memory:g}")
+    times = line.times_ms
+    if times is None:
+        return limit
+    return [f"f{times.forward:g},i{times.input_gradient:g},w{times.weight_gradient:g},m{times.message:g}ms", *limit]
+
+
+def _filler(line: ScheduleLine) -> list[str]:
+    if line.filler is None:
+        return []
+    return [",".join(f"{name}:{ms:g}ms" for name, ms in line.filler.work_ms.items()), f"kernels:{line.filler.layers}"]
+
+
+def _overlap(line: ScheduleLine) -> list[str]:
+    one = line.overlap
+    if one is None:
+        return []
+    compression = [one.reductions.compression] if one.reductions else []
+    return [f"layers:{one.layers}", f"{one.bytes_per_layer}B", f"replicas:{one.replicas}", f"bucket:{one.bucket_cap_bytes}B",
+            f"zero:{one.zero_stage}", f"prefetch:{one.prefetch}", one.algorithm, *compression]
+
+
+def simulation_name(line: Simulation) -> str:
+    return _joined("simulate", line.model.name, line.layout.text, line.schedule, line.machine, f"batch:{line.global_batch}")
+
+
+def training_name(line: Training) -> str:
+    return _joined(line.program, _model(line.model), line.layout.text, line.schedule, line.dtype, line.data,
+                   f"ranks:{line.ranks}", f"threads:{line.threads}", f"tokens:{line.tokens_per_step}",
+                   *_conditions(line.run, line.basis))
+
+
+def scaling_name(line: Scaling) -> str:
+    return _joined(line.program, line.mode, _model(line.model), line.layout.text, line.dtype, f"ranks:{line.ranks}",
+                   f"threads:{line.threads}", f"tokens:{line.tokens_per_step}", *_conditions(line.run, line.basis))
+
+
+def sharding_name(line: Sharding) -> str:
+    plus = [f"{name}:{value}" for name in ("secondary_ranks", "weight_compression", "compression", "near_ranks", "offload")
+            if (value := getattr(line, name)) not in (None, "", "none", 0, 1)]  # 1: a group of one, which is none
+    return _joined(line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
+                   "updates:per_bucket" if line.update == "per_bucket" else "",
+                   f"shard_ranks:{line.shard_ranks}", *plus, line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
+                   f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def layer_name(line: Layer) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    return _joined(line.program, line.layer, "sequence_parallel" if line.sequence_parallel else "", f"tiles:{line.tiles}", line.dtype,
+                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def context_name(line: Context) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    return _joined(line.program, line.way, "causal" if line.causal else "", line.dtype, sizes, f"ranks:{line.ranks}",
+                   f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def experts_name(line: ExpertsLine) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    skew = f"load:{line.load:.3g}" if line.skew is None else f"skew:{line.skew:g}"
+    return _joined(line.program, f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype,
+                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def _model(model: Any) -> str:
+    """Name of the model; if that is "custom", with the numbers that identify it."""
+    if model.name != "custom":
+        return model.name
+    return "custom(" + ",".join(f"{name}{value:g}" for name, value in model.numbers.items()) + ")"
+
+
+def _conditions(run: Run, basis: str) -> list[str]:
+    """Other conditions that times depend on: an emulated link, and a basis that is not a real machine."""
+    link = [] if run.link is None else [f"link:{_known(run.link.latency_us)}us,{_known(run.link.gbps)}GBps"]
+    return link if basis == "measured" else [*link, basis]
+
+
+def _known(number: float | None) -> str:
+    return "-" if number is None else f"{number:g}"
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
+
+
+# ---- Our record files (docs/record_format.md), and what reports/ reads as such (nccl-tests, OSU), as observations
 
 CALIBRATION_PROGRAM = "gate_planted"  # its runs measure the speed of the machine (gate.py calibrate)
 _COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone
@@ -78,17 +270,17 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "row": Kind(names.row_name, _of_row),
-    "kernel": Kind(names.kernel_name, _of_kernel),
-    "ceiling": Kind(names.ceiling_name, _of_ceiling),
-    "schedule": Kind(names.schedule_name, _of_schedule),
-    "simulation": Kind(names.simulation_name, lambda _: iter(())),
-    "training": Kind(names.training_name, _of_training),
-    "scaling": Kind(names.scaling_name, _of_scaling),
-    "sharding": Kind(names.sharding_name, _of_sharding),
-    "layer": Kind(names.layer_name, _of_layer),
-    "context": Kind(names.context_name, _of_layer),
-    "experts": Kind(names.experts_name, _of_experts),
+    "row": Kind(row_name, _of_row),
+    "kernel": Kind(kernel_name, _of_kernel),
+    "ceiling": Kind(ceiling_name, _of_ceiling),
+    "schedule": Kind(schedule_name, _of_schedule),
+    "simulation": Kind(simulation_name, lambda _: iter(())),
+    "training": Kind(training_name, _of_training),
+    "scaling": Kind(scaling_name, _of_scaling),
+    "sharding": Kind(sharding_name, _of_sharding),
+    "layer": Kind(layer_name, _of_layer),
+    "context": Kind(context_name, _of_layer),
+    "experts": Kind(experts_name, _of_experts),
 }
 
 

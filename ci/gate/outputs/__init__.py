@@ -2,20 +2,22 @@
 import argparse
 import os
 import shlex
+import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # for reports/, whose words and pages these outputs share
 
-from gate.model import CouldNotRun, GateError, HistoryReport, Report, UsageError
+from gate.model import Change, CouldNotRun, GateError, HistoryReport, Report, Result, Series, Side, UsageError, Verdict
 from gate.builds import wipe
 from gate.outputs.records import check_writable, history_lines, lines_of, text_of, write_whole
-from gate.outputs.page import as_report, check_packages, page
 from gate.outputs.markdown import junit, markdown
 from gate.outputs.terminal import table, wants_colour
+from reports.analysis.gate.words import change_text
 
 FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test per case"),
          ("records", "JSON Lines (docs/record_format.md)"), ("html", "a page with plots, in one file"))
@@ -99,3 +101,62 @@ def _public(word: str) -> str:
     """The command, with only the last part of absolute paths, as in all records."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (value.rsplit("/", 1)[1] if value.startswith(("/", "~")) and "/" in value else value)
+
+
+# ---- A history as a Report, so that every output can show it: a case's verdict is that of its last change, if it is recent
+
+MOST = 10  # number of earlier changes that become notes
+
+
+def as_report(report: Report | HistoryReport) -> Report:
+    if isinstance(report, Report):
+        return report
+    last = max((point for series in report.series for point in series.points), key=lambda point: point.time, default=None)
+    return Report(report.mode, Side("before"), Side(report.source, last.revision if last else "unknown", report.source),
+                  report.threshold, report.confidence, tuple(_result(series) for series in report.series), report.seconds,
+                  (*report.notes, *_earlier(report)))
+
+
+def _result(series: Series) -> Result:
+    if series.verdict is Verdict.SAME:
+        values = [point.value for point in series.points]
+        level = series.changes[-1].after if series.changes else statistics.median(values) if values else None
+        return Result(series.case, series.channel, Verdict.SAME, series.unit, base=level, head=level,
+                      why=series.why or f"{len(values)} points")
+    change = series.changes[-1]
+    return Result(series.case, series.channel, series.verdict, series.unit, base=change.before, head=change.after,
+                  ratio=change.ratio, low=change.low, high=change.high, why=f"since {change.blame}")
+
+
+def _earlier(report: HistoryReport) -> list[str]:
+    """The changes that are no verdict on a case: all except a recent last one."""
+    found: list[tuple[str, Series, Change]] = []
+    for series in report.series:
+        told = series.changes if series.verdict is Verdict.SAME else series.changes[:-1]
+        found += [(series.points[change.at].time, series, change) for change in told]
+    found.sort(key=lambda one: one[0], reverse=True)
+    lines = [f"earlier change, {time[:10]}: {series.case} {change_text(change.ratio, series.channel.value)} in {change.blame}"
+             for time, series, change in found[:MOST]]
+    return lines + ([f"{len(found) - MOST} more earlier changes"] if len(found) > MOST else [])
+
+
+# ---- A report as a page of HTML in one file, the same that python3 -m reports makes from its records
+
+NEEDED = ("matplotlib", "jinja2", "jsonschema")
+
+
+def check_packages() -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise CouldNotRun(f"--html: needs Python's {' and '.join(missing)} (ci/install.sh report), not installed here")
+
+
+def page(lines: Sequence[dict]) -> str:
+    """Page of the lines that --records writes."""
+    from reports.html.write import gate_file  # matplotlib takes a second to import
+    from reports.records import Records, line_from, run_from
+
+    runs = {line["run"]: run_from(line) for line in lines if line["record"] == "run"}
+    verdicts, histories = (tuple(line_from(line, runs[line["run"]]) for line in lines if line["record"] == kind)
+                           for kind in ("verdict", "history"))
+    return gate_file(Records((), tuple(runs.values()), verdicts=verdicts, histories=histories))

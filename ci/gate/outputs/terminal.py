@@ -5,8 +5,8 @@ from typing import TextIO
 
 from gate.model import Report, Result, Verdict
 from reports.analysis.gate.words import (
-    answer, change_text, counts_text, headline, interval_text, limit_text, NONE, side_text, CaseSummary, value_text,
-    worst_first)
+    answer, CaseSummary, change_text, counts_text, headline, interval_text, limit_text, NONE,
+    side_text, value_text, worst_first)
 
 
 __all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "summary_of", "value"]

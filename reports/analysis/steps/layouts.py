@@ -1,10 +1,12 @@
-"""Simulated layouts of one model on one machine against each other."""
+"""Simulated layouts of one model on one machine against each other, and studies of `simulate`."""
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Callable, Optional, Sequence
 
 from reports.analysis.findings import Finding
-from reports.records import Records, Simulation
-from reports.units import bytes_text, counted, joined, share_text, time_text, times_text
+from reports.records import Records, Simulation, StudyPoint
+from reports.units import bytes_text, counted, joined, share_text, short, time_text, times_text
 
 SLIGHT = 0.005  # smaller parts of a step are not named
 ALIKE = 1.05  # ratio to the best below which layouts are not ranked, as predictions are not that exact
@@ -129,3 +131,215 @@ PARTS = {
     "exposed_copy": "waiting for copies to and from the host", "bubble": "bubble",
 }
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
+
+
+# ---- Studies of `simulate`: the points of one figure, and the sentence that answers its question
+
+QUESTIONS = {
+    "scaling": "How far does it scale, and what takes the rest?",
+    "map": "Which layout is fastest, by size of the model and bandwidth of a link?",
+    "memory": "What does each ZeRO stage leave of a rank's memory, on N ranks?",
+    "recompute": "How much memory does recomputation save, and for how much time?",
+    "tp_boundary": "What does tensor parallelism cost beyond a node?",
+    "order": "Which kind of parallelism belongs inside a node, and what does another order cost?",
+    "sensitivity": "Which figure of the machine moves the step most?",
+    "bubbles": "How full does a second-order optimizer make the bubbles of pipelines?",
+    "clocks": "How much energy do lower clocks save where a pipeline waits anyway, and for how much time?",
+}
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    anchor: str
+    study: str
+    setting: str
+    points: tuple[StudyPoint, ...]
+
+    @property
+    def question(self) -> str:
+        return QUESTIONS[self.study]
+
+    @property
+    def drawn(self) -> tuple[StudyPoint, ...]:
+        """Points with values; impossible ones have a note instead."""
+        return tuple(one for one in self.points if one.values)
+
+    @property
+    def simulated(self) -> tuple[StudyPoint, ...]:
+        return tuple(one for one in self.drawn if one.basis != "published")
+
+    @property
+    def published(self) -> tuple[StudyPoint, ...]:
+        return tuple(one for one in self.drawn if one.basis == "published")
+
+    @property
+    def series(self) -> dict[str, list[StudyPoint]]:
+        return by_series(self.simulated)
+
+    @property
+    def basis(self) -> str:
+        return self.simulated[0].basis if self.simulated else "simulated"
+
+    @property
+    def answer(self) -> str:
+        return _ANSWERS[self.study](self) if self.simulated else f"No point is possible: {self.points[0].note}."
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [Finding(f"{self.question} {self.setting}", self.answer, "", self.basis, self.anchor)]
+
+
+def analyse_studies(records: Records) -> tuple[StudyResult, ...]:
+    """Keeps the latest of equal points of several runs."""
+    grouped: dict[tuple, dict[tuple, StudyPoint]] = {}
+    for one in records.studies:
+        place = (one.series if one.study != "map" else "", one.basis, tuple(one.at.items()), one.note if one.study != "map" else "")
+        grouped.setdefault((one.study, one.setting), {})[place] = one
+    order = list(QUESTIONS)
+    keys = sorted(grouped, key=lambda key: order.index(key[0]))
+    return tuple(StudyResult(f"study-{number}", *key, tuple(grouped[key].values())) for number, key in enumerate(keys, start=1))
+
+
+def by_series(points: Sequence[StudyPoint]) -> dict[str, list[StudyPoint]]:
+    series: dict[str, list[StudyPoint]] = {}
+    for one in points:
+        series.setdefault(one.series, []).append(one)
+    return series
+
+
+def part_name(part: str) -> str:
+    return PARTS.get(part, part)
+
+
+def grown_part(first: StudyPoint, last: StudyPoint) -> Optional[tuple[str, float, float]]:
+    """Part whose share grows most from the first step to the last: its name and both shares. None without parts."""
+    shares = [{name: ms / one.values["step_ms"] for name, ms in one.parts_ms.items()} for one in (first, last)]
+    if not shares[0]:
+        return None
+    most = max(shares[0], key=lambda name: shares[1].get(name, 0) - shares[0][name])
+    return part_name(most), shares[0][most], shares[1].get(most, 0.0)
+
+
+def mean_error(result: StudyResult) -> float:
+    errors = [abs(ours.values["tflops_per_gpu"] / theirs.values["tflops_per_gpu"] - 1) for ours, theirs in beside(result)]
+    return sum(errors) / len(errors)
+
+
+def beside(result: StudyResult) -> list[tuple[StudyPoint, StudyPoint]]:
+    """Simulated points with the published one of the same layout."""
+    published = {(one.layout, one.series): one for one in result.published}
+    return [(one, published[one.layout, one.series]) for one in result.simulated if (one.layout, one.series) in published]
+
+
+def _scaling_answer(result: StudyResult) -> str:
+    if result.published:
+        return (f"Predicted and published TFLOP/s per GPU of {counted(len(beside(result)), 'run')} differ by "
+                f"{100 * mean_error(result):.0f} % in the mean.")
+    told = []
+    for series, points in result.series.items():
+        first, last = points[0], points[-1]
+        grown = grown_part(first, last)
+        why = f"; {grown[0]} grows from {100 * grown[1]:.1f} to {100 * grown[2]:.1f} % of the step" if grown and len(points) > 1 else ""
+        told.append(f"{series.capitalize()} scaling keeps {100 * last.values['efficiency']:.0f} % of the throughput per GPU from "
+                    f"{first.at['gpus']:,.0f} to {last.at['gpus']:,.0f} GPUs{why}.")
+    return " ".join(told)
+
+
+def _map_answer(result: StudyResult) -> str:
+    cells = [one for one in result.points if one.best]
+    wins = {name: len(points) for name, points in by_series(cells).items()}
+    told = joined([f"{name} in {number}" for name, number in sorted(wins.items(), key=lambda one: -one[1])])
+    none = len(result.points) - len(cells)
+    close = sum(one.values.get("margin_percent", math.inf) < 5 for one in cells)
+    return (f"Of {counted(len(result.points), 'cell')} the winner is {told}" + (f"; in {none} nothing fits" if none else "") +
+            f". In {close} the next way is less than 5 % slower.")
+
+
+def _memory_answer(result: StudyResult) -> str:
+    capacity = result.simulated[0].values["capacity_gb"]
+    starts = {name: next((one.at["ranks"] for one in points if one.fits), None) for name, points in result.series.items()}
+    fitting = [f"{name} from {ranks:,.0f} ranks on" for name, ranks in starts.items() if ranks is not None]
+    never = [name for name, ranks in starts.items() if ranks is None]
+    whole = f"Model states fit in {short(capacity)} GB per rank with {joined(fitting)}" if fitting else \
+        f"Model states fit in {short(capacity)} GB per rank on none of these numbers of ranks"
+    return whole + (f"; never with {joined(never)}." if never and fitting else ".")
+
+
+def _recompute_answer(result: StudyResult) -> str:
+    points = result.simulated
+    none = points[0]
+    fitting = [one for one in points if one.fits]
+    least = min(points, key=lambda one: one.values["memory_gb"])
+    text = (f"Against {none.series}, {least.series} needs {short(least.values['memory_gb'])} in place of "
+            f"{short(none.values['memory_gb'])} GB and {_more(least, none)}")
+    if not fitting:
+        return f"{text}; none of them fits."
+    best = min(fitting, key=lambda one: one.values["step_ms"])
+    return f"{text}; the fastest that fits is {best.series}, {_more(best, none)}."
+
+
+def _more(one: StudyPoint, base: StudyPoint) -> str:
+    change = 100 * (one.values["step_ms"] / base.values["step_ms"] - 1)
+    return "no more time" if abs(change) < 0.05 else f"{short(abs(change), 3)} % {'more' if change > 0 else 'less'} time"
+
+
+def _boundary_answer(result: StudyResult) -> str:
+    node = result.simulated[0].at["node"]
+    inside = [one for one in result.simulated if one.at["tp"] <= node]
+    beyond = [one for one in result.simulated if one.at["tp"] > node]
+    error = f" Published runs differ by {100 * mean_error(result):.0f} % in the mean." if result.published else ""
+    if not inside or not beyond:
+        return f"No point on both sides of a node of {node:.0f} ranks.{error}"
+    one, other = inside[-1], beyond[0]
+    left = other.values["tflops_per_gpu"] / one.values["tflops_per_gpu"]
+    waits = other.parts_ms.get("exposed_tensor", 0) / other.values["step_ms"]
+    return (f"From {one.at['tp']:.0f} to {other.at['tp']:.0f} tensor ranks, beyond a node of {node:.0f}, {100 * left:.0f} % of the "
+            f"TFLOP/s per GPU are left: {100 * waits:.0f} % of the step is waiting for collectives in layers.{error}")
+
+
+def _order_answer(result: StudyResult) -> str:
+    points = sorted(result.simulated, key=lambda one: one.values["step_ms"])
+    if len(points) == 1:
+        return "There is one order only: one kind of parallelism has more than one rank."
+    best, worst = points[0], points[-1]
+    return (f"{best.series} is best, {time_text(1e3 * best.values['step_ms'])} per step; {worst.series} takes "
+            f"{worst.values['step_ms'] / best.values['step_ms']:.2f} times as long.")
+
+
+def moved(one: StudyPoint) -> float:
+    """Largest change of the step's time, in per cent, when a number of the machine is raised or lowered."""
+    return max(abs(one.values.get("more_percent", 0)), abs(one.values.get("less_percent", 0)))
+
+
+def _sensitivity_answer(result: StudyResult) -> str:
+    points = sorted(result.simulated, key=lambda one: -moved(one))
+    percent = points[0].at["percent"]
+    told = [f"{one.series} by {moved(one):.1f} %" for one in points[:3] if moved(one) >= 0.05]
+    idle = sum(moved(one) < 0.05 for one in points)
+    return (f"Changed by {short(percent)} %, {joined(told)} move the step most" if told else "No figure moves the step") + \
+        f"; {idle} of {len(points)} figures move it by less than 0.05 %."
+
+
+def _bubbles_answer(result: StudyResult) -> str:
+    told = [f"with {one.series} ranks compute {one.values['utilization_percent']:.1f} in place of "
+            f"{one.values['utilization_without_percent']:.1f} % of the time, in {counted(round(one.values['refresh_steps']), 'step')} a refresh"
+            for one in result.simulated]
+    return f"{'; '.join(told)}.".replace("with", "With", 1)
+
+
+def _clocks_answer(result: StudyResult) -> str:
+    told = []
+    for name, points in result.series.items():
+        first, last = points[0], points[-1]
+        text = f"with a clock for each {name} {first.values['saved_percent']:.1f} %"
+        if last.at["slower_percent"] > first.at["slower_percent"]:
+            text += f", and {last.values['saved_percent']:.1f} % where the step may take {short(last.at['slower_percent'])} % longer"
+        told.append(text)
+    slower = result.simulated[0].at["slower_percent"]
+    return f"Of the energy at the top clock {'; '.join(told)}{'' if slower else ', the step as long as before'}."
+
+
+_ANSWERS: dict[str, Callable[[StudyResult], str]] = {
+    "scaling": _scaling_answer, "map": _map_answer, "memory": _memory_answer, "recompute": _recompute_answer,
+    "tp_boundary": _boundary_answer, "order": _order_answer, "sensitivity": _sensitivity_answer,
+    "bubbles": _bubbles_answer, "clocks": _clocks_answer}

@@ -1,13 +1,15 @@
-"""Costs of tensor-parallel layers: parts of the time, communication hidden by products, bytes."""
+"""Costs of one layer that ranks share: tensor-parallel layers, attention over shared sequences, mixtures of experts."""
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Optional
+from typing import Callable, Optional
 
 from reports.analysis.findings import Finding
 from reports.analysis.training.runs import link_text
-from reports.records import DIRECTIONS, Layer, Records
+from reports.records import Context, DIRECTIONS, ExpertsLine, Layer, Records
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
+
+# ---- Costs of tensor-parallel layers: parts of the time, communication hidden by products, bytes
 
 NAMES = {"column": "column-parallel", "row": "row-parallel", "mlp": "MLP pair", "attention": "attention",
          "embedding": "embedding", "cross-entropy": "cross-entropy"}
@@ -186,3 +188,232 @@ def units_text(line: Layer) -> str:
     if line.grid:
         return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} of it forward"
     return f"{bytes_text(round(line.sent_bytes), 3)}, {short(line.sent_bytes / unit)} E (t−1)/t"
+
+
+# ---- Attention over sequences that ranks share: time, memory, bytes and load of each method, by length
+
+@dataclass(frozen=True)
+class ContextLine:
+    """One method on one number of ranks, by length."""
+
+    way: str
+    points: tuple[Context, ...]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [one.length for one in self.points]
+
+    @property
+    def longest(self) -> Context:
+        return self.points[-1]
+
+
+@dataclass(frozen=True)
+class ContextResult:
+    """One set of sizes on one number of ranks, with one dtype and mask, on one machine and build, over one kind of link."""
+
+    anchor: str
+    lines: tuple[ContextLine, ...]
+
+    @property
+    def first(self) -> Context:
+        return self.lines[0].points[0]
+
+    @property
+    def all(self) -> list[Context]:
+        return [point for line in self.lines for point in line.points]
+
+    @cached_property
+    def at_longest(self) -> list[Context]:
+        """Row of each method at the longest length that all have."""
+        common = set.intersection(*(set(line.lengths) for line in self.lines)) or {self.lines[0].lengths[-1]}
+        return [point for line in self.lines for point in line.points if point.length == max(common)]
+
+    @property
+    def name(self) -> str:
+        one = self.first
+        link = f", {link_text(one.run.link)}" if one.run.link else ""
+        return (f"cp {one.ranks}, {counted(int(one.sizes['batch']), 'sequence')}, {int(one.sizes['heads'])} heads of "
+                f"{int(one.sizes['head_columns'])}, {one.dtype}, {'causal' if one.causal else 'no mask'}, "
+                f"{counted(one.threads, 'thread')} per rank{link}")
+
+    @property
+    def findings(self) -> list[Finding]:
+        badge = "" if self.first.basis == "measured" else self.first.basis
+        return [Finding(self.name, f"{time_sentence(self)} {load_sentence(self)}", context_bytes_sentence(self), badge, self.anchor)]
+
+
+def analyse_context(records: Records) -> tuple[ContextResult, ...]:
+    """Keeps the latest of equal rows of several runs."""
+    groups: dict[tuple, dict[str, dict[int, Context]]] = {}
+    for one in records.contexts:
+        sizes = tuple((name, size) for name, size in sorted(one.sizes.items()) if name != "length")
+        setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.causal, one.threads,
+                   one.ranks, sizes)
+        groups.setdefault(setting, {}).setdefault(one.way, {})[one.length] = one
+    return tuple(ContextResult(f"context-{number}", tuple(ContextLine(way, tuple(points[n] for n in sorted(points)))
+                                                          for way, points in ways.items()))
+                 for number, ways in enumerate(groups.values(), start=1))
+
+
+def exposed_us(one: Context) -> float:
+    return sum(one.time(direction, "async").exposed_stats.median for direction in DIRECTIONS)
+
+
+def simulated_exposed_us(one: Context) -> float | None:
+    """Exposed communication that the simulator predicts over emulated links, in microseconds."""
+    return sum(one.simulated_exposed_us.values()) if one.simulated_exposed_us else None
+
+
+def hidden(one: Context) -> float:
+    """Share of the communication alone that kernels hide."""
+    return _hidden_of(one, exposed_us(one))
+
+
+def simulated_hidden(one: Context) -> float | None:
+    exposed = simulated_exposed_us(one)
+    return None if exposed is None else _hidden_of(one, exposed)
+
+
+def _hidden_of(one: Context, exposed: float) -> float:
+    alone = one.median_us("communication")
+    return min(max(1 - exposed / alone, 0.0), 1.0) if alone else 1.0
+
+
+def sent_bytes(one: Context) -> float:
+    return sum(one.sent_bytes.values())
+
+
+def _told(result: ContextResult, value: Callable[[Context], float], text: Callable[[float], str]) -> str:
+    ordered = sorted(result.at_longest, key=value)
+    return joined([f"{one.way} {text(value(one))}" for one in ordered])
+
+
+def time_sentence(result: ContextResult) -> str:
+    length = result.at_longest[0].length
+    return (f"At {length:,} tokens forward and backward take "
+            f"{_told(result, lambda one: one.median_us('async'), time_text)}.")
+
+
+def memory_sentence(result: ContextResult) -> str:
+    length = result.at_longest[0].length
+    return f"At {length:,} tokens a rank holds {_told(result, lambda one: one.peak_bytes, lambda size: bytes_text(round(size), 3))}."
+
+
+def hidden_sentence(result: ContextResult) -> str:
+    length = result.at_longest[0].length
+    return (f"At {length:,} tokens kernels hide {_told(result, hidden, share_text)} of the time that communication takes "
+            "alone.")
+
+
+def exposed_sentence(result: ContextResult) -> str:
+    length = result.at_longest[0].length
+    return (f"At {length:,} tokens communication adds {_told(result, exposed_us, time_text)} to the kernels; simulated: "
+            f"{_told(result, lambda one: simulated_exposed_us(one) or 0.0, time_text)}.")
+
+
+def load_sentence(result: ContextResult) -> str:
+    """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
+    loads: dict[str, list[str]] = {}
+    for one in result.at_longest:
+        loads.setdefault(short(one.load, 3), []).append(one.way)
+    return "The rank with most to compute has " + joined(
+        [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
+
+
+def context_bytes_sentence(result: ContextResult) -> str:
+    wrong = [one for one in result.all if one.status != "ok"]
+    if wrong:
+        return f"{counted(len(wrong), 'row')} of {len(result.all)} are wrong: {wrong[0].way}: {wrong[0].error}."
+    passes = sum(one.checked_passes for one in result.all)
+    return (f"A rank sends {_told(result, sent_bytes, lambda size: bytes_text(round(size), 3))}; results are one rank's "
+            f"within {max(one.difference for one in result.all):.1e} of the largest in all {passes:,} passes.")
+
+
+# ---- Costs of a mixture of experts on its ranks: parts of the time, cost of an uneven router, bytes and dropped copies
+
+EXPERTS_PARTS = ("router", "permute", "dispatch", "shared", "experts", "combine", "unpermute")
+
+
+@dataclass(frozen=True)
+class ExpertsResult:
+    """One set of sizes, of one dtype, on one machine and build, over one kind of link."""
+
+    anchor: str
+    lines: tuple[ExpertsLine, ...]
+
+    @property
+    def first(self) -> ExpertsLine:
+        return self.lines[0]
+
+    @property
+    def name(self) -> str:
+        one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
+        link = f", {link_text(one.run.link)}" if one.run.link else ""
+        shared = f", shared {size['shared']:,}" if size["shared"] else ""
+        return (f"{size['tokens']:,} tokens per rank, h {size['hidden']:,}, experts of {size['ffn']:,}{shared}, {one.dtype}, "
+                f"{counted(one.threads, 'thread')} per rank{link}")
+
+    @property
+    def findings(self) -> list[Finding]:
+        badge = "" if self.first.basis == "measured" else self.first.basis
+        return [Finding(self.name, f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self), badge, self.anchor)]
+
+
+def case_name(one: ExpertsLine) -> str:
+    capacity = "dropless" if one.capacity_factor == 0 else f"capacity {short(one.capacity_factor, 3)}"
+    return f"{one.experts} experts, top {one.top_k}, ep={one.ranks}, {capacity}, load {one.load:.2f}"
+
+
+def analyse_experts(records: Records) -> tuple[ExpertsResult, ...]:
+    """Keeps the latest of equal lines of several runs."""
+    groups: dict[tuple, dict[tuple, ExpertsLine]] = {}
+    for one in records.experts:
+        setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.threads,
+                   one.algorithm, tuple(sorted(one.sizes.items())))
+        groups.setdefault(setting, {})[(one.experts, one.top_k, one.capacity_factor, one.skew, one.ranks)] = one
+    return tuple(ExpertsResult(f"experts-{number}", tuple(lines.values()))
+                 for number, lines in enumerate(groups.values(), start=1))
+
+
+def experts_split_text(result: ExpertsResult) -> str:
+    """Sentence on the parts of the time in the case with the most ranks and the most even router."""
+    one = min(result.lines, key=lambda line: (-line.ranks, line.load))
+    parts = one.parts_us("serial")
+    whole = sum(parts.values())
+    told = [f"{part} {share_text(us / whole)}" for part, us in parts.items() if us > 0.005 * whole]
+    return f"{case_name(one)}: {time_text(one.median_us('serial'))}, forward and backward, of which {joined(told)}."
+
+
+def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
+    """Ratio to the same case with the most even router; None for that case itself."""
+    alike = [one for one in result.lines if (one.experts, one.top_k, one.capacity_factor, one.ranks)
+             == (line.experts, line.top_k, line.capacity_factor, line.ranks)]
+    even = min(alike, key=lambda one: one.load)
+    return None if even is line else line.median_us("serial") / even.median_us("serial")
+
+
+def skew_text(result: ExpertsResult) -> str:
+    """Cost of the most uneven router."""
+    known = [(slowdown_of(one, result), one) for one in result.lines if one.ranks > 1]
+    told = [(ratio, one) for ratio, one in known if ratio is not None]
+    if not told:
+        return "All cases have one load: nothing says what an uneven router costs."
+    ratio, one = max(told, key=lambda each: each[1].load)
+    rows = one.most_rows / one.mean_rows
+    return (f"With a load of {one.load:.2f} times an even share the busiest of {one.ranks} ranks has {rows:.2f} times the "
+            f"mean rows, and the layer takes {ratio:.2f} times as long as with the most even router.")
+
+
+def experts_bytes_text(result: ExpertsResult) -> str:
+    wrong = [line for line in result.lines if line.status != "ok"]
+    passes = sum(line.checked_passes for line in result.lines)
+    dropped = [line for line in result.lines if line.dropped]
+    drops = ""
+    if dropped:
+        most = max(dropped, key=lambda line: line.dropped / line.copies)
+        drops = f" At most {share_text(most.dropped / most.copies)} of the copies are dropped ({case_name(most)})."
+    if wrong:
+        return f"{counted(len(wrong), 'row')} of {len(result.lines)} wrong.{drops}"
+    return (f"Bytes are those of the copies for other ranks, and results one rank's within rounding, in all {passes:,} passes "
+            f"of {counted(len(result.lines), 'row')}.{drops}")

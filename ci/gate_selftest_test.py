@@ -11,7 +11,7 @@ from gate.ab import Budget, measure
 from gate.model import UsageError
 from gate.pairs import Pairing, Timing
 from gate.rule import Rule
-from gate.selftest import Kind, Records, Tally, Trial, missed_goals, summary
+from gate_selftest import Kind, missed_goals, Records, summary, Tally, Trial
 from gate.worker import Worker
 
 SAME = Kind(0.0, 0)

@@ -1,11 +1,17 @@
-"""Tests that compare_kernels_torch_calls.py computes what our kernels do, by automatic differentiation."""
+"""Tests of what calls PyTorch: compare_kernels_torch_calls.py computes what our kernels do, by automatic differentiation;
+compare_attention.py counts right and reads bench/attention_loop."""
 
 from __future__ import annotations
 
+import math
+import subprocess
+from pathlib import Path
+
 import pytest
-from compare_kernels_cases import KernelCase, Operand
+from compare_kernels import KernelCase, Operand
 
 torch = pytest.importorskip("torch", reason="Debian's python3-torch is not installed")
+import compare_attention as attention  # noqa: E402
 import compare_kernels_torch as program  # noqa: E402
 import compare_kernels_torch_calls as calls  # noqa: E402
 
@@ -150,3 +156,35 @@ def test_sets_share_a_table_and_name_other_rows() -> None:
     first, second = program.sets_of(case, 2)
     assert first["table"] is second["table"] and first["y"] is not second["y"]
     assert first["ids"].tolist() != second["ids"].tolist()
+
+
+# ---- ci/compare_attention.py
+
+def test_flops_are_of_the_pairs_that_are_seen() -> None:
+    causal = attention.Case("f32", 128, 64, True)
+    full = attention.Case("f32", 128, 64, False)
+    assert full.flops("attention_fwd") == 4 * 64 * full.heads * 128 * 128
+    assert causal.flops("attention_bwd") == 10 * 64 * causal.heads * 128 * 129 / 2
+
+
+def test_the_programs_medians_are_read_and_its_flags_are_the_cases(tmp_path: Path) -> None:
+    program = tmp_path / "loop"
+    seen = tmp_path / "seen"
+    program.write_text(f'#!/bin/sh\necho "$@" > {seen}\necho attention_fwd,3,12.5,11\necho attention_bwd,2,30,29\n')
+    program.chmod(0o755)
+    case = attention.Case("bf16", 8192, 128, True)
+    assert attention.ours(str(program), case, 2, 50) == {"attention_fwd": 12.5, "attention_bwd": 30.0}
+    words = "--dtype bf16 --length 8192 --columns 128 --heads 2 --threads 2 --milliseconds 50 --causal"
+    assert seen.read_text().split() == words.split()
+
+
+def test_a_program_that_finds_its_result_wrong_stops_the_comparison(tmp_path: Path) -> None:
+    program = tmp_path / "loop"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(subprocess.CalledProcessError):
+        attention.ours(str(program), attention.Case("f32", 128, 64, False), 2, 50)
+
+
+def test_means_are_geometric() -> None:
+    assert math.isclose(attention.mean_of([1.0, 4.0]), 2.0)

@@ -1,1 +1,0 @@
-"""Verdicts of the regression gate (docs/gate.md): their order, their words, and their page."""

@@ -1,1 +1,0 @@
-"""Kernels against the machine's measured ceilings: groups that share a plot, each kernel's distance from its limit, sentences."""

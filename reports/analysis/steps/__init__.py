@@ -1,1 +1,0 @@
-"""Training steps: groups of schedules that are compared, their figures and their sentences."""

@@ -1,0 +1,408 @@
+"""Warnings that a reader needs before the numbers: mixed, missing, wrong or doubtful records are named, not hidden."""
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Iterable, Optional
+
+from reports.analysis.panels import Panel
+from reports.analysis.report import Report
+from reports.analysis.results import Analysis, headline, PanelResult
+from reports.analysis.roofline.findings import ABOVE, RooflineResult
+from reports.analysis.roofline.rooflines import Case, case_of, odd_ones, Roofline, way_text
+from reports.analysis.steps.schedules import repeated
+from reports.records import Ceiling, Kernel, Machine, Records, ScheduleLine
+from reports.units import bytes_text, counted, joined, share_text, short
+
+FEW_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Note:
+    level: str  # "error", "warning", "info"
+    text: str
+
+
+def worst_first(notes: Iterable[Note]) -> list[Note]:
+    return sorted(notes, key=lambda note: ("error", "warning", "info").index(note.level))
+
+
+def are(lines: list) -> str:
+    return "is" if len(lines) == 1 else "are"
+
+
+def have(lines: list) -> str:
+    return "has" if len(lines) == 1 else "have"
+
+
+def notes_on_runs(records: Records) -> list[Note]:
+    return [*_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+
+
+def _stopped(records: Records) -> Iterable[Note]:
+    stopped = [run for run in records.runs if run.partial]
+    if stopped:
+        told = joined([f"{run.program} of {run.started}" for run in stopped])
+        yield Note("error", f"{counted(len(stopped), 'run')} {have(stopped)} a partial record, from a program that was "
+                            f"stopped before its end: {told}.")
+
+
+def machine_text(machine: Machine) -> str:
+    is_known = machine.cpu is not None or machine.memory_bytes is not None
+    parts = [machine.cpu or "unknown CPU", *([counted(machine.cores, "core")] if is_known else [])]
+    if machine.memory_bytes:
+        parts.append(bytes_text(machine.memory_bytes, 3))
+    parts += [f"{number} × {gpu}" for gpu, number in Counter(machine.gpus).items()]
+    if machine.hosts > 1:
+        parts.append(f"{machine.hosts} hosts")
+    return ", ".join(parts)
+
+
+def _apart(records: Records) -> str:
+    if any(line.basis == "simulated" for line in records.schedules + records.simulations):
+        return "which are never in one plot (what is simulated stands beside any)"
+    return "which are never in one plot"
+
+
+def _machines(records: Records) -> Iterable[Note]:
+    machines = {run.machine.fingerprint: run.machine for run in records.runs}
+    if len(machines) > 1:
+        told = [f"machine {i} is {machine_text(m)}" for i, m in enumerate(machines.values(), start=1)]
+        yield Note("warning", f"These records come from {len(machines)} machines, {_apart(records)}: "
+                              f"{joined(told)}. Do not compare times between them.")
+
+
+def _builds(records: Records) -> Iterable[Note]:
+    builds = list(dict.fromkeys(run.build for run in records.runs if not run.is_foreign))
+    foreign = [run for run in records.runs if run.is_foreign]
+    if foreign:
+        tools = joined(sorted({tool for run in foreign for tool in run.libraries}))
+        yield Note("info", f"{counted(len(foreign), 'run')} {have(foreign)} been read from the output of {tools}, which does not say the "
+                           "cores of its machine, nor its source and build.")
+    if len(builds) > 1:
+        told = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
+        yield Note("warning", f"These records come from {len(builds)} builds, {_apart(records)}: "
+                              f"{joined(told)}.")
+    if any(build.dirty for build in builds):
+        yield Note("warning", "The source had uncommitted changes: the revision alone does not repeat these numbers.")
+    if any(build.revision == "unknown" for build in builds):
+        yield Note("warning", "The git revision of the source is unknown.")
+    slow = sorted({build.type or "unknown" for build in builds} - {"Release", "RelWithDebInfo"})
+    if slow:
+        yield Note("warning", f"Build type {joined(slow)}: not the optimised build, so these are not its numbers.")
+
+
+def _bases(records: Records) -> Iterable[Note]:
+    lines, word = records.lines, _word_for(records)
+    counts = Counter(line.basis for line in lines if not isinstance(line, Ceiling))
+    for basis, meaning in (("emulated", "in wall-clock time, over links or kernels of a stated speed"),
+                           ("simulated", "computed in virtual time, not run")):
+        if counts[basis]:
+            yield Note("info", f"{counts[basis]:,} of {counted(sum(counts.values()), word)} are {basis} ({meaning}). "
+                               "They are labelled so, and no curve, bar or chart has measured ones beside them.")
+
+
+def _word_for(records: Records) -> str:
+    kinds = {"row": records.rows, "kernel": records.kernels, "step": records.schedules, "layout": records.simulations}
+    return next((word for word, lines in kinds.items() if lines), "line")
+
+
+def _started(text: str) -> Optional[datetime]:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+
+
+def _days(records: Records) -> Iterable[Note]:
+    days = sorted({started.date() for run in records.runs if (started := _started(run.started))})
+    if len(days) > 1:
+        yield Note("warning", f"The runs are of {len(days)} days, {days[0]} to {days[-1]}: machines drift.")
+
+
+def _empty_runs(records: Records) -> Iterable[Note]:
+    used = {line.run.run for line in records.lines}
+    empty = [run.program for run in records.runs if run.run not in used]
+    if empty:
+        yield Note("warning", f"{counted(len(empty), 'run')} left no rows: {joined(sorted(set(empty)))}.")
+
+
+# ---- Warnings about the rows of collectives
+
+def notes_on_collectives(records: Records, analysis: Analysis) -> list[Note]:
+    """Warnings, worst first."""
+    found = [*_bad_rows(records), *notes_on_runs(records), *_oversubscribed(records), *_unverified(records),
+             *_samples(records), *_zero_sizes(records)]
+    for result in analysis.results:
+        found += _holes(result) + _pooled(result)
+    return worst_first(found)
+
+
+def _bad_rows(records: Records) -> Iterable[Note]:
+    wrong = [row for row in records.rows if row.status == "wrong"]
+    failed = [row for row in records.rows if row.status == "failed"]
+    if wrong:
+        yield Note("error", f"{counted(len(wrong), 'row')} had wrong results and {are(wrong)} left out of every plot "
+                            f"and sentence: {_of_algorithms(wrong)}.")
+    if failed:
+        yield Note("error", f"{counted(len(failed), 'row')} failed and {have(failed)} no times: "
+                            f"{_of_algorithms(failed)}.")
+
+
+def _of_algorithms(rows: list) -> str:
+    return joined(sorted({f"{row.collective} {row.algorithm} at {counted(row.ranks, 'rank')}" for row in rows}))
+
+
+def _oversubscribed(records: Records) -> Iterable[Note]:
+    ranks = sorted({(row.ranks, row.run.machine.cores) for row in records.rows if row.oversubscribed})
+    if ranks:
+        told = joined([f"{ranks} ranks on {counted(cores, 'core')}" for ranks, cores in ranks])
+        yield Note("warning", f"More ranks than cores: {told}. Ranks then wait for a core as well as for each other, "
+                              "so these times say more about the scheduler than a machine with a core per rank would.")
+
+
+def _unverified(records: Records) -> Iterable[Note]:
+    number = sum(row.ok and row.wrong is None and row.basis != "simulated" for row in records.rows)
+    if number:
+        yield Note("warning", f"The results of {counted(number, 'row')} were not verified.")
+
+
+def _samples(records: Records) -> Iterable[Note]:
+    few = [row for row in records.rows if row.ok and len(row.samples_us) < FEW_SAMPLES]
+    if few:
+        yield Note("info", f"{counted(len(few), 'row')} {have(few)} fewer than {FEW_SAMPLES} samples: their p95 and "
+                           "p99 are little more than the maximum.")
+
+
+def _zero_sizes(records: Records) -> Iterable[Note]:
+    number = sum(row.bytes == 0 for row in records.rows)
+    if number:
+        yield Note("info", f"{counted(number, 'row')} of 0 bytes: in the tables, not in the plots (logarithmic axes).")
+
+
+def _holes(result: PanelResult) -> list[Note]:
+    """Sizes that some algorithms of a panel have and others lack, which is easily missed in a plot."""
+    sizes = result.panel.sizes
+    by_sizes: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for label, timed in _timed_sizes(result.panel).items():
+        missing = tuple(size for size in sizes if size not in timed)
+        if missing:
+            by_sizes[missing].append(label)
+    return [Note("warning", f"{headline(result)}: {joined(labels)} {'has' if len(labels) == 1 else 'have'} no time at "
+                            f"{_sizes_text(missing)}.") for missing, labels in by_sizes.items()]
+
+
+def _timed_sizes(panel: Panel) -> dict[str, set[int]]:
+    timed = {series.label: set(series.sizes) for series in panel.series}
+    named = {series.algorithm for series in panel.series}
+    untimed = {row.algorithm for row in panel.rows if row.bytes > 0} - named
+    return {**timed, **{name: set() for name in sorted(untimed)}}
+
+
+def _sizes_text(sizes: tuple[int, ...]) -> str:
+    if len(sizes) <= 4:
+        return joined([bytes_text(size) for size in sizes])
+    return f"{len(sizes)} sizes from {bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
+
+
+def _pooled(result: PanelResult) -> list[Note]:
+    pooled = [series.label for series in result.panel.series if series.pooled]
+    if not pooled:
+        return []
+    return [Note("info", f"{headline(result)}: several rows of the same size had their samples put together, for "
+                         f"{joined(pooled)}.")]
+
+
+# Warnings about schedules and simulated layouts.
+
+LATE = 0.02  # share of the shortest task: a later wake-up affects the makespan
+
+
+def notes_on_schedules(records: Records) -> list[Note]:
+    """Warnings, worst first."""
+    lines = records.schedules
+    return worst_first([*notes_on_runs(records), *_hidden(lines), *_late(lines), *_without_timeline(lines)])
+
+
+def notes_on_simulations(records: Records) -> list[Note]:
+    return worst_first(notes_on_runs(records))
+
+
+def _hidden(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
+    number = repeated(lines)
+    if number:
+        yield Note("info", f"{counted(number, 'step')} of earlier runs {are([0] * number)} left out: a later one is of "
+                           "the same schedule, workload and basis.")
+
+
+def _late(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
+    late = [line for line in lines if line.late_us and line.times_ms and line.late_us > LATE * 1e3 * _shortest(line)]
+    if late:
+        worst = max(late, key=lambda line: line.late_us)
+        yield Note("warning", f"In {counted(len(late), 'emulated step')} some task began late by more than "
+                              f"{short(100 * LATE)} % of the shortest one, {worst.schedule} most "
+                              f"({short(worst.late_us)} µs): the machine had other work to do.")
+
+
+def _shortest(line: ScheduleLine) -> float:
+    times = line.times_ms
+    return min((value for value in (times.forward, times.input_gradient, times.weight_gradient) if value > 0),
+               default=0) / line.chunks
+
+
+def _without_timeline(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
+    without = sorted({line.schedule for line in lines if not line.timeline})
+    if without:
+        yield Note("info", f"No timeline is recorded of {joined(without)}: no chart is drawn of "
+                           f"{'it' if len(without) == 1 else 'them'}.")
+
+
+# ---- Warnings about kernels and ceilings
+
+DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
+
+
+def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> list[Note]:
+    """Warnings, worst first."""
+    found = [*_bad(records.kernels), *notes_on_runs(records), *_unchecked(records.kernels), *_threads(records.kernels),
+             *_inconsistent(records.kernels), *_kernel_samples(records.kernels)]
+    for result in results:
+        for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _odd, _without_flops):
+            found += [Note(note.level, f"{result.name}: {note.text}") for note in check(result.roofline)]
+    return worst_first(found)
+
+
+def _names(kernels: Iterable[Kernel], most: int = 6) -> str:
+    """Lists at most this many, by name."""
+    labels = sorted({case_of(kernel).label for kernel in kernels})
+    rest = len(labels) - most
+    return joined(labels[:most] + ([f"{rest} more"] if rest > 0 else []))
+
+
+def _bad(kernels: Iterable[Kernel]) -> Iterable[Note]:
+    wrong = [kernel for kernel in kernels if kernel.status == "wrong"]
+    failed = [kernel for kernel in kernels if kernel.status == "failed"]
+    if wrong:
+        yield Note("error", f"{counted(len(wrong), 'timed kernel')} had wrong results and {are(wrong)} left out of "
+                            f"every plot and sentence: {_names(wrong)}.")
+    if failed:
+        yield Note("error", f"{counted(len(failed), 'kernel')} failed and {have(failed)} no times: {_names(failed)}.")
+
+
+def _unchecked(kernels: Iterable[Kernel]) -> Iterable[Note]:
+    found = [kernel for kernel in kernels if kernel.ok and not kernel.checked]
+    if found:
+        yield Note("warning", f"The results of {counted(len(found), 'timed kernel')} were not checked: "
+                              f"{_names(found)}.")
+
+
+def _threads(kernels: Iterable[Kernel]) -> Iterable[Note]:
+    many = sorted({(k.threads, k.run.machine.cores) for k in kernels if k.threads > k.run.machine.cores})
+    if many:
+        told = joined([f"{threads} threads on {counted(cores, 'core')}" for threads, cores in many])
+        yield Note("warning", f"More threads than cores: {told}. Threads then take turns.")
+    shared = [kernel for kernel in kernels if len(set(kernel.cores)) < len(kernel.cores)]
+    if shared:
+        yield Note("warning", f"In {counted(len(shared), 'timed kernel')} two threads were seen on one core: those "
+                              f"times are of fewer cores than they say ({_names(shared)}).")
+
+
+def _inconsistent(kernels: Iterable[Kernel]) -> Iterable[Note]:
+    known = [k for k in kernels if k.ok and k.share and k.ceiling_us and k.median_us]
+    off = [k for k in known if abs(k.ceiling_us / k.median_us / k.share - 1) > 0.01]
+    if off:
+        yield Note("warning", f"The share of {counted(len(off), 'timed kernel')} is not its ceiling's time over its "
+                              f"median ({_names(off)}): the records contradict themselves.")
+
+
+def _kernel_samples(kernels: Iterable[Kernel]) -> Iterable[Note]:
+    few = [kernel for kernel in kernels if kernel.ok and len(kernel.samples_us) < FEW_SAMPLES]
+    if few:
+        yield Note("info", f"{counted(len(few), 'timed kernel')} {have(few)} fewer than {FEW_SAMPLES} samples: their "
+                           "p5 and p95 are little more than the extremes.")
+
+
+def _all_timed(roofline: Roofline) -> list[Kernel]:
+    return [kernel for cases in roofline.timed.values() for kernel in cases.values()]
+
+
+def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
+    for way, cases in roofline.timed.items():
+        missing = [kernel for kernel in cases.values() if kernel.share is None]
+        name = way_text(way, roofline.place.device)
+        if missing and not roofline.ceilings_for(way).all:
+            yield Note("warning", f"{name}: no ceilings were measured for it, so nothing can be said of its "
+                                  f"{counted(len(missing), 'kernel')} against a limit.")
+        elif missing:
+            yield Note("warning", f"{name}: {counted(len(missing), 'timed kernel')} of {len(cases)} {have(missing)} "
+                                  f"no ceiling and no share: {_names(missing)}.")
+
+
+def _above(roofline: Roofline) -> Iterable[Note]:
+    above = [kernel for kernel in _all_timed(roofline) if kernel.share is not None and kernel.share > ABOVE]
+    if above:
+        most = max(above, key=lambda kernel: kernel.share)
+        where = f"{most.cache}, {counted(most.threads, 'thread')}"
+        yield Note("warning", f"{counted(len(above), 'timed kernel')} {are(above)} faster than the ceiling that is to "
+                              f"bind {'it' if len(above) == 1 else 'them'}, {case_of(most).full} most "
+                              f"({where}: {share_text(most.share)}): its operands came from a nearer cache than is "
+                              "supposed, or the machine was slower when the ceiling was measured.")
+
+
+def _one_sided(roofline: Roofline) -> Iterable[Note]:
+    caches = {way.cache for way in roofline.ways}
+    for missing in {"warm", "cold"} - caches if caches else ():
+        yield Note("info", f"nothing was timed with {missing} caches.")
+
+
+def _kernel_holes(roofline: Roofline) -> Iterable[Note]:
+    """Cases that were timed in some ways and not in others, which is easily missed in a plot."""
+    counts: Counter[Case] = Counter(case for cases in roofline.timed.values() for case in cases)
+    holes = [case for case, number in counts.items() if number < len(roofline.ways)]
+    if holes:
+        names = sorted({case.full for case in holes})
+        rest = [f"{len(names) - 4} more"] if len(names) > 4 else []
+        yield Note("info", f"{counted(len(holes), 'case')} of {len(counts)} {'was' if len(holes) == 1 else 'were'} not "
+                           f"timed correctly in every way that others were: {joined(names[:4] + rest)}.")
+
+
+def _repeated(roofline: Roofline) -> Iterable[Note]:
+    if roofline.repeated:
+        yield Note("info", f"{counted(roofline.repeated, 'kernel')} of earlier runs {are([0] * roofline.repeated)} in "
+                           "the tables only: a later run has the same, with ceilings of its own.")
+
+
+def _drift(roofline: Roofline) -> Iterable[Note]:
+    """Runs of one device whose ceilings differ, so that their shares refer to different limits."""
+    spread = roofline.drift
+    if spread and spread[0] > DRIFT:
+        yield Note("warning", f"the runs measured different ceilings, by up to {short(spread[0], 3)} times "
+                              f"({spread[1]}): the machine was not alike in all of them. Each share is of its own "
+                              "run's ceiling; the plot has the latest.")
+
+
+def _odd(roofline: Roofline) -> Iterable[Note]:
+    """Warning of ceilings that cannot be the machine's: shares of them refer to a limit that is too low."""
+    odd = odd_ones(roofline.ceilings)
+    if odd:
+        rest = [f"{len(odd) - 4} more"] if len(odd) > 4 else []
+        yield Note("warning", f"ceilings that cannot be the machine's limits: {joined(odd[:4] + rest)}. Something else "
+                              "was running, or the loop is poor; shares of these ceilings are too high.")
+
+
+def _without_flops(roofline: Roofline) -> Iterable[Note]:
+    without = sorted({kernel.kernel for kernel in _all_timed(roofline) if not kernel.flops})
+    if without:
+        yield Note("info", f"no arithmetic is counted in {joined(without)}: not in the roofline plot (logarithmic "
+                           "axes), but in the shares and the table.")
+
+
+# ---- All warnings
+
+def notes_on(report: Report) -> list[Note]:
+    """Warnings by subject; each worst first."""
+    records = report.records
+    collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
+    kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []
+    schedules = notes_on_schedules(records.of_schedules()) if report.schedules or report.overlaps else []
+    simulations = notes_on_simulations(records.of_simulations()) if report.simulations else []
+    return collectives + kernels + schedules + simulations

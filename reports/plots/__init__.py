@@ -1,1 +1,0 @@
-"""Figures of a panel as SVG (light and dark) and PNG. matplotlib is imported under this folder only."""
