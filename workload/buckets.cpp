@@ -1,11 +1,9 @@
-#include "workload/buckets.h"
+#include "workload/parameters.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
-
-#include "workload/parameters.h"
 
 namespace lockstep::workload {
 namespace {

@@ -10,7 +10,7 @@
 #include "schedules/passes/split_stages.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 #include "workload/memory.h"
 #include "workload/parameters.h"
 
@@ -70,7 +70,7 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
 // Bytes of one rank's shard of data that a group of ranks shares.
 double shard_bytes(const Layout& layout, GroupKind group, std::int64_t whole_bytes) {
   const bool of_experts = group == GroupKind::expert_data;
-  return static_cast<double>(whole_bytes) / shard_place(layout, {}, of_experts).shards;
+  return static_cast<double>(whole_bytes) / shard_index(layout, {}, of_experts).shards;
 }
 
 std::int64_t copy_ps(const Pricing& pricing, Offload place, double to_device, double from_device) {

@@ -292,8 +292,8 @@ ContextSides context_sides(const ContextShape& shape, std::int32_t rank) {
   return sides;
 }
 
-std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index) {
-  std::vector<ExchangePlace> places;
+std::vector<ExchangePosition> places_of(const ContextTurn& turn, std::int32_t index) {
+  std::vector<ExchangePosition> places;
   for (const bool results : {false, true}) {
     const std::size_t count = (results ? turn.results : turn.operands).size();
     for (std::size_t e = 0; e < count; ++e) places.push_back({index, results, static_cast<std::int32_t>(e)});

@@ -143,17 +143,17 @@ ContextList context_list(const ContextShape& shape);
 ContextSides context_sides(const ContextShape& shape, std::int32_t rank);
 
 // Position of an exchange in one direction of a list.
-struct ExchangePlace {
+struct ExchangePosition {
   std::int32_t turn = 0;
   bool results = false;
   std::int32_t index = 0;  // among the turn's
 
   std::uint16_t number() const { return static_cast<std::uint16_t>(turn * 16 + (results ? 8 : 0) + index); }
-  static ExchangePlace of_number(std::uint16_t number) {
+  static ExchangePosition of_number(std::uint16_t number) {
     return {.turn = number / 16, .results = (number & 8) != 0, .index = number & 7};
   }
 };
-std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index);  // operands first
+std::vector<ExchangePosition> places_of(const ContextTurn& turn, std::int32_t index);  // operands first
 
 // Operands received in a turn are sent on in the next and needed by their own turn's blocks: they are freed once the
 // work after both begins. A rank therefore holds those of two turns at a time.

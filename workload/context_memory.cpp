@@ -131,7 +131,7 @@ class BlockPlay final : public Play {
     const auto count = static_cast<std::int32_t>(turns().size());
     for (std::int32_t step = 0; step < count; ++step) {
       const std::int32_t turn = backward ? count - 1 - step : step;
-      const std::vector<ExchangePlace> places = places_of(turn_at(turn), turn);
+      const std::vector<ExchangePosition> places = places_of(turn_at(turn), turn);
       exchanges(places, false);
       core(turn);
       if (step > 0) merge(backward ? turn + 1 : turn - 1);
@@ -140,13 +140,13 @@ class BlockPlay final : public Play {
     }
   }
 
-  void exchanges(const std::vector<ExchangePlace>& places, bool results) {
-    for (const ExchangePlace& place : places) {
+  void exchanges(const std::vector<ExchangePosition>& places, bool results) {
+    for (const ExchangePosition& place : places) {
       if (place.results == results) exchange(place);
     }
   }
 
-  void exchange(const ExchangePlace& place) {
+  void exchange(const ExchangePosition& place) {
     const ContextTurn& turn = turn_at(place.turn);
     const ContextExchange& moved =
         (place.results ? turn.results : turn.operands)[static_cast<std::size_t>(place.index)];
@@ -314,7 +314,7 @@ class HeadPlay final : public Play {
   void exchange(Side side, bool results, std::vector<std::int32_t>& moving) {
     const ContextTurn& turn = side == Side::forward ? sides_.forward.front() : sides_.backward.front();
     for (std::size_t i = 0; i < moving.size(); ++i) {
-      const ExchangePlace place{.results = results, .index = static_cast<std::int32_t>(i)};
+      const ExchangePosition place{.results = results, .index = static_cast<std::int32_t>(i)};
       piece(Kind::exchange_context, side, place.number());
       touch(moving[i]);
       moving[i] = make((results ? turn.results : turn.operands)[i].array);

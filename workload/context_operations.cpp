@@ -65,7 +65,7 @@ class ContextOperations {
     if (has(turn)) exchanges(turn, backward, true, beside);
   }
   void exchanges(std::int32_t turn, bool backward, bool results, bool beside) {
-    for (const ExchangePlace& place : places_of(turn_at(backward, turn), turn)) {
+    for (const ExchangePosition& place : places_of(turn_at(backward, turn), turn)) {
       if (place.results != results) continue;
       Operation op{.kind = OperationKind::exchange_context};
       op.turn = place.number();
@@ -76,13 +76,13 @@ class ContextOperations {
       ops_.push_back(std::move(op));
     }
   }
-  const ContextExchange& of_rank(bool first, const ExchangePlace& place, bool backward) const {
+  const ContextExchange& of_rank(bool first, const ExchangePosition& place, bool backward) const {
     const ContextSides& sides = first ? first_ : last_;
     const ContextTurn& turn = (backward ? sides.backward : sides.forward)[static_cast<std::size_t>(place.turn)];
     return (place.results ? turn.results : turn.operands)[static_cast<std::size_t>(place.index)];
   }
-  Comm comm_of(const ExchangePlace& place, bool backward) const { return of_rank(false, place, backward).comm; }
-  double payload(const ExchangePlace& place, bool backward) const {
+  Comm comm_of(const ExchangePosition& place, bool backward) const { return of_rank(false, place, backward).comm; }
+  double payload(const ExchangePosition& place, bool backward) const {
     double bytes = 0;
     for (const bool first : {false, true}) {
       const ContextExchange& exchange = of_rank(first, place, backward);

@@ -101,7 +101,7 @@ std::string text_of(const Grid& grid) {
   return (grid.form == GridForm::two_half ? "2.5d:" : "") + side + "x" + side + "x" + std::to_string(grid.depth);
 }
 
-GridPlace place_of(const Grid& grid, std::int32_t rank) {
+GridCoordinates place_of(const Grid& grid, std::int32_t rank) {
   const std::int32_t square = grid.side * grid.side;
   return {.row = rank % square / grid.side, .column = rank % grid.side, .layer = rank / square};
 }
@@ -157,7 +157,7 @@ GridBlock panel_of(const GridLinear& linear, GridMatrix matrix) {
 }
 
 GridBlock block_of(const GridLinear& linear, GridMatrix matrix, std::int32_t rank) {
-  const GridPlace place = place_of(linear.grid, rank);
+  const GridCoordinates place = place_of(linear.grid, rank);
   const std::int64_t side = linear.grid.side;
   GridBlock block = panel_of(linear, matrix);
   // Block (r, c) of panels, and in three dimensions the index of the `side`th of its rows.

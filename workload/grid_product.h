@@ -42,7 +42,8 @@ std::string text_of(const Grid& grid);
 enum class GridAxis : std::uint8_t { along_row, along_column, along_depth };
 inline constexpr std::size_t kNumGridAxes = 3;
 
-struct GridPlace {
+// The coordinates of a rank in a grid.
+struct GridCoordinates {
   std::int32_t row = 0;
   std::int32_t column = 0;
   std::int32_t layer = 0;
@@ -50,10 +51,10 @@ struct GridPlace {
     return axis == GridAxis::along_row ? column : axis == GridAxis::along_column ? row : layer;
   }
 };
-GridPlace place_of(const Grid& grid, std::int32_t rank);
+GridCoordinates place_of(const Grid& grid, std::int32_t rank);
 std::int32_t stride_along(const Grid& grid, GridAxis axis);  // distance between the ranks of neighbours
 std::int32_t members_along(const Grid& grid, GridAxis axis);
-// Ascending; a member's index in its group is GridPlace::along(axis).
+// Ascending; a member's index in its group is GridCoordinates::along(axis).
 std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis axis);
 
 // The matrices of a layer; their gradients are split in the same way.

@@ -12,10 +12,10 @@
 
 #include "core/error.h"
 #include "schedules/step/breakdown.h"
+#include "workload/build_step.h"
 #include "workload/memory.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
-#include "workload/recipe.h"
 
 namespace lockstep::workload {
 namespace {

@@ -1,4 +1,4 @@
-#include "workload/groups.h"
+#include "workload/layout.h"
 
 #include <algorithm>
 #include <array>
@@ -168,14 +168,14 @@ std::int32_t expert_shards_of(const Layout& layout) {
   return data_ranks_of(layout) / layout.ep;
 }
 
-ShardPlace shard_place(const Layout& layout, const Coordinates& at, bool of_expert) {
+ShardIndex shard_index(const Layout& layout, const Coordinates& at, bool of_expert) {
   const std::int64_t index = data_index_of(layout, at);
   if (of_expert) return {expert_shards_of(layout), static_cast<std::int32_t>(index / layout.ep)};
   const std::int32_t shards = shards_of(layout);
   return {shards, static_cast<std::int32_t>(index % shards)};
 }
 
-ShardPlace secondary_place(const Layout& layout, const Coordinates& at) {
+ShardIndex secondary_index(const Layout& layout, const Coordinates& at) {
   return {layout.secondary_ranks, data_index_of(layout, at) % std::max(1, layout.secondary_ranks)};
 }
 

@@ -1,4 +1,4 @@
-#include "workload/kernel_call.h"
+#include "workload/operations.h"
 
 #include <cmath>
 

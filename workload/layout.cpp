@@ -9,7 +9,6 @@
 #include "schedules/schedule.h"
 #include "schedules/slices.h"
 #include "workload/context_layer.h"
-#include "workload/groups.h"
 #include "workload/operations.h"
 
 namespace lockstep::workload {

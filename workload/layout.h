@@ -1,5 +1,5 @@
 // The layout of a training step over ranks: the size of each kind of parallelism, what is sharded, recomputed and
-// overlapped, the pipeline's schedule, and the dtypes.
+// overlapped, the pipeline's schedule, and the dtypes; and the groups of ranks that follow from it.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/schedule.h"
+#include "schedules/step/step.h"
 #include "workload/compression.h"
 #include "workload/context_list.h"
 #include "workload/grid_product.h"
@@ -55,7 +56,7 @@ struct Layout {
   std::int32_t ep = 1;                     // expert-parallel ranks, a divisor of dp x cp
   double skew = 1;                         // rows of the busiest expert-parallel rank over the mean (dropless experts)
   bool dispatch_tokens = false;  // a token is sent once to each rank that has any of its experts, not once per expert
-  AxisOrder order = kMegatronOrder;  // order of rank numbers: neighbours differ in the first axis (workload/groups.h)
+  AxisOrder order = kMegatronOrder;  // order of rank numbers: neighbours differ in the first axis (workload/layout.h)
   std::int32_t zero = 0;         // 0; 1: optimizer; 2: also gradients; 3: also weights (FSDP) are sharded over dp x cp
   std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards; the others have replicas of it
                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
@@ -71,10 +72,10 @@ struct Layout {
   std::int32_t microbatches = 1;                                 // per data-parallel rank and step
   std::int64_t microbatch_size = 1;                              // sequences
   std::vector<std::int32_t> layers_of = {};                      // layers of each stage; empty: spread evenly
-  bool balanced_layers = false;                                  // layers_of is to be chosen (workload/recipe.h)
+  bool balanced_layers = false;                                  // layers_of is to be chosen (workload/build_step.h)
   std::int32_t slices = 1;                      // token slices of a microbatch, if the schedule takes them
   std::vector<std::int64_t> slice_tokens = {};  // tokens of each slice; empty: as even as possible
-  bool balanced_slices = false;                 // slice_tokens is to be chosen (workload/recipe.h)
+  bool balanced_slices = false;                 // slice_tokens is to be chosen (workload/build_step.h)
   std::int64_t bucket_cap_bytes = 25LL << 20;   // bytes of gradients; 0: one bucket per stage
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
@@ -184,5 +185,71 @@ StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stage
 std::vector<std::int64_t> tokens_of_slices(const Model& model, const Layout& layout);
 // The model whose sequences are a slice of this one's.
 Model of_tokens(const Model& model, const StageSlice& slice);
+
+// The groups of ranks. Ranks are numbered in the layout's order of axes, by default as Megatron does: tensor first,
+// then context, then data, then pipeline. Experts are spread over the context and data ranks, taken as one line, whose
+// inner axis is the one that comes first in the order.
+//
+//   rank = tp + t (cp + c (dp + d pp))     position in the line: cp + c dp = ep + e edp     (order tp-cp-ep-dp-pp)
+
+struct Coordinates {
+  std::int32_t tp = 0;
+  std::int32_t dp = 0;
+  std::int32_t pp = 0;
+  std::int32_t cp = 0;
+  std::int32_t ep = 0;
+  friend bool operator==(const Coordinates&, const Coordinates&) = default;
+};
+// Distance between ranks whose coordinates differ by 1 on this axis and on no other.
+std::int64_t stride_of(const Layout& layout, Axis axis);
+Coordinates coordinates_of(const Layout& layout, std::int64_t rank);
+std::int32_t rank_at(const Layout& layout, const Coordinates& at);  // `ep` follows from the others
+
+// ---- ranks that have the same parameters
+
+// Data-parallel and context-parallel ranks; with two pipes, those of position pp - 1 - p together with those of
+// position p. These give their number, a rank's index, and the rank of an index: neighbours come first, then the
+// opposite position.
+std::int32_t data_ranks_of(const Layout& layout);
+std::int32_t data_index_of(const Layout& layout, const Coordinates& at);
+Coordinates data_rank_at(const Layout& layout, const Coordinates& at, std::int32_t index);
+
+// The effective ZeRO stage: 0 if a set of shards is on one rank.
+std::int32_t zero_of(const Layout& layout);
+// True if each microbatch's gradients change the weights at once (schedules::add_updates), as in PipeDream. Sharded
+// gradients do so at the end of the step.
+bool updates_every_microbatch(const Layout& layout);
+// Number of neighbouring data ranks that share a set of shards (or, without shards, reduce whole gradients) among
+// themselves, and number of replicas of the set. The rank of index i has shard i % shards_of() of replica i /
+// shards_of().
+std::int32_t shards_of(const Layout& layout);
+std::int32_t replicas_of(const Layout& layout);
+// The number of ranks that share a parameter's shards, and a rank's index among them.
+struct ShardIndex {
+  std::int32_t shards = 1;
+  std::int32_t shard = 0;
+};
+ShardIndex shard_index(const Layout& layout, const Coordinates& at, bool of_expert);
+// The neighbours that share a secondary copy of the weights (Layout::secondary_ranks), and a rank's index among them.
+ShardIndex secondary_index(const Layout& layout, const Coordinates& at);
+// Number of ranks that share what expert-parallel ranks have in common.
+std::int32_t expert_shards_of(const Layout& layout);
+
+// ---- groups
+
+// Evenly spaced ranks: first, first + stride, ...
+struct RankSet {
+  std::int64_t first = 0;
+  std::int64_t stride = 1;
+  std::int64_t count = 1;
+  std::int64_t at(std::int64_t i) const { return first + stride * i; }
+};
+
+// The groups of a step that has one rank for each position in the pipeline: each names the positions and the actual
+// number of its members. Groups of one member are left out, except for data and world.
+std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
+                                               const schedules::Schedule& schedule);
+// The members of the actual group that contains `rank`.
+std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& folded, std::int64_t rank);
 
 }  // namespace lockstep::workload

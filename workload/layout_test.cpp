@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "workload/groups.h"
 
 namespace lockstep::workload {
 namespace {
@@ -168,7 +167,7 @@ TEST(Groups, OfSecondaryCopiesAndOfHopsAreNeighboursInASetOfShards) {
   layout.secondary_ranks = 4;
   EXPECT_EQ(groups_of(layout, GroupKind::secondary),
             (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
-  EXPECT_EQ(secondary_place(layout, coordinates_of(layout, 13)).shard, 1);
+  EXPECT_EQ(secondary_index(layout, coordinates_of(layout, 13)).shard, 1);
   layout.near_ranks = 2;
   EXPECT_EQ(groups_of(layout, GroupKind::near).size(), 8U);
   EXPECT_EQ(groups_of(layout, GroupKind::near).count({10, 11}), 1U);

@@ -9,10 +9,10 @@
 #include "schedules/passes/split_stages.h"
 #include "schedules/play.h"
 #include "schedules/step/lower.h"
-#include "workload/groups.h"
+#include "workload/build_step.h"
+#include "workload/layout.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
-#include "workload/recipe.h"
 
 namespace lockstep::workload {
 namespace {

@@ -3,7 +3,6 @@
 // from which recipes are priced (workload/operations.h).
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,12 +11,12 @@
 
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
-#include "workload/buckets.h"
 #include "workload/context_layer.h"
 #include "workload/layout.h"
 #include "workload/memory_kinds.h"
 #include "workload/model.h"
 #include "workload/operations.h"
+#include "workload/parameters.h"
 
 namespace lockstep::workload {
 
@@ -91,110 +90,6 @@ class ContextMemory {
 // Most bytes that attention on these ranks holds in its backward, in addition to queries, keys, values, outputs and
 // their sums of its own tokens. For colossal: an upper bound.
 std::int64_t context_moving_bytes(const Model& model, const Layout& layout);
-
-// Tensors that each piece of a recipe reads and makes, for GPT-2's and Llama's architecture as this library's layers
-// run it (trainer/model): a table from which the lifetime of a tensor follows. It lives from the piece that makes it to
-// the last one that touches it, whatever order the schedule has.
-//
-//   forward     x -> n1 -> qkv -> (o, lse) -> sum1 -> (h, n2) -> (pre, act) -> x of the next part
-//   backward    d of the next part -> d_pre -> dh -> d_o -> d_qkv -> d
-
-enum class TensorName : std::uint8_t {
-  x,       // the input of a part, with the part's number; the stage's output has the number after the last part
-  d,       // its gradient
-  x_part,  // with Layout::partition_activations, of a group's input
-  norm1,
-  n1,
-  n1_all,
-  qkv,
-  o,
-  lse,
-  context,  // tensors of context-parallel ranks: numbered by their list (workload/memory.h)
-  term1,    // summed over sequence-parallel ranks: all rows
-  sum1,
-  h,
-  norm2,
-  n2,
-  n2_all,
-  pre,
-  act,
-  term2,
-  d_all,
-  d_act,  // if the activation is a kernel of its own
-  d_pre,
-  d_term2,
-  dh,
-  dh_all,
-  d_o,
-  d_qkv,
-  d_term1,
-  held1,  // gradients of norms that wait for a separate W
-  held2,
-  codes,  // codes of a product's factors in 8-bit floats, with their scales
-  tokens,
-  targets,
-  logits,
-  stats,
-  all_stats,
-  losses,
-  // ---- of a mixture of experts: rows are copies of tokens
-  router_logits,
-  choices,
-  gates,
-  counts,
-  slots,
-  copies,
-  all_counts,
-  sent,
-  here,
-  out,
-  back,
-  d_back,
-  d_gates,
-  d_out,
-  d_here,
-  d_sent,
-  d_router_logits,
-  d_router,  // gradient through the router, before it is added
-  // The shared experts' tensors.
-  shared_pre,
-  shared_act,
-  shared,
-  d_shared_act,
-  d_shared_pre,
-  d_shared,
-};
-
-struct TensorKey {
-  std::int32_t stage = 0;
-  std::int32_t microbatch = 0;
-  std::int32_t part = 0;
-  TensorName name = {};
-  std::int32_t number = 0;  // index among those with this name
-  friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
-};
-
-struct Touch {
-  TensorKey key = {};
-  bool makes = false;  // it is made here
-  MemoryKind kind = {};
-  std::int64_t bytes = 0;
-};
-
-// Bytes of a tensor that is made or read, and their kind.
-Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
-
-// A piece consists of phases: gradients that it adds to and tensors that it makes exist from the beginning of a phase;
-// tensors that are not touched again are freed at its end.
-struct Phase {
-  std::vector<std::size_t> gradients = {};  // indices of the stage's parameters
-  std::vector<Touch> touches = {};
-  bool commits = false;  // the part's gradients of the microbatch are complete at its end
-};
-// The phases of a kernel of a part, or of a collective inside a layer. `context`: the rank's, if there are
-// context-parallel ranks, otherwise nullptr.
-std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
-                             const ContextMemory* context, const schedules::Task& piece);
 
 // Predicts the memory that a rank of the trainer holds in a training step, at its peak and by kind: exactly the bytes
 // that it counts (parallel::Memory::held_by_tasks), from only the Step's list of tasks and the lifetimes of tensors.

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "schedules/generators/catalogue.h"
+#include "workload/build_step.h"
 #include "workload/operations.h"
-#include "workload/recipe.h"
 
 namespace lockstep::workload {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 
 namespace lockstep::workload {
 namespace {
@@ -98,7 +98,7 @@ std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_rank
   return parameter.elems() / parameter.shape[split_axis(parameter)] * length_of_share(parameter, tensor_ranks);
 }
 
-void for_each_run(const Parameter& parameter, TensorPlace place,
+void for_each_run(const Parameter& parameter, TensorRank place,
                   const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
   const bool whole = parameter.split == Split::none;
   const Axes axes = axes_of(parameter, whole ? 1 : place.ranks);
@@ -207,7 +207,7 @@ void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix, 
 
 // The tile of a linear layer whose parameters were written as `whole`: the bias of the second matrix is in the first
 // tile.
-Parameter tile_of(const Parameter& whole, TensorPlace tile) {
+Parameter tile_of(const Parameter& whole, TensorRank tile) {
   Parameter made = whole;
   const std::string mlp = "mlp.";
   made.name.insert(made.name.find(mlp) + mlp.size(), "tiles." + std::to_string(tile.index) + ".");
@@ -259,7 +259,7 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
                                      std::int32_t expert_rank) {
   std::vector<Parameter> all;
   constexpr std::size_t kEnds = 4;  // parameters of the embedding and the head
-  all.reserve(kEnds + static_cast<std::size_t>(slice.layers) * LayerPlaces(model, layout.ep, layout.mlp_tiles).count);
+  all.reserve(kEnds + static_cast<std::size_t>(slice.layers) * LayerIndices(model, layout.ep, layout.mlp_tiles).count);
   if (slice.embedding) {
     add_words(model, 0, kWordsName, all);
     if (model.learned_positions) {
@@ -281,13 +281,13 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
 
 namespace {
 
-WeightPlace norm_at(const Model& model, std::size_t place) {
+WeightIndex norm_at(const Model& model, std::size_t place) {
   return {place, model.norm == Norm::layer};
 }
 
 }  // namespace
 
-LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks, std::int32_t tiles) {
+LayerIndices::LayerIndices(const Model& model, std::int32_t expert_ranks, std::int32_t tiles) {
   norm1 = norm_at(model, 0);
   qkv = {norm1.end(), model.biases};
   projection = {qkv.end(), model.biases};
@@ -311,11 +311,11 @@ LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks, std::int
   }
 }
 
-HeadPlaces::HeadPlaces(const Model& model) : norm(norm_at(model, 0)), words(norm.end()) {}
+HeadIndices::HeadIndices(const Model& model) : norm(norm_at(model, 0)), words(norm.end()) {}
 
 std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size_t head) {
   const bool shared = model.tied_embeddings && slice.embedding;
-  return shared ? EmbeddingPlaces(model).words : head + HeadPlaces(model).words;
+  return shared ? EmbeddingIndices(model).words : head + HeadIndices(model).words;
 }
 
 std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout) {

@@ -1,13 +1,17 @@
-// Parameters of a model, whole and as a rank's share.
+// Parameters of a model, whole and as a rank's share, and the buckets that hold their gradients.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/sharding.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 
@@ -22,7 +26,8 @@ enum class Split : std::uint8_t {
   columns,  // second axis: the inputs of a row-parallel one
 };
 
-struct TensorPlace {
+// The number of tensor-parallel ranks that share a parameter, and a rank's index among them.
+struct TensorRank {
   std::int32_t ranks = 1;
   std::int32_t index = 0;
 };
@@ -41,7 +46,7 @@ struct Parameter {
   // A tile of another parameter (Layout::mlp_tiles) is rank `tile.index`'s share of it among `tile.ranks`, with its
   // initial values.
   std::shared_ptr<const Parameter> tile_of = {};
-  TensorPlace tile = {};
+  TensorRank tile = {};
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
   bool decays = false;  // AdamW's weight decay: matrices, not biases and norms
 
@@ -56,7 +61,7 @@ std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_rank
 // Calls visit(share_begin, whole_begin, count) for runs of elements that are contiguous in both, ascending in the
 // share. Padding is in no run.
 void for_each_run(
-    const Parameter& parameter, TensorPlace place,
+    const Parameter& parameter, TensorRank place,
     const std::function<void(std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count)>& visit);
 
 // The parameters of a stage, part by part.
@@ -83,35 +88,35 @@ struct ElemCount {
 ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice);
 
 // Index of a weight of a linear layer or a norm among a stage's parameters; the bias, if the model has one, follows.
-struct WeightPlace {
+struct WeightIndex {
   std::size_t weight = 0;
   bool has_bias = false;
 
   std::size_t bias() const { return weight + 1; }
   std::size_t end() const { return weight + (has_bias ? 2 : 1); }
-  WeightPlace behind(std::size_t first) const { return {first + weight, has_bias}; }
+  WeightIndex behind(std::size_t first) const { return {first + weight, has_bias}; }
 };
 
 // Indices at which parameters_of() puts the parameters of a part, counted from the part's first.
-struct LayerPlaces {
+struct LayerIndices {
   // `expert_ranks`: of the layout, which split the experts. `tiles`: Layout::mlp_tiles.
-  explicit LayerPlaces(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
-  WeightPlace norm1, qkv, projection, norm2;
-  WeightPlace up, down;                               // those of a dense MLP, or of a mixture's shared experts
-  std::vector<WeightPlace> tiles_up, tiles_down;      // likewise, by tile: up and down are the first
-  WeightPlace router;                                 // router of a mixture, and
-  std::vector<WeightPlace> experts_up, experts_down;  // its experts on one rank
+  explicit LayerIndices(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
+  WeightIndex norm1, qkv, projection, norm2;
+  WeightIndex up, down;                               // those of a dense MLP, or of a mixture's shared experts
+  std::vector<WeightIndex> tiles_up, tiles_down;      // likewise, by tile: up and down are the first
+  WeightIndex router;                                 // router of a mixture, and
+  std::vector<WeightIndex> experts_up, experts_down;  // its experts on one rank
   std::size_t count;
 };
-struct EmbeddingPlaces {
-  explicit EmbeddingPlaces(const Model& model) : count(model.learned_positions ? 2 : 1) {}
+struct EmbeddingIndices {
+  explicit EmbeddingIndices(const Model& model) : count(model.learned_positions ? 2 : 1) {}
   std::size_t words = 0;
   std::size_t positions = 1;  // if they are learned
   std::size_t count;
 };
-struct HeadPlaces {
-  explicit HeadPlaces(const Model& model);
-  WeightPlace norm;
+struct HeadIndices {
+  explicit HeadIndices(const Model& model);
+  WeightIndex norm;
   std::size_t words;  // for a head that has a matrix of its own
 };
 // Index of the head's matrix among the parameters of its stage, where the head's first parameter is `head`.
@@ -127,5 +132,94 @@ std::size_t word_embedding_of(const std::vector<Parameter>& parameters);
 // norms, if each rank has a share of the rows. All other whole parameters see all rows on every rank. In a grid also
 // biases, whose columns several ranks have.
 bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout);
+
+// Buckets of gradients, and the flat buffers that hold them.
+
+// Parameters one after the other in a flat buffer that ranks can share evenly.
+
+// Alignment in elements at which each parameter begins: 128 bytes in f32, the alignment that kernels prefer. Shards end
+// at one, too.
+inline constexpr std::int64_t kFlatGrain = 32;
+
+// Elements [begin, end) of a flat buffer.
+struct FlatRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t count() const { return end - begin; }
+  bool empty() const { return end <= begin; }
+};
+inline FlatRange common_of(FlatRange a, FlatRange b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+struct FlatBucket {
+  std::vector<FlatRange> places;  // [member]
+  std::int64_t elems = 0;         // padding included: a multiple of shards * kFlatGrain
+
+  // Equal shards, in the order of ranks.
+  FlatRange shard(std::int32_t shards, std::int32_t index) const {
+    return {elems / shards * index, elems / shards * (index + 1)};
+  }
+  // Ranges of members for which `chosen(member)` is true, within a range; neighbours, and the zeros between them, are
+  // merged.
+  template <class Chosen>
+  std::vector<FlatRange> ranges_in(FlatRange wanted, const Chosen& chosen) const {
+    std::vector<FlatRange> ranges;
+    bool goes_on = false;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const FlatRange range = common_of(places[i], wanted);
+      if (range.empty()) continue;
+      const bool is_chosen = chosen(i);
+      if (is_chosen && goes_on) ranges.back().end = range.end;
+      if (is_chosen && !goes_on) ranges.push_back(range);
+      goes_on = is_chosen;
+    }
+    return ranges;
+  }
+};
+
+// `member_elems`: elements of the bucket's parameters, in memory order.
+FlatBucket lay_out(std::span<const std::int64_t> member_elems, std::int32_t shards);
+
+// Assigns a stage's parameters to buckets, which are stored, reduced and sharded together.
+
+struct StagePlan {
+  StageSlice place;
+  bool tied = true;  // the head uses the word embedding's matrix
+  std::vector<Parameter> parameters;
+  // In the order in which their gradients become complete. Parameters of one bucket are reduced and sharded at once.
+  std::vector<std::vector<std::size_t>> buckets;
+};
+StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& slice);
+
+// Elements of a bucket that each rank of this layout updates, without padding: those of a shard if ZeRO shards them.
+std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layout& layout);
+// True if any of its gradients is summed once more at the end of the step (is_summed_over).
+bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout);
+
+// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are those of the parameters on one
+// tensor-parallel rank, without padding.
+std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout);
+// Unit u is bucket number_of_buckets - 1 - u: gathers are in forward order, reductions in reverse.
+std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);
+
+// For each bucket, whether its weights have a secondary copy (Layout::secondary_ranks): if backwards gather them, which
+// excludes weights that are held until the end of a step; and not experts, which are sharded over other ranks.
+std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout);
+
+// Payload of the sum over tensor-parallel ranks of gradients for which each has seen only some rows
+// (is_partial_over_tensor), the maximum over ranks; 0 if there is none.
+std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout);
+// Payload of the sum of the word embedding's gradient over the stages that have it: of a shard if it is sharded.
+std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout);
+
+// True if a rank's part of a parameter's gradient is summed over a group once more at the end of the step: the word
+// embedding's over the stages that have it, or gradients for which each tensor-parallel rank has seen only some rows.
+bool is_summed_over(schedules::GroupKind kind, const StagePlan& plan, std::size_t parameter, const Layout& layout);
+// True if a rank counts a parameter in the norm of gradients; over all ranks each parameter counts once. Of ranks with
+// the same shard or the same whole parameter, the first counts it; of tensor-parallel ranks with the same parameter,
+// the first; of two stages with the word embedding, the first.
+bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& layout, const Coordinates& at);
 
 }  // namespace lockstep::workload

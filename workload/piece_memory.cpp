@@ -1,4 +1,4 @@
-#include "workload/memory.h"
+#include "workload/touches.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -16,165 +16,14 @@ using schedules::Op;
 using Kind = OperationKind;
 using T = TensorName;
 
-std::int64_t rows_of_all(const Model& model, const Layout& layout) {
-  return layout.microbatch_size * model.sequence / layout.cp;
-}
-
-// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the largest
-// elements of the second.
-std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName product) {
-  std::int64_t bytes = 0;
-  for (const Operation& op : layer_operations(model, layout)) {
-    if (op.kind != product.kind) continue;
-    const std::vector<KernelCall>& calls = product.side == Side::forward          ? op.forward
-                                           : product.side == Side::input_gradient ? op.input_gradient
-                                                                                  : op.weight_gradient;
-    for (const KernelCall& call : calls) {
-      const auto* const encode = std::get_if<kernels::Fp8Encode>(&call.arguments);
-      if (encode == nullptr) continue;
-      const auto scales = static_cast<std::int64_t>(sizeof(float)) * encode->blocks();
-      const bool is_second = bytes > 0;
-      bytes += encode->rows * encode->columns + scales + (is_second && !encode->delayed ? scales : 0);
-    }
-  }
-  return bytes;
-}
-
-// Numbers per row (mean and 1 / deviation, or only the latter), and gradients per column (gamma's and beta's, or only
-// gamma's).
-std::int64_t numbers_of_norm(const Model& model) {
-  return model.norm == Norm::layer ? 2 : 1;
-}
-
-// Rows that an expert-parallel rank sends, and that its experts have: without a capacity it receives as many as it
-// sends, if the router is even.
-std::int64_t copies_of(const Model& model, std::int64_t tokens) {
-  const std::int64_t capacity = capacity_of(model, tokens);
-  return capacity > 0 ? capacity * model.experts : tokens * model.experts_per_token;
-}
-
-std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
-  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
-  constexpr std::int64_t kFloat = sizeof(float);  // also the size of an id
-  const std::int64_t rows = rows_of_all(model, layout);
-  const std::int64_t own_rows = layout.sequence_parallel ? rows / layout.tp : rows;
-  const std::int64_t all = compute * rows * model.hidden;
-  const std::int64_t copies = model.experts > 0 ? copies_of(model, rows) : 0;
-  const std::int64_t mlp_rows = model.experts > 0 ? copies : rows;
-  switch (name) {
-    case T::norm1:
-    case T::norm2:
-      return numbers_of_norm(model) * kFloat * own_rows;
-    case T::qkv:
-    case T::d_qkv:
-      return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
-    case T::o:
-    case T::d_o:
-      return compute * rows * model.heads * model.head_size / layout.tp;
-    case T::lse:
-      return kFloat * rows * model.heads / layout.tp;
-    case T::pre:
-    case T::d_pre:
-      return (model.gated ? 2 : 1) * compute * mlp_rows * model.ffn_hidden / layout.tp / layout.mlp_tiles;
-    case T::act:
-    case T::d_act:
-      return compute * mlp_rows * model.ffn_hidden / layout.tp / layout.mlp_tiles;
-    case T::shared_pre:
-    case T::d_shared_pre:
-      return (model.gated ? 2 : 1) * compute * rows * model.shared_hidden / layout.tp;
-    case T::shared_act:
-    case T::d_shared_act:
-      return compute * rows * model.shared_hidden / layout.tp;
-    case T::router_logits:
-    case T::d_router_logits:
-      return compute * rows * model.experts;
-    case T::choices:
-    case T::gates:
-    case T::slots:
-    case T::d_gates:
-      return kFloat * rows * model.experts_per_token;
-    case T::counts:
-      return kFloat * model.experts;
-    case T::all_counts:
-      return kFloat * model.experts * layout.ep;
-    case T::copies:
-      return kFloat * copies;
-    case T::sent:
-    case T::here:
-    case T::out:
-    case T::back:
-    case T::d_back:
-    case T::d_out:
-    case T::d_here:
-    case T::d_sent:
-      return compute * copies * model.hidden;
-    case T::n1_all:
-    case T::n2_all:
-    case T::d_all:
-    case T::dh_all:
-    case T::term1:
-    case T::term2:
-    case T::d_term1:
-    case T::d_term2:
-      return all;
-    case T::x_part:
-      return all / layout.tp;
-    case T::held1:
-    case T::held2:
-      return numbers_of_norm(model) * kFloat * model.hidden;
-    case T::logits:
-      return compute * rows * words_per_rank(model, layout);
-    case T::stats:
-      return 3 * kFloat * rows;
-    case T::all_stats:
-      return 3 * kFloat * rows * layout.tp;
-    case T::tokens:
-    case T::targets:
-    case T::losses:
-      return kFloat * rows;
-    default:
-      return compute * own_rows * model.hidden;
-  }
-}
-
-MemoryKind kind_of(T name) {
-  switch (name) {
-    case T::n1_all:
-    case T::n2_all:
-    case T::d_all:
-    case T::dh_all:
-    case T::tokens:
-    case T::targets:
-    case T::stats:
-    case T::all_stats:
-    case T::losses:
-    case T::choices:
-    case T::gates:
-    case T::counts:
-    case T::slots:
-    case T::copies:
-    case T::all_counts:
-    case T::d_gates:
-      return MemoryKind::buffers;
-    case T::held1:
-    case T::held2:
-      return MemoryKind::gradients;
-    default:
-      return MemoryKind::activations;
-  }
-}
-
-class PieceTouches {
+class PieceTouches : private TouchList {
  public:
   PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const ContextMemory* context,
                const schedules::Task& piece)
-      : model_(model),
-        layout_(layout),
+      : TouchList(model, layout, piece),
         place_(place),
         context_(context),
-        piece_(piece),
-        tile_(std::max(tile_of(piece_named(piece.what)), 0)),
-        places_(model, layout.ep, layout.mlp_tiles) {}
+        indices_(model, layout.ep, layout.mlp_tiles) {}
 
   std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
@@ -189,46 +38,31 @@ class PieceTouches {
   }
 
  private:
-  bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
   // Index of the part's first parameter among those of the stage.
   std::size_t first_parameter() const {
-    const std::size_t before = place_.embedding ? EmbeddingPlaces(model_).count : 0;
+    const std::size_t before = place_.embedding ? EmbeddingIndices(model_).count : 0;
     const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);
-    return before + static_cast<std::size_t>(layers_before) * places_.count;
+    return before + static_cast<std::size_t>(layers_before) * indices_.count;
   }
-  WeightPlace of_part(WeightPlace place) const { return place.behind(first_parameter()); }
-  void add_to(WeightPlace place) {  // and to the bias after it
-    phases_.back().gradients.push_back(place.weight);
-    if (place.has_bias) phases_.back().gradients.push_back(place.bias());
+  WeightIndex of_part(WeightIndex index) const { return index.behind(first_parameter()); }
+  void add_to(WeightIndex index) {  // and to the bias after it
+    phases_.back().gradients.push_back(index.weight);
+    if (index.has_bias) phases_.back().gradients.push_back(index.bias());
   }
   // Gradients of norms are computed with the input gradient, and wait for a separate W.
   bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
-  void norm_gradients(T held, WeightPlace norm) {
+  void norm_gradients(T held, WeightIndex norm) {
     if (is_split()) {
       make(held);
     } else {
       add_to(of_part(norm));
     }
   }
-  void release(T held, WeightPlace norm) {
+  void release(T held, WeightIndex norm) {
     give_up();
     add_to(of_part(norm));
     use(held);
   }
-  void commit() { phases_.back().commits = true; }
-
-  // ---- touches
-
-  void touch(T name, bool makes, std::int32_t part) {
-    const bool is_of_tile = name == T::pre || name == T::act || name == T::d_pre || name == T::d_act;
-    const TensorKey key{piece_.stage, piece_.microbatch, part, name, is_of_tile ? tile_ : 0};
-    phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
-  }
-  void use(T name) { touch(name, false, piece_.part); }
-  void make(T name) { touch(name, true, piece_.part); }
-  void use_next(T name) { touch(name, false, piece_.part + 1); }  // tensor of the next part: this one's output
-  void make_next(T name) { touch(name, true, piece_.part + 1); }
-  void give_up() { phases_.emplace_back(); }
   // The first tensors that context-parallel ranks touch come with those touched here.
   void touch_context(PieceName what) {
     if (context_ == nullptr) return;
@@ -246,16 +80,6 @@ class PieceTouches {
   T d_pre() const { return model_.gated ? T::pre : T::d_pre; }
   T d_shared_pre() const { return model_.gated ? T::shared_pre : T::d_shared_pre; }
 
-  // All rows of a tensor of which ranks have a share each.
-  void use_rows(T own, T all) { use(shares_rows() ? all : own); }
-  void use_next_d() {
-    if (shares_rows()) {
-      use(T::d_all);
-    } else {
-      use_next(T::d);
-    }
-  }
-
   // ---- parts
 
   void embedding(PieceName what) {
@@ -263,7 +87,7 @@ class PieceTouches {
       case Kind::embed:
         use(T::tokens);
         if (what.side == Side::weight_gradient) {
-          add_to({EmbeddingPlaces(model_).words, model_.learned_positions});  // positions follow the words
+          add_to({EmbeddingIndices(model_).words, model_.learned_positions});  // positions follow the words
           use_next_d();
           return commit();
         }
@@ -273,20 +97,6 @@ class PieceTouches {
         if (what.side != Side::forward) return gather_next_d();
         return leave(T::term1);
     }
-  }
-  void gather_next_d() {
-    use_next(T::d);
-    make(T::d_all);
-  }
-  void leave(T term) {
-    if (!shares_rows()) return use_next(T::x);
-    use(term);
-    make_next(T::x);
-  }
-  void sum_of_shares(T term, T sum) {
-    if (!shares_rows()) return use(sum);
-    use(term);
-    make(sum);
   }
 
   // Touches the tensors of a mixture's piece; returns whether it was one.
@@ -302,10 +112,6 @@ class PieceTouches {
     }
   }
   bool alone() const { return layout_.ep == 1; }  // all experts are on this rank
-  void use_all(std::initializer_list<T> names) {
-    for (const T name : names) use(name);
-  }
-
   bool mixture_forward(Kind kind) {
     switch (kind) {
       case Kind::router:
@@ -408,26 +214,26 @@ class PieceTouches {
   }
 
   bool mixture_weight_gradient(Kind kind) {
-    const auto add_to_all = [&](const std::vector<WeightPlace>& experts) {
-      for (const WeightPlace& expert : experts) add_to(of_part(expert));
+    const auto add_to_all = [&](const std::vector<WeightIndex>& experts) {
+      for (const WeightIndex& expert : experts) add_to(of_part(expert));
     };
     switch (kind) {
       case Kind::down:
-        add_to_all(places_.experts_down);
+        add_to_all(indices_.experts_down);
         use_all({T::act, T::d_out});
         return true;
       case Kind::up:
-        add_to_all(places_.experts_up);
+        add_to_all(indices_.experts_up);
         use_all({T::here, d_pre()});
         return true;
       case Kind::shared_experts:
-        add_to(of_part(places_.down));
-        add_to(of_part(places_.up));
+        add_to(of_part(indices_.down));
+        add_to(of_part(indices_.up));
         use_next(T::d);
         use_all({T::shared_act, T::n2, d_shared_pre()});
         return true;
       case Kind::router:
-        add_to(of_part(places_.router));
+        add_to(of_part(indices_.router));
         use_all({T::n2, T::d_router_logits});
         return true;
       default:
@@ -450,23 +256,6 @@ class PieceTouches {
         return what.kind == Kind::qkv ? regather(T::n1, T::n1_all) : regather(T::n2, T::n2_all);
     }
   }
-  void regather(T own, T all) {
-    use(own);
-    make(all);
-  }
-  // The term that one more tile adds to a sum over all tiles.
-  void add_tile(T term, T sum, std::int32_t part) {
-    make(term);
-    touch(sum, false, part);
-  }
-
-  void encode(PieceName what) {
-    const std::int64_t bytes = code_bytes(model_, layout_, what);
-    if (bytes == 0) return;
-    const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::codes};
-    phases_.back().touches.push_back({key, true, MemoryKind::buffers, bytes});
-  }
-
   void forward(Kind kind) {
     switch (kind) {
       case Kind::attention_norm:
@@ -550,7 +339,7 @@ class PieceTouches {
         use(T::norm2);
         use_next(T::d);
         use(T::dh);
-        return norm_gradients(T::held2, places_.norm2);
+        return norm_gradients(T::held2, indices_.norm2);
       case Kind::leave_attention:
         return regather(T::dh, T::dh_all);
       case Kind::projection:
@@ -576,7 +365,7 @@ class PieceTouches {
       default:
         LOCKSTEP_CHECK(kind == Kind::attention_norm, "a backward piece of a layer");
         for (const T name : {T::x, T::norm1, T::dh, T::d}) use(name);
-        norm_gradients(T::held1, places_.norm1);
+        norm_gradients(T::held1, indices_.norm1);
         if (!is_split()) commit();
     }
   }
@@ -584,25 +373,25 @@ class PieceTouches {
   void weight_gradient(Kind kind) {
     switch (kind) {
       case Kind::down:
-        add_to(of_part(places_.tiles_down[static_cast<std::size_t>(tile_)]));
+        add_to(of_part(indices_.tiles_down[static_cast<std::size_t>(tile_)]));
         use(T::act);
         return use_next_d();
       case Kind::up:
-        add_to(of_part(places_.tiles_up[static_cast<std::size_t>(tile_)]));
+        add_to(of_part(indices_.tiles_up[static_cast<std::size_t>(tile_)]));
         use_rows(T::n2, T::n2_all);
         return use(d_pre());
       case Kind::projection:
-        add_to(of_part(places_.projection));
+        add_to(of_part(indices_.projection));
         if (context_ == nullptr) use(T::o);
         return use_rows(T::dh, T::dh_all);
       default:
         LOCKSTEP_CHECK(kind == Kind::qkv, "a weight gradient of a layer");
         use_rows(T::n1, T::n1_all);
         use(T::d_qkv);
-        add_to(of_part(places_.qkv));
+        add_to(of_part(indices_.qkv));
         if (!is_split()) return;
-        release(T::held1, places_.norm1);
-        release(T::held2, places_.norm2);
+        release(T::held1, indices_.norm1);
+        release(T::held2, indices_.norm2);
         commit();
     }
   }
@@ -618,7 +407,7 @@ class PieceTouches {
         }
         use(T::norm1);
         use(T::d);
-        norm_gradients(T::held1, HeadPlaces(model_).norm);
+        norm_gradients(T::held1, HeadIndices(model_).norm);
         if (!is_split()) commit();
         return;
       case Kind::enter_head:
@@ -631,7 +420,7 @@ class PieceTouches {
         phases_.back().gradients.push_back(head_words_of(model_, place_, first_parameter()));
         use_rows(T::n1, T::n1_all);
         if (!is_split()) return;
-        release(T::held1, HeadPlaces(model_).norm);
+        release(T::held1, HeadIndices(model_).norm);
         return commit();
       case Kind::exchange_stats:
         return regather(T::stats, T::all_stats);
@@ -651,21 +440,12 @@ class PieceTouches {
     make(T::stats);
   }
 
-  const Model& model_;
-  const Layout& layout_;
   const StageSlice& place_;
   const ContextMemory* context_;
-  const schedules::Task& piece_;
-  std::int32_t tile_;
-  LayerPlaces places_;
-  std::vector<Phase> phases_{1};
+  LayerIndices indices_;
 };
 
 }  // namespace
-
-Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes) {
-  return {key, makes, kind_of(key.name), bytes_of(model, layout, key.name)};
-}
 
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
                              const ContextMemory* context, const schedules::Task& piece) {

@@ -1,4 +1,4 @@
-#include "workload/recipe.h"
+#include "workload/build_step.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "workload/recipe.h"
+#include "workload/build_step.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,6 @@
 
 #include <gtest/gtest.h>
 
-#include "workload/build_step.h"
 #include "workload/memory.h"
 
 namespace lockstep::workload {

@@ -1,5 +1,4 @@
 #include "workload/memory.h"
-#include "workload/memory_kinds.h"
 
 #include <algorithm>
 #include <map>
@@ -8,9 +7,10 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workload/buckets.h"
+#include "workload/memory_kinds.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
+#include "workload/touches.h"
 
 namespace lockstep::workload {
 namespace {
@@ -22,108 +22,6 @@ using schedules::Task;
 std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
   return static_cast<std::int64_t>(core::size_of(dtype)) * elems;
 }
-
-// ---- tensors of microbatches
-
-// A change of the bytes held, in order. A tensor that is touched for the last time before it is made again is freed at
-// the next end of a phase.
-struct Event {
-  std::optional<Touch> touch = {};
-  std::optional<std::uint32_t> copies = {};  // the task that copies activations, whose touches are still to be found
-  bool ends_phase = false;
-  MemoryKind kind = {};  // kind of bytes that come or go otherwise
-  std::int64_t bytes = 0;
-};
-
-HeldBytes after(const BytesByKind& before, const std::vector<Event>& events) {
-  std::vector<bool> is_last(events.size(), false);
-  std::map<TensorKey, bool> made_next;  // whether the next touch of a tensor makes it
-  for (std::size_t i = events.size(); i-- > 0;) {
-    if (!events[i].touch) continue;
-    const auto [later, is_new] = made_next.try_emplace(events[i].touch->key);
-    is_last[i] = is_new || later->second;
-    later->second = events[i].touch->makes;
-  }
-  for (const auto& [key, made] : made_next) LOCKSTEP_CHECK(made, "a tensor of a step is used, and nothing makes it");
-  HeldBytes held(before);
-  std::vector<const Touch*> ending;
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    const Event& event = events[i];
-    if (event.bytes != 0) held.change(event.kind, event.bytes);
-    if (event.touch && event.touch->makes) held.change(event.touch->kind, event.touch->bytes);
-    if (is_last[i]) ending.push_back(&*event.touch);
-    if (!event.ends_phase) continue;
-    for (const Touch* const touch : ending) held.change(touch->kind, -touch->bytes);
-    ending.clear();
-  }
-  return held;
-}
-
-// ---- activations that are offloaded
-
-using PartKey = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // stage, microbatch, part
-PartKey part_of(const TensorKey& key) {
-  return {key.stage, key.microbatch, key.part};
-}
-PartKey part_of(const Task& task) {
-  return {task.stage, task.microbatch, task.part};
-}
-
-// Finds what OFFLOAD and LOAD copy: the part's existing activations that are used after the LOAD. OFFLOAD frees them
-// and LOAD makes them again.
-class Copies {
- public:
-  Copies(const std::vector<Event>& events, const std::vector<Task>& tasks) : events_(events) {
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      const Event& event = events[i];
-      if (event.copies) copies_of_[part_of(tasks[*event.copies])].push_back(i);
-      if (event.touch && event.touch->kind == MemoryKind::activations) {
-        touches_of_[part_of(event.touch->key)][event.touch->key].push_back(i);
-      }
-    }
-  }
-
-  // The events with these touches inserted; fills in the bytes of each task.
-  std::vector<Event> put_in(std::vector<std::int64_t>& bytes) const {
-    std::map<std::size_t, std::vector<Touch>> touches;  // by event
-    for (const auto& [part, copies] : copies_of_) {
-      for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(part, copies[c], copies[c + 1], touches);
-    }
-    std::vector<Event> all;
-    for (std::size_t i = 0; i < events_.size(); ++i) {
-      if (!events_[i].copies) {
-        all.push_back(events_[i]);
-        continue;
-      }
-      for (const Touch& touch : touches[i]) {
-        all.push_back({.touch = touch});
-        bytes[*events_[i].copies] += touch.bytes;
-      }
-      all.push_back({.ends_phase = true});
-    }
-    return all;
-  }
-
- private:
-  void find(const PartKey& part, std::size_t offload, std::size_t load,
-            std::map<std::size_t, std::vector<Touch>>& touches) const {
-    const auto of_part = touches_of_.find(part);
-    if (of_part == touches_of_.end()) return;
-    for (const auto& [key, places] : of_part->second) {
-      const auto next = std::upper_bound(places.begin(), places.end(), offload);
-      if (next == places.begin() || next == places.end() || events_[*next].touch->makes) continue;
-      LOCKSTEP_CHECK(*next > load, "a tensor that is offloaded is used before it comes back");
-      Touch touch = *events_[*next].touch;
-      touches[offload].push_back(touch);
-      touch.makes = true;
-      touches[load].push_back(touch);
-    }
-  }
-
-  const std::vector<Event>& events_;
-  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD alternately, by their events
-  std::map<PartKey, std::map<TensorKey, std::vector<std::size_t>>> touches_of_;
-};
 
 // ---- parameters
 
@@ -168,7 +66,7 @@ class RankMemory {
 
   HeldBytes held() {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
-    return after(always(), all_events(bytes));
+    return held_after(always(), all_events(bytes));
   }
   std::vector<std::int64_t> copied() {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
@@ -177,14 +75,14 @@ class RankMemory {
   }
 
  private:
-  std::vector<Event> all_events(std::vector<std::int64_t>& copied_bytes) {
+  std::vector<MemoryEvent> all_events(std::vector<std::int64_t>& copied_bytes) {
     find_last_kernels();
     for (const auto& [key, last] : last_kernel_) {
       if (std::get<2>(key)) load(std::get<0>(key), std::get<1>(key));
     }
     for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) run(tasks_.tasks[i], i);
     for (const Touch& touch : kept_) events_.push_back({.touch = touch});
-    return Copies(events_, tasks_.tasks).put_in(copied_bytes);
+    return with_copies(events_, tasks_.tasks, copied_bytes);
   }
 
   // ---- permanent tensors
@@ -205,7 +103,7 @@ class RankMemory {
         stage.bucket_of[members[i]] = stage.buckets.size();
         stage.member_of[members[i]] = i;
       }
-      const auto [shards, shard] = shard_place(layout_, at_, plan.parameters[members.front()].expert);
+      const auto [shards, shard] = shard_index(layout_, at_, plan.parameters[members.front()].expert);
       bucket.flat = lay_out(elems, shards);
       bucket.own = zero_ == 0 ? FlatRange{0, bucket.flat.elems} : bucket.flat.shard(shards, shard);
       stage.buckets.push_back(std::move(bucket));
@@ -244,7 +142,7 @@ class RankMemory {
         held.change(MemoryKind::buffers, bytes_of(core::DType::f64, counted_runs(stage)));
       }
     }
-    if (layout_.fp8_delayed) {  // as in trainer/model/stage_state.h
+    if (layout_.fp8_delayed) {  // as in trainer/model/part_run.h
       for (const auto& [number, stage] : stages_) {
         const std::int64_t numbers = kFp8LinearLayers * 3 * stage.plan->place.num_parts();
         const std::int64_t steps = layout_.fp8_history;
@@ -252,7 +150,7 @@ class RankMemory {
                                              bytes_of(core::DType::f8e4m3, numbers * steps));
       }
     }
-    for (const auto& [number, stage] : stages_) {  // as in trainer/model/stage_state.h
+    for (const auto& [number, stage] : stages_) {  // as in trainer/model/part_run.h
       const std::int64_t biases = model_.bias_rate > 0 ? model_.experts * stage.plan->place.num_parts() : 0;
       held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
     }
@@ -560,7 +458,7 @@ class RankMemory {
   const bool frees_gradients_ = layout_.update == Update::per_bucket;
   std::map<std::int32_t, StageState> stages_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward
-  std::vector<Event> events_;
+  std::vector<MemoryEvent> events_;
   std::vector<Touch> kept_;  // until the end of the step
 };
 

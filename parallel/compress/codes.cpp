@@ -1,4 +1,4 @@
-#include "parallel/compress/reductions.h"
+#include "parallel/compress/compress.h"
 
 #include <algorithm>
 #include <memory>
@@ -330,7 +330,7 @@ backends::Prepared prepare_reduce_scatter(const GradientReduction& reduction, co
   return made;
 }
 
-backends::Prepared prepare_two_hop_scatter(const GradientReduction& reduction, const TwoHopPlaces& places,
+backends::Prepared prepare_two_hop_scatter(const GradientReduction& reduction, const TwoHopCollectives& places,
                                            Memory& memory, const kernels::Context& where) {
   backends::Prepared made;
   const auto exchange_of = [&](std::int64_t elems, int ranks, int rank, const PrepareCollective& prepare) {

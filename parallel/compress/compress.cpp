@@ -9,7 +9,6 @@
 #include "kernels/cast/cast.h"
 #include "kernels/copy/copy.h"
 #include "kernels/residual/residual.h"
-#include "parallel/compress/reductions.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -416,7 +416,7 @@ std::vector<Vector> scatter_in_two_hops(const Compression& compression, int near
     CompressionState state;
     GradientReduction reduction{.compression = compression, .elems = elems, .num_ranks = ranks, .rank = rank};
     reduction.state = &state;
-    const TwoHopPlaces places{near_ranks, on(rank / near_ranks), on(sets + rank % near_ranks)};
+    const TwoHopCollectives places{near_ranks, on(rank / near_ranks), on(sets + rank % near_ranks)};
     const backends::Prepared prepared = prepare_two_hop_scatter(reduction, places, memory, where);
     const Tensor y = memory.make(MemoryKind::gradients, core::DType::f32, elems / ranks);
     Vector& mean = means[static_cast<std::size_t>(rank)];

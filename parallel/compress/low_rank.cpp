@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "kernels/copy/copy.h"
 #include "kernels/gemm/gemm.h"
-#include "parallel/compress/reductions.h"
+#include "parallel/compress/compress.h"
 
 namespace lockstep::parallel {
 namespace {

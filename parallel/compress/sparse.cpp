@@ -5,7 +5,7 @@
 
 #include "core/random.h"
 #include "kernels/top_k/top_k.h"
-#include "parallel/compress/reductions.h"
+#include "parallel/compress/compress.h"
 
 namespace lockstep::parallel {
 namespace {

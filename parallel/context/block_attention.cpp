@@ -7,7 +7,6 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention_merge/attention_merge.h"
 #include "kernels/residual/residual.h"
-#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 
@@ -15,7 +14,7 @@ using schedules::Comm;
 using workload::ContextBlock;
 using workload::ContextExchange;
 using workload::ContextMessage;
-using workload::ExchangePlace;
+using workload::ExchangePosition;
 using workload::kWholeSequence;
 
 BlockAttention::BlockAttention(const ContextPlan& plan, const Workspace& workspace)
@@ -255,9 +254,9 @@ void BlockAttention::for_chunks_of_all(const Visit& visit) const {
   for (std::int32_t rank = 0; rank < layer_.shape.ranks; ++rank) {
     const std::vector<std::int32_t> chunks = workload::chunks_of(layer_.shape, rank);
     for (std::size_t i = 0; i < chunks.size(); ++i) {
-      visit(MatrixPlace{rank * layer_.elems(Array::keys) + static_cast<std::int64_t>(i) * columns,
-                        layer_.tokens() * layer_.key_columns()},
-            MatrixPlace{chunks[i] * columns, layer_.length * layer_.key_columns()});
+      visit(Submatrix{rank * layer_.elems(Array::keys) + static_cast<std::int64_t>(i) * columns,
+                      layer_.tokens() * layer_.key_columns()},
+            Submatrix{chunks[i] * columns, layer_.length * layer_.key_columns()});
     }
   }
 }
@@ -265,7 +264,7 @@ void BlockAttention::for_chunks_of_all(const Visit& visit) const {
 void BlockAttention::order_keys() {
   const Tensor& ordered =
       held_.put({Array::keys, kWholeSequence}, make(Array::keys, layer_.shape.ranks * layer_.elems(Array::keys)));
-  for_chunks_of_all([&](const MatrixPlace& gathered, const MatrixPlace& in_order) {
+  for_chunks_of_all([&](const Submatrix& gathered, const Submatrix& in_order) {
     copy_matrix(workspace_.where, 2 * layer_.batch, layer_.chunk() * layer_.key_columns(), gathered_.in(), gathered,
                 ordered.out(), in_order);
   });
@@ -275,7 +274,7 @@ void BlockAttention::order_keys() {
 void BlockAttention::unorder_gradients() {
   const Tensor ordered = held_.take({Array::d_keys, kWholeSequence});
   to_reduce_ = make(Array::d_keys, ordered.elems());
-  for_chunks_of_all([&](const MatrixPlace& gathered, const MatrixPlace& in_order) {
+  for_chunks_of_all([&](const Submatrix& gathered, const Submatrix& in_order) {
     copy_matrix(workspace_.where, 2 * layer_.batch, layer_.chunk() * layer_.key_columns(), ordered.in(), in_order,
                 to_reduce_.out(), gathered);
   });
@@ -283,7 +282,7 @@ void BlockAttention::unorder_gradients() {
 
 // ---- exchanges
 
-ContextMove BlockAttention::exchange(bool backward, const ExchangePlace& place) {
+ContextMove BlockAttention::exchange(bool backward, const ExchangePosition& place) {
   const ContextExchange& exchange = plan_.exchange(backward, place);
   if (exchange.comm == Comm::all_gather) {
     gathered_ = make(Array::keys, layer_.shape.ranks * layer_.elems(Array::keys));
@@ -296,7 +295,7 @@ ContextMove BlockAttention::exchange(bool backward, const ExchangePlace& place) 
   return shelves_.begin_shift(backward, place, d_o_);
 }
 
-void BlockAttention::exchanged(bool backward, const ExchangePlace& place) {
+void BlockAttention::exchanged(bool backward, const ExchangePosition& place) {
   const Comm comm = plan_.exchange(backward, place).comm;
   if (comm == Comm::all_gather) return;
   if (comm == Comm::shift) return shelves_.end_shift(backward, place);

@@ -4,16 +4,15 @@
 
 #include "core/error.h"
 #include "parallel/context/attention_forms.h"
-#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 namespace {
 
 using workload::ContextExchange;
 using workload::ContextTurn;
-using workload::ExchangePlace;
+using workload::ExchangePosition;
 
-const ContextExchange& exchange_at(const ContextTurn& turn, const ExchangePlace& place) {
+const ContextExchange& exchange_at(const ContextTurn& turn, const ExchangePosition& place) {
   return (place.results ? turn.results : turn.operands)[static_cast<std::size_t>(place.index)];
 }
 
@@ -25,7 +24,7 @@ ContextPlan::ContextPlan(const ContextLayer& layer) : layer_(layer), list_(workl
   for (const bool backward : {false, true}) {
     Matrices& matrices = matrices_[backward ? 1 : 0];
     for (std::int32_t t = 0; t < list_.turns(); ++t) {
-      for (const ExchangePlace& place : workload::places_of(turn(backward, t), t)) {
+      for (const ExchangePosition& place : workload::places_of(turn(backward, t), t)) {
         if (exchange(backward, place).comm != schedules::Comm::shift) continue;
         collectives::CountMatrix matrix{
             ranks, std::vector<std::int64_t>(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks))};
@@ -44,12 +43,12 @@ ContextPlan::ContextPlan(const ContextLayer& layer) : layer_(layer), list_(workl
   }
 }
 
-const ContextExchange& ContextPlan::exchange(bool backward, const ExchangePlace& place) const {
+const ContextExchange& ContextPlan::exchange(bool backward, const ExchangePosition& place) const {
   return exchange_at(turn(backward, place.turn), place);
 }
 
 std::shared_ptr<const collectives::CountMatrix> ContextPlan::bytes_of_pairs(bool backward,
-                                                                            const ExchangePlace& place) const {
+                                                                            const ExchangePosition& place) const {
   const Matrices& matrices = matrices_[backward ? 1 : 0];
   const auto number = static_cast<std::size_t>(place.number());
   return number < matrices.size() ? matrices[number] : nullptr;
@@ -68,7 +67,7 @@ std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan
 
 using workload::ContextMessage;
 
-ContextMove ContextShelves::begin_shift(bool backward, const ExchangePlace& place, kernels::In d_o) {
+ContextMove ContextShelves::begin_shift(bool backward, const ExchangePosition& place, kernels::In d_o) {
   const ContextExchange& exchange = plan_.exchange(backward, place);
   const ContextLayer& layer = plan_.layer();
   if (!place.results && place.index == 0) give_up(backward, workload::ContextMoment::operands_begin, place.turn);
@@ -92,7 +91,7 @@ ContextMove ContextShelves::begin_shift(bool backward, const ExchangePlace& plac
   return move;
 }
 
-void ContextShelves::end_shift(bool backward, const ExchangePlace& place) {
+void ContextShelves::end_shift(bool backward, const ExchangePosition& place) {
   const ContextExchange& exchange = plan_.exchange(backward, place);
   if (place.results) {  // results computed for other ranks have been sent
     for (const ContextMessage& send : exchange.sends) held.take({exchange.array, send.owner});

@@ -20,7 +20,7 @@
 #include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/view.h"
-#include "parallel/layers/linear.h"
+#include "parallel/layers/layers.h"
 #include "workload/context_layer.h"
 #include "workload/context_list.h"
 #include "workload/operations.h"
@@ -40,13 +40,13 @@ class ContextPlan {
     return list_.turn(layer_.rank, backward, turn);
   }
   // This rank's part of an exchange.
-  const workload::ContextExchange& exchange(bool backward, const workload::ExchangePlace& place) const;
+  const workload::ContextExchange& exchange(bool backward, const workload::ExchangePosition& place) const;
   // For a shift, in bytes.
   std::shared_ptr<const collectives::CountMatrix> bytes_of_pairs(bool backward,
-                                                                 const workload::ExchangePlace& place) const;
+                                                                 const workload::ExchangePosition& place) const;
 
  private:
-  using Matrices = std::vector<std::shared_ptr<const collectives::CountMatrix>>;  // by ExchangePlace::number()
+  using Matrices = std::vector<std::shared_ptr<const collectives::CountMatrix>>;  // by ExchangePosition::number()
   const ContextLayer layer_;
   const workload::ContextList list_;
   std::array<Matrices, 2> matrices_;  // forward, backward
@@ -80,8 +80,8 @@ class ContextAttention {
   virtual void merge_gradients(std::int32_t turn) = 0;
   virtual void join(kernels::Out d_qkv) = 0;  // frees everything but the output
 
-  virtual ContextMove exchange(bool backward, const workload::ExchangePlace& place) = 0;
-  virtual void exchanged(bool backward, const workload::ExchangePlace& place) = 0;
+  virtual ContextMove exchange(bool backward, const workload::ExchangePosition& place) = 0;
+  virtual void exchanged(bool backward, const workload::ExchangePosition& place) = 0;
 };
 
 // The arguments must outlive the result.

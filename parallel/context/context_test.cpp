@@ -54,13 +54,13 @@ class ContextRanks {
   void merge(std::int32_t turn, bool backward) {
     for (const auto& rank : ranks_) backward ? rank->merge_gradients(turn) : rank->merge(turn);
   }
-  void exchange_all(const std::vector<workload::ExchangePlace>& places, bool backward, bool results) {
-    for (const workload::ExchangePlace& place : places) {
+  void exchange_all(const std::vector<workload::ExchangePosition>& places, bool backward, bool results) {
+    for (const workload::ExchangePosition& place : places) {
       if (place.results == results) exchange(backward, place);
     }
   }
 
-  void exchange(bool backward, const workload::ExchangePlace& place) {
+  void exchange(bool backward, const workload::ExchangePosition& place) {
     std::vector<ContextMove> moves;
     for (const auto& rank : ranks_) moves.push_back(rank->exchange(backward, place));
     sent_bytes_.resize(ranks_.size());

@@ -1,12 +1,11 @@
 #include "parallel/context/attention_forms.h"
 
 #include "core/error.h"
-#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 
 using workload::ContextArray;
-using workload::ExchangePlace;
+using workload::ExchangePosition;
 
 HeadAttention::HeadAttention(const ContextPlan& plan, const Workspace& workspace)
     : plan_(plan), layer_(plan.layer()), workspace_(workspace) {}
@@ -173,14 +172,14 @@ HeadAttention::Way& HeadAttention::way_of(ContextArray array) {
   }
 }
 
-ContextMove HeadAttention::exchange(bool backward, const ExchangePlace& place) {
+ContextMove HeadAttention::exchange(bool backward, const ExchangePosition& place) {
   const ContextArray array = plan_.exchange(backward, place).array;
   Way& way = way_of(array);
   way.received = make_as(array);
   return {way.sent.in(), way.received.out(), nullptr};
 }
 
-void HeadAttention::exchanged(bool backward, const ExchangePlace& place) {
+void HeadAttention::exchanged(bool backward, const ExchangePosition& place) {
   way_of(plan_.exchange(backward, place).array).sent.reset();
 }
 

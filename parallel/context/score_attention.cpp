@@ -7,7 +7,6 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/residual/residual.h"
 #include "kernels/softmax/softmax.h"
-#include "parallel/context/shelf.h"
 
 namespace lockstep::parallel {
 

@@ -15,7 +15,6 @@
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/layers/layers.h"
-#include "parallel/layers/linear.h"
 #include "parallel/memory/memory.h"
 #include "workload/parameters.h"
 
@@ -79,7 +78,7 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
   }
   Tensor zeros(std::int64_t elems) { return memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, elems); }
   static Values values(const Tensor& tensor) { return {tensor.as<float>(), tensor.as<float>() + tensor.elems()}; }
-  static Values share(const workload::Parameter& parameter, workload::TensorPlace place, const Values& whole) {
+  static Values share(const workload::Parameter& parameter, workload::TensorRank place, const Values& whole) {
     Values made(static_cast<std::size_t>(workload::elems_of_share(parameter, place.ranks)));
     workload::for_each_run(parameter, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
       std::copy_n(whole.begin() + from, count, made.begin() + to);
@@ -114,7 +113,7 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
             weight_values(outputs, inputs, seed),
             random_values(outputs, seed + 1)};
   }
-  Share share_of(const Whole& whole, workload::TensorPlace place) {
+  Share share_of(const Whole& whole, workload::TensorRank place) {
     Share made{.weight = tensor(share(whole.weight, place, whole.weight_values)),
                .bias = tensor(share(whole.bias, place, whole.bias_values)),
                .d_weight = {},
@@ -123,7 +122,7 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     made.d_bias = zeros(made.bias.elems());
     return made;
   }
-  static void expect_share(const Whole& whole, workload::TensorPlace place, const Share& found, const Share& expected) {
+  static void expect_share(const Whole& whole, workload::TensorRank place, const Share& found, const Share& expected) {
     expect_near(values(found.d_weight), share(whole.weight, place, values(expected.d_weight)), "weight gradient");
     expect_near(values(found.d_bias), share(whole.bias, place, values(expected.d_bias)), "bias gradient");
   }
@@ -134,10 +133,10 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     Outcome alone;
     const Share whole_first = share_of(first, {});
     const Share whole_second = share_of(second, {});
-    run(workload::TensorPlace{}, whole_first, whole_second, alone);
+    run(workload::TensorRank{}, whole_first, whole_second, alone);
     Outcome together;
     for (std::int32_t r = 0; r < ranks(); ++r) {
-      const workload::TensorPlace place{ranks(), r};
+      const workload::TensorRank place{ranks(), r};
       const Share first_share = share_of(first, place);
       const Share second_share = share_of(second, place);
       run(place, first_share, second_share, together);
@@ -164,8 +163,7 @@ TEST_P(LayersTest, TermsOfAnMlpAddUp) {
     const Whole up = activation == Activation::swiglu ? column_parallel(up_rows, kHidden, 3, {kInner, kInner})
                                                       : column_parallel(up_rows, kHidden, 3);
     const Whole down = row_parallel(kHidden, kInner, 5);
-    const auto run = [&](workload::TensorPlace place, const Share& up_share, const Share& down_share,
-                         Outcome& outcome) {
+    const auto run = [&](workload::TensorRank place, const Share& up_share, const Share& down_share, Outcome& outcome) {
       const MlpLayer layer{kRows, kHidden, kInner / place.ranks, activation};
       const LinearWeights up_weights = up_share.weights();
       const LinearWeights down_weights = down_share.weights(place.index == 0);
@@ -198,7 +196,7 @@ TEST_P(LayersTest, TermsOfAttentionAddUpOverHeads) {
     const Whole qkv = column_parallel(kHidden + 2 * keys, kHidden, 3, {kHidden, keys, keys});
     const Whole projection = row_parallel(kHidden, kHidden, 5);
     const kernels::Rotary rotary{.rows = 0, .length = 0, .heads = 0, .head_columns = 0};
-    const auto run = [&](workload::TensorPlace place, const Share& qkv_share, const Share& projection_share,
+    const auto run = [&](workload::TensorRank place, const Share& qkv_share, const Share& projection_share,
                          Outcome& outcome) {
       const AttentionLayer layer{kBatch,          kLength, kHidden, kHeads / place.ranks, kv_heads / place.ranks,
                                  kHidden / kHeads};
@@ -243,7 +241,7 @@ TEST_P(LayersTest, TermsOfAnEmbeddingAddUpWhateverThePadding) {
   const Tensor dy_here = tensor(dy);
   Values sum;
   for (std::int32_t r = 0; r < ranks(); ++r) {
-    const workload::TensorPlace place{ranks(), r};
+    const workload::TensorRank place{ranks(), r};
     const Tensor share_here = tensor(share(table, place, words));
     const std::int64_t rows = share_here.elems() / kHidden;
     const EmbeddingLayer layer{kRows, kLength, kHidden, words_of(kWords, rows, r)};

@@ -21,7 +21,6 @@
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/moe/router.h"
 #include "parallel/layers/layers.h"
-#include "parallel/layers/linear.h"
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {

@@ -1,4 +1,4 @@
-#include "parallel/parameters/initial_values.h"
+#include "parallel/parameters/store.h"
 
 #include <algorithm>
 #include <cmath>

@@ -17,8 +17,8 @@
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store.h"
-#include "workload/buckets.h"
 #include "workload/memory_kinds.h"
+#include "workload/parameters.h"
 
 namespace lockstep::parallel {
 

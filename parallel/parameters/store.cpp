@@ -53,7 +53,7 @@ Tensor ParameterStore::Data::zeroed(MemoryKind kind, core::DType dtype, std::int
 }
 
 ParameterStore::ParameterStore(Memory& memory, const kernels::Context& where,
-                               std::vector<workload::Parameter> parameters, workload::TensorPlace place,
+                               std::vector<workload::Parameter> parameters, workload::TensorRank place,
                                std::vector<std::vector<std::size_t>> buckets, const StoreOptions& options)
     : data_(new Data{.memory = memory,
                      .where = where,

@@ -49,6 +49,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -117,7 +118,7 @@ class ParameterStore {
  public:
   // `buckets`: indices of parameters; each parameter is in exactly one. `where` and `memory` must outlive this.
   ParameterStore(Memory& memory, const kernels::Context& where, std::vector<workload::Parameter> parameters,
-                 workload::TensorPlace place, std::vector<std::vector<std::size_t>> buckets,
+                 workload::TensorRank place, std::vector<std::vector<std::size_t>> buckets,
                  const StoreOptions& options);
   ~ParameterStore();
   ParameterStore(const ParameterStore&) = delete;
@@ -322,5 +323,12 @@ class [[nodiscard]] ParameterStore::Landed {
   UsedOnce<Bucket> bucket_;
   StagedTensor landing_ = {};
 };
+
+// The values of weights before the first step.
+
+// Fills in elements [whole_begin, whole_begin + values.size()) of the whole parameter. Each is a function of (seed,
+// name, index) only, so that it does not depend on which part is requested.
+void fill_initial_values(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
+                         std::span<float> values);
 
 }  // namespace lockstep::parallel

@@ -16,7 +16,7 @@
 #include "kernels/optimizer/optimizer.h"
 #include "parallel/parameters/offload.h"
 #include "parallel/parameters/store.h"
-#include "workload/buckets.h"
+#include "workload/parameters.h"
 
 namespace lockstep::parallel {
 
@@ -92,7 +92,7 @@ struct ParameterStore::Data {
   Memory& memory;
   const kernels::Context where;
   const std::vector<workload::Parameter> parameters;
-  const workload::TensorPlace place;
+  const workload::TensorRank place;
   const StoreOptions options;
   const std::int32_t stage;  // the stage that takes effect
   std::deque<Bucket> buckets = {};

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "parallel/parameters/stores_for_tests.h"
 
 namespace lockstep::parallel {
@@ -20,53 +19,6 @@ namespace {
 using core::DType;
 using State = ParameterStore::State;
 using workload::Offload;
-
-constexpr int kSteps = 3;
-constexpr AdamWOptions kAdamW{.rate = 0.01F, .decay = 0.1F};
-constexpr float kFactor = 0.5F;
-
-std::uint64_t bits_of(int step, std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {
-  const auto place = static_cast<std::uint64_t>(element) * 64 + parameter;
-  return core::hash64(static_cast<std::uint64_t>(step), rank * 8 + static_cast<std::uint64_t>(microbatch), place);
-}
-// -3 to 3: sums of up to 32 are exact in 8 bits, so that their order says nothing.
-Gradients small_integers(int step) {
-  return [step](std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {
-    return static_cast<float>(bits_of(step, rank, microbatch, parameter, element) % 7) - 3;
-  };
-}
-Gradients fractions(int step) {
-  return [step](std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {
-    const std::uint64_t bits = bits_of(step, rank, microbatch, parameter, element);
-    return static_cast<float>(static_cast<double>(bits >> 11) * 0x1p-53 - 0.5);
-  };
-}
-
-enum class When : std::uint8_t {
-  each_microbatch,  // as stages 2 and 3 do; of the others the last
-  late,             // the same, but after all microbatches are done
-  once,             // gradients of all microbatches at once
-};
-
-void train(Ranks& ranks, int microbatches, When when, Gradients (*gradients_of)(int step)) {
-  const bool scatters = ranks.options().zero >= 2 && ranks.size() > 1;
-  const bool each_time = scatters && when == When::each_microbatch;
-  ranks.each([](ParameterStore& store) { store.initialize(17); });
-  for (int step = 1; step <= kSteps; ++step) {
-    ranks.each([](ParameterStore& store) { store.zero_gradients(); });
-    ranks.gather_all();
-    const Gradients gradients = gradients_of(step);
-    for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
-      backward(ranks, microbatch, gradients);
-      if (each_time) ranks.reduce_all();
-    }
-    const int left = each_time ? 0 : scatters && when == When::late ? microbatches : 1;
-    for (int i = 0; i < left; ++i) ranks.reduce_all();
-    ranks.reshard_all();
-    ranks.each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
-  }
-  ranks.gather_all();
-}
 
 void expect_same(Ranks& ranks, Ranks& expected) {
   for (const State state : {State::master, State::first_moment, State::second_moment}) {
@@ -107,24 +59,7 @@ void train_alone(Ranks& one, std::size_t num_ranks, int microbatches, Gradients 
   }
 }
 
-// Replicas of a set of shards (FSDP's hybrid sharding): what has landed on one is summed over the same shard of all.
-void reduce_over(std::vector<std::unique_ptr<Ranks>>& replicas, std::int32_t bucket) {
-  std::vector<std::vector<ParameterStore::Landed>> landed;  // [replica][shard]
-  for (const auto& set : replicas) landed.push_back(set->landed_of(bucket));
-  for (std::size_t r = 0; r < replicas.front()->size(); ++r) {
-    std::vector<float> sum;
-    for (const auto& set : landed) {
-      const std::vector<float> mine = floats_of(set[r].shard().in());
-      sum.resize(mine.size(), -0.0F);
-      for (std::size_t i = 0; i < mine.size(); ++i) sum[i] += mine[i];
-    }
-    for (std::size_t set = 0; set < landed.size(); ++set) {
-      put(landed[set][r].shard().out(), 0, sum);
-      std::move(landed[set][r]).add(replicas[set]->lane());
-    }
-  }
-}
-
+// Replicas of a set of shards (FSDP's hybrid sharding).
 void train_hybrid(std::vector<std::unique_ptr<Ranks>>& replicas, int microbatches) {
   const std::size_t shards = replicas.front()->size();
   const bool each_time = replicas.front()->options().zero >= 2;

@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "parallel/parameters/initial_values.h"
 #include "parallel/parameters/stores_for_tests.h"
 #include "parallel/parameters/zero_bytes.h"
 

@@ -8,7 +8,7 @@
 
 #include "collectives/executors/message_executor.h"
 #include "core/error.h"
-#include "simulator/network/expand.h"
+#include "simulator/network/topology.h"
 
 namespace lockstep::simulator {
 

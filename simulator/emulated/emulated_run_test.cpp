@@ -14,8 +14,7 @@
 #include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/links.h"
-#include "simulator/network/expand.h"
+#include "simulator/network/topology.h"
 
 namespace lockstep::simulator {
 namespace {

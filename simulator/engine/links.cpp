@@ -1,4 +1,4 @@
-#include "simulator/engine/links.h"
+#include "simulator/engine/engine.h"
 
 #include <algorithm>
 #include <cmath>

@@ -73,7 +73,7 @@ void add_waiter(std::string& text, std::int32_t rank, const schedules::Task& tas
 enum class TaskKind : std::uint8_t { kernel, send, receive, collective };
 TaskKind kind_of(const schedules::Task& task);
 
-struct LanePlace {
+struct LaneProgress {
   std::uint32_t lane : 4;
   std::uint32_t count : 28;  // number of the lane's tasks that have to be done
 };
@@ -102,7 +102,7 @@ bool is_core(schedules::Lane lane);
 struct RankProgram {
   std::vector<LaneTask> tasks;                                     // sorted by lane
   std::array<std::uint32_t, schedules::kNumLanes + 1> first = {};  // first index of each lane in `tasks`, and the end
-  std::vector<LanePlace> after;
+  std::vector<LaneProgress> after;
   std::uint32_t num_receives = 0;
   // Host time to issue each task of RankStep::tasks and all before it; empty if the host is no limit.
   std::vector<std::int64_t> issued_ps;

@@ -1,4 +1,4 @@
-#include "simulator/machine/calibrate.h"
+#include "simulator/machine/machine.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "schedules/step/step.h"
-#include "simulator/machine/calibrate.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_time.h"
 

@@ -1,4 +1,4 @@
-#include "simulator/network/plan_time.h"
+#include "simulator/network/collective_time.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/plan/cost.h"
+#include "core/error.h"
+#include "schedules/step/rewrite.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -140,6 +149,181 @@ Path MachineNetwork::path_of_period(std::int32_t from, std::int32_t to, std::int
   for (const std::int32_t link : own.links().first(half)) made.add(link);
   for (const std::int32_t link : alike.links().subspan(half)) made.add(link);
   return made;
+}
+
+namespace {
+
+using schedules::Comm;
+using schedules::Group;
+using schedules::Op;
+using schedules::Step;
+using schedules::Task;
+
+bool is_expanded(const Step& step, const Task& task) {
+  return task.comm != Comm::none && step.groups[static_cast<std::size_t>(task.peer)].ranks.size() > 1;
+}
+
+// A plan and the bytes of its steps for one payload.
+struct SizedPlan {
+  plan::Plan plan;
+  plan::Contents contents;
+  std::vector<std::int64_t> bytes;  // by step id
+};
+
+class Expansion {
+ public:
+  Expansion(Step& step, const PlanChoice& choose, double local_ps_per_byte)
+      : step_(step), choose_(choose), local_ps_per_byte_(local_ps_per_byte), next_tag_(step.of_rank.size()) {}
+
+  void run() {
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
+      for (const Task& task : step_.of_rank[r].tasks) {
+        if (schedules::is_recv(task.op)) next_tag_[r] = std::max(next_tag_[r], task.tag + 1);
+      }
+    }
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) number_receives(r);
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) rewrite(r);
+  }
+
+ private:
+  // Identifies one of a group's collectives in a lane.
+  struct Meeting {
+    std::int32_t group = 0;
+    schedules::Lane lane = schedules::Lane::tensor;
+    std::int32_t number = 0;
+    // clang-tidy 14 takes the rewritten comparison's 0 for a pointer.
+    friend auto operator<=>(const Meeting&, const Meeting&) = default;  // NOLINT(modernize-use-nullptr)
+  };
+  // Identifies a message: its collective, sender, receiver, and index among theirs.
+  using Name = std::tuple<Meeting, std::int32_t, std::int32_t, std::int32_t>;
+
+  const SizedPlan& plan_for(const Task& task) {
+    const auto ranks = static_cast<int>(step_.groups[static_cast<std::size_t>(task.peer)].ranks.size());
+    const auto key = std::tuple(task.comm, ranks, task.amount);
+    const auto known = plans_.find(key);
+    if (known != plans_.end()) return known->second;
+    SizedPlan made{choose_(task.comm, ranks), {}, {}};
+    if (plan::num_lanes(made.plan) > 1) {
+      throw core::usage_error("plan " + made.plan.algorithm + " has " + std::to_string(plan::num_lanes(made.plan)) +
+                              " lanes; allowed in a simulated step: 1");
+    }
+    made.contents = plan::contents_of(made.plan);
+    collectives::Operation operation{.kind = made.plan.kind, .count = task.amount, .dtype = core::DType::u8};
+    const bool in_blocks =
+        task.comm == Comm::all_gather || task.comm == Comm::reduce_scatter || task.comm == Comm::all_to_all;
+    if (in_blocks) operation.count = task.amount / ranks;
+    made.bytes = plan::step_bytes(made.plan, made.contents, operation);
+    return plans_.emplace(key, std::move(made)).first->second;
+  }
+
+  // Calls visit(task index, plan, the rank's index in the group, meeting).
+  template <class Visit>
+  void for_collectives(std::size_t r, const Visit& visit) {
+    std::map<std::pair<std::int32_t, schedules::Lane>, std::int32_t>
+        met;  // number of earlier collectives per group and lane
+    for (std::uint32_t i = 0; i < step_.of_rank[r].tasks.size(); ++i) {
+      const Task& task = step_.of_rank[r].tasks[i];
+      if (!is_expanded(step_, task)) continue;
+      const Group& group = step_.groups[static_cast<std::size_t>(task.peer)];
+      const auto place = std::find(group.ranks.begin(), group.ranks.end(), static_cast<std::int32_t>(r));
+      visit(i, plan_for(task), static_cast<int>(place - group.ranks.begin()),
+            Meeting{task.peer, task.lane, met[{task.peer, task.lane}]++});
+    }
+  }
+
+  void number_receives(std::size_t r) {
+    for_collectives(r, [&](std::uint32_t, const SizedPlan& sized, int place, const Meeting& meeting) {
+      std::map<int, std::int32_t> from;
+      for (const plan::Step& step : steps_of(sized, place)) {
+        if (!plan::reads_peer(step.op)) continue;
+        tag_of_[{meeting, step.peer, place, from[step.peer]++}] = next_tag_[r]++;
+      }
+    });
+  }
+
+  static const std::vector<plan::Step>& steps_of(const SizedPlan& sized, int place) {
+    static const std::vector<plan::Step> kNone;
+    const auto& lanes = sized.plan.ranks[static_cast<std::size_t>(place)].lanes;
+    return lanes.empty() ? kNone : lanes.front();
+  }
+
+  void rewrite(std::size_t r) {
+    const schedules::RankStep old = step_.of_rank[r];
+    schedules::RankRewriter out(old);
+    std::uint32_t next = 0;
+    for_collectives(r, [&](std::uint32_t i, const SizedPlan& sized, int place, const Meeting& meeting) {
+      for (; next < i; ++next) out.keep(next);
+      put_steps(out, i, old.tasks[i], sized, place, meeting);
+      next = i + 1;
+    });
+    for (; next < old.tasks.size(); ++next) out.keep(next);
+    step_.of_rank[r] = out.take();
+  }
+
+  void put_steps(schedules::RankRewriter& out, std::uint32_t i, const Task& task, const SizedPlan& sized, int place,
+                 const Meeting& meeting) {
+    std::map<int, std::int32_t> sent;
+    std::map<int, std::int32_t> received;
+    const auto& steps = steps_of(sized, place);
+    std::uint32_t last = 0;
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      const plan::Step& step = steps[s];
+      const int id = sized.contents.ids().id(place, 0, static_cast<int>(s));
+      const std::int64_t bytes = sized.bytes[static_cast<std::size_t>(id)];
+      const auto edges = s == 0 ? out.edges_of(i) : std::span<const std::uint32_t>();
+      if (step.op == plan::Op::send) {
+        const std::int32_t tag = tag_of_.at({meeting, place, step.peer, sent[step.peer]++});
+        last = out.put(message_of(task, Op::send_chunk, step.peer, tag, bytes), edges);
+      } else if (plan::reads_peer(step.op)) {
+        const std::int32_t tag = tag_of_.at({meeting, step.peer, place, received[step.peer]++});
+        last = out.put(message_of(task, Op::recv_chunk, step.peer, tag, bytes), edges);
+        if (step.op == plan::Op::recv_reduce) last = out.put(local_work_of(task, bytes));
+      } else {
+        last = out.put(local_work_of(task, bytes), edges);
+      }
+    }
+    out.replace(i, last);
+  }
+
+  Task message_of(Task task, Op op, int peer, std::int32_t tag, std::int64_t bytes) const {
+    task.op = op;
+    task.comm = Comm::none;
+    task.peer = step_.groups[static_cast<std::size_t>(task.peer)].ranks[static_cast<std::size_t>(peer)];
+    task.tag = tag;
+    task.amount = bytes;
+    task.issue_ps = 0;  // the collective is issued once
+    return task;
+  }
+
+  Task local_work_of(Task task, std::int64_t bytes) const {
+    task.comm = Comm::none;
+    task.peer = -1;
+    task.amount = std::llround(static_cast<double>(bytes) * local_ps_per_byte_);
+    task.issue_ps = 0;
+    return task;
+  }
+
+  Step& step_;
+  const PlanChoice& choose_;
+  double local_ps_per_byte_;
+  std::vector<std::int32_t> next_tag_;  // per rank
+  std::map<std::tuple<Comm, int, std::int64_t>, SizedPlan> plans_;
+  std::map<Name, std::int32_t> tag_of_;
+};
+
+}  // namespace
+
+plan::Plan ring_plan(Comm comm, int ranks) {
+  const bool from_one = comm == Comm::broadcast || comm == Comm::reduce;
+  const char* algorithm = comm == Comm::all_to_all ? "pairwise"
+                          : comm == Comm::shift    ? "direct"
+                          : from_one               ? "chain"
+                                                   : "ring";
+  return algorithms::make_plan(algorithms::parse_choice(kind_of(comm), algorithm), ranks, 0);
+}
+
+void expand_collectives(Step& step, const PlanChoice& choose, double local_ps_per_byte) {
+  Expansion(step, choose, local_ps_per_byte).run();
 }
 
 }  // namespace lockstep::simulator

@@ -1,15 +1,21 @@
-// A machine's network as links: a port of each device at each level, each way, and the uplinks between levels that
+// A machine's network as links, and the collectives of a step as messages on it.
+//
+// Links: a port of each device at each level, each way, and the uplinks between levels that
 // carry less than their devices could send. Of a torus the links between neighbours, each way: of device d of it the
 // ones to the next and the previous column at 4 d and 4 d + 1, to the next and the previous row behind them; those of
 // all its devices, whether they have ranks or only pass messages on.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
 
-#include "simulator/engine/links.h"
+#include "collectives/collective.h"
+#include "collectives/plan/plan.h"
+#include "schedules/step/step.h"
+#include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"
 
 namespace lockstep::simulator {
@@ -22,8 +28,8 @@ class MachineNetwork : public Topology {
 
   Path path(std::int32_t from, std::int32_t to) const override;
   const std::vector<Link>& links() const override { return links_; }
-  // The path of a message if the first `period` ranks represent all (plan_time.h) and rank r is device r: links beyond
-  // the period are mapped to those that represent them.
+  // The path of a message if the first `period` ranks represent all (rotation_period) and rank r is device r: links
+  // beyond the period are mapped to those that represent them.
   Path path_of_period(std::int32_t from, std::int32_t to, std::int32_t period) const;
 
  private:
@@ -51,5 +57,41 @@ class MachineNetwork : public Topology {
   std::map<std::int64_t, std::int32_t> torus_links_;  // first link, by the number of the torus
   std::vector<Link> links_;
 };
+
+// Collectives of a step as messages on a network.
+
+// Maps a step's collectives to collectives::Kind.
+
+inline collectives::Kind kind_of(schedules::Comm comm) {
+  switch (comm) {
+    case schedules::Comm::all_gather:
+      return collectives::Kind::all_gather;
+    case schedules::Comm::reduce_scatter:
+      return collectives::Kind::reduce_scatter;
+    case schedules::Comm::all_to_all:
+      return collectives::Kind::all_to_all;
+    case schedules::Comm::broadcast:
+      return collectives::Kind::broadcast;
+    case schedules::Comm::reduce:
+      return collectives::Kind::reduce;
+    case schedules::Comm::shift:
+      return collectives::Kind::send_recv;
+    default:
+      return collectives::Kind::all_reduce;
+  }
+}
+
+// Expands collectives to the messages of their Plans, which share the network's links with all other messages. The
+// alternative is a formula (collective_time.h); on ideal links both agree.
+
+// Returns the plan of a collective among `ranks` ranks; it must have one lane.
+using PlanChoice = std::function<plan::Plan(schedules::Comm comm, int ranks)>;
+// The catalogue's ring; for all-to-all its pairwise exchange; for a shift its messages.
+plan::Plan ring_plan(schedules::Comm comm, int ranks);
+
+// Replaces each collective of two or more ranks by the steps of its plan, in sequence in the collective's lane: a send
+// occupies the lane until its bytes have left; sums and copies take `local_ps_per_byte`. All members of a group have to
+// be ranks of the step. Throws core::Error(usage) if a plan has more than one lane.
+void expand_collectives(schedules::Step& step, const PlanChoice& choose, double local_ps_per_byte = 0);
 
 }  // namespace lockstep::simulator

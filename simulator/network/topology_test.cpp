@@ -8,8 +8,6 @@
 
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/links.h"
-#include "simulator/network/expand.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -9,7 +9,6 @@
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/lower.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/links.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -12,16 +12,14 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/step.h"
-#include "simulator/contention/contended.h"
+#include "simulator/engine/contended.h"
 #include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_time.h"
-#include "simulator/network/expand.h"
 #include "simulator/network/topology.h"
-#include "simulator/prices/collective_price.h"
-#include "simulator/prices/kernel_price.h"
-#include "workload/groups.h"
-#include "workload/recipe.h"
+#include "simulator/prices/prices.h"
+#include "workload/build_step.h"
+#include "workload/layout.h"
 
 namespace lockstep::simulator {
 

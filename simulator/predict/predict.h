@@ -91,7 +91,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
                              const schedules::Schedule& schedule, const Machine& machine, Detail detail,
                              std::int32_t copies = 1);
 
-// The layout with its unspecified stages and slices balanced by the machine's kernel prices (workload/recipe.h).
+// The layout with its unspecified stages and slices balanced by the machine's kernel prices (workload/build_step.h).
 workload::Layout balanced_on(const Machine& machine, const workload::Model& model, const workload::Layout& layout);
 
 // Bytes of one device's memory that a layout needs: those of the fullest rank, or of all ranks together if they share

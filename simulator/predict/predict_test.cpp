@@ -10,7 +10,7 @@
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/chakra.h"
 #include "workload/build_step.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 #include "workload/parameters.h"
 
 namespace lockstep::simulator {

@@ -1,4 +1,4 @@
-#include "simulator/prices/collective_price.h"
+#include "simulator/prices/prices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,7 @@
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"
 #include "simulator/network/collective_time.h"
-#include "simulator/prices/kernel_price.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 #include "workload/operations.h"
 
 namespace lockstep::simulator {

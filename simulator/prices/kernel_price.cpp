@@ -1,4 +1,4 @@
-#include "simulator/prices/kernel_price.h"
+#include "simulator/prices/prices.h"
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "simulator/prices/collective_price.h"
-#include "simulator/prices/kernel_price.h"
+#include "simulator/prices/prices.h"
 #include "workload/build_step.h"
 #include "workload/memory.h"
 

@@ -9,7 +9,7 @@
 #include "simulator/machine/json_fields.h"
 #include "simulator/network/collective_time.h"
 #include "simulator/network/nccl.h"
-#include "simulator/prices/kernel_price.h"
+#include "simulator/prices/prices.h"
 
 namespace lockstep::simulator {
 namespace {

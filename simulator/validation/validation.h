@@ -8,7 +8,7 @@
 
 #include "simulator/machine/machine.h"
 #include "simulator/network/nccl.h"
-#include "workload/kernel_call.h"
+#include "workload/operations.h"
 
 namespace lockstep::simulator {
 

@@ -36,7 +36,7 @@ const std::vector<workload::Parameter> kParameters = {
 };
 
 struct Rank {
-  Rank(const kernels::Context& where, workload::TensorPlace place, const parallel::StoreOptions& options)
+  Rank(const kernels::Context& where, workload::TensorRank place, const parallel::StoreOptions& options)
       : store(memory, where, kParameters, place, {{3, 1}, {2, 0}}, options) {}
 
   std::unique_ptr<core::Device> device = core::make_cpu_device();
@@ -52,7 +52,7 @@ class World {
         const parallel::StoreOptions options{
             .compute = core::DType::bf16, .zero = layout.zero, .shards = layout.shards, .shard = d};
         ranks_.push_back(
-            std::make_unique<Rank>(kernels::Context(pool_), workload::TensorPlace{layout.tensor_ranks, t}, options));
+            std::make_unique<Rank>(kernels::Context(pool_), workload::TensorRank{layout.tensor_ranks, t}, options));
       }
     }
   }

@@ -1,17 +1,76 @@
 // The text that a model is trained on: text files, whose bytes are tokens or which a tokenizer encodes, or token files
-// (token_text.h). The last tenth is kept for validation.
+// of llm.c's format. The last tenth is kept for validation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "trainer/data/token_text.h"
+#include "core/output_file.h"
 #include "trainer/tokens/tokenizer.h"
 
 namespace lockstep::trainer {
+
+// Tokens as a sequence in memory or in files.
+
+// A view of a long sequence of tokens in memory or in memory-mapped files, in parts: as bytes, or as 16 or 32 bits
+// each. The maker owns the memory.
+
+class TokenText {
+ public:
+  TokenText() = default;
+  explicit TokenText(std::span<const std::uint8_t> bytes) { append({bytes.data(), bytes.size(), 1}); }
+
+  // `width`: bytes per token (1, 2 or 4), little-endian.
+  struct Part {
+    const void* data;
+    std::size_t count;
+    int width;
+  };
+  void append(const Part& part);
+
+  std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+  TokenText part(std::size_t first, std::size_t count) const;
+  // Copies tokens first, first + 1, ... until `to` is full.
+  void copy(std::size_t first, std::span<std::int32_t> to) const;
+  // The whole text if its tokens are bytes in one part; otherwise empty.
+  std::span<const std::uint8_t> bytes() const;
+
+ private:
+  std::vector<Part> parts_;
+  std::vector<std::size_t> ends_;  // end of each part, in tokens
+};
+
+// Token files in the format of llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py): 256 numbers of 32
+// bits, the first three of which are a magic number, a version and the number of tokens, followed by the tokens,
+// little-endian:
+//   20240520, 1, n   16 bits each
+//   20240801, 7, n   32 bits each
+
+// Returns the tokens of a file's bytes, or nothing if it does not begin like a token file. Throws a usage Error that
+// begins with `file` if it does but its version or length is wrong.
+std::optional<TokenText::Part> tokens_in(const std::string& file, std::span<const std::uint8_t> bytes);
+
+// Writes a token file sequentially, with any number of tokens. The file gets its name with commit().
+class TokenFileWriter {
+ public:
+  // Uses 16 bits per token if they can hold the ids of `words` words.
+  TokenFileWriter(const std::string& path, std::int64_t words);
+  // Throws a usage Error beyond 2^31 - 1 tokens, the most that the header can state.
+  void write(std::span<const std::int32_t> tokens);
+  std::int64_t written() const { return written_; }
+  void commit();
+
+ private:
+  std::string path_;
+  core::AtomicFile file_;
+  bool narrow_;
+  std::int64_t written_ = 0;
+};
 
 // Copies share the text. Any thread may read it.
 class Corpus {
@@ -74,5 +133,26 @@ std::vector<std::uint8_t> synthetic_text(std::uint64_t seed, std::int64_t bytes)
 using Tokens = std::span<const std::int32_t>;
 double unigram_entropy_nats(Tokens training, Tokens validation, std::int64_t words);
 double bigram_entropy_nats(Tokens training, Tokens validation, std::int64_t words);
+
+// Selects the sequences of a step. Pure functions of (seed, step, number of the sample in the global batch): a sample
+// is the same on whatever rank, in whatever microbatch or row it is, so that all layouts train on the same global
+// batches.
+
+// The first token of a sample: uniform over all positions where `length` tokens and a last target fit, with
+// replacement.
+std::int64_t sample_begin(std::uint64_t seed, std::int64_t step, std::int64_t sample, std::int64_t text_tokens,
+                          std::int64_t length);
+
+// Validation uses windows at fixed positions, spread evenly from the first token to the last.
+std::int64_t max_windows(std::int64_t text_tokens, std::int64_t length);  // that do not overlap
+std::int64_t window_begin(std::int64_t window, std::int64_t windows, std::int64_t text_tokens, std::int64_t length);
+
+// These fill [rows, length] each; rows are tokens.size() / length. A target is the following token. draw_samples:
+// samples first_sample, first_sample + 1, ... of a step, one per row.
+void draw_samples(const TokenText& text, std::uint64_t seed, std::int64_t step, std::int64_t first_sample,
+                  std::int64_t length, std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
+// Windows first_window, first_window + 1, ... of `windows`, one per row.
+void take_windows(const TokenText& text, std::int64_t first_window, std::int64_t windows, std::int64_t length,
+                  std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 
 }  // namespace lockstep::trainer

@@ -12,7 +12,7 @@
 #include "kernels/moe/router.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/model/part_run.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
@@ -39,15 +39,15 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
   if (place.embedding) {
     ++at;
     made->parts.push_back(make_embedding_run(stage, 0, made->tokens, *at));
-    first += workload::EmbeddingPlaces(stage.shape.model).count;
+    first += workload::EmbeddingIndices(stage.shape.model).count;
   }
   for (std::int64_t layer = 0; layer < place.layers; ++layer) {
     const std::int32_t part = place.part_of_layer(place.first_layer + layer);
     const std::int32_t group = stage.shape.layout.recompute_every;
-    const LayerPlace in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
+    const LayerPosition in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
     made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1)));
     ++at;
-    first += workload::LayerPlaces(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles).count;
+    first += workload::LayerIndices(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles).count;
   }
   if (place.head) {
     const std::size_t words = head_words_of(stage.shape.model, place, first);
@@ -175,7 +175,7 @@ std::int64_t GptShape::run_length() const {
   return layout.cp == 1 ? model.sequence : model.sequence / chunks_of(context_of(layout));
 }
 
-TokenPlace place_of(const GptShape& shape, std::int64_t position) {
+TokenPosition place_of(const GptShape& shape, std::int64_t position) {
   GptShape other = shape;
   for (other.context = 0; other.context < shape.layout.cp; ++other.context) {
     std::int64_t row = 0;

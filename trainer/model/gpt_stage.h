@@ -28,7 +28,7 @@ namespace lockstep::trainer {
 struct GptShape {
   workload::Model model = {};
   workload::Layout layout = {};
-  workload::TensorPlace tensor = {};
+  workload::TensorRank tensor = {};
   std::int32_t context = 0;      // this rank's index among its context-parallel ranks
   std::int32_t expert_rank = 0;  // and among the expert-parallel ones
 
@@ -43,11 +43,11 @@ struct GptShape {
 };
 
 // Position of a token of a sequence: its context-parallel rank and its index there.
-struct TokenPlace {
+struct TokenPosition {
   std::int32_t context = 0;
   std::int64_t row = 0;
 };
-TokenPlace place_of(const GptShape& shape, std::int64_t position);
+TokenPosition place_of(const GptShape& shape, std::int64_t position);
 
 bool is_trainable(const workload::Model& model);
 // Throws a usage Error that names the feature of the model or layout that this trainer lacks, and what is allowed.

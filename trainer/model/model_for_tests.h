@@ -22,8 +22,8 @@
 #include "parallel/parameters/store.h"
 #include "schedules/passes/split_stages.h"
 #include "trainer/model/gpt_stage.h"
+#include "workload/build_step.h"
 #include "workload/parameters.h"
-#include "workload/recipe.h"
 
 namespace lockstep::trainer::tests {
 

@@ -1,19 +1,24 @@
 #include "trainer/model/part_run.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "kernels/copy/copy.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/residual/residual.h"
 #include "parallel/layers/layers.h"
 #include "parallel/parameters/device_memory.h"
+#include "workload/operations.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
 
 parallel::NormGradients HeldNormGradients::where(const StageContext& stage, PartGradients& into, schedules::Op op,
-                                                 workload::WeightPlace norm) {
+                                                 workload::WeightIndex norm) {
   const std::int64_t columns = stage.shape.model.hidden;
   const bool holds = op == schedules::Op::input_gradient;
   if (holds) {
@@ -25,12 +30,12 @@ parallel::NormGradients HeldNormGradients::where(const StageContext& stage, Part
   return to;
 }
 
-void HeldNormGradients::release(const StageContext& stage, PartGradients& into, workload::WeightPlace norm) {
+void HeldNormGradients::release(const StageContext& stage, PartGradients& into, workload::WeightIndex norm) {
   if (!held_.given()) return;
   const std::int64_t columns = stage.shape.model.hidden;
-  for (std::size_t place = norm.weight; place < norm.end(); ++place) {
-    const kernels::InOut sum = into.of(place);
-    const auto begin = static_cast<std::int64_t>(place - norm.weight) * columns;
+  for (std::size_t index = norm.weight; index < norm.end(); ++index) {
+    const kernels::InOut sum = into.of(index);
+    const auto begin = static_cast<std::int64_t>(index - norm.weight) * columns;
     kernels::run(kernels::ResidualAdd{.count = columns,
                                       .a = {sum.data, sum.dtype, sum.elems},
                                       .b = held_.in(begin, columns),
@@ -88,7 +93,7 @@ View part_of(View view, std::int64_t first, std::int64_t elems) {
 class EmbeddingRun final : public PartRun {
  public:
   EmbeddingRun(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids, Boundary& out)
-      : stage_(stage), places_(stage.shape.model), ids_(ids), out_(out), gradients_(stage.store.gradients(part)) {}
+      : stage_(stage), indices_(stage.shape.model), ids_(ids), out_(out), gradients_(stage.store.gradients(part)) {}
 
   void run(workload::PieceName what, schedules::Op /*op*/) override {
     LOCKSTEP_CHECK(what.kind == workload::OperationKind::embed, "a kernel of the embedding");
@@ -112,7 +117,7 @@ class EmbeddingRun final : public PartRun {
   // A layer for this number of tokens, and of tokens per sequence.
   parallel::EmbeddingLayer layer(std::int64_t tokens, std::int64_t length) const {
     const GptShape& shape = stage_.shape;
-    const std::int64_t rows = shape_of_share(stage_.store.parameters()[places_.words], shape.tensor.ranks).front();
+    const std::int64_t rows = shape_of_share(stage_.store.parameters()[indices_.words], shape.tensor.ranks).front();
     return {.tokens = tokens,
             .length = learns_positions() ? length : 0,
             .hidden = shape.model.hidden,
@@ -140,9 +145,9 @@ class EmbeddingRun final : public PartRun {
     const kernels::Out y = sum_.begin(stage_);
     for_runs([&](const parallel::EmbeddingLayer& run, std::int64_t token, std::int64_t position) {
       const kernels::In positions =
-          adds_positions ? part_of(stage_.store.weight(places_.positions), position * hidden, run.length * hidden)
+          adds_positions ? part_of(stage_.store.weight(indices_.positions), position * hidden, run.length * hidden)
                          : kernels::In{};
-      run.forward(stage_.workspace, ids_.in(token, run.tokens), stage_.store.weight(places_.words), positions,
+      run.forward(stage_.workspace, ids_.in(token, run.tokens), stage_.store.weight(indices_.words), positions,
                   part_of(y, token * hidden, run.tokens * hidden));
     });
     sum_.end(stage_);
@@ -154,10 +159,10 @@ class EmbeddingRun final : public PartRun {
     const kernels::In dy = d_out_all_.of(out_.d).in();
     for_runs([&](const parallel::EmbeddingLayer& run, std::int64_t token, std::int64_t position) {
       const kernels::InOut positions =
-          learns_positions() ? part_of(gradients_.of(places_.positions), position * hidden, run.length * hidden)
+          learns_positions() ? part_of(gradients_.of(indices_.positions), position * hidden, run.length * hidden)
                              : kernels::InOut{};
       run.backward(stage_.workspace, ids_.in(token, run.tokens), part_of(dy, token * hidden, run.tokens * hidden),
-                   gradients_.of(places_.words), positions);
+                   gradients_.of(indices_.words), positions);
     });
     d_out_all_.reset();
     out_.d.reset();
@@ -165,7 +170,7 @@ class EmbeddingRun final : public PartRun {
   }
 
   const StageContext& stage_;
-  workload::EmbeddingPlaces places_;
+  workload::EmbeddingIndices indices_;
   const parallel::Tensor& ids_;
   Boundary& out_;
   PartGradients gradients_;
@@ -192,7 +197,7 @@ class VocabularyHeadRun final : public HeadRun {
   VocabularyHeadRun(const StageContext& stage, std::int32_t part, std::size_t first, std::size_t words,
                     const parallel::Tensor& targets, Boundary& in)
       : stage_(stage),
-        norm_place_(workload::HeadPlaces(stage.shape.model).norm.behind(first)),
+        norm_index_(workload::HeadIndices(stage.shape.model).norm.behind(first)),
         words_(words),
         targets_(targets),
         in_(in),
@@ -244,7 +249,7 @@ class VocabularyHeadRun final : public HeadRun {
 
   void norm() {
     n_ = stage_.make_own_rows();
-    stage_.norm().forward(stage_.workspace, stage_.norm_weights(norm_place_), in_.x.in(), norm_, n_.out());
+    stage_.norm().forward(stage_.workspace, stage_.norm_weights(norm_index_), in_.x.in(), norm_, n_.out());
     if (trains()) return;
     in_.x.reset();
     norm_.reset();
@@ -294,8 +299,8 @@ class VocabularyHeadRun final : public HeadRun {
   }
 
   void norm_backward(Op op) {
-    stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_place_.weight), in_.x.in(), norm_,
-                           d_n_.sum.inout(), norm_gradients_.where(stage_, gradients_, op, norm_place_));
+    stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_index_.weight), in_.x.in(), norm_,
+                           d_n_.sum.inout(), norm_gradients_.where(stage_, gradients_, op, norm_index_));
     in_.d = std::move(d_n_.sum);
     in_.x.reset();
     norm_.reset();
@@ -303,12 +308,12 @@ class VocabularyHeadRun final : public HeadRun {
   }
 
   void complete() {
-    norm_gradients_.release(stage_, gradients_, norm_place_);
+    norm_gradients_.release(stage_, gradients_, norm_index_);
     std::move(gradients_).commit();
   }
 
   const StageContext& stage_;
-  workload::WeightPlace norm_place_;
+  workload::WeightIndex norm_index_;
   std::size_t words_;
   const parallel::Tensor& targets_;
   Boundary& in_;
@@ -330,6 +335,121 @@ class VocabularyHeadRun final : public HeadRun {
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in) {
   return std::make_unique<VocabularyHeadRun>(stage, part, first, words, targets, in);
+}
+
+namespace {
+
+constexpr std::int64_t kPerPart = workload::kFp8LinearLayers * parallel::kFp8Tensors;
+
+// Copies columns of an f32 matrix.
+void copy_columns(const kernels::Context& where, std::int64_t rows, std::int64_t columns, const parallel::Tensor& from,
+                  std::int64_t from_first, const parallel::Tensor& to, std::int64_t to_first) {
+  kernels::CopyRows copy{
+      .rows = rows, .columns = columns, .from_stride = from.elems() / rows, .to_stride = to.elems() / rows};
+  copy.from = from.in(from_first, (rows - 1) * copy.from_stride + columns);
+  copy.to = to.out(to_first, (rows - 1) * copy.to_stride + columns);
+  kernels::run(copy, where);
+}
+
+}  // namespace
+
+Fp8History::Fp8History(const workload::Layout& layout, std::int64_t parts, const parallel::Workspace& workspace)
+    : recipe_(fp8_recipe_of(layout)), numbers_(parts * kPerPart), length_(layout.fp8_history) {
+  if (!recipe_ || !recipe_->delayed) return;
+  const auto make = [&](core::DType dtype, std::int64_t elems) {
+    return parallel::make_zeroed(workspace.memory, workspace.where, parallel::MemoryKind::buffers, dtype, elems);
+  };
+  history_ = make(core::DType::f32, numbers_ * length_);
+  if (length_ > 1) shifted_ = make(core::DType::f32, numbers_ * (length_ - 1));
+  codes_ = make(core::DType::f8e4m3, numbers_ * length_);
+  for (parallel::Tensor* const numbers : {&previous_, &raised_, &scales_}) *numbers = make(core::DType::f32, numbers_);
+}
+
+parallel::Fp8Scaling Fp8History::of_part(std::int64_t part) const {
+  if (!previous_.given()) return {recipe_};
+  return {recipe_, previous_.in(part * kPerPart, kPerPart), raised_.inout(part * kPerPart, kPerPart)};
+}
+
+void Fp8History::end_step(bool trained, const parallel::Workspace& workspace) {
+  if (!previous_.given()) return;
+  if (trained) {
+    if (length_ > 1) {
+      copy_columns(workspace.where, numbers_, length_ - 1, history_, 1, shifted_, 0);
+      copy_columns(workspace.where, numbers_, length_ - 1, shifted_, 0, history_, 0);
+    }
+    copy_columns(workspace.where, numbers_, 1, raised_, 0, history_, length_ - 1);
+    find_previous(workspace.where);
+  }
+  parallel::set_zero(workspace.memory.device(), workspace.where, raised_.out());
+}
+
+// Encoding a row finds its largest element first, which is what is needed here.
+void Fp8History::find_previous(const kernels::Context& where) const {
+  kernels::run(kernels::Fp8Encode{.rows = numbers_,
+                                  .columns = length_,
+                                  .per = kernels::ScalePer::row,
+                                  .x = history_.in(),
+                                  .largest = previous_.out(),
+                                  .scales = scales_.out(),
+                                  .codes = codes_.out()},
+               where);
+}
+
+std::vector<float> Fp8History::steps(const parallel::Workspace& workspace) const {
+  if (!history_.given()) return {};
+  parallel::finish(workspace.where);
+  std::vector<float> values(static_cast<std::size_t>(history_.elems()));
+  workspace.memory.device().copy_to_host(values.data(), history_.data(), static_cast<std::size_t>(history_.bytes()));
+  return values;
+}
+
+void Fp8History::set_steps(std::span<const float> steps, const parallel::Workspace& workspace) {
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(steps.size()) == history_.elems(), "a history of as many steps");
+  workspace.memory.device().copy_to_device(history_.data(), steps.data(), static_cast<std::size_t>(history_.bytes()));
+  find_previous(workspace.where);
+}
+
+RouterBias::RouterBias(const workload::Model& model, std::int64_t parts, const parallel::Workspace& workspace)
+    : experts_(model.experts), rate_(static_cast<float>(model.bias_rate)) {
+  if (model.bias_rate == 0) return;
+  values_.resize(static_cast<std::size_t>(parts * experts_));
+  on_device_ = parallel::make_zeroed(workspace.memory, workspace.where, parallel::MemoryKind::buffers, core::DType::f32,
+                                     parts * experts_);
+}
+
+kernels::In RouterBias::of_part(std::int64_t part) const {
+  return on_device_.given() ? on_device_.in(part * experts_, experts_) : kernels::In{};
+}
+
+void RouterBias::balance(std::int64_t part, std::span<const std::int64_t> loads, const parallel::Workspace& workspace) {
+  if (values_.empty()) return;
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(loads.size()) == experts_, "the choices of each expert");
+  const std::int64_t all = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
+  for (std::size_t e = 0; e < loads.size(); ++e) {
+    const std::int64_t above = loads[e] * experts_ - all;  // compared with the mean, times the number of experts
+    float& value = values_[static_cast<std::size_t>(part * experts_) + e];
+    if (above != 0) value += above < 0 ? rate_ : -rate_;
+  }
+  to_device(part, workspace);
+}
+
+std::vector<float> RouterBias::values(std::int64_t part) const {
+  if (values_.empty()) return {};
+  const auto first = values_.begin() + static_cast<std::ptrdiff_t>(part * experts_);
+  return {first, first + static_cast<std::ptrdiff_t>(experts_)};
+}
+
+void RouterBias::set_values(std::int64_t part, std::span<const float> values, const parallel::Workspace& workspace) {
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(values.size()) == experts_ && !values_.empty(), "a bias of each expert");
+  std::copy(values.begin(), values.end(), values_.begin() + static_cast<std::ptrdiff_t>(part * experts_));
+  to_device(part, workspace);
+}
+
+void RouterBias::to_device(std::int64_t part, const parallel::Workspace& workspace) const {
+  parallel::finish(workspace.where);
+  const auto first = static_cast<std::size_t>(part * experts_);
+  workspace.memory.device().copy_to_device(on_device_.as<float>() + first, values_.data() + first,
+                                           static_cast<std::size_t>(experts_) * sizeof(float));
 }
 
 }  // namespace lockstep::trainer

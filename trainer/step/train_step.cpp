@@ -12,7 +12,7 @@
 #include "schedules/step/rewrite.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/build_step.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 #include "workload/memory.h"
 
 namespace lockstep::trainer {

@@ -8,10 +8,10 @@
 #include "parallel/memory/memory.h"
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
-#include "workload/buckets.h"
 #include "workload/layout.h"
 #include "workload/memory_kinds.h"
 #include "workload/model.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 

@@ -10,7 +10,7 @@
 #include "collectives/backends/backend.h"
 #include "core/error.h"
 #include "kernels/optimizer/optimizer.h"
-#include "workload/buckets.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 

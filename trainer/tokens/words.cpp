@@ -1,4 +1,4 @@
-#include "trainer/tokens/words.h"
+#include "trainer/tokens/tokenizer.h"
 
 #include <array>
 

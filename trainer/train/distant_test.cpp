@@ -16,8 +16,8 @@
 #include "schedules/interpreter/interpreter.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/train/rank_trainer.h"
-#include "trainer/train/resume.h"
 #include "trainer/train/run_for_tests.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::trainer {
 

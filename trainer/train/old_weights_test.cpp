@@ -13,7 +13,7 @@
 
 #include "core/error.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
-#include "trainer/data/batches.h"
+#include "trainer/data/corpus.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {

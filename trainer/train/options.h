@@ -11,7 +11,7 @@
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/paced_link.h"
 #include "parallel/parameters/store.h"
-#include "trainer/optimization/step_rules.h"
+#include "trainer/step/step_rules.h"
 #include "trainer/sync/sync_options.h"
 #include "trainer/tokens/tokenizer.h"
 #include "workload/layout.h"

@@ -9,7 +9,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/random.h"
-#include "trainer/data/batches.h"
+#include "trainer/data/corpus.h"
 #include "trainer/train/rank_steps.h"
 
 namespace lockstep::trainer {
@@ -343,7 +343,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   forward_.begin_step(Mode::generate, 0);
   LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "a prompt is not empty and fits the positions");
   std::vector<float> mine(static_cast<std::size_t>(words_per_rank()));
-  const TokenPlace last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
+  const TokenPosition last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
     const std::vector<float> logits = stage.model->logits(microbatch);
     if (last.context != model_.place().cp) return;

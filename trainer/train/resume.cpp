@@ -1,4 +1,4 @@
-#include "trainer/train/resume.h"
+#include "trainer/train/train.h"
 
 #include <deque>
 #include <filesystem>

@@ -18,8 +18,7 @@
 #include "trainer/step/train_step.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
-#include "trainer/train/resume.h"
-#include "workload/recipe.h"
+#include "workload/build_step.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -19,7 +19,6 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/train/rank_trainer.h"
-#include "trainer/train/resume.h"
 #include "trainer/train/run_for_tests.h"
 #include "workload/memory.h"
 

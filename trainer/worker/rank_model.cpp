@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "workload/buckets.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
@@ -37,10 +36,10 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
       collectives_(mesh, channels, collectives, memory_),
       versions_(layout_) {
   memory_.set_budget(memory.budget);
-  const workload::ShardPlace shared = shard_place(layout_, place_, false);
-  const workload::ShardPlace of_experts = shard_place(layout_, place_, true);
+  const workload::ShardIndex shared = shard_index(layout_, place_, false);
+  const workload::ShardIndex of_experts = shard_index(layout_, place_, true);
   const workload::OffloadPlaces& places = layout_.offload;
-  const workload::ShardPlace secondary = secondary_place(layout_, place_);
+  const workload::ShardIndex secondary = secondary_index(layout_, place_);
   parallel::StoreOptions options{.compute = shape.layout.compute,
                                  .gradient = layout_.gradient,
                                  .zero = zero_of(layout_),

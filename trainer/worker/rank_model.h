@@ -16,7 +16,6 @@
 #include "trainer/step/train_step.h"
 #include "trainer/worker/lanes.h"
 #include "trainer/worker/step_collectives.h"
-#include "workload/groups.h"
 #include "workload/layout.h"
 
 namespace lockstep::trainer {
@@ -109,7 +108,7 @@ class RankModel {
   RankStage& stage(std::int32_t stage);
   const RankStage* find_stage(std::int32_t stage) const;
 
-  // The bucket of unit `part` of a gather (workload/buckets.h).
+  // The bucket of unit `part` of a gather (workload/parameters.h).
   std::int32_t bucket_of_unit(std::int32_t stage, std::int32_t unit);
 
  private:

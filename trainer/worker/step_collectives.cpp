@@ -212,8 +212,9 @@ backends::Prepared StepCollectives::prepare_compressed(Sends sends, const schedu
                            static_cast<std::uint64_t>(bucket.second)),
       .state = bucket == kAnyBucket ? nullptr : &states_[bucket]};
   if (sends == Sends::two_hop_scatter) {
-    const parallel::TwoHopPlaces places{options_.near_ranks, on(channel_of(step, task, schedules::GroupKind::near)),
-                                        on(channel_of(step, task, schedules::GroupKind::far))};
+    const parallel::TwoHopCollectives places{options_.near_ranks,
+                                             on(channel_of(step, task, schedules::GroupKind::near)),
+                                             on(channel_of(step, task, schedules::GroupKind::far))};
     return parallel::prepare_two_hop_scatter(reduction, places, memory_, lane_);
   }
   return scatters ? parallel::prepare_reduce_scatter(reduction, prepare, memory_, lane_)

@@ -8,8 +8,8 @@
 #include "kernels/reduce/reduction.h"
 #include "kernels/residual/residual.h"
 #include "parallel/parameters/device_memory.h"
-#include "workload/buckets.h"
 #include "workload/memory.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "simulator/contention/contended.h"
+#include "simulator/engine/contended.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "simulator/engine/links.h"
+#include "simulator/engine/engine.h"
 
 namespace lockstep::simulator {
 namespace {

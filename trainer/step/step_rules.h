@@ -1,7 +1,10 @@
 // Rules of an optimizer's step: learning rate and loss scale.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace lockstep::trainer {
 
@@ -16,7 +19,12 @@ struct LearningRate {
 };
 
 // `step` counts from 1. A function of the step only, so that a run resumed from a checkpoint has the same rates.
-double learning_rate(const LearningRate& rate, std::int64_t step);
+inline double learning_rate(const LearningRate& rate, std::int64_t step) {
+  if (step <= rate.warmup) return rate.peak * static_cast<double>(step) / static_cast<double>(rate.warmup);
+  if (step >= rate.steps) return rate.floor;
+  const double progress = static_cast<double>(step - rate.warmup) / static_cast<double>(rate.steps - rate.warmup);
+  return rate.floor + (rate.peak - rate.floor) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+}
 
 // Dynamic loss scaling for fp16 (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2, in the dynamic form of
 // NVIDIA's training guide): gradients are those of scale * loss, so that small ones do not underflow. A step whose
@@ -37,8 +45,14 @@ struct LossScale {
   bool operator==(const LossScale&) const = default;
 };
 
-LossScale first_loss_scale(const LossScaleOptions& options);
+inline LossScale first_loss_scale(const LossScaleOptions& options) {
+  return {options.first, 0};
+}
 // Call it after a step, with whether all gradients were finite.
-LossScale next_loss_scale(const LossScaleOptions& options, LossScale now, bool gradients_are_finite);
+inline LossScale next_loss_scale(const LossScaleOptions& options, LossScale now, bool gradients_are_finite) {
+  if (!gradients_are_finite) return {std::max(now.scale / 2, options.least), 0};
+  if (now.good_steps + 1 < options.good_steps_to_double) return {now.scale, now.good_steps + 1};
+  return {std::min(now.scale * 2, options.most), 0};
+}
 
 }  // namespace lockstep::trainer

@@ -1,0 +1,317 @@
+#include "workload/touches.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "core/error.h"
+#include "workload/operations.h"
+#include "workload/parameters.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Task;
+using T = TensorName;
+
+std::int64_t rows_of_all(const Model& model, const Layout& layout) {
+  return layout.microbatch_size * model.sequence / layout.cp;
+}
+
+// Numbers per row (mean and 1 / deviation, or only the latter), and gradients per column (gamma's and beta's, or only
+// gamma's).
+std::int64_t numbers_of_norm(const Model& model) {
+  return model.norm == Norm::layer ? 2 : 1;
+}
+
+// Rows that an expert-parallel rank sends, and that its experts have: without a capacity it receives as many as it
+// sends, if the router is even.
+std::int64_t copies_of(const Model& model, std::int64_t tokens) {
+  const std::int64_t capacity = capacity_of(model, tokens);
+  return capacity > 0 ? capacity * model.experts : tokens * model.experts_per_token;
+}
+
+std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
+  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
+  constexpr std::int64_t kFloat = sizeof(float);  // also the size of an id
+  const std::int64_t rows = rows_of_all(model, layout);
+  const std::int64_t own_rows = layout.sequence_parallel ? rows / layout.tp : rows;
+  const std::int64_t all = compute * rows * model.hidden;
+  const std::int64_t copies = model.experts > 0 ? copies_of(model, rows) : 0;
+  const std::int64_t mlp_rows = model.experts > 0 ? copies : rows;
+  switch (name) {
+    case T::norm1:
+    case T::norm2:
+      return numbers_of_norm(model) * kFloat * own_rows;
+    case T::qkv:
+    case T::d_qkv:
+      return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
+    case T::o:
+    case T::d_o:
+      return compute * rows * model.heads * model.head_size / layout.tp;
+    case T::lse:
+      return kFloat * rows * model.heads / layout.tp;
+    case T::pre:
+    case T::d_pre:
+      return (model.gated ? 2 : 1) * compute * mlp_rows * model.ffn_hidden / layout.tp / layout.mlp_tiles;
+    case T::act:
+    case T::d_act:
+      return compute * mlp_rows * model.ffn_hidden / layout.tp / layout.mlp_tiles;
+    case T::shared_pre:
+    case T::d_shared_pre:
+      return (model.gated ? 2 : 1) * compute * rows * model.shared_hidden / layout.tp;
+    case T::shared_act:
+    case T::d_shared_act:
+      return compute * rows * model.shared_hidden / layout.tp;
+    case T::router_logits:
+    case T::d_router_logits:
+      return compute * rows * model.experts;
+    case T::choices:
+    case T::gates:
+    case T::slots:
+    case T::d_gates:
+      return kFloat * rows * model.experts_per_token;
+    case T::counts:
+      return kFloat * model.experts;
+    case T::all_counts:
+      return kFloat * model.experts * layout.ep;
+    case T::copies:
+      return kFloat * copies;
+    case T::sent:
+    case T::here:
+    case T::out:
+    case T::back:
+    case T::d_back:
+    case T::d_out:
+    case T::d_here:
+    case T::d_sent:
+      return compute * copies * model.hidden;
+    case T::n1_all:
+    case T::n2_all:
+    case T::d_all:
+    case T::dh_all:
+    case T::term1:
+    case T::term2:
+    case T::d_term1:
+    case T::d_term2:
+      return all;
+    case T::x_part:
+      return all / layout.tp;
+    case T::held1:
+    case T::held2:
+      return numbers_of_norm(model) * kFloat * model.hidden;
+    case T::logits:
+      return compute * rows * words_per_rank(model, layout);
+    case T::stats:
+      return 3 * kFloat * rows;
+    case T::all_stats:
+      return 3 * kFloat * rows * layout.tp;
+    case T::tokens:
+    case T::targets:
+    case T::losses:
+      return kFloat * rows;
+    default:
+      return compute * own_rows * model.hidden;
+  }
+}
+
+MemoryKind kind_of(T name) {
+  switch (name) {
+    case T::n1_all:
+    case T::n2_all:
+    case T::d_all:
+    case T::dh_all:
+    case T::tokens:
+    case T::targets:
+    case T::stats:
+    case T::all_stats:
+    case T::losses:
+    case T::choices:
+    case T::gates:
+    case T::counts:
+    case T::slots:
+    case T::copies:
+    case T::all_counts:
+    case T::d_gates:
+      return MemoryKind::buffers;
+    case T::held1:
+    case T::held2:
+      return MemoryKind::gradients;
+    default:
+      return MemoryKind::activations;
+  }
+}
+
+// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the largest
+// elements of the second.
+std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName product) {
+  std::int64_t bytes = 0;
+  for (const Operation& op : layer_operations(model, layout)) {
+    if (op.kind != product.kind) continue;
+    const std::vector<KernelCall>& calls = product.side == Side::forward          ? op.forward
+                                           : product.side == Side::input_gradient ? op.input_gradient
+                                                                                  : op.weight_gradient;
+    for (const KernelCall& call : calls) {
+      const auto* const encode = std::get_if<kernels::Fp8Encode>(&call.arguments);
+      if (encode == nullptr) continue;
+      const auto scales = static_cast<std::int64_t>(sizeof(float)) * encode->blocks();
+      const bool is_second = bytes > 0;
+      bytes += encode->rows * encode->columns + scales + (is_second && !encode->delayed ? scales : 0);
+    }
+  }
+  return bytes;
+}
+
+// ---- activations that are offloaded
+
+using PartKey = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // stage, microbatch, part
+PartKey part_of(const TensorKey& key) {
+  return {key.stage, key.microbatch, key.part};
+}
+PartKey part_of(const Task& task) {
+  return {task.stage, task.microbatch, task.part};
+}
+
+// with_copies()
+class Copies {
+ public:
+  Copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks) : events_(events) {
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      const MemoryEvent& event = events[i];
+      if (event.copies) copies_of_[part_of(tasks[*event.copies])].push_back(i);
+      if (event.touch && event.touch->kind == MemoryKind::activations) {
+        touches_of_[part_of(event.touch->key)][event.touch->key].push_back(i);
+      }
+    }
+  }
+
+  // The events with these touches inserted; fills in the bytes of each task.
+  std::vector<MemoryEvent> put_in(std::vector<std::int64_t>& bytes) const {
+    std::map<std::size_t, std::vector<Touch>> touches;  // by event
+    for (const auto& [part, copies] : copies_of_) {
+      for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(part, copies[c], copies[c + 1], touches);
+    }
+    std::vector<MemoryEvent> all;
+    for (std::size_t i = 0; i < events_.size(); ++i) {
+      if (!events_[i].copies) {
+        all.push_back(events_[i]);
+        continue;
+      }
+      for (const Touch& touch : touches[i]) {
+        all.push_back({.touch = touch});
+        bytes[*events_[i].copies] += touch.bytes;
+      }
+      all.push_back({.ends_phase = true});
+    }
+    return all;
+  }
+
+ private:
+  void find(const PartKey& part, std::size_t offload, std::size_t load,
+            std::map<std::size_t, std::vector<Touch>>& touches) const {
+    const auto of_part = touches_of_.find(part);
+    if (of_part == touches_of_.end()) return;
+    for (const auto& [key, places] : of_part->second) {
+      const auto next = std::upper_bound(places.begin(), places.end(), offload);
+      if (next == places.begin() || next == places.end() || events_[*next].touch->makes) continue;
+      LOCKSTEP_CHECK(*next > load, "a tensor that is offloaded is used before it comes back");
+      Touch touch = *events_[*next].touch;
+      touches[offload].push_back(touch);
+      touch.makes = true;
+      touches[load].push_back(touch);
+    }
+  }
+
+  const std::vector<MemoryEvent>& events_;
+  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD alternately, by their events
+  std::map<PartKey, std::map<TensorKey, std::vector<std::size_t>>> touches_of_;
+};
+
+}  // namespace
+
+Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes) {
+  return {key, makes, kind_of(key.name), bytes_of(model, layout, key.name)};
+}
+
+TouchList::TouchList(const Model& model, const Layout& layout, const schedules::Task& piece)
+    : model_(model), layout_(layout), piece_(piece), tile_(std::max(tile_of(piece_named(piece.what)), 0)) {}
+
+void TouchList::touch(T name, bool makes, std::int32_t part) {
+  const bool is_of_tile = name == T::pre || name == T::act || name == T::d_pre || name == T::d_act;
+  const TensorKey key{piece_.stage, piece_.microbatch, part, name, is_of_tile ? tile_ : 0};
+  phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
+}
+
+void TouchList::use_next_d() {
+  if (shares_rows()) {
+    use(T::d_all);
+  } else {
+    use_next(T::d);
+  }
+}
+
+void TouchList::gather_next_d() {
+  use_next(T::d);
+  make(T::d_all);
+}
+
+void TouchList::leave(T term) {
+  if (!shares_rows()) return use_next(T::x);
+  use(term);
+  make_next(T::x);
+}
+
+void TouchList::sum_of_shares(T term, T sum) {
+  if (!shares_rows()) return use(sum);
+  use(term);
+  make(sum);
+}
+
+void TouchList::regather(T own, T all) {
+  use(own);
+  make(all);
+}
+
+void TouchList::add_tile(T term, T sum, std::int32_t part) {
+  make(term);
+  touch(sum, false, part);
+}
+
+void TouchList::encode(PieceName what) {
+  const std::int64_t bytes = code_bytes(model_, layout_, what);
+  if (bytes == 0) return;
+  const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::codes};
+  phases_.back().touches.push_back({key, true, MemoryKind::buffers, bytes});
+}
+
+HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& events) {
+  std::vector<bool> is_last(events.size(), false);
+  std::map<TensorKey, bool> made_next;  // whether the next touch of a tensor makes it
+  for (std::size_t i = events.size(); i-- > 0;) {
+    if (!events[i].touch) continue;
+    const auto [later, is_new] = made_next.try_emplace(events[i].touch->key);
+    is_last[i] = is_new || later->second;
+    later->second = events[i].touch->makes;
+  }
+  for (const auto& [key, made] : made_next) LOCKSTEP_CHECK(made, "a tensor of a step is used, and nothing makes it");
+  HeldBytes held(before);
+  std::vector<const Touch*> ending;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const MemoryEvent& event = events[i];
+    if (event.bytes != 0) held.change(event.kind, event.bytes);
+    if (event.touch && event.touch->makes) held.change(event.touch->kind, event.touch->bytes);
+    if (is_last[i]) ending.push_back(&*event.touch);
+    if (!event.ends_phase) continue;
+    for (const Touch* const touch : ending) held.change(touch->kind, -touch->bytes);
+    ending.clear();
+  }
+  return held;
+}
+
+std::vector<MemoryEvent> with_copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks,
+                                     std::vector<std::int64_t>& bytes) {
+  return Copies(events, tasks).put_in(bytes);
+}
+
+}  // namespace lockstep::workload
