@@ -10,13 +10,13 @@
 #include <string>
 
 #include "bench/program/program.h"
-#include "core/cores.h"
 #include "core/error.h"
+#include "core/ranks.h"
 #include "core/statistics.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/context.h"
-#include "kernels/cases.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

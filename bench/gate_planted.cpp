@@ -15,7 +15,6 @@
 #include "bench/serve/orders.h"
 #include "collectives/backends/backend.h"
 #include "core/device.h"
-#include "core/device_cpu.h"
 #include "core/error.h"
 
 namespace lockstep::gate {

@@ -12,8 +12,8 @@
 #include "collectives/plan/check.h"
 #include "collectives/plan/program.h"
 #include "core/error.h"
-#include "schedules/check.h"
 #include "schedules/generators/catalogue.h"
+#include "schedules/schedule.h"
 
 namespace lockstep {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
-#include "core/size.h"
+#include "core/user_text.h"
 #include "schedules/play.h"
 
 namespace lockstep::pipeline {

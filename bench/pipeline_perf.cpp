@@ -3,7 +3,7 @@
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 
 namespace lockstep::pipeline {
 namespace {

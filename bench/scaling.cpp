@@ -11,12 +11,12 @@
 #include "bench/program/program.h"
 #include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
-#include "core/cores.h"
+#include "core/ranks.h"
 #include "core/record.h"
 #include "core/statistics.h"
 #include "core/wait.h"
+#include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/text.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/options.h"
 #include "trainer/train/rank_steps.h"
@@ -75,7 +75,8 @@ Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes ti
   return result;
 }
 
-// A layout that was not run, from one that was: its step is simulated (bench/scaling/scaling.h), with isolated times only.
+// A layout that was not run, from one that was: its step is simulated (bench/scaling/scaling.h), with isolated times
+// only.
 Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two) {
   Result result;
   result.mode = mode;

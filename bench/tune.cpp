@@ -20,8 +20,8 @@
 #include "core/error.h"
 #include "core/output_file.h"
 #include "core/provenance.h"
-#include "core/size.h"
 #include "core/statistics.h"
+#include "core/user_text.h"
 
 namespace lockstep {
 namespace {

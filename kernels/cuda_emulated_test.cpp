@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "kernels/attention_decode/attention_decode_reference.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"

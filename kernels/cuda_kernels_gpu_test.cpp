@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/device_memory.h"
 #include "core/fixtures_for_tests.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/case_checks.h"

@@ -11,23 +11,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/optimizer/optimizer.h"
-#include "kernels/optimizer/optimizer_reference.h"
 #include "kernels/residual/residual.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/softmax/softmax.h"
-#include "kernels/swiglu/swiglu.h"
 #include "tests/npy.h"
 
 namespace lockstep::kernels::tests {

@@ -78,7 +78,7 @@ class NotingNccl final : public libraries::FakeNccl {
     joined_.clear();
     std::vector<libraries::NcclMemberPtr> members;
     backends::for_each_membership(worlds, [&](std::size_t channel, transports::World& world) {
-      libraries::NcclPlace place{.rank = rank, .device = 0, .timeout = timeout, .group = names[channel]};
+      libraries::NcclCaller place{.rank = rank, .device = 0, .timeout = timeout, .group = names[channel]};
       libraries::NcclGpu gpu{
           .uuid = {}, .num_multiprocessors = 132, .sharing = {.version_code = 23000, .enabled = true}};
       gpu.uuid[0] = static_cast<std::uint8_t>(rank);

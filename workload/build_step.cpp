@@ -4,12 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "schedules/passes/offload.h"
-#include "schedules/passes/optimizer.h"
-#include "schedules/passes/reduce_gradients.h"
-#include "schedules/passes/split_stages.h"
-#include "schedules/step/lower.h"
+#include "schedules/passes/passes.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 #include "workload/layout.h"
 #include "workload/memory.h"
 #include "workload/parameters.h"

@@ -6,8 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "schedules/passes/offload.h"
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/passes.h"
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
 #include "workload/layout.h"

@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/offload.h"
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/passes.h"
 #include "schedules/play.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"
 #include "workload/operations.h"

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/error.h"
-#include "core/nearest.h"
+#include "core/user_text.h"
 #include "workload/fields.h"
 
 namespace lockstep::workload {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention_merge/attention_merge.h"
 #include "kernels/base/operands.h"
@@ -26,13 +27,11 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/fp8/gemm_fp8.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/residual/residual.h"
 #include "kernels/rotary/rotary.h"
-#include "kernels/swiglu/swiglu.h"
 #include "schedules/step/step.h"
 #include "workload/layout.h"
 #include "workload/model.h"

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "schedules/passes/reduce_gradients.h"
-#include "schedules/passes/sharding.h"
+#include "schedules/passes/passes.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 

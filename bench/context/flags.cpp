@@ -5,9 +5,9 @@
 #include <array>
 
 #include "bench/trainer/flags.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/size.h"
+#include "core/user_text.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 

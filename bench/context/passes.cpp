@@ -17,7 +17,6 @@
 #include "kernels/base/thread_pool.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/links.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_time.h"
 #include "workload/operations.h"

@@ -10,8 +10,8 @@
 #include "bench/parallel/checks.h"
 #include "bench/place/place.h"
 #include "collectives/backends/mesh.h"
-#include "core/cores.h"
 #include "core/dtype.h"
+#include "core/ranks.h"
 #include "core/wait.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
@@ -26,7 +26,7 @@ using tp_linear::kNothing;
 using tp_linear::Pass;
 using tp_linear::PassRunner;
 using tp_linear::TaskKind;
-using workload::ExchangePlace;
+using workload::ExchangePosition;
 using workload::OperationKind;
 
 constexpr std::size_t kContext = 0;  // the channel
@@ -160,7 +160,7 @@ class RankRun {
       const std::uint16_t turn = pieces[i].op->turn;
       if (pieces[i].is_exchange) {
         const schedules::Comm comm = (backward ? pieces[i].op->backward_exchange : pieces[i].op->forward_exchange).comm;
-        const ExchangePlace place = ExchangePlace::of_number(turn);
+        const ExchangePosition place = ExchangePosition::of_number(turn);
         pass.add(
             moves ? TaskKind::exchange : TaskKind::other_kernel, [=, this] { exchange(comm, backward, place, moves); },
             pieces[i].after + before);
@@ -184,7 +184,7 @@ class RankRun {
     Pass pass;
     for (std::int32_t i = 0; i < plan_.list().turns(); ++i) {
       const std::int32_t turn = backward ? plan_.list().turns() - 1 - i : i;
-      for (const ExchangePlace& place : workload::places_of(plan_.turn(backward, turn), turn)) {
+      for (const ExchangePosition& place : workload::places_of(plan_.turn(backward, turn), turn)) {
         const workload::ContextExchange& exchange = plan_.exchange(backward, place);
         const bool whole_in = exchange.comm == schedules::Comm::reduce_scatter;
         const bool whole_out = exchange.comm == schedules::Comm::all_gather;
@@ -204,7 +204,7 @@ class RankRun {
     return pass;
   }
 
-  void exchange(schedules::Comm comm, bool backward, const ExchangePlace& place, bool moves) {
+  void exchange(schedules::Comm comm, bool backward, const ExchangePosition& place, bool moves) {
     const parallel::ContextMove move = attention_->exchange(backward, place);
     if (moves) exchanges_.run(comm, move);
     attention_->exchanged(backward, place);

@@ -10,14 +10,14 @@
 
 #include "bench/place/place.h"
 #include "collectives/plan/cost.h"
-#include "core/cores.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
+#include "core/ranks.h"
 #include "core/wait.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/moe/permute.h"
 #include "kernels/residual/residual.h"
-#include "parallel/parameters/initial_values.h"
+#include "parallel/parameters/store.h"
 
 namespace lockstep::experts_bench {
 

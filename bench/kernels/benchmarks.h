@@ -22,9 +22,9 @@
 #include "core/provenance.h"
 #include "core/record.h"
 #include "kernels/base/kernel_case.h"
-#include "workload/kernel_call.h"
 #include "workload/layout.h"
 #include "workload/model.h"
+#include "workload/operations.h"
 
 namespace lockstep::kernel_bench {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "bench/program/program.h"
-#include "core/cores.h"
+#include "core/ranks.h"
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm_choice.h"
 #include "kernels/moe/grouped_gemm.h"

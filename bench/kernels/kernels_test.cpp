@@ -7,7 +7,7 @@
 #include "bench/kernels/roofline.h"
 #include "bench/kernels/timed_device.h"
 #include "bench/program/program.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "kernels/attention/attention.h"
 #include "kernels/embedding/embedding.h"

@@ -11,9 +11,9 @@
 
 #include "bench/kernels/timed_device.h"
 #include "core/error.h"
+#include "kernels/activation/activation.h"
 #include "kernels/fp8/fp8_reference.h"
 #include "kernels/fp8/gemm_fp8.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
 

@@ -6,8 +6,7 @@
 #include "core/device.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/cuda_context.h"
-#include "kernels/base/memory_loops.h"
-#include "kernels/base/stream_gate.h"
+#include "kernels/base/cuda_timing.h"
 #include "kernels/moe/grouped_gemm.h"
 
 namespace lockstep::kernel_bench {

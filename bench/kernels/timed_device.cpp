@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "bench/serve/orders.h"
-#include "core/cores.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/device_cuda.h"
+#include "core/ranks.h"
 
 namespace lockstep::kernel_bench {
 namespace {

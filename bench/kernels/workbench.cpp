@@ -4,7 +4,7 @@
 
 #include "bench/kernels/roofline.h"
 #include "bench/kernels/timed_device.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/gemm/gemm.h"
 

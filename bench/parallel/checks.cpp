@@ -11,7 +11,7 @@
 #include "collectives/backends/backend.h"
 #include "core/error.h"
 #include "kernels/quantize/quantize.h"
-#include "parallel/compress/reductions.h"
+#include "parallel/compress/compress.h"
 #include "schedules/step/breakdown.h"
 
 namespace lockstep::parallel_bench {

@@ -6,8 +6,8 @@
 #include "bench/pipeline/overlap.h"
 #include "core/error.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/check_step.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 #include "trainer/train/rank_steps.h"
 
 namespace lockstep::parallel_bench {

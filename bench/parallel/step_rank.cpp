@@ -8,7 +8,7 @@
 #include "bench/trainer/flags.h"
 #include "core/dtype.h"
 #include "core/error.h"
-#include "trainer/data/batches.h"
+#include "trainer/data/corpus.h"
 
 namespace lockstep::parallel_bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "bench/trainer/report.h"
 #include "core/error.h"
 #include "core/provenance.h"
-#include "core/size.h"
+#include "core/user_text.h"
 #include "parallel/parameters/zero_bytes.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/train.h"

@@ -10,11 +10,9 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "schedules/check.h"
 #include "schedules/generators/zero_bubble.h"
-#include "schedules/messages.h"
+#include "schedules/schedule.h"
 #include "schedules/slices.h"
-#include "schedules/text.h"
 #include "trainer/step/train_step.h"
 
 namespace lockstep::pipeline {

@@ -17,7 +17,7 @@
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
 #include "simulator/emulated/emulated_run.h"
-#include "simulator/engine/links.h"
+#include "simulator/engine/engine.h"
 
 namespace lockstep::pipeline {
 

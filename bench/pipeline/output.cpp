@@ -10,11 +10,11 @@
 
 #include "bench/pipeline/cases.h"
 #include "bench/place/place.h"
-#include "core/cores.h"
 #include "core/provenance.h"
+#include "core/ranks.h"
 #include "core/statistics.h"
-#include "schedules/step/trace.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
+#include "schedules/step/traces.h"
 
 namespace lockstep::pipeline {
 namespace {

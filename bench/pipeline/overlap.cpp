@@ -11,16 +11,11 @@
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "core/statistics.h"
-#include "schedules/passes/optimizer.h"
-#include "schedules/passes/reduce_gradients.h"
-#include "schedules/passes/sharding.h"
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/passes.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/check_step.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/links.h"
-#include "simulator/network/expand.h"
+#include "simulator/network/topology.h"
 
 namespace lockstep::pipeline {
 namespace {

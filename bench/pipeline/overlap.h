@@ -12,7 +12,7 @@
 #include "bench/program/program.h"
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"
-#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/passes.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
 

@@ -12,7 +12,7 @@
 #include "bench/place/place.h"
 #include "core/statistics.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/rank_steps.h"
 #include "trainer/train/train.h"

@@ -10,15 +10,13 @@
 #include "bench/pipeline/output.h"
 #include "core/error.h"
 #include "core/statistics.h"
-#include "schedules/check.h"
 #include "schedules/generators/zero_bubble.h"
-#include "schedules/passes/fill_bubbles.h"
-#include "schedules/passes/optimizer.h"
+#include "schedules/passes/passes.h"
 #include "schedules/play.h"
+#include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
-#include "simulator/engine/links.h"
 
 namespace lockstep::pipeline {
 namespace {

@@ -18,10 +18,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/nearest.h"
 #include "core/output_file.h"
 #include "core/provenance.h"
-#include "core/size.h"
+#include "core/user_text.h"
 
 namespace lockstep::program {
 namespace {

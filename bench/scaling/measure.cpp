@@ -14,7 +14,7 @@
 #include "core/statistics.h"
 #include "core/wait.h"
 #include "schedules/step/breakdown.h"
-#include "simulator/contention/contended.h"
+#include "simulator/engine/contended.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::scaling {

@@ -19,10 +19,9 @@
 #include "core/record.h"
 #include "schedules/interpreter/interpreter.h"
 #include "schedules/step/step.h"
-#include "simulator/contention/contended.h"
+#include "simulator/engine/contended.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
-#include "workload/groups.h"
 #include "workload/layout.h"
 
 namespace lockstep::scaling {

@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "simulator/contention/contended.h"
+#include "simulator/engine/contended.h"
 #include "trainer/step/train_step.h"
 
 namespace lockstep::scaling {

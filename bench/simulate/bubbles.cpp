@@ -10,10 +10,10 @@
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/fill_bubbles.h"
+#include "schedules/passes/passes.h"
 #include "simulator/predict/clocks.h"
-#include "simulator/prices/kernel_price.h"
-#include "workload/recipe.h"
+#include "simulator/prices/prices.h"
+#include "workload/build_step.h"
 
 namespace lockstep::simulate {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "bench/simulate/simulate.h"
-#include "core/cores.h"
 #include "core/error.h"
+#include "core/ranks.h"
 #include "simulator/machine/machine.h"
 #include "simulator/predict/search.h"
 

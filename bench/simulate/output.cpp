@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
-#include "core/cores.h"
 #include "core/error.h"
+#include "core/ranks.h"
 #include "schedules/generators/catalogue.h"
 #include "simulator/predict/search.h"
 

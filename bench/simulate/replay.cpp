@@ -14,8 +14,7 @@
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "core/output_file.h"
-#include "schedules/step/chakra.h"
-#include "schedules/step/trace.h"
+#include "schedules/step/traces.h"
 #include "simulator/machine/machine.h"
 
 namespace lockstep::simulate {

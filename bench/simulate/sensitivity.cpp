@@ -10,7 +10,7 @@
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "simulator/machine/machine.h"
-#include "workload/groups.h"
+#include "workload/layout.h"
 
 namespace lockstep::simulate {
 namespace {

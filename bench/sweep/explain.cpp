@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/executors/direct_executor.h"
+#include "collectives/executors/executors.h"
 #include "collectives/executors/program_time.h"
 #include "collectives/plan/check.h"
 #include "collectives/plan/cost.h"

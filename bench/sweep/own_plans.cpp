@@ -12,7 +12,6 @@
 
 #include "collectives/backends/backend.h"
 #include "collectives/plan/check.h"
-#include "collectives/plan/msccl.h"
 #include "collectives/plan/text.h"
 #include "collectives/transports/local_world.h"
 #include "core/error.h"

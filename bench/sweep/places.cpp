@@ -12,7 +12,7 @@
 #include "collectives/backends/places.h"
 #include "core/error.h"
 #include "core/provenance.h"
-#include "core/size.h"
+#include "core/user_text.h"
 
 namespace lockstep::sweep {
 namespace {

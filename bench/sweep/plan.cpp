@@ -14,10 +14,10 @@
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/libraries/nccl_member.h"
 #include "collectives/transports/mpi_transport.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/random.h"
-#include "core/size.h"
+#include "core/user_text.h"
 
 namespace lockstep::sweep {
 

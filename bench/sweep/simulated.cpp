@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "collectives/algorithms/algorithm.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/size.h"
+#include "core/user_text.h"
 #include "simulator/machine/machine.h"
-#include "simulator/network/plan_time.h"
+#include "simulator/network/collective_time.h"
 
 namespace lockstep::sweep {
 namespace {

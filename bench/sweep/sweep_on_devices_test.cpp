@@ -20,7 +20,7 @@
 #include "bench/sweep/sweep.h"
 #include "collectives/backends/backend.h"
 #include "collectives/backends/places.h"
-#include "collectives/executors/direct_executor.h"
+#include "collectives/executors/executors.h"
 #include "collectives/transports/local_world.h"
 #include "core/device.h"
 #include "core/error.h"

@@ -139,8 +139,8 @@ std::vector<Operation> operations_of(BlockKind kind, const Shape& shape, const S
 
 // Values are chosen such that products are about as large as their inputs.
 LinearParameters parameters_of(Kind product, const Shape& shape) {
-  const workload::LayerPlaces places(model_of(shape));
-  const workload::WeightPlace place = product == Kind::qkv          ? places.qkv
+  const workload::LayerIndices places(model_of(shape));
+  const workload::WeightIndex place = product == Kind::qkv          ? places.qkv
                                       : product == Kind::projection ? places.projection
                                       : product == Kind::up         ? places.up
                                                                     : places.down;

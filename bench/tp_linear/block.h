@@ -17,7 +17,7 @@
 #include "bench/tp_linear/pass.h"
 #include "core/dtype.h"
 #include "kernels/base/view.h"
-#include "parallel/layers/linear.h"
+#include "parallel/layers/layers.h"
 #include "parallel/memory/memory.h"
 #include "workload/layout.h"
 #include "workload/model.h"
@@ -121,7 +121,7 @@ inline constexpr std::uint64_t kSeed = 1;  // for all values
 
 // Normal values with this deviation, rounded to the dtype; padding is zero. The same for every split.
 parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
-                              workload::TensorPlace place);
+                              workload::TensorRank place);
 // The same if a share of `elems` elements is in `runs` of the whole: calls its argument with (share_begin, whole_begin,
 // count).
 using Runs = std::function<void(const std::function<void(std::int64_t, std::int64_t, std::int64_t)>&)>;
@@ -144,7 +144,7 @@ struct NodeContext {
   const parallel::Workspace& workspace;
   Exchanger* exchanger = nullptr;
 
-  workload::TensorPlace tensor() const { return {sharing.ranks, sharing.index}; }
+  workload::TensorRank tensor() const { return {sharing.ranks, sharing.index}; }
   Tiles tiles() const { return {shape.rows(), sharing}; }
   parallel::Tensor make(std::int64_t elems) const;  // in the compute dtype
   parallel::Tensor make_f32(parallel::MemoryKind kind, std::int64_t elems) const;

@@ -12,9 +12,9 @@
 #include "bench/trainer/flags.h"
 #include "collectives/backends/backend.h"
 #include "collectives/collective.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/size.h"
+#include "core/user_text.h"
 
 namespace lockstep::tp_linear {
 namespace {

@@ -8,9 +8,9 @@
 #include "bench/tp_linear/block.h"
 #include "collectives/collective.h"
 #include "core/error.h"
+#include "kernels/activation/activation.h"
 #include "kernels/base/context.h"
 #include "kernels/cast/cast.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "parallel/parameters/device_memory.h"
 

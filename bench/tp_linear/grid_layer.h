@@ -10,7 +10,7 @@
 
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/pass.h"
-#include "parallel/layers/linear.h"
+#include "parallel/layers/layers.h"
 #include "parallel/memory/memory.h"
 #include "workload/grid_product.h"
 

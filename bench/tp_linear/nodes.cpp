@@ -14,7 +14,7 @@
 #include "kernels/gemm/gemm.h"
 #include "parallel/layers/layers.h"
 #include "parallel/parameters/device_memory.h"
-#include "parallel/parameters/initial_values.h"
+#include "parallel/parameters/store.h"
 
 namespace lockstep::tp_linear {
 namespace {
@@ -34,7 +34,7 @@ void to_device(parallel::Memory& memory, const parallel::Tensor& to, const std::
 }  // namespace
 
 parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
-                              workload::TensorPlace place) {
+                              workload::TensorRank place) {
   return random_runs(memory, dtype, whole, workload::elems_of_share(whole, place.ranks),
                      [&](const auto& visit) { workload::for_each_run(whole, place, visit); });
 }

@@ -22,7 +22,6 @@
 #include "collectives/collective.h"
 #include "core/device.h"
 #include "core/dtype.h"
-#include "core/gate.h"
 #include "core/record.h"
 #include "core/statistics.h"
 #include "core/wait.h"

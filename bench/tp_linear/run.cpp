@@ -20,9 +20,9 @@
 #include "bench/tp_linear/grid_layer.h"
 #include "bench/tp_linear/pass.h"
 #include "collectives/backends/mesh.h"
-#include "core/cores.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
+#include "core/ranks.h"
 #include "core/wait.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
@@ -34,7 +34,7 @@ namespace {
 
 using Visit = std::function<void(std::int64_t, std::int64_t, std::int64_t)>;
 
-void for_each_run(const Result& result, workload::TensorPlace place, const Visit& visit) {
+void for_each_run(const Result& result, workload::TensorRank place, const Visit& visit) {
   if (result.runs) return result.runs(visit);
   workload::for_each_run(result.whole, place, visit);
 }
@@ -106,7 +106,7 @@ double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {
          core::sum_tolerance(shape.dtype, static_cast<std::size_t>(of_dtype));
 }
 
-std::int64_t wrong_elems(const Result& result, workload::TensorPlace place, const std::vector<float>& found,
+std::int64_t wrong_elems(const Result& result, workload::TensorRank place, const std::vector<float>& found,
                          const std::vector<float>& whole, double allowed) {
   const double largest = largest_of(whole);
   std::int64_t wrong = 0;

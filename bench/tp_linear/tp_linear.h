@@ -76,7 +76,7 @@ Reference grid_reference_of(BlockKind kind, const Shape& shape, int threads);
 double allowed_difference(BlockKind kind, const Shape& shape, int ranks);
 
 // Number of elements of a share whose difference is larger, NaN included. Padding must be zero.
-std::int64_t wrong_elems(const Result& result, workload::TensorPlace place, const std::vector<float>& found,
+std::int64_t wrong_elems(const Result& result, workload::TensorRank place, const std::vector<float>& found,
                          const std::vector<float>& whole, double allowed);
 
 // Number of elements whose bits differ. Both have equal length.

@@ -16,7 +16,7 @@
 #include "bench/tp_linear/tp_linear.h"
 #include "core/error.h"
 #include "core/wait.h"
-#include "parallel/parameters/initial_values.h"
+#include "parallel/parameters/store.h"
 
 namespace lockstep::tp_linear {
 namespace {

@@ -11,7 +11,7 @@
 #include "bench/pipeline/output.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
-#include "simulator/prices/kernel_price.h"
+#include "simulator/prices/prices.h"
 #include "trainer/train/rank_steps.h"
 #include "workload/build_step.h"
 

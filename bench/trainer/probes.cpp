@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "collectives/transports/mpi_transport.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "core/wait.h"
@@ -21,7 +21,7 @@
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/train/rank_steps.h"
-#include "trainer/train/resume.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::mini_train {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "bench/pipeline/output.h"
 #include "bench/place/place.h"
-#include "core/cores.h"
-#include "core/size.h"
+#include "core/ranks.h"
+#include "core/user_text.h"
 #include "kernels/attention/attention.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/async_run.h"

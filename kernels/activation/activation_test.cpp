@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"

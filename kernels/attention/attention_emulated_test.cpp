@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/random.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_backward.cuh"

@@ -10,7 +10,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/attention/attention.h"

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/case_checks.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <hwy/highway.h>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/base/thread_pool.h"

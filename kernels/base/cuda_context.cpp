@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kLeastWorkspaceBytes = std::size_t{8} << 20;
 constexpr int kPortableClusterBlocks = 8;  // CUDA C++ Programming Guide, Thread Block Clusters
 
-int attribute_of(core::CudaPlace place, cudaDeviceAttr attribute) {
+int attribute_of(core::CudaCaller place, cudaDeviceAttr attribute) {
   int value = 0;
   core::check_cuda(cudaDeviceGetAttribute(&value, attribute, place.device), "cudaDeviceGetAttribute", place);
   return value;
@@ -27,7 +27,7 @@ int attribute_of(core::CudaPlace place, cudaDeviceAttr attribute) {
 struct CudaContext::State {
   core::Device& device;
   core::Stream& stream;
-  core::CudaPlace place;
+  core::CudaCaller place;
   int num_multiprocessors;
   int compute_capability;
   int most_cluster_blocks;
@@ -55,7 +55,7 @@ void CudaContext::State::grow(std::size_t size_bytes) {
 }
 
 CudaContext::CudaContext(core::Device& device, core::Stream& stream, int rank) {
-  const core::CudaPlace place{.rank = rank, .device = device.index()};
+  const core::CudaCaller place{.rank = rank, .device = device.index()};
   const bool clusters = attribute_of(place, cudaDevAttrClusterLaunch) != 0;
   state_ =
       std::make_unique<State>(State{.device = device,
@@ -80,7 +80,7 @@ core::Device& CudaContext::device() const {
   return state_->device;
 }
 
-core::CudaPlace CudaContext::place() const {
+core::CudaCaller CudaContext::place() const {
   return state_->place;
 }
 

@@ -26,7 +26,7 @@ class CudaContext {
   CudaContext& operator=(const CudaContext&) = delete;
 
   core::Device& device() const;
-  core::CudaPlace place() const;  // for core::check_cuda
+  core::CudaCaller place() const;  // for core::check_cuda
   core::Stream& queue() const;
   void* stream() const;  // the same stream as cudaStream_t
   int num_multiprocessors() const;

@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned kCudaOfTheCall = 12000;
 constexpr unsigned kPanelColumns = 64;  // 128 bytes, the width of the swizzle
 
-decltype(&cuTensorMapEncodeTiled) encode_call(core::CudaPlace place) {
+decltype(&cuTensorMapEncodeTiled) encode_call(core::CudaCaller place) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult answer{};
   core::check_cuda(
@@ -31,7 +31,7 @@ decltype(&cuTensorMapEncodeTiled) encode_call(core::CudaPlace place) {
 
 }  // namespace
 
-TensorMap encode_tensor_map(const HeadTensor& tensor, core::DType dtype, core::CudaPlace place) {
+TensorMap encode_tensor_map(const HeadTensor& tensor, core::DType dtype, core::CudaCaller place) {
   const auto head_bytes = static_cast<std::uint64_t>(2 * tensor.columns);
   const auto row_bytes = static_cast<std::uint64_t>(tensor.row_bytes);
   const auto rows = static_cast<std::uint64_t>(tensor.rows);

@@ -29,6 +29,6 @@ struct alignas(64) TensorMap {
 
 // Encoded by the driver, whose function is looked up at run time (cuTensorMapEncodeTiled). Throws core::Error(cuda) if
 // the driver lacks it or refuses the tensor.
-TensorMap encode_tensor_map(const HeadTensor& tensor, core::DType dtype, core::CudaPlace place);
+TensorMap encode_tensor_map(const HeadTensor& tensor, core::DType dtype, core::CudaCaller place);
 
 }  // namespace lockstep::kernels

@@ -13,9 +13,9 @@
 
 #include <unistd.h>
 
-#include "core/cores.h"
 #include "core/error.h"
-#include "core/gate.h"
+#include "core/ranks.h"
+#include "core/wait.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -14,11 +14,11 @@
 
 namespace lockstep::core {
 
-void check_cuda(int status, const char* call, CudaPlace /*place*/) {
+void check_cuda(int status, const char* call, CudaCaller /*place*/) {
   if (status != 0) throw Error(Failure::cuda, std::string(call) + " failed on the emulated device");
 }
 
-void check_launch(int status, const char* kernel, CudaPlace place, Stream& /*stream*/) {
+void check_launch(int status, const char* kernel, CudaCaller place, Stream& /*stream*/) {
   check_cuda(status, kernel, place);
 }
 
@@ -49,7 +49,7 @@ core::Device& CudaContext::device() const {
   return state_->device;
 }
 
-core::CudaPlace CudaContext::place() const {
+core::CudaCaller CudaContext::place() const {
   return {.rank = -1, .device = 0};
 }
 

@@ -24,7 +24,7 @@ constexpr int kTimedRuns = 10;  // queued together, so that GPU time is measured
 // Checks results of calls and names the rank in errors.
 class Calls {
  public:
-  explicit Calls(core::CudaPlace place) : place_(place) {}
+  explicit Calls(core::CudaCaller place) : place_(place) {}
   void operator()(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     throw core::Error(core::Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {}", call, place_.rank,
@@ -33,7 +33,7 @@ class Calls {
   void operator()(cudaError_t status, const char* call) const { core::check_cuda(status, call, place_); }
 
  private:
-  core::CudaPlace place_;
+  core::CudaCaller place_;
 };
 
 // Owns one of cuBLASLt's descriptors, which are pointers that must be destroyed.

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/gemm/gemm_choice.h"
 #include "kernels/gemm/gemm_reference.h"

@@ -10,7 +10,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/emulated_cuda/emulated_hopper.h"

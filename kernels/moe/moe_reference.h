@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/base/context.h"
-#include "kernels/base/reference_data.h"
 #include "kernels/base/operands.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/moe/grouped_gemm.h"

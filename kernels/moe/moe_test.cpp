@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/moe/moe_reference.h"

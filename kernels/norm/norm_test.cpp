@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/norm/norm_reference.h"

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/compress/compress.h"
 #include "kernels/copy/copy.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/reduce/reduction.h"
-#include "kernels/sign/sign.h"
 
 namespace lockstep::parallel {
 namespace {

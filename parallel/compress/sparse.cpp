@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/random.h"
-#include "kernels/top_k/top_k.h"
+#include "kernels/compress/compress.h"
 #include "parallel/compress/compress.h"
 
 namespace lockstep::parallel {

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "kernels/attention/attention.h"

@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "kernels/activation/activation.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/gelu/gelu.h"
-#include "kernels/swiglu/swiglu.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"

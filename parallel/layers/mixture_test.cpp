@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/layers/mixture_torch.h"
 

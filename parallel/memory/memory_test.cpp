@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/forwarding_device_for_tests.h"
 

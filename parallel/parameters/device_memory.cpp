@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/async_file.h"
-#include "core/device_memory.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "workload/memory_kinds.h"

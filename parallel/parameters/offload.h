@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "core/device_memory.h"
+#include "core/device.h"
 #include "kernels/base/view.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/device_memory.h"

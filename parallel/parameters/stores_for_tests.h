@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/fixtures_for_tests.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "collectives/executors/message_executor.h"
+#include "collectives/executors/executors.h"
 #include "core/error.h"
 #include "simulator/network/topology.h"
 

@@ -10,7 +10,7 @@
 #include "collectives/collective.h"
 #include "collectives/transports/paced_link.h"
 #include "collectives/transports/transport.h"
-#include "core/gate.h"
+#include "core/wait.h"
 #include "schedules/step/step.h"
 #include "simulator/emulated/emulated_run.h"
 

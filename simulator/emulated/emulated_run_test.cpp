@@ -8,11 +8,9 @@
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/offload.h"
-#include "schedules/passes/optimizer.h"
-#include "schedules/passes/reduce_gradients.h"
-#include "schedules/step/lower.h"
+#include "schedules/passes/passes.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
 #include "simulator/network/topology.h"
 

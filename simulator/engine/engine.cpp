@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "schedules/text.h"
+#include "schedules/schedule.h"
 #include "simulator/engine/program.h"
 
 namespace lockstep::simulator {

@@ -10,8 +10,8 @@
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/steps_for_tests.h"
 #include "schedules/play.h"
-#include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 #include "simulator/engine/contended.h"
 #include "simulator/engine/program.h"
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/nearest.h"
+#include "core/user_text.h"
 
 namespace lockstep::simulator {
 namespace {

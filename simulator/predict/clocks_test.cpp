@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/step/lower.h"
+#include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
 
 namespace lockstep::simulator {

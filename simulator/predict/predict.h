@@ -8,7 +8,6 @@
 
 #include "schedules/play.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/memory.h"
 #include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"

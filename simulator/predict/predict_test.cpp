@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/step/chakra.h"
+#include "schedules/step/traces.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"
 #include "workload/parameters.h"

@@ -6,8 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "schedules/passes/split_stages.h"
-#include "schedules/step/lower.h"
+#include "schedules/passes/passes.h"
 #include "schedules/step/step.h"
 #include "simulator/machine/machine.h"
 #include "workload/build_step.h"

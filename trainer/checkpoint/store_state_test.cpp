@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "core/device_memory.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "kernels/cast/cast.h"
 #include "kernels/moe/router.h"

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/passes.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/build_step.h"
 #include "workload/parameters.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/size.h"
-#include "schedules/step/check_step.h"
+#include "core/user_text.h"
 #include "schedules/step/rewrite.h"
+#include "schedules/step/step.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"

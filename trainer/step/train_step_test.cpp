@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/check_step.h"
+#include "schedules/step/step.h"
 #include "trainer/step/step_rules.h"
 #include "workload/layout.h"
 #include "workload/parameters.h"

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "parallel/parameters/stores_for_tests.h"
 #include "schedules/interpreter/interpreter.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/backends/backend_kinds.h"
+#include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention_merge/attention_merge.h"
 #include "kernels/base/cuda_context.h"
@@ -14,11 +15,9 @@
 #include "kernels/cast/cast.h"
 #include "kernels/copy/copy.h"
 #include "kernels/cross_entropy/cross_entropy.h"
-#include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/fp8/gemm_fp8.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/moe/permute.h"
@@ -30,7 +29,6 @@
 #include "kernels/residual/residual.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/softmax/softmax.h"
-#include "kernels/swiglu/swiglu.h"
 #include "trainer/train/queued_device_for_tests.h"
 
 namespace lockstep::kernels {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/transports/mpi_transport.h"
-#include "core/cores.h"
+#include "core/ranks.h"
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm.h"
 

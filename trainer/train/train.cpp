@@ -11,7 +11,7 @@
 #include "collectives/backends/backend.h"
 #include "collectives/backends/places.h"
 #include "collectives/collective.h"
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "kernels/attention/attention.h"

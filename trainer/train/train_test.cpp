@@ -14,8 +14,8 @@
 
 #include "core/error.h"
 #include "kernels/gemm/gemm_choice.h"
+#include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/train/rank_trainer.h"

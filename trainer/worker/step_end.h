@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/device_memory.h"
+#include "core/device.h"
 #include "kernels/base/context.h"
 #include "kernels/base/view.h"
 #include "kernels/optimizer/optimizer.h"

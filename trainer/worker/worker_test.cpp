@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/device_cpu.h"
+#include "core/device.h"
 #include "core/fixtures_for_tests.h"
 #include "trainer/worker/lanes.h"
 

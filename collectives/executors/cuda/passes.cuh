@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "collectives/executors/cuda/interpret.cuh"
-#include "kernels/base/cuda_combine.cuh"
+#include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_geometry.h"
 
 namespace lockstep::executors::cuda {

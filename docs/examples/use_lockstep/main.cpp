@@ -8,10 +8,10 @@
 #include "collectives/plan/check.h"
 #include "collectives/plan/cost.h"
 #include "core/error.h"
+#include "kernels/activation/activation.h"
 #include "kernels/base/context.h"
-#include "kernels/gelu/gelu.h"
-#include "schedules/check.h"
 #include "schedules/generators/catalogue.h"
+#include "schedules/schedule.h"
 #include "simulator/predict/predict.h"
 
 using namespace lockstep;  // as a short program may
