@@ -75,7 +75,8 @@ Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes ti
   return result;
 }
 
-// A layout that was not run, from one that was: its step is simulated (bench/scaling/scaling.h), with isolated times only.
+// A layout that was not run, from one that was: its step is simulated (bench/scaling/scaling.h), with isolated times
+// only.
 Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two) {
   Result result;
   result.mode = mode;
