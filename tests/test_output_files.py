@@ -170,7 +170,7 @@ SENDS = "sendrecv_perf --ranks 2 -b 8 -e 8 -w 0 --algo direct"
 
 
 @dataclass(frozen=True)
-class Place:
+class LockedOutput:
     """A place that only one run at a time may write to."""
 
     name: str
@@ -180,15 +180,15 @@ class Place:
     refusal: str  # the second run's error; {process} is the first run's
 
 
-PLACES = (
-    Place("suite", "suite --suite {long_suite} --out {to}", "suite --suite {short_suite} --out {to}", "to/long.txt",
+LOCKED_OUTPUTS = (
+    LockedOutput("suite", "suite --suite {long_suite} --out {to}", "suite --suite {short_suite} --out {to}", "to/long.txt",
           "suite: --out {to}: process {process} is writing to it; allowed: another folder, or this one when it has ended"),
-    Place("checkpoints", f"{TRAIN} --steps 1000000 --checkpoint-every 1 --checkpoints {{to}}", f"{TRAIN} --steps 2 --checkpoints {{to}}",
+    LockedOutput("checkpoints", f"{TRAIN} --steps 1000000 --checkpoint-every 1 --checkpoints {{to}}", f"{TRAIN} --steps 2 --checkpoints {{to}}",
           "to/latest", "mini_train: --checkpoints {to}: process {process} is writing to it; allowed: another folder, or this one when "
           "it has ended"),
-    Place("records", f"{SENDS} -n 1000000000 --json {{to}}.jsonl", f"{SENDS} -n 2 --json {{to}}.jsonl", "to.partial.jsonl",
+    LockedOutput("records", f"{SENDS} -n 1000000000 --json {{to}}.jsonl", f"{SENDS} -n 2 --json {{to}}.jsonl", "to.partial.jsonl",
           "sendrecv_perf: cannot write {to}.jsonl: process {process} is writing it; allowed: another name"),
-    Place("tuning table", "tune --collectives all_reduce --ranks 2 -e 64M --time-budget 100 --output {to}/table",
+    LockedOutput("tuning table", "tune --collectives all_reduce --ranks 2 -e 64M --time-budget 100 --output {to}/table",
           "tune --collectives all_reduce --ranks 2 -b 1K -e 1K --time-budget 1 --output {to}/table", "to",
           "tune: --output {to}: process {process} is writing to it; allowed: another folder, or this one when it has ended"),
 )
@@ -201,21 +201,21 @@ def words_of(command: str, folder: Path, programs: Programs) -> list[str]:
     return [str(programs.folder / words[0]), *words[1:]]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
-def test_the_second_run_is_refused_and_a_killed_one_keeps_nobody_out(place: Place, programs: Programs, tmp_path: Path) -> None:
-    first = subprocess.Popen(words_of(place.long, tmp_path, programs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@pytest.mark.parametrize("output", LOCKED_OUTPUTS, ids=lambda output: output.name)
+def test_the_second_run_is_refused_and_a_killed_one_keeps_nobody_out(output: LockedOutput, programs: Programs, tmp_path: Path) -> None:
+    first = subprocess.Popen(words_of(output.long, tmp_path, programs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 30
-        while not (tmp_path / place.started).exists() and time.monotonic() < end:
+        while not (tmp_path / output.started).exists() and time.monotonic() < end:
             time.sleep(0.01)
         time.sleep(0.1)
-        second = run(words_of(place.short, tmp_path, programs))
-        assert second.stderr == place.refusal.format(to=tmp_path / "to", process=first.pid) + "\n"
+        second = run(words_of(output.short, tmp_path, programs))
+        assert second.stderr == output.refusal.format(to=tmp_path / "to", process=first.pid) + "\n"
         assert second.returncode == USAGE and first.poll() is None
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
-    third = run(words_of(place.short, tmp_path, programs))
+    third = run(words_of(output.short, tmp_path, programs))
     assert third.returncode == 0, third.stderr
 
 
