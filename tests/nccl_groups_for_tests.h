@@ -78,11 +78,11 @@ class NotingNccl final : public libraries::FakeNccl {
     joined_.clear();
     std::vector<libraries::NcclMemberPtr> members;
     backends::for_each_membership(worlds, [&](std::size_t channel, transports::World& world) {
-      libraries::NcclCaller place{.rank = rank, .device = 0, .timeout = timeout, .group = names[channel]};
+      libraries::NcclCaller caller{.rank = rank, .device = 0, .timeout = timeout, .group = names[channel]};
       libraries::NcclGpu gpu{
           .uuid = {}, .num_multiprocessors = 132, .sharing = {.version_code = 23000, .enabled = true}};
       gpu.uuid[0] = static_cast<std::uint8_t>(rank);
-      members.push_back(libraries::join_world(*this, place, world, gpu));
+      members.push_back(libraries::join_world(*this, caller, world, gpu));
       joined_.back().channel = static_cast<std::int32_t>(channel);
     });
     return joined_;

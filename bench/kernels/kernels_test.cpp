@@ -195,7 +195,7 @@ TEST(Roofline, ColdIsPastTheSecondCacheOfAGpuAlsoWhereItIsNotTold) {
 struct Fixture {
   std::unique_ptr<core::Device> device = core::make_cpu_device();
   Arena arena{*device};
-  kernels::KernelCase one = kernels::gelu_test_cases().front();  // one element
+  kernels::KernelCase one = kernels::activation_test_cases().front();  // one element
   kernels::ReferenceData<double> inputs = kernels::draw_inputs(one, 1);
   Patterns patterns = exact_patterns(one, 1);
 };
@@ -258,7 +258,7 @@ TEST(OperandSets, ATableIsThereOnceAndEachSetNamesOtherRows) {
 
 TEST(OperandSets, LongOperandsRepeatAPatternOfTheSameKind) {
   Fixture f;
-  for (kernels::KernelCase& one : kernels::gelu_bench_cases()) {
+  for (kernels::KernelCase& one : kernels::activation_bench_cases()) {
     const Patterns patterns = short_patterns(one, 1);
     OperandSets sets(f.arena, one, patterns, 0);
     const kernels::CaseOperand& x = one.operands[0];

@@ -36,8 +36,8 @@ constexpr double kCommonL1 = 32 << 10;
 constexpr double kCommonL2 = 1 << 20;
 constexpr double kCommonL3 = 32 << 20;
 
-double bytes_of(const std::optional<std::int64_t>& told, double common) {
-  return told ? static_cast<double>(*told) : common;
+double bytes_of(const std::optional<std::int64_t>& reported, double common) {
+  return reported ? static_cast<double>(*told) : common;
 }
 
 double us_of(const std::function<void()>& work) {

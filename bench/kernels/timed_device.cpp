@@ -93,7 +93,7 @@ bool names_rows(const kernels::KernelCase& one) {
 namespace {
 
 constexpr std::size_t kAlignment = 128;
-// Minimum size of an arena: the size from which it is made of huge pages (core/device_cpu.h). Small operands then have
+// Minimum size of an arena: the size from which it is made of huge pages (core/device.h). Small operands then have
 // the same positions in physically indexed caches in every process; on small pages, processes of one build differed by
 // up to 19 %.
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;

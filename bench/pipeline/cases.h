@@ -44,7 +44,7 @@ struct RealModel {
   std::string dtype = "f32";
 };
 
-// Work for the bubbles, on a rank's share of the model, in ms (schedules/passes/fill_bubbles.h).
+// Work for the bubbles, on a rank's share of the model, in ms (schedules/passes/passes.h).
 struct FillerWork {
   double input_curvature = 0;   // per microbatch, after its forward
   double output_curvature = 0;  // per microbatch, after its backward

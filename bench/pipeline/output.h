@@ -27,7 +27,7 @@ std::vector<std::pair<std::string, double>> mean_parts_ms(const std::vector<sche
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
 
-// A trace (schedules/step/trace.h); for an emulated or real step, with its simulation above it.
+// A trace (schedules/step/traces.h); for an emulated or real step, with its simulation above it.
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
                        const std::optional<Emulation>& emulation, Mode mode = Mode::emulated);
 

@@ -70,7 +70,7 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print);
 int run_sensitivity(int argc, const char* const* argv, const program::Print& print);
 int run_replay(int argc, const char* const* argv, const program::Print& print);
 
-// Writes PREFIX.0.et, PREFIX.1.et, ... and PREFIX.groups.json (schedules/step/chakra.h). `step`: all ranks.
+// Writes PREFIX.0.et, PREFIX.1.et, ... and PREFIX.groups.json (schedules/step/traces.h). `step`: all ranks.
 void write_chakra(const std::string& prefix, const schedules::Step& step);
 
 // simulate plan: the best layouts for a number of devices, and why the others are slower.

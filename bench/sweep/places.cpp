@@ -38,31 +38,31 @@ std::string without_function(const std::string& pci_id) {
   return pci_id.substr(0, pci_id.rfind('.'));
 }
 
-RankSite told_of_gpu(const core::Device& device, const backends::Backend& backend) {
+RankSite site_of_gpu(const core::Device& device, const backends::Backend& backend) {
   const std::vector<core::CudaDeviceInfo> gpus = backend.gpus();
   const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
-  RankSite told{.process_id = getpid(),
+  RankSite site{.process_id = getpid(),
                 .device = device.index(),
                 .has_mps = gpu.shared_by_mps.value_or(false),
                 .host = {},
                 .bus_id = {},
                 .name = {}};
-  put(told.bus_id, without_function(gpu.pci_id));
-  put(told.name, device.name());
-  return told;
+  put(site.bus_id, without_function(gpu.pci_id));
+  put(site.name, device.name());
+  return site;
 }
 
-RankSite told_of_core(int rank) {
+RankSite site_of_core(int rank) {
   const core::Machine machine = core::this_machine();
-  RankSite told{.process_id = getpid(),
+  RankSite site{.process_id = getpid(),
                 .device = rank % static_cast<int>(machine.cores),
                 .has_mps = false,
                 .host = {},
                 .bus_id = {},
                 .name = {}};
-  put(told.bus_id, "cpu");
-  put(told.name, machine.cpu.value_or("cpu"));
-  return told;
+  put(site.bus_id, "cpu");
+  put(site.name, machine.cpu.value_or("cpu"));
+  return site;
 }
 
 // Ranks on each GPU.
@@ -75,12 +75,12 @@ std::map<std::pair<std::string, int>, std::vector<int>> ranks_of_gpus(const std:
 }  // namespace
 
 std::vector<DeviceLine> places_of_ranks(backends::Endpoint& endpoint, const backends::Backend& backend) {
-  RankSite mine = backend.on_gpus() ? told_of_gpu(endpoint.device, backend) : told_of_core(endpoint.world.rank());
+  RankSite mine = backend.on_gpus() ? site_of_gpu(endpoint.device, backend) : site_of_core(endpoint.world.rank());
   gethostname(mine.host.data(), mine.host.size() - 1);
   std::vector<DeviceLine> places;
-  for (const RankSite& told : transports::all_gather_value(endpoint.world, mine)) {
-    places.push_back({static_cast<int>(places.size()), told.process_id, told.host.data(), told.device,
-                      told.bus_id.data(), told.name.data(), told.has_mps});
+  for (const RankSite& site : transports::all_gather_value(endpoint.world, mine)) {
+    places.push_back({static_cast<int>(places.size()), site.process_id, site.host.data(), site.device,
+                      site.bus_id.data(), site.name.data(), site.has_mps});
   }
   return places;
 }

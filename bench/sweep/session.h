@@ -50,7 +50,7 @@ void run_session(const SessionPlan& session, std::span<backends::Endpoint* const
 void serve_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints);
 
 // --transport simulated: runs a sweep's plans in virtual time on a described machine, which need not exist
-// (simulator/network/plan_time.h). The table and the records are the usual ones and say that they are simulated;
+// (simulator/network/collective_time.h). The table and the records are the usual ones and say that they are simulated;
 // nothing is verified, as no bytes move.
 
 // Takes the place of a backend in the plan of a sweep.

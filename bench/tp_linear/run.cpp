@@ -403,11 +403,11 @@ void serve_case(const TpLinearFlags& flags, const Case& one) {
 }
 
 std::vector<Form> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference) {
-  const int teller = flags.mpi == nullptr ? 0 : flags.mpi->placement().rank;
+  const int reporting_rank = flags.mpi == nullptr ? 0 : flags.mpi->placement().rank;
   std::vector<Form> forms;
   on_ranks(flags, one, reference, [&](RankRun& run, int index) {
-    std::vector<Form> told = run.run();
-    if (index == teller) forms = std::move(told);
+    std::vector<Form> of_rank = run.run();
+    if (index == reporting_rank) forms = std::move(of_rank);
   });
   for (Form& form : forms) {
     const Sharing sharing{one.ranks, 0, one.sequence_parallel, form.tiles};

@@ -36,7 +36,7 @@ Tensor make_zeroed(Memory& memory, const kernels::Context& where, MemoryKind kin
 void write_rounded(core::Device& device, const kernels::Out& to, std::span<const float> values);
 
 // Copies in order with the context's kernels. If those are queued, the copies are queued as well, and `host` must be
-// page-locked memory (core/device_memory.h) that is not touched until they are done.
+// page-locked memory (core/device.h) that is not touched until they are done.
 void queue_to_device(core::Device& device, const kernels::Context& where, const kernels::Out& to, const void* host);
 void queue_to_host(core::Device& device, const kernels::Context& where, void* host, const kernels::In& from);
 

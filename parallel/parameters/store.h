@@ -42,7 +42,7 @@
 // no microbatch's are left that are added to or wait: the sum would lack them.
 //
 // The order between threads is that of the Step, which is data: check_step proves that a rank gathers and gives up each
-// bucket in turn, before anything runs (schedules/step/check_step.h). A call that meets another state than the one
+// bucket in turn, before anything runs (schedules/step/step.h). A call that meets another state than the one
 // drawn here is a bug, and says so by name.
 #pragma once
 

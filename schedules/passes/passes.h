@@ -15,7 +15,7 @@ namespace lockstep::schedules {
 // The pass that replaces the work of a stage by its pieces, and the recipe that names them.
 
 // The work of a stage for one microbatch as a list of pieces: kernels and the collectives between them. A model and its
-// layout determine a recipe (workload/recipe.h); split_stages() replaces each whole F, B, I and W by it.
+// layout determine a recipe (workload/build_step.h); split_stages() replaces each whole F, B, I and W by it.
 
 struct Piece {
   // forward, backward, input_gradient, weight_gradient or recompute: a kernel; layer_collective: a collective.

@@ -108,7 +108,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
 // Throws core::Error(usage) if ranks share cores.
 Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine);
 
-// Time of a step of all ranks on a machine, such as a step that a trace describes (schedules/step/chakra.h).
+// Time of a step of all ranks on a machine, such as a step that a trace describes (schedules/step/traces.h).
 struct Replay {
   double step_s = 0;
   std::vector<schedules::Breakdown> parts;    // per rank

@@ -111,7 +111,7 @@ TEST(TrainLayout, WhatDoesNotFitIsNamedWithWhatWould) {
   EXPECT_EQ(refusal_of({.dp = 2, .tp = 2, .pp = 2, .microbatches = 4}), "");
 }
 
-// make_train_step() itself checks each step of all ranks (schedules/step/check_step.h) and throws where one is wrong.
+// make_train_step() itself checks each step of all ranks (schedules/step/step.h) and throws where one is wrong.
 TEST(TrainStep, EveryLayoutMakesALegalStep) {
   for (const std::string schedule :
        {"1f1b", "gpipe", "zb_h1", "zb_v", "interleaved", "chimera", "chimera_doubled", "dualpipe"}) {
@@ -311,10 +311,10 @@ TEST(GpuMemory, RanksThatShareAGpuShareItsMemory) {
 
 TEST(GpuMemory, TheRefusalNamesTheGpuItsRanksAndWhatHelps) {
   const std::int64_t need = need_of_a_rank();
-  const std::string told = memory_refusal_of({{"cuda:0", {0, 2}, 2 * need}, {"cuda:1", {1, 3}, need}});
-  EXPECT_NE(told.find(model_that_needs().name + " on 2 ranks of cuda:1 needs about "), std::string::npos) << told;
-  EXPECT_NE(told.find("what helps: "), std::string::npos) << told;
-  EXPECT_EQ(told.find('\n'), std::string::npos);
+  const std::string refusal = memory_refusal_of({{"cuda:0", {0, 2}, 2 * need}, {"cuda:1", {1, 3}, need}});
+  EXPECT_NE(refusal.find(model_that_needs().name + " on 2 ranks of cuda:1 needs about "), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("what helps: "), std::string::npos) << refusal;
+  EXPECT_EQ(refusal.find('\n'), std::string::npos);
 }
 
 constexpr LearningRate kRate{.peak = 8e-4, .floor = 8e-5, .warmup = 10, .steps = 110};

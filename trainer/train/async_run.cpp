@@ -96,14 +96,14 @@ void AsyncServer::run(const std::vector<Exchange>& order) {
 }
 
 void AsyncServer::push(const Exchange& exchange) {
-  PushReport told;
-  mail_.receive(exchange.replica, writable_bytes_of(told));
+  PushReport pushed;
+  mail_.receive(exchange.replica, writable_bytes_of(pushed));
   mail_.receive(exchange.replica, gradient_);
   unpack(model_, Packed::gradients, gradient_);
   update();
-  report_.loss += told.loss / options_.layout.dp;
-  report_.wait_seconds += told.wait_seconds / options_.layout.dp;
-  most_sent_ = std::max({most_sent_, told.sent_bytes, mail_.sent_bytes()});
+  report_.loss += pushed.loss / options_.layout.dp;
+  report_.wait_seconds += pushed.wait_seconds / options_.layout.dp;
+  most_sent_ = std::max({most_sent_, pushed.sent_bytes, mail_.sent_bytes()});
   if (updates_ % options_.layout.dp != 0) return;
   report_.sent_bytes = most_sent_;
   report_.seconds = core::us_between(std::exchange(reported_, core::Clock::now()), core::Clock::now()) * 1e-6;

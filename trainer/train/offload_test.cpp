@@ -263,8 +263,8 @@ TEST(Offload, ADelayedUpdateIsMadeBeforeACheckpoint) {
 
 TEST(Offload, WhatCannotBeOffloadedIsOneLine) {
   const auto says = [](const std::string& layout, const std::string& what) {
-    const std::string told = refusal_of(options_with(layout));
-    EXPECT_NE(told.find(what), std::string::npos) << layout << ": " << told;
+    const std::string refusal = refusal_of(options_with(layout));
+    EXPECT_NE(refusal.find(what), std::string::npos) << layout << ": " << refusal;
   };
   says("dp=2,zero=1,microbatch=4,batch=8,offload=gradients:host",
        "offload is gradients:host, and zero is 1; allowed: gradients on the device, or zero=2 or 3");
@@ -329,14 +329,14 @@ TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
     observer.step = [](const StepReport& report, const schedules::StepTimeline&) {
       if (report.step == 3) cut_offload_files();
     };
-    std::string told;
+    std::string message;
     try {
       train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence), observer);
     } catch (const core::Error& error) {
-      told = error.what();
+      message = error.what();
     }
-    EXPECT_NE(told.find("offload folder '"), std::string::npos) << kind << ": " << told;
-    EXPECT_NE(told.find("only 0 bytes"), std::string::npos) << kind << ": " << told;
+    EXPECT_NE(message.find("offload folder '"), std::string::npos) << kind << ": " << message;
+    EXPECT_NE(message.find("only 0 bytes"), std::string::npos) << kind << ": " << message;
     TrainOptions rest = options_with(layout, 4);
     rest.resume = folder.path();
     EXPECT_EQ(run(rest).steps.size(), 2u) << kind << ": the checkpoint is whole";

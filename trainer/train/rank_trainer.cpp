@@ -259,17 +259,17 @@ std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& ste
   for (auto rank = all.begin(); rank != all.end(); rank += static_cast<std::ptrdiff_t>(mine.size())) {
     double seconds = 0;
     for (std::size_t i = 0; i < mine.size(); ++i) {
-      const Numbers& told = rank[static_cast<std::ptrdiff_t>(i)];
-      reports[i].loss += told.loss_sum / static_cast<double>(options_.tokens_per_step());
-      reports[i].sent_bytes = std::max(reports[i].sent_bytes, told.sent_bytes);
-      reports[i].most_bytes = std::max(reports[i].most_bytes, told.most_bytes);
-      reports[i].copied_bytes = std::max(reports[i].copied_bytes, told.copied_bytes);
-      reports[i].away_bytes = std::max(reports[i].away_bytes, told.away_bytes);
-      if (parallel::total_of(told.peak_bytes) > parallel::total_of(reports[i].peak_bytes)) {
-        reports[i].peak_bytes = told.peak_bytes;
+      const Numbers& of_step = rank[static_cast<std::ptrdiff_t>(i)];
+      reports[i].loss += of_step.loss_sum / static_cast<double>(options_.tokens_per_step());
+      reports[i].sent_bytes = std::max(reports[i].sent_bytes, of_step.sent_bytes);
+      reports[i].most_bytes = std::max(reports[i].most_bytes, of_step.most_bytes);
+      reports[i].copied_bytes = std::max(reports[i].copied_bytes, of_step.copied_bytes);
+      reports[i].away_bytes = std::max(reports[i].away_bytes, of_step.away_bytes);
+      if (parallel::total_of(of_step.peak_bytes) > parallel::total_of(reports[i].peak_bytes)) {
+        reports[i].peak_bytes = of_step.peak_bytes;
       }
-      seconds += told.seconds;
-      sync_seconds += told.sync_seconds;
+      seconds += of_step.seconds;
+      sync_seconds += of_step.sync_seconds;
     }
     slowest = std::max(slowest, seconds);
   }

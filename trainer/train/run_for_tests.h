@@ -65,20 +65,20 @@ inline TrainResult run(const workload::Layout& layout) {
 
 inline std::string bytes_difference(const std::string& where, const parallel::BytesByKind& predicted,
                                     const parallel::BytesByKind& counted) {
-  std::string told;
+  std::string differences;
   for (std::size_t k = 0; k < predicted.size(); ++k) {
     if (predicted[k] == counted[k]) continue;
-    told += where + " of " + std::string(name_of(static_cast<parallel::MemoryKind>(k))) + ": " +
-            std::to_string(predicted[k]) + " bytes predicted, " + std::to_string(counted[k]) + " counted\n";
+    differences += where + " of " + std::string(name_of(static_cast<parallel::MemoryKind>(k))) + ": " +
+                   std::to_string(predicted[k]) + " bytes predicted, " + std::to_string(counted[k]) + " counted\n";
   }
-  return told;
+  return differences;
 }
 // Where a rank of two steps counts other bytes than were predicted for it; empty: nowhere.
 inline std::string memory_difference(const TrainOptions& wanted) {
   const TrainOptions options = checked(wanted);
   const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   std::mutex mutex;
-  std::string told;
+  std::string differences;
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
     const std::int32_t rank = trainer.model().rank();
     const workload::HeldBytes predicted = memory_need(made, options.model, options.layout, rank);
@@ -87,11 +87,11 @@ inline std::string memory_difference(const TrainOptions& wanted) {
       const workload::HeldBytes& counted = trainer.held_bytes();
       const std::string where = "step " + std::to_string(step) + ", rank " + std::to_string(rank);
       const std::lock_guard lock(mutex);
-      told += bytes_difference(where + ", at the peak", predicted.at_peak(), counted.at_peak());
-      told += bytes_difference(where + ", the most", predicted.peak_of_each(), counted.peak_of_each());
+      differences += bytes_difference(where + ", at the peak", predicted.at_peak(), counted.at_peak());
+      differences += bytes_difference(where + ", the most", predicted.peak_of_each(), counted.peak_of_each());
     }
   });
-  return told;
+  return differences;
 }
 
 // Where the losses of one run are further from another's than `tolerance` of theirs (sums in another order), or norms

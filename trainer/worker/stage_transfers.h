@@ -70,7 +70,7 @@ class StageMessages {
   std::vector<void*> pinned_;  // all page-locked buffers
 };
 
-// Runs a rank's OFFLOAD and LOAD tasks of activations (schedules/passes/offload.h).
+// Runs a rank's OFFLOAD and LOAD tasks of activations (schedules/passes/passes.h).
 
 // Slots in the offload buffer for each of a rank's copies, in lane order. A slot is free again once its contents are
 // back on the device, so the buffer has the size of the most bytes that are away at once.
