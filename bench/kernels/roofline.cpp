@@ -37,7 +37,7 @@ constexpr double kCommonL2 = 1 << 20;
 constexpr double kCommonL3 = 32 << 20;
 
 double bytes_of(const std::optional<std::int64_t>& reported, double common) {
-  return reported ? static_cast<double>(*told) : common;
+  return reported ? static_cast<double>(*reported) : common;
 }
 
 double us_of(const std::function<void()>& work) {
