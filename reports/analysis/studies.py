@@ -11,7 +11,7 @@ from reports.units import counted, joined, short, time_text
 QUESTIONS = {
     "scaling": "How far does it scale, and what takes the rest?",
     "map": "Which layout is fastest, by size of the model and bandwidth of a link?",
-    "memory": "What does each ZeRO stage leave of a rank's memory, on N ranks?",
+    "memory": "How much memory per rank does each ZeRO stage need on N ranks?",
     "recompute": "How much memory does recomputation save, and for how much time?",
     "tp_boundary": "What does tensor parallelism cost beyond a node?",
     "order": "Which kind of parallelism belongs inside a node, and what does another order cost?",

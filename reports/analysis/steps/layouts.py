@@ -78,9 +78,11 @@ def device_ms(one: Simulation) -> float:
 
 def layouts_text(result: LayoutResult) -> str:
     best, fitting = result.best, result.fitting
+    shared = [word for word in result.common if not word.startswith("batch=")]  # the name says the batch
+    together = f", all with {joined(shared)}," if shared else ""
     if not fitting:
         least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
-        return (f"None of {counted(len(result.layouts), 'layout')} fits: {result.name_of(least)} needs least, "
+        return (f"None of {counted(len(result.layouts), 'layout')}{together} fits: {result.name_of(least)} needs least, "
                 f"{bytes_text(least.memory_bytes['total'], 3)} of {bytes_text(least.capacity_bytes, 3)}.")
     name = result.name_of(best)
     schedule = "" if best.schedule in name else f" ({best.schedule})"
@@ -88,7 +90,7 @@ def layouts_text(result: LayoutResult) -> str:
     if len(result.layouts) == 1:
         return f"{told}."
     word, long = ("fastest", "as long") if result.alike else ("best", "as much time of devices")
-    parts = [f"The {word} of {counted(len(result.layouts), 'layout')} is {told}"]
+    parts = [f"The {word} of {counted(len(result.layouts), 'layout')}{together} is {told}"]
     if len(fitting) > 1:
         worst = fitting[-1]
         ratio = device_ms(worst) / device_ms(best)
