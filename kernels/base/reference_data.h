@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@
 namespace lockstep::kernels {
 
 // A number that counts the floating point operations that made it. References run on it to show that the declared FLOPs
-// are correct; see cost.h for what counts.
+// are correct; Cost in operands.h says what counts.
 
 class Counted {
  public:
@@ -31,8 +32,7 @@ class Counted {
   Counted& operator-=(Counted other) { return *this = *this - other; }
   Counted& operator*=(Counted other) { return *this = *this * other; }
   Counted& operator/=(Counted other) { return *this = *this / other; }
-  friend bool operator<(Counted a, Counted b) { return a.value_ < b.value_; }
-  friend bool operator>(Counted a, Counted b) { return a.value_ > b.value_; }
+  friend std::partial_ordering operator<=>(Counted a, Counted b) { return a.value_ <=> b.value_; }
   friend bool operator==(Counted a, Counted b) { return a.value_ == b.value_; }
 
   // Found by argument-dependent lookup where a reference says `using std::exp; exp(x)`.
