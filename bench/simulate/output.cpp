@@ -328,7 +328,7 @@ std::string result_text(const SearchResult& result, const SimulateFlags& flags, 
   return text;
 }
 
-// "; nearest: 96": the next smaller number of devices that has a valid layout. Empty if none of the next 200 has.
+// "; nearest: 80": the next smaller number of devices that has a valid layout. Empty if none of the next 200 has.
 std::string fewer_devices_text(const workload::Model& model, const simulator::Machine& machine, SearchSpace space) {
   const std::int64_t least = std::max<std::int64_t>(1, space.gpus - 200);
   while (--space.gpus >= least) {
