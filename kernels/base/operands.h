@@ -124,7 +124,7 @@ double operand_bytes(const Args& args) {
   return bytes;
 }
 
-// Checks of floating point numbers among a kernel's arguments; operands.h has those of integers.
+// Checks of floating point numbers among a kernel's arguments; check_at_least() is that of integers.
 
 // Each throws a usage Error "KERNEL: NAME is VALUE; allowed: ...". NaN is never allowed.
 void check_finite(std::string_view kernel, std::string_view name, float value);
