@@ -37,16 +37,21 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-// "; nearest: ring", to be put before what is allowed. Empty if no name shares at least half of its characters.
+// "; nearest: ring", to be put before what is allowed. Empty if no name shares at least half of its characters. A name
+// that contains the wrong one counts as near (dgx-h100 for h100), unless that has too few characters to mean anything.
 template <class Names>
 std::string nearest_text(std::string_view wrong, const Names& names) {
   constexpr std::size_t kLongest = 64;
+  constexpr std::size_t kFewest = 4;
   std::string_view nearest;
   std::size_t least = std::min(wrong.size(), kLongest) / 2 + 1;
   for (const auto& one : names) {
     const std::string_view name = one;
-    if (wrong.size() > kLongest || edit_distance(wrong, name) >= least) continue;
-    least = edit_distance(wrong, name);
+    if (wrong.size() > kLongest) continue;
+    const bool within = wrong.size() >= kFewest && name.find(wrong) != std::string_view::npos;
+    const std::size_t distance = within ? 1 : edit_distance(wrong, name);
+    if (distance >= least) continue;
+    least = distance;
     nearest = name;
   }
   return nearest.empty() ? "" : "; nearest: " + std::string(nearest);

@@ -58,7 +58,7 @@ TEST(ScheduleText, MistakesAreNamedByLineAndColumn) {
   EXPECT_EQ(refusal("0F\n").substr(0, 33), "s.csv:1:1: '0F' is not an action;");
   EXPECT_EQ(refusal("0STEP\n").substr(0, 36), "s.csv:1:1: '0STEP' is not an action;");
   EXPECT_EQ(refusal("0F0,1F0\n2F0\n"),
-            "s.csv: 3 stages on 2 ranks in 1 pipes; allowed: equally many stages per rank and pipe");
+            "s.csv: 3 stages on 2 ranks in 1 pipe; allowed: equally many stages per rank and pipe");
 }
 
 // Numbers in a file do not decide how much memory is allocated.

@@ -208,7 +208,8 @@ class Parser {
     number_slices();
     if (pipes < 1 || stages % pipes != 0 || stages / pipes % made_.num_ranks() != 0) {
       throw of_file(std::to_string(stages) + " stages on " + std::to_string(made_.num_ranks()) + " ranks in " +
-                    std::to_string(pipes) + " pipes; allowed: equally many stages per rank and pipe");
+                    std::to_string(pipes) + (pipes == 1 ? " pipe" : " pipes") +
+                    "; allowed: equally many stages per rank and pipe");
     }
     made_.name = std::string(source_);
     made_.stages_per_pipe = stages / pipes;
@@ -234,10 +235,11 @@ class Parser {
                              what);
   }
   [[noreturn]] void fail(std::string_view cell) const {
-    throw error("'" + std::string(cell.substr(0, kMostShown)) +
-                "' is not an action; allowed: stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, EVICT or FETCH, and "
-                "microbatch, such as 0F1, or 0F1.2 with its slice, two as (0F1;2B0)OVERLAP_F_B, or stage and UNSHARD, "
-                "RESHARD or REDUCE_GRAD");
+    throw error(
+        "'" + std::string(cell.substr(0, kMostShown)) +
+        "' is not an action; allowed: cells between commas, each a stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
+        "EVICT or FETCH, and a microbatch, such as 0F1, or 0F1.2 with its slice, two as (0F1;2B0)OVERLAP_F_B, "
+        "or a stage and UNSHARD, RESHARD or REDUCE_GRAD");
   }
 
   static constexpr std::size_t kMostEmpty = 100;  // (stage, microbatch) pairs per action of the file

@@ -108,6 +108,8 @@ def test_a_schedule_goes_out_as_csv_and_comes_in_again(programs: Programs, tmp_p
         assert out.returncode == 0, out.stderr
         assert ("SEND_F" in csv.read_text(encoding="utf-8")) == lowered
         back = pipeline(programs, "--csv", str(csv), "--pipes", str(pipes))
+        if pipes == 2:
+            assert pipeline(programs, "--csv", str(csv)).stderr.endswith("one half of the stages; allowed: --pipes 2\n")
         assert back.returncode == 0, back.stderr
         named, read = rows_of(out.stdout)[name], rows_of(back.stdout)[csv.name]
         for row in (named, read):  # a file has no closed form

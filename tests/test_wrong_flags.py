@@ -67,4 +67,7 @@ def test_a_flag_that_is_missing_its_value_or_unknown_is_refused(programs: Progra
         assert "allowed" in done.stderr and words[0].lstrip("-").rstrip("=") in done.stderr
     assert "nearest: --ranks" in programs.run("all_reduce_perf", "--rank", "2").stderr
     assert "nearest: plan" in programs.run("simulate", "pln").stderr
+    assert "nearest: dgx-h100" in programs.run("simulate", "--machine", "h100").stderr
+    assert "nearest: 80; allowed: numbers of devices whose factors" in programs.run(
+        "simulate", "plan", "--model", "llama3-70b", "--gpus", "100", "--batch", "512").stderr
     assert "nearest: double_tree" in programs.run("all_reduce_perf", "--algo", "double_tre").stderr

@@ -353,9 +353,22 @@ std::ptrdiff_t count_of_parameters(const Schedule& schedule) {
   return count;
 }
 
+// True if the lists are wrong as one pipe and right as two: a file of Chimera or DualPipe without --pipes 2.
+bool are_two_pipes(const Schedule& given) {
+  const std::int32_t half = given.stages_per_pipe / 2;
+  if (given.num_pipes() != 1 || given.stages_per_pipe % 2 != 0 || half % given.num_ranks() != 0) return false;
+  Schedule halved = given;
+  halved.stages_per_pipe = half;
+  return !schedules::check(given).empty() && schedules::check(halved).empty();
+}
+
 Cases csv_cases(const PipelineFlags& flags) {
   const std::string name = std::filesystem::path(flags.csv_file).filename().string();
   Schedule given = schedules::parse_csv(text_of_file(flags.csv_file), flags.csv_file, flags.pipes);
+  if (are_two_pipes(given)) {
+    throw core::usage_error(flags.csv_file +
+                            ": each microbatch goes through one half of the stages; allowed: --pipes 2");
+  }
   schedules::check_or_throw(given);
   given.name = name;
   Schedule computations = given;

@@ -336,7 +336,7 @@ std::string evictions_text(const Case& one, const Result& result) {
   if (!evicts_activations(one.schedule)) return "";
   std::vector<std::int64_t> of_rank;
   for (const auto& rank : result.counts) of_rank.push_back(rank.evictions);
-  return fmt::format("# {}: of {} microbatches' activations, ranks evict and fetch back {}\n", one.name,
+  return fmt::format("# {}: microbatches of {} whose activations each rank evicts and fetches back: {}\n", one.name,
                      one.shape.microbatches, fmt::join(of_rank, " "));
 }
 
@@ -387,9 +387,12 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
   text += "# bubbles: of_ideal (makespan-work)/work, of_mksp (makespan-work)/makespan, of_own (own-work)/own,\n";
   text += fmt::format(
       "#   own_ideal (own-work)/work; peak_W, peak_B: microbatches whose activations the worst rank holds until W\n"
-      "#   ({:g} of them from I on), until B or I; sends: of the busiest rank; slots: messages a pair that channels "
-      "must\n"
-      "#   hold (buffered); bound: no schedule in the row's memory (limit, or peak_W) has a shorter own span\n",
+      "#   ({:g} of them from I on), until B or I; sends: of the busiest rank; blocking, batched: does the step\n"
+      "#   end (ok) or hang if each send waits for its receive, or if messages between two computations are one "
+      "batch;\n"
+      "#   slots: messages per pair of ranks that channels must hold, so that no send waits; bound: no schedule in "
+      "the\n"
+      "#   row's memory (limit, or peak_W) has a shorter own span\n",
       flags.w_share());
   if (flags.filler.given()) text += filler_text(flags.filler);
   if (flags.memory_limit) text += fmt::format("# memory limit {:g}; rows above it have a !\n", *flags.memory_limit);

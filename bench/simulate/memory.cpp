@@ -115,15 +115,16 @@ class Table {
   // pull request 5099): bytes per GPU for P parameters on N ranks with a largest layer of L.
   void deepspeed(double parameters) {
     print_(fmt::format(
-        "# DeepSpeed's estimates for {} parameters, GB per GPU\n#{:>7} {:>11} {:>11} {:>11} {:>11} {:>11}\n",
-        size_text(parameters), "ranks", "ZeRO-2", "2, offload", "ZeRO-3", "3, states", "3, all"));
+        "# DeepSpeed's estimates for {} parameters, GB per GPU (-offload: states on the host; -all: weights too)\n"
+        "#{:>7} {:>14} {:>14} {:>14} {:>14} {:>14}\n",
+        size_text(parameters), "ranks", "ZeRO-2", "ZeRO-2-offload", "ZeRO-3", "ZeRO-3-offload", "ZeRO-3-all"));
     const double layer = 4 * flags_.largest_layer;
     for (const int ranks : flags_.ranks) {
       const double shard = parameters / ranks;
       print_(fmt::format(" {:>7}", ranks));
       for (const double bytes :
            {2 * parameters + 18 * shard, 2 * parameters, layer + 18 * shard, layer + 2 * shard, layer}) {
-        print_(fmt::format(" {:>11.2f}", bytes / 1e9));
+        print_(fmt::format(" {:>14.2f}", bytes / 1e9));
       }
       print_("\n");
     }

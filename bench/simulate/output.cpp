@@ -77,11 +77,11 @@ std::vector<std::pair<std::string, double>> named_levels(const std::vector<doubl
 
 std::string heading_text(const Model& model, const Machine& machine) {
   const double met = static_cast<double>(active_parameters_of(model)) / kGiga;
-  const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 a token", met) : "";
+  const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 per token", met) : "";
   return fmt::format(
       "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs per token: "
       "{}; "
-      "hfu includes recomputation\n",
+      "hfu includes recomputation; !: more memory than a device has\n",
       model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name,
       machine.device.name, machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
       workload::kFlopConvention);
@@ -326,12 +326,22 @@ std::string result_text(const SearchResult& result, const SimulateFlags& flags, 
   return text;
 }
 
-void check_found(const SearchResult& result, const SimulateFlags& flags, const simulator::Machine& machine) {
+// "; nearest: 80": the next smaller number of devices that has a valid layout. Empty if none of the next 200 has.
+std::string fewer_devices_text(const workload::Model& model, const simulator::Machine& machine, SearchSpace space) {
+  const std::int64_t least = std::max<std::int64_t>(1, space.gpus - 200);
+  while (--space.gpus >= least) {
+    if (!simulator::legal_layouts(model, machine, space).empty()) return fmt::format("; nearest: {}", space.gpus);
+  }
+  return "";
+}
+
+void check_found(const SearchResult& result, const SimulateFlags& flags, const workload::Model& model,
+                 const simulator::Machine& machine, const SearchSpace& space) {
   if (result.legal == 0) {
     throw core::usage_error(
-        fmt::format("plan: no layout of {} devices and {} sequences per step is valid for the model; allowed: "
+        fmt::format("plan: no layout of {} devices and {} sequences per step is valid for the model{}; allowed: "
                     "numbers of devices whose factors divide heads, layers and batch",
-                    flags.gpus, flags.batch));
+                    flags.gpus, flags.batch, fewer_devices_text(model, machine, space)));
   }
   if (result.best.empty()) {
     const bool shares = machine.measured.cores > 0;
@@ -356,7 +366,7 @@ int run_plan(const SimulateFlags& flags, const program::Print& print) {
       search_layouts(model, machine, space, static_cast<std::size_t>(flags.top), core::usable_cores());
   predict_in_pieces(model, machine, result.best, core::usable_cores());
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  check_found(result, flags, machine);
+  check_found(result, flags, model, machine, space);
   print(result_text(result, flags, wall_s));
   if (!writer.is_open()) return 0;
   const core::RunRecord run = run_record(flags);

@@ -155,7 +155,7 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
   const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
   print(fmt::format(
       "# simulated: {}, {:.2f} ms per step\n#{:>9} {:>9}  figure of the machine and its value\n#{:>9} {:>9}  "
-      "(- : cannot be so large)\n",
+      "(- : not a possible value; docs/machine_format.md explains the figures)\n",
       setting, step_s * 1e3, fmt::format("+{:g} %", flags.percent), fmt::format("-{:g} %", flags.percent), "step (%)",
       "step (%)"));
   for (const Moved& one : all) {

@@ -271,7 +271,8 @@ TEST(Counts, EveryAlgorithmHasAClosedForm) {
     const bool has_row = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
       return row.kind == algorithm.kind && parse_choice(row.kind, row.choice).algorithm == &algorithm;
     });
-    EXPECT_TRUE(has_row) << collectives::name_of(algorithm.kind) << " " << algorithm.name;
+    EXPECT_TRUE(has_row) << "all_rows() has no row for " << collectives::name_of(algorithm.kind) << " "
+                         << algorithm.name;
   }
 }
 

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cmath>
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -127,8 +128,8 @@ double operand_bytes(const Args& args) {
   return bytes;
 }
 
-// Checks of floating point numbers among a kernel's arguments: each throws a usage Error "KERNEL: NAME is VALUE;
-// allowed: ...". NaN is never allowed.
+// Checks of floating point numbers among a kernel's arguments; check_at_least() is that of integers. Each throws a
+// usage Error "KERNEL: NAME is VALUE; allowed: ...". NaN is never allowed.
 void check_finite(std::string_view kernel, std::string_view name, float value);
 void check_positive(std::string_view kernel, std::string_view name, float value);      // above 0 and finite
 void check_not_negative(std::string_view kernel, std::string_view name, float value);  // at least 0 and finite
@@ -151,8 +152,7 @@ class Counted {
   Counted& operator-=(Counted other) { return *this = *this - other; }
   Counted& operator*=(Counted other) { return *this = *this * other; }
   Counted& operator/=(Counted other) { return *this = *this / other; }
-  friend bool operator<(Counted a, Counted b) { return a.value_ < b.value_; }
-  friend bool operator>(Counted a, Counted b) { return a.value_ > b.value_; }
+  friend std::partial_ordering operator<=>(Counted a, Counted b) { return a.value_ <=> b.value_; }
   friend bool operator==(Counted a, Counted b) { return a.value_ == b.value_; }
 
   // Found by argument-dependent lookup where a reference says `using std::exp; exp(x)`.

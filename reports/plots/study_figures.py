@@ -178,7 +178,7 @@ def map_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.set_ylim(-0.5, len(models) - 0.5)
     axes.set_xticks(range(len(links)), [short(gbps) for gbps in links])
     axes.set_yticks(range(len(models)), [f"{names[size]}" for size in models], size=8.5)
-    axes.set_xlabel("bandwidth of the link, each GPU and way (GB/s)")
+    axes.set_xlabel("bandwidth of the link per GPU and direction (GB/s); in a cell: how much slower the second fastest is")
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
@@ -209,7 +209,7 @@ def memory_figure(result: StudyResult, heading: Heading) -> Figure:
     totals = [one.values["total_gb"] for one in result.simulated]
     capacity = result.simulated[0].values["capacity_gb"]
     value_axis(axes, min([*totals, capacity]), max([*totals, capacity]), lambda value: short(value))
-    axes.set_ylabel("model states a rank (GB)")
+    axes.set_ylabel("model states per rank (GB)")
     axes.axhspan(capacity, axes.get_ylim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
     axes.axhline(capacity, color=ALARM, linewidth=1.3, zorder=2)
     axes.text(0.01, capacity * 1.04, f"a device has {short(capacity)} GB", transform=axes.get_yaxis_transform(), size=8,

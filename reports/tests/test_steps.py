@@ -198,6 +198,7 @@ def test_names_of_layouts_leave_out_what_all_share(tmp_path):
     result, = analyse_layouts(load([write(tmp_path / "l.jsonl", [world.run(), *lines])]))
     assert result.common == ["sp=yes", "batch=64"]
     assert sorted(map(result.name_of, result.layouts)) == ["tp=4 pp=8 1f1b", "tp=8 pp=4 zb_h1"]
+    assert layouts_text(result).startswith("The fastest of 2 layouts, all with sp=yes, is tp=")
 
 
 def test_layouts_that_are_nearly_as_fast_are_not_called_slowest(tmp_path):

@@ -190,7 +190,9 @@ def kernel_findings(name: str, anchor: str, roofline: Roofline) -> list[Finding]
 
 
 def _nothing_text(roofline: Roofline) -> str:
-    return "No kernel here was timed correctly." if roofline.kernels else "Ceilings only; no kernel was run here."
+    if roofline.kernels:
+        return "No kernel here was timed correctly."
+    return "Ceilings only: no kernel was run here, or the time budget ended before the first one."
 
 
 def _finding(name: str, anchor: str, roofline: Roofline, way: Way) -> Finding:

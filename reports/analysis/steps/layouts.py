@@ -80,9 +80,11 @@ def device_ms(one: Simulation) -> float:
 
 def layouts_text(result: LayoutResult) -> str:
     best, fitting = result.best, result.fitting
+    shared = [word for word in result.common if not word.startswith("batch=")]  # the name says the batch
+    together = f", all with {joined(shared)}," if shared else ""
     if not fitting:
         least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
-        return (f"None of {counted(len(result.layouts), 'layout')} fits: {result.name_of(least)} needs least, "
+        return (f"None of {counted(len(result.layouts), 'layout')}{together} fits: {result.name_of(least)} needs least, "
                 f"{bytes_text(least.memory_bytes['total'], 3)} of {bytes_text(least.capacity_bytes, 3)}.")
     name = result.name_of(best)
     schedule = "" if best.schedule in name else f" ({best.schedule})"
@@ -90,7 +92,7 @@ def layouts_text(result: LayoutResult) -> str:
     if len(result.layouts) == 1:
         return f"{told}."
     word, long = ("fastest", "as long") if result.alike else ("best", "as much time of devices")
-    parts = [f"The {word} of {counted(len(result.layouts), 'layout')} is {told}"]
+    parts = [f"The {word} of {counted(len(result.layouts), 'layout')}{together} is {told}"]
     if len(fitting) > 1:
         worst = fitting[-1]
         ratio = device_ms(worst) / device_ms(best)
@@ -138,7 +140,7 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 QUESTIONS = {
     "scaling": "How far does it scale, and what takes the rest?",
     "map": "Which layout is fastest, by size of the model and bandwidth of a link?",
-    "memory": "What does each ZeRO stage leave of a rank's memory, on N ranks?",
+    "memory": "How much memory per rank does each ZeRO stage need on N ranks?",
     "recompute": "How much memory does recomputation save, and for how much time?",
     "tp_boundary": "What does tensor parallelism cost beyond a node?",
     "order": "Which kind of parallelism belongs inside a node, and what does another order cost?",
