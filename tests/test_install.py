@@ -63,7 +63,7 @@ def test_installed_headers_include_only_installed_headers(stage: Path) -> None:
     folders = {str(Path(header).parent) for header in headers}
     assert {"core", "kernels/gemm", "collectives/plan", "collectives/algorithms", "collectives/transports", "collectives/executors", "schedules",
             "schedules/interpreter", "workload", *(f"simulator/{one}" for one in (
-                "contention", "emulated", "engine", "machine", "network", "predict", "prices"))} <= folders
+                "emulated", "engine", "machine", "network", "predict", "prices"))} <= folders
     missing = []
     for header in headers:
         text = (stage / "include/lockstep" / header).read_text(encoding="utf-8")
