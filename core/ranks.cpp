@@ -4,10 +4,12 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -242,6 +244,38 @@ std::optional<char> process_state(int process) {
   const std::size_t end = text.rfind(") ");
   if (end == std::string::npos || end + 2 >= text.size()) return std::nullopt;
   return text[end + 2];
+}
+
+namespace {
+
+// Variables of Open MPI and PRRTE; of MPICH, Intel MPI and MVAPICH (PMI); of anything that speaks PMIx, such as srun
+// --mpi=pmix.
+const char* text_of_rank() {
+  for (const char* name : std::array{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (const char* text = std::getenv(name)) return text;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool started_by_mpi() {
+  return text_of_rank() != nullptr;
+}
+
+int started_rank() {
+  const char* text = text_of_rank();
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+int started_processes() {
+  // PMIx tells a process its rank, but not the number of ranks; srun --mpi=pmix tells that in a variable of its own.
+  // Without PMIX_RANK, that variable may be of a batch script's own step.
+  const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
+  for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", by_pmix ? "SLURM_STEP_NUM_TASKS" : ""}) {
+    if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
+  }
+  return 1;
 }
 
 }  // namespace lockstep::core

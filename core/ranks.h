@@ -77,4 +77,11 @@ void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::func
 // nothing if there is no such process.
 std::optional<char> process_state(int process);
 
+// True if mpirun or a resource manager started this process, by the variables that they set.
+bool started_by_mpi();
+// The number of processes that it started, by such variables; 1 if none of them is set.
+int started_processes();
+// This process's number among them; 0 if none of the variables is set.
+int started_rank();
+
 }  // namespace lockstep::core

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <initializer_list>
 #include <thread>
+#include <tuple>
 
 namespace lockstep::core {
 namespace {
@@ -39,6 +42,38 @@ TEST(Ranks, ThreadsThatEndInTimeAreWaitedFor) {
   };
   EXPECT_THROW(run(), Error);
   EXPECT_EQ(ended, 1);
+}
+
+// Sets variables of the environment for the life of this object, and unsets all that say what started a process.
+class Launcher {
+ public:
+  explicit Launcher(std::initializer_list<const char*> set) {
+    clear();
+    for (const char* name : set) setenv(name, "2", 1);
+  }
+  ~Launcher() { clear(); }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+ private:
+  static void clear() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
+                             "SLURM_STEP_NUM_TASKS"}) {
+      unsetenv(name);
+    }
+  }
+};
+
+TEST(StartedProcesses, AreCountedByTheVariablesOfEachLauncher) {
+  const auto counts = [](std::initializer_list<const char*> set) {
+    const Launcher launcher(set);
+    return std::tuple(started_by_mpi(), started_rank(), started_processes());
+  };
+  EXPECT_EQ(counts({}), std::tuple(false, 0, 1));
+  EXPECT_EQ(counts({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}), std::tuple(true, 2, 2));  // mpirun
+  EXPECT_EQ(counts({"PMI_RANK", "PMI_SIZE"}), std::tuple(true, 2, 2));                          // srun --mpi=pmi2
+  EXPECT_EQ(counts({"PMIX_RANK", "SLURM_STEP_NUM_TASKS"}), std::tuple(true, 2, 2));             // srun --mpi=pmix
+  EXPECT_EQ(counts({"SLURM_STEP_NUM_TASKS"}), std::tuple(false, 0, 1));                         // in a batch script
 }
 
 }  // namespace
