@@ -344,7 +344,7 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const s
                     result.least_memory_bytes / 1e9, shares ? "for all ranks together" : "per device", machine.name,
                     static_cast<double>(machine.device.memory_bytes) / 1e9,
                     shares ? "a smaller model, or fewer ranks"
-                           : fmt::format("more devices: {:.0f} or more, if memory divides evenly", devices)));
+                           : fmt::format("more devices, at least {:.0f} if memory divides evenly", devices)));
   }
 }
 
