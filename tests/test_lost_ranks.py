@@ -265,7 +265,12 @@ def refusal(*words: str) -> list[str]:
 
 def test_what_all_ranks_refuse_is_said_by_one_of_them(mpi_programs: Programs) -> None:
     said = refusal("-n", "3", str(mpi_programs.folder / "sendrecv_perf"), "--algo", "nosuch")
-    assert [line.split(";")[0] for line in said if ": rank " not in line] == ["sendrecv_perf: --algo: send_recv has no algorithm 'nosuch'"]
+    assert [line.split(";")[0] for line in said if ": rank " not in line] == ["error: --algo: send_recv has no algorithm 'nosuch'"]
+
+
+def test_a_file_that_rank_0_cannot_write_ends_all_ranks_at_once(mpi_programs: Programs) -> None:
+    said = refusal("-n", "2", str(mpi_programs.folder / "sendrecv_perf"), "-b", "8", "-e", "8", "-T", "50", "--json", "/nowhere/x.jsonl")
+    assert said == ["error: cannot write /nowhere/x.jsonl: No such file or directory; allowed: a file in an existing, writable folder"]
 
 
 def test_what_one_rank_alone_refuses_is_said_with_its_number(mpi_programs: Programs) -> None:

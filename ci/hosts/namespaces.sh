@@ -63,8 +63,9 @@ run() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent="$here/agent.sh" \
     OMPI_MCA_oob_tcp_if_include=$network.0/24 OMPI_MCA_btl_tcp_if_include=$network.0/24 \
     OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
-  # Keeps the network between the hosts, in which no process would be left, as long as COMMAND runs.
-  setpriv --pdeathsig KILL sleep infinity >/dev/null 2>&1 </dev/null &
+  # Keeps the network between the hosts, in which no process would be left, as long as COMMAND runs. Signals that end
+  # COMMAND's group must not end the network first: mpirun would wait for its daemons for ever.
+  (trap '' TERM INT HUP && exec setpriv --pdeathsig KILL sleep infinity) >/dev/null 2>&1 </dev/null &
   enter 0 "$@"
 }
 
