@@ -126,6 +126,20 @@ struct Origin {
   std::size_t arguments = 0;  // a hash of them
 };
 
+// Says in what a rank's program differs from rank 0's; empty: in nothing.
+std::string difference_text(const std::vector<Origin>& all, std::size_t rank) {
+  const Origin& one = all[rank];
+  const Origin& first = all[0];
+  const std::string who = "rank " + std::to_string(rank) + " on " + one.host.data();
+  const std::string rank_0 = std::string("rank 0 on ") + first.host.data();
+  if (one.revision != first.revision) {
+    return who + " runs revision " + one.revision.data() + ", but " + rank_0 + " runs " + first.revision.data() +
+           "; allowed: the same build on all hosts";
+  }
+  if (one.arguments == first.arguments) return {};
+  return who + " has other arguments than " + rank_0 + "; allowed: the same on all ranks";
+}
+
 // A communicator of the members only, which only they take part in creating.
 MPI_Comm comm_of(MPI_Comm world, const std::vector<std::int32_t>& members) {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -272,15 +286,7 @@ void MpiWorld::check_alike(const std::string& revision, std::span<char* const> a
   std::vector<Origin> all(static_cast<std::size_t>(state_->placement.num_ranks));
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, state_->comm);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    const std::string who = "rank " + std::to_string(rank) + " on " + all[rank].host.data();
-    const std::string first = std::string(" rank 0 on ") + all[0].host.data();
-    if (all[rank].revision != all[0].revision) {
-      throw core::usage_error(who + " runs revision " + all[rank].revision.data() + ", but" + first + " runs " +
-                              all[0].revision.data() + "; allowed: the same build on all hosts");
-    }
-    if (all[rank].arguments != all[0].arguments) {
-      throw core::usage_error(who + " has other arguments than" + first + "; allowed: the same on all ranks");
-    }
+    if (const std::string text = difference_text(all, rank); !text.empty()) throw core::usage_error(text);
   }
 }
 
