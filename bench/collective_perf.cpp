@@ -5,6 +5,8 @@
 #include "bench/sweep/flags.h"
 #include "bench/sweep/sweep.h"
 #include "collectives/transports/mpi_transport.h"
+#include "core/provenance.h"
+#include "core/ranks.h"
 
 namespace lockstep {
 namespace {
@@ -12,7 +14,7 @@ namespace {
 // Under mpirun, ranks on GPUs are its processes; without it, threads of this process.
 bool wants_mpi(const sweep::SweepFlags& flags) {
   return std::any_of(flags.transports.begin(), flags.transports.end(), [](const std::string& transport) {
-    return transport == "mpi" || (sweep::on_gpus(transport) && transports::started_by_mpi());
+    return transport == "mpi" || (sweep::on_gpus(transport) && core::started_by_mpi());
   });
 }
 
@@ -24,14 +26,14 @@ transports::MpiThreads threads_for(const sweep::SweepFlags& flags) {
 }
 
 int run(const std::string& name, int argc, char** argv) {
-  const bool has_peers = transports::started_processes() > 1 && transports::mpi_is_built();
+  const bool has_peers = core::started_processes() > 1 && transports::mpi_is_built();
   const sweep::SweepFlags flags =
       sweep::parse_sweep_flags(sweep::kind_of_program(name), argc, argv, has_peers ? "mpi" : "local");
   const sweep::SweepEnvironment environment = sweep::read_environment(flags);
   const sweep::SweepOutput output{.print = program::to_stdout};
   if (!wants_mpi(flags)) return sweep::run_sweep(flags, environment, nullptr, output);
   return transports::run_mpi_program(
-      argc, argv, std::chrono::seconds(flags.timeout_s),
+      argc, argv, core::source().revision, std::chrono::seconds(flags.timeout_s),
       [&](transports::MpiWorld& mpi) { return sweep::run_sweep(flags, environment, &mpi, output); },
       threads_for(flags));
 }

@@ -156,6 +156,8 @@ int run_experts(const ExpertsFlags& flags, const program::Print& print) {
 int main(int argc, char** argv) {
   namespace bench = lockstep::experts_bench;
   return lockstep::program::exit_status_of("moe_bench", [&] {
-    return bench::run_experts(bench::parse_experts_flags(argc, argv), lockstep::program::to_stdout);
+    const auto flags = bench::parse_experts_flags(argc, argv);
+    lockstep::program::refuse_peers("ranks are threads", "no mpirun");
+    return bench::run_experts(flags, lockstep::program::to_stdout);
   });
 }

@@ -164,6 +164,9 @@ int run_overlaps(const OverlapFlags& flags) {
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("overlap_perf", [&] {
-    return lockstep::pipeline::run_overlaps(lockstep::pipeline::parse_overlap_flags(argc, argv));
+    const lockstep::pipeline::OverlapFlags flags = lockstep::pipeline::parse_overlap_flags(argc, argv);
+    lockstep::program::refuse_peers("ranks are simulated or emulated by one process",
+                                    "no mpirun, or ddp_overlap_bench --transport mpi");
+    return lockstep::pipeline::run_overlaps(flags);
   });
 }

@@ -63,6 +63,9 @@ int run_pipeline(PipelineFlags flags, const program::Print& print) {
 int run(int argc, char** argv) {
   PipelineFlags flags = parse_pipeline_flags(argc, argv);
   const std::chrono::seconds timeout(flags.timeout_s);
+  if (flags.mode != Mode::real) {
+    program::refuse_peers("--mode " + name_of(flags.mode), "no mpirun, or --mode real --transport mpi");
+  }
   return program::run_in_place(flags.place, argc, argv, timeout, [&](transports::MpiWorld* mpi) {
     flags.mpi = mpi;
     if (mpi != nullptr && flags.all_ranks) flags.stages = {mpi->placement().num_ranks};

@@ -375,7 +375,8 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("scaling", [&] {
-    return lockstep::scaling::run_scaling(lockstep::scaling::parse_scaling_flags(argc, argv),
-                                          lockstep::program::to_stdout);
+    const auto flags = lockstep::scaling::parse_scaling_flags(argc, argv);
+    lockstep::program::refuse_peers("--transport local", "no mpirun, or mini_train for one layout");
+    return lockstep::scaling::run_scaling(flags, lockstep::program::to_stdout);
   });
 }

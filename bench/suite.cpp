@@ -382,6 +382,7 @@ int run(int argc, char** argv) {
   line.add_switch("--list", flags.list, "print the suite as such a file and exit", "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, flags);
+  program::refuse_peers("programs run one after the other", "no mpirun");
   const auto suite = flags.suite == "quick"    ? quick_suite()
                      : flags.suite == "claims" ? claims_suite()
                                                : load_suite(flags.suite);

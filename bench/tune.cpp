@@ -20,6 +20,7 @@
 #include "core/error.h"
 #include "core/output_file.h"
 #include "core/provenance.h"
+#include "core/ranks.h"
 #include "core/statistics.h"
 #include "core/user_text.h"
 
@@ -333,10 +334,10 @@ TunerOptions parse(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   const TunerOptions options = parse(argc, argv);
-  const bool under_mpi = options.transport == "mpi" || (options.transport == "nccl" && transports::started_by_mpi());
+  const bool under_mpi = options.transport == "mpi" || (options.transport == "nccl" && core::started_by_mpi());
   if (!under_mpi) return tune(options, nullptr);
   if (!options.openmpi_rules.empty()) libraries::let_mpi_algorithms_be_chosen();
-  return transports::run_mpi_program(argc, argv, std::chrono::seconds(60),
+  return transports::run_mpi_program(argc, argv, core::source().revision, std::chrono::seconds(60),
                                      [&](auto& mpi) { return tune(options, &mpi); });
 }
 

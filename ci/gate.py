@@ -10,8 +10,8 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "gate").split(".")[0] in ("gate", "reports"):
         raise
-    print(f"gate.py: needs Python's {error.name}, which {sys.executable} has not (ci/install.sh report installs it for /usr/bin/python3)",
-          file=sys.stderr)
+    print(f"gate.py: needs Python's {error.name}, which {sys.executable} has not; allowed: /usr/bin/python3 ci/gate.py, for which "
+          "ci/install.sh report installs it", file=sys.stderr)
     sys.exit(CANNOT_RUN)
 
 if __name__ == "__main__":

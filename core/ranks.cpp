@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -276,6 +278,38 @@ CoreBinding::CoreBinding(int index) {
 
 CoreBinding::~CoreBinding() {
   if (bound_) sched_setaffinity(0, sizeof before_, reinterpret_cast<const cpu_set_t*>(before_));
+}
+
+namespace {
+
+// Variables of Open MPI and PRRTE; of MPICH, Intel MPI and MVAPICH (PMI); of anything that speaks PMIx, such as srun
+// --mpi=pmix.
+const char* text_of_rank() {
+  for (const char* name : std::array{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (const char* text = std::getenv(name)) return text;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool started_by_mpi() {
+  return text_of_rank() != nullptr;
+}
+
+int started_rank() {
+  const char* text = text_of_rank();
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+int started_processes() {
+  // PMIx tells a process its rank, but not the number of ranks; srun --mpi=pmix tells that in a variable of its own.
+  // Without PMIX_RANK, that variable may be of a batch script's own step.
+  const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
+  for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", by_pmix ? "SLURM_STEP_NUM_TASKS" : ""}) {
+    if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
+  }
+  return 1;
 }
 
 }  // namespace lockstep::core

@@ -97,4 +97,11 @@ class CoreBinding {
   bool bound_ = false;
 };
 
+// True if mpirun or a resource manager started this process, by the variables that they set.
+bool started_by_mpi();
+// The number of processes that it started, by such variables; 1 if none of them is set.
+int started_processes();
+// This process's number among them; 0 if none of the variables is set.
+int started_rank();
+
 }  // namespace lockstep::core

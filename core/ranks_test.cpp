@@ -2,8 +2,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <thread>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/ranks.h"
@@ -91,6 +94,38 @@ TEST(DeadlineCall, LeavesBehindACallThatHangs) {
   const Deadline deadline = Deadline::after(std::chrono::seconds(30));
   while (!*ended && !deadline.passed()) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_TRUE(*ended);
+}
+
+// Sets variables of the environment for the life of this object, and unsets all that say what started a process.
+class Launcher {
+ public:
+  explicit Launcher(std::initializer_list<const char*> set) {
+    clear();
+    for (const char* name : set) setenv(name, "2", 1);
+  }
+  ~Launcher() { clear(); }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+ private:
+  static void clear() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
+                             "SLURM_STEP_NUM_TASKS"}) {
+      unsetenv(name);
+    }
+  }
+};
+
+TEST(StartedProcesses, AreCountedByTheVariablesOfEachLauncher) {
+  const auto counts = [](std::initializer_list<const char*> set) {
+    const Launcher launcher(set);
+    return std::tuple(started_by_mpi(), started_rank(), started_processes());
+  };
+  EXPECT_EQ(counts({}), std::tuple(false, 0, 1));
+  EXPECT_EQ(counts({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}), std::tuple(true, 2, 2));  // mpirun
+  EXPECT_EQ(counts({"PMI_RANK", "PMI_SIZE"}), std::tuple(true, 2, 2));                          // srun --mpi=pmi2
+  EXPECT_EQ(counts({"PMIX_RANK", "SLURM_STEP_NUM_TASKS"}), std::tuple(true, 2, 2));             // srun --mpi=pmix
+  EXPECT_EQ(counts({"SLURM_STEP_NUM_TASKS"}), std::tuple(false, 0, 1));                         // in a batch script
 }
 
 }  // namespace

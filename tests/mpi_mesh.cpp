@@ -226,7 +226,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc >= 2 ? argv[1] : "";
   const std::string file = argc >= 3 ? argv[2] : "";
   return lockstep::transports::run_mpi_program(
-      argc, argv, std::chrono::seconds(60),
+      argc, argv, "", std::chrono::seconds(60),
       [&](lockstep::transports::MpiWorld& mpi) { return lockstep::run_mode(mode, file, mpi); },
       mode == "funneled" ? MpiThreads::funneled : MpiThreads::multiple);
 }

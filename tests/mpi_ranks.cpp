@@ -144,5 +144,5 @@ int main(int argc, char** argv) {
   const std::chrono::seconds deadline =
       mode == "exact" || mode == "big" ? std::chrono::seconds(60) : lockstep::kDeadline;
   return lockstep::transports::run_mpi_program(
-      argc, argv, deadline, [&](lockstep::transports::MpiWorld& mpi) { return lockstep::run_mode(mode, mpi); });
+      argc, argv, "", deadline, [&](lockstep::transports::MpiWorld& mpi) { return lockstep::run_mode(mode, mpi); });
 }

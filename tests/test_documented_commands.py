@@ -42,6 +42,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"^(cmake|ctest|ninja) ", "builds, or runs tests of a build"),
     (r"^(apptainer|apt-get|docker|pip|sbatch|srun) ", "installs, or needs Docker or Slurm; tests/test_install.py and the tests of batch scripts"),
     (r"\bpytest\b", "runs tests"),
+    (r"^ci/hosts/namespaces\.sh", "needs root; tests/test_lost_ranks.py runs it"),
     (r"ci/gpu_(build|check)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"sass_counts\.py", "needs nvcc's cuobjdump"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),

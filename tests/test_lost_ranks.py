@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import find_binaries, has_mpi, MPIRUN, Programs
+from conftest import find_binaries, has_mpi, MPIRUN, Programs, ROOT
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "alltoallv", "sendrecv", "gather",
                "scatter", "hypercube")
@@ -61,6 +61,18 @@ def mpirun(*words: str, processes: int = RANKS) -> tuple[str, ...]:
     return (*MPIRUN, *words, "-n", str(processes))
 
 
+HOSTS = str(ROOT / "ci" / "hosts" / "namespaces.sh")
+
+
+def between_hosts() -> tuple[str, ...]:
+    """Two ranks on each of two hosts, which are network namespaces."""
+    return (HOSTS, "run", "2", *mpirun("--host", "10.78.0.10:2,10.78.0.11:2", "-x", MARK))
+
+
+def has_hosts() -> bool:
+    return subprocess.run([HOSTS, "run", "1", "true"], capture_output=True, timeout=60, check=False).returncode == 0
+
+
 FORKED = ("--ranks", str(RANKS), "--processes")
 WAYS = (
     Way("forked, shared memory", (), FORKED),
@@ -70,6 +82,8 @@ WAYS = (
     Way("MPI messages, 2 threads each", mpirun(processes=2), ("-t", "2"), threads=2),
     Way("MPI's own collectives", mpirun(), ("--algo", "library"), collectives=COLLECTIVES[:-1]),  # without hypercube
     Way("training, MPI for several threads", mpirun(), ("--mpi-threads", "multiple"), collectives=(TRAINING,)),
+    Way("MPI messages, 2 hosts", between_hosts(), ()),
+    Way("training, 2 hosts", between_hosts(), (), collectives=(TRAINING,)),
     Way("training, MPI for one thread", mpirun(), ("--mpi-threads", "funneled"), collectives=(TRAINING,)),
 )
 SIGNALS = (signal.SIGSTOP, signal.SIGKILL)
@@ -242,12 +256,54 @@ def test_a_rank_that_fails_ends_all(program: str, mode: str, status: int, texts:
     assert "; rank 0 does not answer" not in done.stderr
 
 
+def refusal(*words: str) -> list[str]:
+    """Lines by which our programs refuse what mpirun starts."""
+    done = subprocess.run([*MPIRUN, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 6, done.stderr
+    return [line for line in done.stderr.splitlines() if re.match(r"\w+_perf: |error: ", line)]
+
+
+def test_what_all_ranks_refuse_is_said_by_one_of_them(mpi_programs: Programs) -> None:
+    said = refusal("-n", "3", str(mpi_programs.folder / "sendrecv_perf"), "--algo", "nosuch")
+    assert [line.split(";")[0] for line in said if ": rank " not in line] == ["error: --algo: send_recv has no algorithm 'nosuch'"]
+
+
+def test_a_file_that_rank_0_cannot_write_ends_all_ranks_at_once(mpi_programs: Programs) -> None:
+    said = refusal("-n", "2", str(mpi_programs.folder / "sendrecv_perf"), "-b", "8", "-e", "8", "-T", "50", "--json", "/nowhere/x.jsonl")
+    assert said == ["error: cannot write /nowhere/x.jsonl: No such file or directory; allowed: a file in an existing, writable folder"]
+
+
+def test_what_one_rank_alone_refuses_is_said_with_its_number(mpi_programs: Programs) -> None:
+    program = str(mpi_programs.folder / "sendrecv_perf")
+    said = refusal("-n", "1", program, "-b", "8", "-e", "8", ":", "-n", "1", program, "--nosuch")
+    assert len(said) == 1 and said[0].startswith("sendrecv_perf: rank 1: unknown argument '--nosuch'")
+
+
+def revision_of(program: Path) -> str:
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return re.search(r"^revision (\w+)", version, re.MULTILINE).group(1)
+
+
+def test_ranks_of_two_builds_or_with_other_arguments_are_refused(mpi_programs: Programs, tmp_path: Path) -> None:
+    program, other, words = mpi_programs.folder / "sendrecv_perf", tmp_path / "sendrecv_perf", ("-b", "8", "-e", "8", "-n", "1")
+    revision = revision_of(program)
+    other.write_bytes(program.read_bytes().replace(revision[:8].encode(), b"x" * 8))  # compilers keep texts as words of 8 bytes
+    other.chmod(0o755)
+    assert revision_of(other) != revision
+    builds = refusal("-n", "1", str(program), *words, ":", "-n", "1", str(other), *words)
+    assert re.fullmatch(rf"error: rank 1 on (\S+) runs revision {revision_of(other)}, but rank 0 on \1 runs {revision}; allowed: the same build on all hosts",
+                        builds[0])
+    arguments = refusal("-n", "1", str(program), *words, ":", "-n", "1", str(program), *words, "-w", "2")
+    assert re.fullmatch(r"error: rank 1 on (\S+) has other arguments than rank 0 on \1; allowed: the same on all ranks", arguments[0])
+
+
 @pytest.fixture(scope="module")
 def outcomes(programs: Programs) -> dict[str, list[Outcome]]:
     """For each way, one run with a stopped rank and one with a killed rank; of forked ranks, also with rank 0, the program. Runs mostly
     wait, so several run at once."""
     rng = random.Random(1)
-    ways = [way for way in WAYS if not way.launcher or has_mpi(programs)]
+    mpi, hosts = has_mpi(programs), has_mpi(programs) and has_hosts()
+    ways = [way for way in WAYS if not way.launcher or (hosts if way.launcher[0] == HOSTS else mpi)]
     cases = [Case(way, rng.choice(way.collectives), sent) for way in ways for sent in SIGNALS]
     cases += [Case(way, "all_reduce", sent, rank=0) for way in ways if not way.launcher for sent in SIGNALS]
     with ThreadPoolExecutor(6) as pool:
@@ -258,7 +314,7 @@ def outcomes(programs: Programs) -> dict[str, list[Outcome]]:
 @pytest.mark.parametrize("way", [way.name for way in WAYS])
 def test_a_lost_rank_is_named_in_time_and_leaves_nothing(way: str, outcomes: dict[str, list[Outcome]]) -> None:
     if way not in outcomes:
-        pytest.skip("MPI is not here")
+        pytest.skip("MPI, or what makes network namespaces, is not here")
     assert not any(outcome.faults() for outcome in outcomes[way]), "\n".join(f"{one}\n{one.output}" for one in outcomes[way])
 
 

@@ -169,7 +169,7 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
   }
   for (const auto& flag : kFlagsOfModel) {
     if (flags.mode == Mode::real || !line.value(flag.names)) continue;
-    throw core::usage_error(std::string(flag.names) + " without --mode real; allowed: with it");
+    throw core::usage_error(std::string(flag.names) + " without --mode real; allowed: with --mode real");
   }
   if (flags.model.hidden % flags.model.heads != 0) {
     throw core::usage_error("--heads is " + std::to_string(flags.model.heads) + ", and --hidden is " +
@@ -223,7 +223,7 @@ PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   read_all(line, kFlagsOfCosts, flags);
   read_all(line, kFlagsOfModel, flags);
   read_all(line, kFlagsOfOutput, flags);
-  if (flags.mode != Mode::real) program::refuse_place(line, " without --mode real", "with it");
+  if (flags.mode != Mode::real) program::refuse_place(line, " without --mode real", "with --mode real");
   flags.place = program::read_place(line);
   flags.all_ranks = !line.value("--stages") && flags.csv_file.empty();
   check_together(line, flags);

@@ -12,6 +12,7 @@
 #include "collectives/backends/backend.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/provenance.h"
+#include "core/ranks.h"
 
 namespace lockstep::program {
 namespace {
@@ -37,7 +38,7 @@ void read_transport(PlaceFlags& place, const FlagValue& value) {
   if (value.text != "local" && value.text != "mpi" && value.text != "nccl") {
     throw value.refused("not a transport", "local mpi nccl");
   }
-  place.mpi = value.text == "mpi" || (value.text == "nccl" && transports::started_by_mpi());
+  place.mpi = value.text == "mpi" || (value.text == "nccl" && core::started_by_mpi());
   place.device.nccl = value.text == "nccl";
 }
 
@@ -135,17 +136,12 @@ void check_device(const backends::DeviceChoice& device) {
 int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::milliseconds timeout,
                  const std::function<int(transports::MpiWorld*)>& body) {
   if (!place.mpi) {
-    // Without this, each process would run all ranks as its threads, and print and write what the others do.
-    if (const int processes = transports::started_processes(); processes > 1) {
-      throw core::usage_error(
-          fmt::format("--transport local: mpirun has started {} processes, each of which would do all "
-                      "of this; allowed: --transport mpi, or no mpirun",
-                      processes));
-    }
+    refuse_peers("--transport local", "--transport mpi, or no mpirun");
     return body(nullptr);
   }
   return transports::run_mpi_program(
-      argc, argv, timeout, [&](transports::MpiWorld& mpi) { return body(&mpi); }, place.mpi_threads);
+      argc, argv, core::source().revision, timeout, [&](transports::MpiWorld& mpi) { return body(&mpi); },
+      place.mpi_threads);
 }
 
 bool tells(const transports::MpiWorld* mpi) {

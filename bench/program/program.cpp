@@ -1,25 +1,27 @@
 #include "bench/program/program.h"
 
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <thread>
 #include <utility>
-
-#include <fmt/format.h>
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/output_file.h"
 #include "core/provenance.h"
+#include "core/ranks.h"
 #include "core/user_text.h"
 
 namespace lockstep::program {
@@ -268,9 +270,15 @@ std::string printable(const std::string& line) {
   return shown.substr(0, kBegin) + left_out + shown.substr(shown.size() - kEnd);
 }
 
+// All ranks of mpirun refuse a wrong flag alike, and one line is enough: rank 0 says it, and mpirun ends the others
+// within a second or a few on a busy machine. What another rank alone refuses, such as a file that its host lacks, is
+// said after a pause.
 int report(const std::string& program, const char* what, int status) {
+  constexpr auto kPause = std::chrono::seconds(5);
+  const int rank = core::started_rank();
+  if (rank > 0) std::this_thread::sleep_for(kPause);
   std::fflush(stdout);
-  std::istringstream lines(program + ": " + what);
+  std::istringstream lines(program + ": " + (rank > 0 ? "rank " + std::to_string(rank) + ": " : "") + what);
   for (std::string line; std::getline(lines, line);) std::fprintf(stderr, "%s\n", printable(line).c_str());
   return status;
 }
@@ -279,7 +287,7 @@ int run_or_print(const std::function<int()>& run) {
   try {
     return run();
   } catch (const TextRequested& requested) {
-    to_stdout(requested.text);
+    if (core::started_rank() == 0) to_stdout(requested.text);
     return 0;
   }
 }
@@ -307,6 +315,13 @@ void check_single(const char* flag, const std::string& path, std::size_t rows, c
   if (path.empty() || rows == 1) return;
   throw core::usage_error(std::string(flag) + " " + path + ": there are " + std::to_string(rows) + " " + name +
                           "; allowed: one");
+}
+
+void refuse_peers(const std::string& why, const std::string& allowed) {
+  if (const int processes = core::started_processes(); processes > 1) {
+    throw core::usage_error(why + ": mpirun has started " + std::to_string(processes) +
+                            " processes, each of which would do all of this; allowed: " + allowed);
+  }
 }
 
 int exit_status_of(const std::string& program, const std::function<int()>& run) {

@@ -153,8 +153,12 @@ void write_file(const std::string& path, const std::string& text);
 // Throws a usage Error if `path` is given and there are several rows (or "schedules", ...) to write to it.
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);
 
+// Throws a usage Error if mpirun has started this process and others, each of which would print and write what the
+// others do: `why` says what makes each process a run of its own.
+void refuse_peers(const std::string& why, const std::string& allowed);
+
 // Returns the exit status of `run`, or the failure's after one line on stderr. Prints the help or another text if it
-// was requested.
+// was requested. Under mpirun, what all processes would print is printed once.
 int exit_status_of(const std::string& program, const std::function<int()>& run);
 
 // An emulated link in a run's record; a part without limit is left out.

@@ -118,7 +118,7 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   if (flags.place.mpi) {
     throw core::usage_error(
         "ranks of mpirun: layouts have different numbers of ranks, but mpirun starts a fixed number; "
-        "allowed: --transport local, or nccl without mpirun, or mini_train for one layout");
+        "allowed: --transport local or nccl without mpirun, or mini_train for one layout");
   }
   train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
   if (flags.layouts.empty()) flags.layouts = default_layouts();

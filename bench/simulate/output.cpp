@@ -345,11 +345,14 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const w
   }
   if (result.best.empty()) {
     const bool shares = machine.measured.cores > 0;
+    const double total_bytes = result.least_memory_bytes * static_cast<double>(flags.gpus);
+    const double devices = std::ceil(total_bytes / static_cast<double>(machine.device.memory_bytes));
     throw core::usage_error(
         fmt::format("plan: the smallest of {} layouts needs {:.1f} GB {}, {} has {:.1f}; allowed: {}", result.legal,
                     result.least_memory_bytes / 1e9, shares ? "for all ranks together" : "per device", machine.name,
                     static_cast<double>(machine.device.memory_bytes) / 1e9,
-                    shares ? "a smaller model, or fewer ranks" : "more devices"));
+                    shares ? "a smaller model, or fewer ranks"
+                           : fmt::format("more devices, at least {:.0f} if memory divides evenly", devices)));
   }
 }
 

@@ -234,6 +234,10 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
     if (algorithm == "auto" && std::any_of(session.backends.begin(), session.backends.end(), looks_up))
       lines.push_back("auto: " + tuning_note_);
   }
+  if (flags_.explain) {
+    lines.push_back("steps, wire: counted from the plan; predict: the plan's time by measured or given links;");
+    lines.push_back("  m/p: median of the measured times over predict; ip_m/p: the same in place");
+  }
   return lines;
 }
 

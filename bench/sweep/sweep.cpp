@@ -1,6 +1,5 @@
 #include "bench/sweep/sweep.h"
 
-#include <cstdio>
 #include <span>
 #include <string>
 
@@ -95,27 +94,18 @@ SweepEnvironment read_environment(const SweepFlags& /*flags*/) {
 
 int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, transports::MpiWorld* mpi,
               const SweepOutput& output) {
-  std::vector<SessionPlan> sessions;
-  std::optional<Sinks> sinks;
-  try {
-    sessions = plan_sweep(flags, environment.find_backend, environment.tuning, mpi);
-    if (flags.only_shows_plans()) {
-      const std::string text = plans_text(flags, sessions);  // on all ranks, which refuse alike
-      if (mpi == nullptr || mpi->placement().rank == 0) output.print(text);
-      return 0;
-    }
-    sinks.emplace(flags, output, mpi, environment.tuning_note, environment.min_busbw_gbps);
-  } catch (const core::Error& error) {
-    // All ranks of MPI refuse alike: rank 0 prints the reason, and no rank needs an abort.
-    if (mpi == nullptr || error.failure() != core::Failure::usage) throw;
-    if (mpi->placement().rank == 0) std::fprintf(stderr, "%s: %s\n", flags.program.c_str(), error.what());
-    return error.exit_status();
+  const std::vector<SessionPlan> sessions = plan_sweep(flags, environment.find_backend, environment.tuning, mpi);
+  if (flags.only_shows_plans()) {
+    const std::string text = plans_text(flags, sessions);  // on all ranks, which refuse alike
+    if (mpi == nullptr || mpi->placement().rank == 0) output.print(text);
+    return 0;
   }
+  Sinks sinks(flags, output, mpi, environment.tuning_note, environment.min_busbw_gbps);
   if (flags.serve) return serve(sessions, mpi);
   for (int cycle = 0; cycle < flags.run_cycles; ++cycle) {
-    for (const SessionPlan& session : sessions) run_planned(session, environment, mpi, *sinks);
+    for (const SessionPlan& session : sessions) run_planned(session, environment, mpi, sinks);
   }
-  return sinks->finish() ? 0 : static_cast<int>(core::Failure::wrong_data);
+  return sinks.finish() ? 0 : static_cast<int>(core::Failure::wrong_data);
 }
 
 }  // namespace lockstep::sweep

@@ -127,6 +127,7 @@ def _built(revision: str, programs: Sequence[str], root: Path, folder: Path, cma
     if not source.is_dir():
         _extract(revision, root, source, log)
     if not stamp.is_file() or stamp.read_text() != wanted:
+        print(f"building {revision[:12]}: minutes, once; output in {log}", file=sys.stderr, flush=True)
         shutil.rmtree(build, ignore_errors=True)  # cmake caches flags, including those with which it failed
         _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *cmake], log, revision)
         stamp.write_text(wanted)

@@ -178,7 +178,7 @@ def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[lis
     level = rule.error / max(1, len(times))
     found = {quantity: _series(quantity, series, level, rule) for quantity, series in points.items()}
     machine = {quantity: series for quantity, series in found.items() if quantity.calibrates}
-    told = _of_machines(observations, newest) + _ended(points, last.revision)
+    told = _of_machines(observations, newest) + _ended(points, last.revision) + _short(found)
     told += [note for series in machine.values() for note in _of_calibration(series)]
     return [_without_the_machines(quantity, series, machine) for quantity, series in found.items() if not quantity.calibrates], told
 
@@ -284,6 +284,14 @@ def _near(series: Series, at: int, time: str) -> bool:
 def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:
     others = {one.origin.source for one in observations if one.origin.fingerprint != newest}
     return [f"{len(others)} files of other machines are left out; this is machine {newest}"] if others else []
+
+
+def _short(found: Mapping[Quantity, Series]) -> list[str]:
+    """Note on times that no search was made for: that nothing was found in them says nothing."""
+    judged = [(quantity, series) for quantity, series in found.items() if quantity.channel is Channel.STORED and not quantity.calibrates]
+    short = [len(series.points) for quantity, series in judged if len(series.points) < least_length()]
+    return [f"{len(short)} of {len(judged)} timed cases have at most {max(short)} points, too few to find a change in: "
+            f"{least_length()} are needed"] if short else []
 
 
 def _ended(points: Mapping[Quantity, Sequence[Point]], newest: str) -> list[str]:

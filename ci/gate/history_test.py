@@ -182,4 +182,5 @@ def test_few_points_say_so():
 def test_a_case_that_is_measured_no_more_is_told():
     points = [point(i, 1.0, case) for i in range(9) for case in ("stays", "ends") if case == "stays" or i < 7]
     _, notes = history(points, HistoryRule())
-    assert notes == [f"1 of 2 cases end before the newest revision, {points[-1].origin.revision[:12]}: ends"]
+    assert notes == [f"1 of 2 cases end before the newest revision, {points[-1].origin.revision[:12]}: ends",
+                     "1 of 2 timed cases have at most 7 points, too few to find a change in: 8 are needed"]

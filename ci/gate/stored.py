@@ -207,7 +207,7 @@ def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
     if arguments.head:
         return arguments.files, arguments.head
     if len(arguments.files) != 2:
-        raise UsageError(f"{len(arguments.files)} records; allowed: BASE HEAD, or BASE... --head HEAD..., or --store DIR HEAD...")
+        raise UsageError(f"{len(arguments.files)} RECORDS given; allowed: BASE HEAD, or BASE... --head HEAD..., or --store DIR HEAD...")
     return arguments.files[:1], arguments.files[1:]
 
 
@@ -250,7 +250,7 @@ def _update(folder: Path, texts: Sequence[str], doubtful: bool) -> str:
     if doubtful:
         return f"{folder} was not updated: something is slower, or looks so"
     added = store.add(folder, list(dict.fromkeys(path for text in texts for path in files_of(text, "HEAD"))))
-    return f"{folder} has {len(added)} more files, of machine {added[0].parent.name}"
+    return f"added {len(added)} files to {folder}, for machine {added[0].parent.name}"
 
 
 def _side(texts: Sequence[str], observations: Sequence[Observation]) -> Side:

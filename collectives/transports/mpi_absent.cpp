@@ -47,8 +47,10 @@ void MpiWorld::abort(const core::Error& error) const {
   throw error;
 }
 
-int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
-                    MpiThreads threads) {
+void MpiWorld::check_alike(const std::string& /*revision*/, std::span<char* const> /*arguments*/) const {}
+
+int run_mpi_program(int argc, char** argv, const std::string& /*revision*/, std::chrono::nanoseconds timeout,
+                    const std::function<int(MpiWorld&)>& body, MpiThreads threads) {
   MpiWorld world(&argc, &argv, timeout, threads);
   return body(world);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -115,6 +116,9 @@ class MpiWorld {
   // ranks of this host whose processes are stopped or have ended. May be called from any thread.
   [[noreturn]] void abort(const core::Error& error) const;
 
+  // Throws a usage Error on all ranks if revision or arguments of one differ from rank 0's.
+  void check_alike(const std::string& revision, std::span<char* const> arguments) const;
+
   struct State;
 
  private:
@@ -124,15 +128,12 @@ class MpiWorld {
 // True if MPI is built in; mpi_absence() says why not.
 bool mpi_is_built();
 std::string mpi_absence();
-// True if mpirun or a resource manager started this process, by the variables that they set.
-bool started_by_mpi();
-// The number of processes that it started, by such variables; 1 if none of them is set.
-int started_processes();
 
 // main() of an MPI program: makes the world, runs the body, returns its status. An exception from the body ends all
-// ranks by abort(), so that none waits for this one.
-int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
-                    MpiThreads threads = MpiThreads::funneled);
+// ranks by abort(), so that none waits for this one. Ranks whose `revision` or arguments differ are refused: they would
+// wait for each other's messages in vain, or be timed together under one name.
+int run_mpi_program(int argc, char** argv, const std::string& revision, std::chrono::nanoseconds timeout,
+                    const std::function<int(MpiWorld&)>& body, MpiThreads threads = MpiThreads::funneled);
 
 // Ranks that are threads of several processes, as nccl-tests' -t and -g under mpirun: T threads in each of P processes
 // are P * T ranks, and the rank of a thread is process * T + thread. Messages between two threads have channels of

@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -113,6 +117,27 @@ MpiThreads threads_of_all(MPI_Comm world, int mine) {
   int least = mine;
   MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, world);  // levels grow (MPI 3.1, 12.4.3)
   return least >= MPI_THREAD_MULTIPLE ? MpiThreads::multiple : MpiThreads::funneled;
+}
+
+// Where a rank's program comes from. Texts end in a zero and are cut if they are too long.
+struct Origin {
+  std::array<char, 64> host = {};
+  std::array<char, 64> revision = {};
+  std::size_t arguments = 0;  // a hash of them
+};
+
+// Says in what a rank's program differs from rank 0's; empty: in nothing.
+std::string difference_text(const std::vector<Origin>& all, std::size_t rank) {
+  const Origin& one = all[rank];
+  const Origin& first = all[0];
+  const std::string who = "rank " + std::to_string(rank) + " on " + one.host.data();
+  const std::string rank_0 = std::string("rank 0 on ") + first.host.data();
+  if (one.revision != first.revision) {
+    return who + " runs revision " + one.revision.data() + ", but " + rank_0 + " runs " + first.revision.data() +
+           "; allowed: the same build on all hosts";
+  }
+  if (one.arguments == first.arguments) return {};
+  return who + " has other arguments than " + rank_0 + "; allowed: the same on all ranks";
 }
 
 // A communicator of the members only, which only they take part in creating.
@@ -234,9 +259,12 @@ void MpiWorld::set_ranks_per_process(int ranks) {
 }
 
 void MpiWorld::abort(const core::Error& error) const {
-  constexpr auto kPause = std::chrono::milliseconds(500);  // for ranks of other hosts, which may know the lost one
-  const std::string who = "rank " + std::to_string(state_->placement.rank) + ": ";
+  constexpr auto kPause = std::chrono::milliseconds(500);     // for ranks of other hosts, which may know the lost one
+  constexpr auto kPauseOfRefusals = std::chrono::seconds(5);  // all ranks refuse alike: rank 0 says it and ends them
+  const bool for_all = error.failure() == core::Failure::usage && state_->placement.rank == 0;
+  const std::string who = for_all ? "" : "rank " + std::to_string(state_->placement.rank) + ": ";
   std::string text = error.what();
+  if (error.failure() == core::Failure::usage && !for_all) std::this_thread::sleep_for(kPauseOfRefusals);
   if (error.failure() == core::Failure::timeout || error.failure() == core::Failure::rank_lost) {
     const std::string lost = find_lost(state_->mates, state_->ranks_per_process);
     if (lost.empty() && state_->placement.num_hosts > 1) std::this_thread::sleep_for(kPause);
@@ -248,10 +276,25 @@ void MpiWorld::abort(const core::Error& error) const {
   std::_Exit(error.exit_status());
 }
 
-int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
-                    MpiThreads threads) {
+void MpiWorld::check_alike(const std::string& revision, std::span<char* const> arguments) const {
+  std::string words;
+  for (const char* word : arguments) words.append(word).append("\n");
+  Origin mine;
+  mine.arguments = std::hash<std::string>()(words);
+  gethostname(mine.host.data(), mine.host.size() - 1);
+  std::copy_n(revision.begin(), std::min(revision.size(), mine.revision.size() - 1), mine.revision.begin());
+  std::vector<Origin> all(static_cast<std::size_t>(state_->placement.num_ranks));
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, state_->comm);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (const std::string text = difference_text(all, rank); !text.empty()) throw core::usage_error(text);
+  }
+}
+
+int run_mpi_program(int argc, char** argv, const std::string& revision, std::chrono::nanoseconds timeout,
+                    const std::function<int(MpiWorld&)>& body, MpiThreads threads) {
   MpiWorld world(&argc, &argv, timeout, threads);
   try {
+    world.check_alike(revision, std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
     return body(world);
   } catch (const core::Error& error) {
     world.abort(error);

@@ -1,7 +1,5 @@
-// The parts of mpi_transport.h that need no MPI: threads of processes as ranks, the watchdog, and the variables of
-// those that start processes.
+// The parts of mpi_transport.h that need no MPI: threads of processes as ranks, and the watchdog.
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
@@ -123,25 +121,6 @@ void Watchdog::watch() {
       return;
     }
   }
-}
-
-bool started_by_mpi() {
-  // Variables of Open MPI and PRRTE; of MPICH, Intel MPI and MVAPICH (PMI); of anything that speaks PMIx, such as srun
-  // --mpi=pmix.
-  for (const char* name : std::array{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
-}
-
-int started_processes() {
-  // PMIx tells a process its rank, but not the number of ranks; srun --mpi=pmix tells that in a variable of its own.
-  // Without PMIX_RANK, that variable may be of a batch script's own step.
-  const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
-  for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", by_pmix ? "SLURM_STEP_NUM_TASKS" : ""}) {
-    if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
-  }
-  return 1;
 }
 
 }  // namespace lockstep::transports

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <initializer_list>
 #include <random>
 #include <thread>
 #include <utility>
@@ -255,38 +253,6 @@ TEST(LinkTable, ThePortsBandwidthIsNeverExceeded) {
 }
 
 using std::chrono::milliseconds;
-
-// Sets variables of the environment for the life of this object, and unsets all that say what started a process.
-class Launcher {
- public:
-  explicit Launcher(std::initializer_list<const char*> set) {
-    clear();
-    for (const char* name : set) setenv(name, "2", 1);
-  }
-  ~Launcher() { clear(); }
-  Launcher(const Launcher&) = delete;
-  Launcher& operator=(const Launcher&) = delete;
-
- private:
-  static void clear() {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
-                             "SLURM_STEP_NUM_TASKS"}) {
-      unsetenv(name);
-    }
-  }
-};
-
-TEST(StartedProcesses, AreCountedByTheVariablesOfEachLauncher) {
-  const auto counts = [](std::initializer_list<const char*> set) {
-    const Launcher launcher(set);
-    return std::pair(started_by_mpi(), started_processes());
-  };
-  EXPECT_EQ(counts({}), std::pair(false, 1));
-  EXPECT_EQ(counts({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}), std::pair(true, 2));  // mpirun
-  EXPECT_EQ(counts({"PMI_RANK", "PMI_SIZE"}), std::pair(true, 2));                          // srun --mpi=pmi2
-  EXPECT_EQ(counts({"PMIX_RANK", "SLURM_STEP_NUM_TASKS"}), std::pair(true, 2));             // srun --mpi=pmix
-  EXPECT_EQ(counts({"SLURM_STEP_NUM_TASKS"}), std::pair(false, 1));                         // in a batch script
-}
 
 TEST(Watchdog, ExpiresOnceInACallThatHangs) {
   std::atomic<int> expired{0};

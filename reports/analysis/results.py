@@ -289,6 +289,9 @@ def _best_text(panel: Panel, fastest: tuple[Span, ...]) -> str:
         return "Nothing here was timed correctly."
     if len(panel.series) == 1:
         return _single_text(panel)
+    sizes = [point.bytes for series in panel.series for point in series.points]
+    if len(sizes) == len(set(sizes)):  # such as with --algo auto
+        return f"{joined([series.label for series in panel.series])} were run at different sizes, so nothing here says which is faster."
     text = f"Of {counted(len(panel.series), 'algorithm')}, {fastest_text(fastest)}"
     return f"{text}. {_stake_text(panel)}"
 

@@ -124,6 +124,12 @@ def test_wrong_and_failed_rows_are_said_and_not_timed(analysis_of):
     assert "ring has no time at 8 B." in said and "tree has no time at 16 B." in said
 
 
+def test_algorithms_at_different_sizes_are_not_compared(analysis_of):
+    world = World()
+    both = analysis_of([world.run()] + world.sweep(["ring"], SIZES[:2]) + world.sweep(["tree"], SIZES[2:3]))
+    assert both[1].results[0].best == "ring and tree were run at different sizes, so nothing here says which is faster."
+
+
 def test_all_rows_failed_still_makes_a_result(analysis_of):
     world = World()
     both = analysis_of([world.run()] + [failed(row) for row in world.sweep(["ring", "tree"], SIZES[:3])])

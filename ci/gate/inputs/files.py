@@ -28,7 +28,8 @@ def files_of(text: str, what: str) -> list[Path]:
     else:
         found = sorted(Path(one) for one in glob.glob(text, recursive=True) if Path(one).is_file())
     if not found:
-        raise UsageError(f"{what} {text}: no such file; allowed: a file, a folder with {' '.join(SUFFIXES)}, or a glob, of {ALLOWED}")
+        why = "no such file in it" if path.is_dir() else "no such file"
+        raise UsageError(f"{what} {text}: {why}; allowed: a file, a folder with {' '.join(SUFFIXES)}, or a glob, of {ALLOWED}")
     return found
 
 

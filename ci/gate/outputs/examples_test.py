@@ -106,7 +106,7 @@ def blocks() -> list[str]:
 
 def page_commands() -> list[list[str]]:
     lines = [line.removeprefix("$ ") for block in blocks() for line in block.splitlines()]
-    return [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("python3 ci/gate.py ")]
+    return [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("/usr/bin/python3 ci/gate.py ")]
 
 
 def test_commands_are_taken():
