@@ -90,7 +90,9 @@ class TokenizerReader {
 
   Tokenizer read_json() {
     const json all = json_of(file_);
-    const json model = all.value("model", json::object());
+    const json none = json::object();
+    const auto found = all.find("model");
+    const json& model = found == all.end() ? none : *found;  // not copied: it may have 300,000 merges
     if (!model.is_object() || model.value("type", "BPE") != "BPE" || !model.contains("vocab") ||
         !model.contains("merges")) {
       throw refused(file_, "its model is not a byte-pair encoding; allowed: model.type BPE with vocab and merges");
