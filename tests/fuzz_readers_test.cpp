@@ -147,9 +147,11 @@ const schedules::ChakraTrace& valid_trace() {
       const std::map<std::string, std::int64_t> message{
           {"comm_size", 77}, {"comm_src", 0}, {"comm_dst", 1}, {"comm_tag", 5}};
       const std::map<std::string, std::int64_t> sum{{"comm_type", 0}, {"comm_size", 4096}, {"is_cpu_op", 0}};
-      trace.of_rank.push_back({{1, "forward", ChakraType::comp, {}, 5, "", {}, {}},
-                               {2, "message", type, {1}, 0, "", message, {}},
-                               {3, "sum", ChakraType::comm_coll, {1, 2}, 0, "", sum, {{"pg_name", "0"}}}});
+      trace.of_rank.push_back(
+          {{4, "groups", ChakraType::metadata, {}, 0, R"([{"pg_name": "0", "ranks": [0, 1]}])", {}, {}},
+           {1, "forward", ChakraType::comp, {}, 5, "", {}, {}},
+           {2, "message", type, {1}, 0, "", message, {}},
+           {3, "sum", ChakraType::comm_coll, {1, 2}, 0, "", sum, {{"pg_name", "0"}}}});
     }
     return trace;
   }();

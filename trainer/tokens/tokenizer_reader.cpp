@@ -1,6 +1,7 @@
 // Reads files of Hugging Face's tokenizers: tokenizer.json (https://github.com/huggingface/tokenizers), and vocab.json
 // with merges.txt, as published with GPT-2.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -17,7 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-core::Error refused(const std::string& file, const std::string& why) {
+// One line: `why` quotes texts of the file, which may have control characters.
+core::Error refused(const std::string& file, std::string why) {
+  std::replace_if(
+      why.begin(), why.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
   return core::usage_error(file + ": " + why);
 }
 
