@@ -169,7 +169,8 @@ int run_and_report(Bench& bench) {
   }
   Workbench workbench(workbench_options(bench));
   register_benchmarks(bench, workbench);
-  run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); });
+  run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); },
+                 bench.flags.benchmark_out);
   return collector.finish();
 }
 

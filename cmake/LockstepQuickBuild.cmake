@@ -23,10 +23,12 @@ set(lockstep_counted
   lockstep_core lockstep_collectives lockstep_plan lockstep_algorithms lockstep_schedules
   lockstep_reduce lockstep_kernels lockstep_kernel_cases lockstep_kernel_checks
   lockstep_serve lockstep_calls lockstep_kernel_bench lockstep_gate_generation)
-# Tests whose time is spent in their own sources: they emulate hardware, hold vector code or read large tables.
+# Tests whose time is spent in their own sources: they emulate hardware, hold vector code, read large tables or many
+# inputs.
 set(lockstep_hot_tests
   attention_tiled_test attention_emulated_test attention_hopper_emulated_test experts_hopper_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test
-  direct_lowering_test schedules_test trainer_queued_test)
+  direct_lowering_test schedules_test trainer_queued_test fuzz_readers_test
+  bench_flags_fuzz_test)
 
 # lockstep_precompile(name headers ...): an object library that exists for its precompiled header.
 function(lockstep_precompile name)

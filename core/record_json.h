@@ -1,6 +1,8 @@
 // JSON: record values written, and files of users read. Included by sources only, because it exposes nlohmann's JSON.
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -62,13 +64,21 @@ inline std::string reason_of(const nlohmann::json::exception& error) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
+// Messages quote names of a file and must stay one line.
+inline bool has_control_character(std::string_view name) {
+  return std::any_of(name.begin(), name.end(), [](unsigned char c) { return std::iscntrl(c) != 0; });
+}
+
 // Parses a text of a user. Throws a usage Error that begins with `where` if it is not JSON, has a number that no double
-// can hold, or is nested more deeply than kDeepestJson.
+// can hold or a name with a control character, or is nested more deeply than kDeepestJson.
 template <class J = nlohmann::json>
 J parse_json(std::string_view text, const std::string& where) {
-  const auto check = [&](int depth, typename J::parse_event_t, J&) {
-    if (depth <= kDeepestJson) return true;
-    throw usage_error(where + ": nested more deeply than " + std::to_string(kDeepestJson) + " levels");
+  const auto check = [&](int depth, typename J::parse_event_t event, J& parsed) {
+    if (depth > kDeepestJson)
+      throw usage_error(where + ": nested more deeply than " + std::to_string(kDeepestJson) + " levels");
+    if (event == J::parse_event_t::key && has_control_character(parsed.template get_ref<const std::string&>()))
+      throw usage_error(where + ": name " + parsed.dump() + "; allowed: names without control characters");
+    return true;
   };
   try {
     return J::parse(text, check);

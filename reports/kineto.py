@@ -37,6 +37,7 @@ COLLECTIVES = (("allreduce", "all_reduce"), ("allgather", "all_gather"), ("reduc
                ("barrier", "barrier"), ("gather", "gather"), ("scatter", "scatter"))
 MESSAGES = ("all_to_all", "send_recv")  # no part of what ranks have in common
 LONGEST_US = 1e12
+LATEST_US = 2.0**63
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,8 @@ class Reader:
     def _checked(self, number: int, event: Event) -> Event:
         for name in ("ts", "dur"):
             value = event.get(name, 0)
-            is_time = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not is_time or value < 0 or name == "dur" and value > LONGEST_US:
+            is_time = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_time or not 0 <= value <= (LONGEST_US if name == "dur" else LATEST_US):
                 raise ReportError(f"{self.file}: event {number} ({str(event.get('name'))[:60]!r}): {name} is {str(value)[:40]}; "
                                   "allowed: microseconds")
         return {"dur": 0.0, "ts": 0.0, **event}

@@ -15,7 +15,7 @@ TOOL, COLUMNS_TOLD = "OSU micro-benchmarks", "OSU's columns"
 _HEADING = re.compile(r"#\s*OSU (\w+)(-\S+)? (.*?)\s*(?:v(\d\S*))?\s*$")
 _COLUMNS = re.compile(r"#\s*(Size\b.*)$")
 _DTYPE = re.compile(r"#\s*Datatype:\s*(\w+)")
-_COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|jsrun)\b.*?\s(?:-n|-np|--np|--ntasks)[ =]?(\d+)\b.*\bosu_\w+")
+_COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|jsrun)\b.*?\s(?:-n|-np|--np|--ntasks)[ =]?([1-9]\d{0,8})\b.*\bosu_\w+")
 _TEST = re.compile(r"(.*?)(?: Personalized Exchange)? ?(Latency|Bandwidth) Test$")
 # Names that a datatype has in nccl-tests, and its size.
 _DTYPES = {"MPI_CHAR": ("int8", 1), "MPI_INT": ("int32", 4), "MPI_FLOAT": ("float", 4), "MPI_DOUBLE": ("double", 8)}

@@ -2,6 +2,8 @@
 // few thousand inputs of each; LOCKSTEP_FUZZ_INPUTS=1000000 tries as many as a change of a reader should see.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -29,8 +32,10 @@
 #include "schedules/generators/catalogue.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
+#include "schedules/step/traces.h"
 #include "simulator/machine/machine.h"
 #include "simulator/predict/clocks.h"
+#include "simulator/predict/predict.h"
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -107,22 +112,68 @@ Texts plan_texts() {
   return texts;
 }
 
+Texts msccl_texts() {
+  Texts texts;
+  for (const char* const name : {"ring", "two_shot", "ring:lanes=2"}) {
+    const auto choice = algorithms::parse_choice(collectives::Kind::all_reduce, name);
+    texts.push_back(plan::to_msccl(algorithms::make_plan(choice, 3, 0)));
+  }
+  const auto choice = algorithms::parse_choice(collectives::Kind::all_gather, "ring");
+  texts.push_back(plan::to_msccl(algorithms::make_plan(choice, 2, 0)));
+  return texts;
+}
+
 void read_plan(const std::string& text) {
   plan::StepLines lines;
-  const plan::Plan made = plan::parse_plan(text, "mine.plan", &lines);
+  const plan::Plan made = plan::parse_any_plan(text, "mine.plan", &lines);
   LOCKSTEP_CHECK(plan::parse_plan(plan::to_text(made)) == made, "the same again");
   const plan::CheckResult result = plan::check(made, {.capacity = plan::kUnbounded});
   if (!result.ok()) throw core::usage_error(result.problems.front().text());
   plan::draw(made, result.contents);
 }
 
-// ---- Machines and records.
+// ---- Traces.
 
-Texts machine_texts() {
-  Texts texts;
-  for (const simulator::EmbeddedMachine& machine : simulator::embedded_machines()) texts.emplace_back(machine.json);
-  return texts;
+// Two ranks: both compute, one sends to the other, both reduce.
+const schedules::ChakraTrace& valid_trace() {
+  using schedules::ChakraType;
+  static const schedules::ChakraTrace kTrace = [] {
+    schedules::ChakraTrace trace{{}, {{"0", {0, 1}}}};
+    for (const auto type : {ChakraType::comm_send, ChakraType::comm_recv}) {
+      const std::map<std::string, std::int64_t> message{
+          {"comm_size", 77}, {"comm_src", 0}, {"comm_dst", 1}, {"comm_tag", 5}};
+      const std::map<std::string, std::int64_t> sum{{"comm_type", 0}, {"comm_size", 4096}, {"is_cpu_op", 0}};
+      trace.of_rank.push_back(
+          {{4, "groups", ChakraType::metadata, {}, 0, R"([{"pg_name": "0", "ranks": [0, 1]}])", {}, {}},
+           {1, "forward", ChakraType::comp, {}, 5, "", {}, {}},
+           {2, "message", type, {1}, 0, "", message, {}},
+           {3, "sum", ChakraType::comm_coll, {1, 2}, 0, "", sum, {{"pg_name", "0"}}}});
+    }
+    return trace;
+  }();
+  return kTrace;
 }
+
+void replay(const schedules::ChakraTrace& trace) {
+  static const simulator::Machine kMachine = simulator::load_machine("one-switch");
+  const schedules::Step step = schedules::step_of(trace, "mine");
+  schedules::to_chakra(step);
+  simulator::replay(step, kMachine);
+}
+
+void read_chakra(const std::string& text) {  // the file of rank 0 of 2
+  schedules::ChakraTrace trace = valid_trace();
+  trace.of_rank[0] = schedules::parse_chakra_file(text, "mine.0.et");
+  replay(trace);
+}
+
+void read_chakra_groups(const std::string& text) {
+  schedules::ChakraTrace trace = valid_trace();
+  trace.groups = schedules::parse_chakra_groups(text, "mine.groups.json");
+  replay(trace);
+}
+
+// ---- Machines and records.
 
 void read_machine(const std::string& text) {
   const simulator::Machine machine = simulator::parse_machine(text, "mine.json");
@@ -148,6 +199,17 @@ Texts record_texts() {
         std::string(us) + R"(,"plan":{"steps":6,"wire_bytes_max":)" + us + "000}}");
   }
   return {text + "\n"};
+}
+
+// A switch, a torus, NCCL's figures, measurements: the other built-in machines have the same fields.
+Texts machine_texts() {
+  Texts texts;
+  for (const char* const name : {"one-switch", "tpu-v3", "dgx-h100"}) {
+    texts.push_back(simulator::to_json(simulator::load_machine(name)));
+  }
+  const auto records = simulator::read_record_lines(record_texts().front(), "r.jsonl");
+  texts.push_back(simulator::to_json(simulator::calibrate(records, "r.jsonl")));
+  return texts;
 }
 
 void read_records(const std::string& text) {
@@ -200,7 +262,7 @@ void read_weights(const std::string& text) {
 }
 
 void read_index(const std::string& text) {
-  file_of("model-1.safetensors", weight_texts().front());
+  static const std::string kWeights = file_of("model-1.safetensors", weight_texts().front());  // beside the index
   const trainer::WeightFiles files(file_of("model.safetensors.index.json", text));
 }
 
@@ -217,12 +279,41 @@ void read_pointer(const std::string& text) {
   trainer::find_checkpoint(folder);
 }
 
+const std::string kTokens = LOCKSTEP_TOKEN_FIXTURES;
+constexpr std::size_t kMerges = 12;
+
+// A vocabulary without what later merges make: a reader takes some ms for a whole one. (Its first 256 are the bytes.)
+nlohmann::ordered_json short_vocabulary(const nlohmann::ordered_json& whole) {
+  nlohmann::ordered_json some;
+  for (const auto& [word, id] : whole.items()) {
+    if (id.get<std::size_t>() < 256 + kMerges) some[word] = id;
+  }
+  return some;
+}
+
+std::string short_tokenizer(const std::string& name) {
+  auto all = nlohmann::ordered_json::parse(text_of_file(kTokens + name));
+  auto& model = all["model"];
+  model["vocab"] = short_vocabulary(model["vocab"]);
+  auto& merges = model["merges"];
+  merges.erase(merges.begin() + kMerges, merges.end());
+  return all.dump();
+}
+
+std::string short_merges() {
+  const std::string all = text_of_file(kTokens + "/merges.txt");
+  std::size_t end = 0;
+  for (std::size_t line = 0; line <= kMerges; ++line) end = all.find('\n', end) + 1;  // one is the version
+  return all.substr(0, end);
+}
+
 void read_tokenizer(const std::string& text) {
   trainer::Tokenizer::of_file(file_of("tokenizer.json", text)).encode("Hello, world! <|endoftext|> 12345");
 }
 
 void read_merges(const std::string& text) {
-  static const std::string kVocabulary = file_of("vocab.json", text_of_file(LOCKSTEP_TOKEN_FIXTURES "/vocab.json"));
+  static const std::string kVocabulary = file_of(
+      "vocab.json", short_vocabulary(nlohmann::ordered_json::parse(text_of_file(kTokens + "/vocab.json"))).dump());
   file_of("merges.txt", text);
   trainer::Tokenizer::of_file(kVocabulary).encode("Hello, world!");
 }
@@ -274,8 +365,6 @@ void read_algorithm(const std::string& text) {
   algorithms::make_plan(choice, kRanks, 0);
 }
 
-const std::string kTokens = LOCKSTEP_TOKEN_FIXTURES;
-
 std::vector<FuzzedReader> readers() {
   return {
       {"schedule_csv",
@@ -286,6 +375,15 @@ std::vector<FuzzedReader> readers() {
        plan_texts(),
        {"send", "recv", "recv_reduce", "copy", "reduce", "input", "output", "scratch", "after", "rank", "lane"},
        read_plan},
+      {"msccl",
+       msccl_texts(),
+       {"<step", "/>", "</tb>", "s", "r", "rrc", "rcs", "nop", "depid", "hasdep", "cnt", "inplace", "&lt;", "<!--"},
+       read_plan},
+      {"chakra",
+       {schedules::to_chakra_file(valid_trace().of_rank[0])},
+       {"comm_size", "comm_type", "pg_name", "duration_ps", "lane", "\x08\x01", "\x12\x7f", "\xff\xff\xff\xff\x0f"},
+       read_chakra},
+      {"chakra_groups", {schedules::to_chakra_groups(valid_trace().groups)}, {"0", "[0, 1]"}, read_chakra_groups},
       {"machine", machine_texts(), {"ranks", "gbps", "measured", "torus", "nccl", "levels"}, read_machine},
       {"records", record_texts(), {"run", "kernel", "ceiling", "row", "cuda", "cold"}, read_records},
       {"tuning",
@@ -307,10 +405,10 @@ std::vector<FuzzedReader> readers() {
        {"step-00000020", "..", "/"},
        read_pointer},
       {"tokenizer",
-       {text_of_file(kTokens + "/gpt2.json"), text_of_file(kTokens + "/llama3.json")},
+       {short_tokenizer("/gpt2.json"), short_tokenizer("/llama3.json")},
        {"vocab", "merges", "id", "content"},
        read_tokenizer},
-      {"merges", {text_of_file(kTokens + "/merges.txt")}, {"#version"}, read_merges},
+      {"merges", {short_merges()}, {"#version"}, read_merges},
       {"token_file", token_texts(), {}, read_tokens},
       {"model_and_layout",
        {"gpt3-175b/tp=8,pp=64,dp=6,microbatch=1,batch=3072,recompute=full",

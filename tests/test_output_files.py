@@ -30,6 +30,8 @@ from conftest import Programs, ROOT
 
 USAGE = 6
 SWEEP = "all_reduce_perf --ranks 2 -b 8 -e 4K -f 2 -n 2 -w 0"
+KERNEL = ("kernels_bench --threads 1 --cache warm --check 0 --ceilings 0 --benchmark_filter=^gelu_fwd/f32/B8_T128 "
+          "--benchmark_min_time=0.001 --benchmark_format=json")
 TRAIN = "mini_train --layers 1 --hidden 32 --length 16 --batch 2 --peak-gflops 100 --gemm packed --threads 1"
 TWO_STEPS = f"{TRAIN} --steps 2"
 REPORTS = f"{sys.executable} -m reports"
@@ -52,6 +54,7 @@ WRITERS = (
     Writer("records", f"{SWEEP} --json {{to}}.jsonl", 4096, stays=frozenset({"to.partial.jsonl"})),
     Writer("records of a run that is rewritten", f"{TWO_STEPS} --json {{to}}.jsonl", 2048),
     Writer("nccl-tests' JSON", f"{SWEEP} -J {{to}}.json", 512),
+    Writer("Google Benchmark's JSON", f"{KERNEL} --benchmark_out={{to}}", 512),
     Writer("trace of a schedule", "pipeline_perf --schedule 1f1b --stages 4 --microbatches 8 --trace {to}", 512),
     Writer("trace of an overlap", "overlap_perf --mode simulated --ranks 2 --zero 1 --bucket-cap-mb 1 --trace {to}", 512),
     Writer("trace of training", f"{TWO_STEPS} --trace {{to}}", 512),
@@ -107,7 +110,6 @@ def run(command: Sequence[str], **more) -> subprocess.CompletedProcess[str]:
 
 def full_by_limit(writer: Writer, command: Sequence[str], disk: Path) -> Full:
     def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails with a reason instead of ending the program
         resource.setrlimit(resource.RLIMIT_FSIZE, (writer.limit, writer.limit))
 
     return Full(run(command, preexec_fn=limit), content_of(disk), "File too large")

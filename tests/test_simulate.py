@@ -158,6 +158,8 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--model", "nope"], "'nope' is not known; allowed: nano"),
         (["--machine", "nope"], "allowed: a100-pcie dgx-a100"),
         (["--machine", "./missing.json"], "missing.json: cannot be read"),
+        (["--machine", "./"], "./: cannot be read; allowed: a JSON file"),
+        (["--calibrate", "."], ".: cannot be read; allowed: records"),
         (["--layout", "tp=x"], "tp=x: not a whole number; allowed"),
         (["--layout", "tp=5"], "tp is 5"),
         (["--layout", "pp=97"], "layers is 96, and there are 97 stages"),

@@ -280,7 +280,7 @@ def test_googles_protobuf_reads_the_files(written):
 @pytest.mark.parametrize("arguments, what", [
     (["replay"], "replay without --chakra; allowed: --chakra PREFIX"),
     (["replay", "--chakra", "{f}/none"], "{f}/none.0.et: cannot be read: No such file or directory"),
-    (["replay", "--chakra", "{f}/step", "--groups", "{f}/s.jsonl"], "{f}/s.jsonl: not a file of communicator groups"),
+    (["replay", "--chakra", "{f}/step", "--groups", "{f}/s.jsonl"], "{f}/s.jsonl: not JSON"),
     (["replay", "--chakra", "{f}/few"], "few: group 1 has rank 1, and there are 1 files"),
     (["replay", "--chakra", "{f}/bad"], "{f}/bad.0.et: ends within a message"),
     (["plan", "--chakra", "{f}/x"], "--sweep, --trace or --chakra with plan"),

@@ -17,7 +17,7 @@ WRONG = ("?", "", "nan", "-7e400", "99999999999999999999", "\x1b[31m")
 ALL = os.environ.get("LOCKSTEP_WRONG_FLAGS") == "all"
 USAGE = 6
 # These take any text: names of files that are written, and what is said to a model.
-TEXT = ("--json", "--trace", "--dump-csv", "--output", "--out", "--tokenize", "--checkpoints", "--export", "--prompt", "--offload-folder")
+TEXT = ("--json", "--trace", "--chakra", "--dump-csv", "--output", "--out", "--tokenize", "--checkpoints", "--export", "--prompt", "--offload-folder")
 # These name files that are read: a refusal names the file in place of the flag.
 FILES = ("--data", "--tokenizer", "--resume", "--init-from", "--plan", "--csv", "--calibrate", "--suite", "--machine", "--predict")
 
@@ -43,7 +43,8 @@ def problem_of(program: str, flag: str, value: str, status: int, stderr: str) ->
         return f"not refused as a wrong flag: {call}"
     if re.search(r"[\x00-\x1f]", line):
         return f"not one line of text: {call}"
-    is_file = flag.split(",")[-1] in FILES and value and value in line
+    shown = value.replace("\x1b", "\\x1b")
+    is_file = flag.split(",")[-1] in FILES and value and shown in line
     names_flag = any(re.search(rf"{name}(?![\w-])", line) for name in flag.split(","))
     return None if is_file or (names_flag and "allowed" in line) else f"does not name the flag and what is allowed: {call}"
 

@@ -181,7 +181,8 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
 // Called once per benchmark, when all its repetitions are done. Returns whether its row is shown.
 using Ended = std::function<bool(const std::string& name, std::size_t repetitions)>;
 
-// Runs the registered benchmarks that --benchmark_filter chooses.
-void run_benchmarks(Ended ended);
+// Runs the registered benchmarks that --benchmark_filter chooses. `json_file`: gets Google Benchmark's JSON of those
+// that are shown, whole or not at all; empty: none.
+void run_benchmarks(Ended ended, const std::string& json_file);
 
 }  // namespace lockstep::kernel_bench

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <limits>
+#include <string_view>
+#include <utility>
 
 #include "bench/program/program.h"
 #include "core/ranks.h"
@@ -20,6 +22,27 @@ constexpr std::int64_t kMostSeed = std::numeric_limits<std::int64_t>::max();
 
 bool is_benchmarks(const std::string& word) {
   return word.rfind("--benchmark_", 0) == 0 || word.rfind("--v=", 0) == 0;
+}
+
+// Takes --benchmark_out=FILE and --benchmark_out_format=json out of Google Benchmark's flags: it would write the file
+// without noticing a disk that is full.
+void take_benchmark_out(BenchFlags& flags) {
+  constexpr std::string_view kFile = "--benchmark_out=";
+  constexpr std::string_view kFormat = "--benchmark_out_format=";
+  std::vector<std::string> others;
+  for (const std::string& word : flags.for_benchmark) {
+    if (word.starts_with(kFile)) {
+      flags.benchmark_out = word.substr(kFile.size());
+      if (flags.benchmark_out.empty()) throw core::usage_error("--benchmark_out: no name; allowed: the name of a file");
+    } else if (word.starts_with(kFormat)) {
+      const std::string format = word.substr(kFormat.size());
+      if (format != "json")
+        throw core::usage_error("--benchmark_out_format " + format + ": not written; allowed: json");
+    } else {
+      others.push_back(word);
+    }
+  }
+  flags.for_benchmark = std::move(others);
 }
 
 std::vector<int> all_or_one() {
@@ -117,6 +140,7 @@ BenchFlags parse_bench_flags(int argc, const char* const* argv) {
       ours.push_back(argv[i]);
     }
   }
+  take_benchmark_out(flags);
   flags.for_benchmark.insert(flags.for_benchmark.begin(), flags.program);
   program::CommandLine line(
       "Times every kernel, checks its result, and compares its rate with the machine's peak. Google Benchmark's flags, "

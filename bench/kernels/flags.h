@@ -31,6 +31,7 @@ struct BenchFlags : program::Invocation {
   bool serve = false;  // run as a worker (bench/serve/orders.h) instead of timing and reporting
   std::uint64_t seed = 1;
 
+  std::string benchmark_out;               // file of --benchmark_out, which we write (run_benchmarks()); empty: none
   std::vector<std::string> for_benchmark;  // the program's name, and the flags for Google Benchmark
 };
 

@@ -32,6 +32,14 @@ TEST(KernelBenchFlags, OursAreReadAndGoogleBenchmarksAreLeft) {
   EXPECT_EQ(flags.command.front(), "kernels_bench");
 }
 
+TEST(KernelBenchFlags, TheFileOfGoogleBenchmarksResultsIsOurs) {
+  const BenchFlags flags = parse({"--benchmark_out=k.json", "--benchmark_out_format=json", "--benchmark_filter=gelu"});
+  EXPECT_EQ(flags.benchmark_out, "k.json");
+  EXPECT_EQ(flags.for_benchmark, (std::vector<std::string>{"kernels_bench", "--benchmark_filter=gelu"}));
+  EXPECT_THROW(parse({"--benchmark_out="}), core::Error);
+  EXPECT_THROW(parse({"--benchmark_out_format=csv"}), core::Error);
+}
+
 TEST(KernelBenchFlags, DefaultsAreBothCachesAndAChecked) {
   const BenchFlags flags = parse({});
   EXPECT_EQ(flags.caches, (std::vector<Cache>{Cache::warm, Cache::cold}));

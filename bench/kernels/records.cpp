@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "core/device_cuda.h"
+#include "core/output_file.h"
 #include "core/provenance.h"
 #include "core/statistics.h"
 
@@ -130,15 +132,22 @@ std::string without_library_warning(const std::string& context) {
 
 class Reporter final : public benchmark::BenchmarkReporter {
  public:
-  explicit Reporter(Ended ended) : shown_(benchmark::CreateDefaultDisplayReporter()), ended_(std::move(ended)) {}
+  explicit Reporter(Ended ended) : shown_(benchmark::CreateDefaultDisplayReporter()), ended_(std::move(ended)) {
+    json_.SetOutputStream(&json_text_);
+  }
   bool ReportContext(const Context& context) override;
   void ReportRuns(const std::vector<Run>& runs) override;
-  void Finalize() override { shown_->Finalize(); }
+  void Finalize() override;
+
+  // Google Benchmark's JSON of all runs that were shown, with the names that it gives them.
+  std::string json() const { return json_text_.str(); }
 
  private:
   bool is_to_be_shown(const Run& run);
 
   std::unique_ptr<benchmark::BenchmarkReporter> shown_;
+  std::ostringstream json_text_;
+  benchmark::JSONReporter json_;
   Ended ended_;
   std::set<std::string> known_;
   std::set<std::string> hidden_;
@@ -151,7 +160,7 @@ bool Reporter::ReportContext(const Context& context) {
   const bool goes_on = shown_->ReportContext(context);
   shown_->SetErrorStream(&errors);
   errors << without_library_warning(text.str());
-  return goes_on;
+  return json_.ReportContext(context) && goes_on;
 }
 
 // Repetitions come before their aggregates, which may come alone (--benchmark_report_aggregates_only).
@@ -162,21 +171,35 @@ bool Reporter::is_to_be_shown(const Run& run) {
 }
 
 void Reporter::ReportRuns(const std::vector<Run>& runs) {
+  std::vector<Run> as_given;
   std::vector<Run> named;
   for (const Run& run : runs) {
     if (!is_to_be_shown(run)) continue;
+    as_given.push_back(run);
     named.push_back(run);
     named.back().run_name.time_type.clear();  // "/manual_time" and "/min_time:..." mean nothing here
     named.back().run_name.min_time.clear();
   }
-  if (!named.empty()) shown_->ReportRuns(named);
+  if (named.empty()) return;
+  shown_->ReportRuns(named);
+  json_.ReportRuns(as_given);
+}
+
+void Reporter::Finalize() {
+  shown_->Finalize();
+  json_.Finalize();
 }
 
 }  // namespace
 
-void run_benchmarks(Ended ended) {
+void run_benchmarks(Ended ended, const std::string& json_file) {
+  std::optional<core::AtomicFile> file;
+  if (!json_file.empty()) file.emplace(json_file);  // refused before the run if it cannot be written
   Reporter reporter(std::move(ended));
   benchmark::RunSpecifiedBenchmarks(&reporter);
+  if (!file || reporter.json().empty()) return;  // empty: --benchmark_list_tests
+  file->write(reporter.json());
+  file->commit();
 }
 
 }  // namespace lockstep::kernel_bench

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -325,6 +326,7 @@ void refuse_peers(const std::string& why, const std::string& allowed) {
 }
 
 int exit_status_of(const std::string& program, const std::function<int()>& run) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead of ending the program
   try {
     return run_or_print(run);
   } catch (const core::Error& error) {

@@ -95,6 +95,8 @@ BROKEN = {
     "no ranks": (NCCL.replace("#  Rank", "#"), "r.txt: no line '#  Rank 0 ... on HOST device 0' says how many ranks"),
     "osu without ranks": (OSU.split("\n", 1)[1].split("$")[0],
                           "r.txt:2: OSU's output does not say how many ranks there were; allowed: with --ranks"),
+    "osu on as many ranks as there are digits": (OSU.replace("-np 4", "-np " + 5000 * "9"), "r.txt:3: OSU's output does not say how many ranks"),
+    "osu on no rank": (OSU.replace("-np 4", "-np 0"), "r.txt:3: OSU's output does not say how many ranks"),
     "osu cut": (OSU.replace("           9.00             11.00         500", ""), "r.txt:8: 2 columns; allowed: 5, Size, Avg Latency(us)"),
     "osu word": (OSU.replace("10.00", "1o.00"), "r.txt:8: '1o.00' where a number must be; allowed: OSU's columns"),
     "osu stray": (OSU.replace("2048 ", "Abort 2048 "), "r.txt:8: 'Abort 2048"),

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/record_json.h"
 #include "schedules/step/traces.h"
 
 namespace lockstep::schedules {
@@ -300,7 +301,12 @@ std::string to_chakra_groups(const ChakraGroups& groups) {
 
 ChakraGroups parse_chakra_groups(const std::string& text, const std::string& file) {
   constexpr const char* kAllowed = "; allowed: a JSON object of lists of ranks, such as {\"1\": [0, 1]}";
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  nlohmann::json json;
+  try {
+    json = core::parse_json(text, file);
+  } catch (const core::Error& error) {
+    throw core::usage_error(error.what() + std::string(kAllowed));
+  }
   if (!json.is_object()) throw core::usage_error(file + ": not a file of communicator groups" + kAllowed);
   ChakraGroups groups;
   for (const auto& [name, ranks] : json.items()) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/record_json.h"
 #include "schedules/schedule.h"
 #include "schedules/step/traces.h"
 
@@ -58,6 +59,14 @@ class StepMaker {
   }
   core::Error refused(const ChakraNode& node, const std::string& text) const { return refused(rank_, node, text); }
 
+  nlohmann::json process_groups_of(const ChakraNode& node, const std::string& text) const {
+    try {
+      return core::parse_json(text, "process groups");
+    } catch (const core::Error& error) {
+      throw refused(node, error.what() + std::string("; allowed: PyTorch's process_group:init"));
+    }
+  }
+
   // PyTorch's profiler describes its process groups in a metadata node: a list with one text, which is JSON.
   void add_process_groups() {
     for (const ChakraNode& node : trace_.of_rank[rank_]) {
@@ -65,9 +74,7 @@ class StepMaker {
       const std::size_t end = node.input_values.rfind("}]");
       if (node.type != ChakraType::metadata || begin == std::string::npos || end == std::string::npos || end < begin)
         continue;
-      const auto json = nlohmann::json::parse(node.input_values.substr(begin, end + 2 - begin), nullptr, false);
-      if (!json.is_array())
-        throw refused(node, "its process groups are not JSON; allowed: PyTorch's process_group:init");
+      const nlohmann::json json = process_groups_of(node, node.input_values.substr(begin, end + 2 - begin));
       for (const auto& one : json) {
         if (!one.is_object() || !one.contains("pg_name") || !one.contains("ranks") || !one["pg_name"].is_string())
           continue;

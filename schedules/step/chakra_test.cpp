@@ -284,6 +284,14 @@ TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
   EXPECT_TRUE(says(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
   EXPECT_THROW(parse_chakra_groups("[1]", "g.json"), core::Error);
   EXPECT_THROW(parse_chakra_groups("{\"1\": [0, -1]}", "g.json"), core::Error);
+  EXPECT_THROW(parse_chakra_groups(R"({"a\nb": [0]})", "g.json"), core::Error);  // its refusals would be two lines
+}
+
+TEST(Chakra, ProcessGroupsThatAreNestedDeeplyAreRefused) {
+  ChakraNode groups = node_of(1, ChakraType::metadata, {});
+  groups.input_values = R"([{"pg_name": "5", "ranks": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}]";
+  const ChakraTrace trace{{{groups}}, {}};
+  EXPECT_TRUE(says(refusal_of(trace), "process groups: nested more deeply than 100 levels")) << refusal_of(trace);
 }
 
 // Seeded mutations of bytes: a trace is read, or refused in one line, and never anything else.

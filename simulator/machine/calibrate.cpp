@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
 
 #include "core/error.h"
 #include "core/record_json.h"
+#include "simulator/machine/json_fields.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -368,9 +367,7 @@ RecordFiles read_record_files(std::span<const std::string> paths) {
   std::string text;
   std::string where;
   for (const std::string& path : paths) {
-    std::ifstream file(path);
-    if (!file) throw core::usage_error(path + ": cannot be read");
-    const std::string part{std::istreambuf_iterator<char>(file), {}};
+    const std::string part = text_of_file(path, "records of kernels_bench and all_reduce_perf (--json)");
     read_record_lines(part, path);  // so that errors name their file and line
     text += part + "\n";
     where += (where.empty() ? "" : ", ") + path.substr(path.rfind('/') + 1);

@@ -2,26 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/user_text.h"
+#include "simulator/machine/json_fields.h"
 
 namespace lockstep::simulator {
-namespace {
-
-Machine load_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    throw core::usage_error("machine: " + path + ": cannot be read; allowed: a JSON file (docs/machine_format.md)");
-  const std::string json{std::istreambuf_iterator<char>(file), {}};
-  return parse_machine(json, path);
-}
-
-}  // namespace
 
 double Nccl::share_of_links(std::int64_t members) const {
   double share = 1;
@@ -61,7 +49,10 @@ double share_at(const EfficiencyCurve& curve, double work) {
 }
 
 Machine load_machine(std::string_view name) {
-  if (name.find('/') != std::string_view::npos || name.ends_with(".json")) return load_file(std::string(name));
+  if (name.find('/') != std::string_view::npos || name.ends_with(".json")) {
+    const std::string path(name);
+    return parse_machine(text_of_file(path, "a JSON file (docs/machine_format.md)"), path);
+  }
   std::string names;
   for (const EmbeddedMachine& machine : embedded_machines()) {
     if (machine.name == name) return parse_machine(machine.json, std::string(name) + ".json");

@@ -43,12 +43,12 @@ std::map<std::string, std::string> weight_map_of(const std::string& index) {
   }
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : map->items()) {
-    const bool is_name = file.is_string() && !std::filesystem::path(file.get<std::string>()).has_parent_path();
-    if (!is_name) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || core::has_control_character(name) || std::filesystem::path(name).has_parent_path()) {
       throw core::usage_error(
           fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files beside it", index, tensor, file.dump()));
     }
-    files[tensor] = file.get<std::string>();
+    files[tensor] = name;
   }
   return files;
 }

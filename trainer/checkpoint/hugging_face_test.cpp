@@ -295,6 +295,10 @@ TEST(WeightFiles, OfAnIndexAreOneModel) {
   EXPECT_NE(refusal().find("is not in model-00001-of-00002.safetensors"), std::string::npos);
   write_index("../elsewhere.safetensors");
   EXPECT_NE(refusal().find("allowed: names of files beside it"), std::string::npos);
+  write_index(R"(model-\n.safetensors)");
+  EXPECT_NE(refusal().find(R"(is "model-\n.safetensors"; allowed: names of files)"), std::string::npos) << refusal();
+  std::ofstream(folder / "model.safetensors.index.json") << R"({"weight_map":{"\nw":"model.safetensors"}})";
+  EXPECT_NE(refusal().find(R"(name "\nw"; allowed: names without control characters)"), std::string::npos) << refusal();
   std::ofstream(folder / "model.safetensors.index.json") << "{}";
   EXPECT_NE(refusal().find("is not an index of weights"), std::string::npos);
 }

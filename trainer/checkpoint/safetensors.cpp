@@ -188,9 +188,11 @@ class HeaderReader {
       if (depth > core::kDeepestJson) refuse("its header is nested too deeply");
       if (event == Json::parse_event_t::object_start) names.emplace_back();
       if (event == Json::parse_event_t::object_end) names.pop_back();
-      if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
-        refuse("its header has \"" + parsed.get<std::string>() + "\" twice");
-      }
+      if (event != Json::parse_event_t::key) return true;
+      const auto& name = parsed.get_ref<const std::string&>();
+      if (core::has_control_character(name))
+        refuse("its header has the name " + parsed.dump() + ", a control character");
+      if (!names.back().insert(name).second) refuse("its header has \"" + name + "\" twice");
       return true;
     };
     try {
@@ -233,7 +235,7 @@ class HeaderReader {
     if (dtype == json.end() || !dtype->is_string()) refuse("tensor \"" + name + "\" has no dtype");
     TensorInfo tensor{.name = name, .dtype = dtype->get<std::string>(), .shape = numbers(name, json, "shape")};
     if (bits_of(std::string_view(tensor.dtype)) == 0) {
-      refuse("tensor \"" + name + "\" is of unknown dtype \"" + tensor.dtype + "\"");
+      refuse("tensor \"" + name + "\" is of unknown dtype " + dtype->dump());
     }
     const std::vector<std::int64_t> offsets = numbers(name, json, "data_offsets");
     if (offsets.size() != 2) refuse("tensor \"" + name + "\" has " + std::to_string(offsets.size()) + " data_offsets");

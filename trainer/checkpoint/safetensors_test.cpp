@@ -163,6 +163,7 @@ TEST(Safetensors, HolesOverlapsAndDuplicatesAreRefused) {
   EXPECT_EQ(refusal(two("[0,4]", "[0,4]"), 4),
             "tensor \"b\" begins at byte 0 of the data, the one before it ends at 4");
   EXPECT_EQ(refusal(two("[0,4]", "[4,8]", "a"), 8), "its header has \"a\" twice");
+  EXPECT_EQ(refusal(two("[0,4]", "[4,8]", R"(\n)"), 8), R"(its header has the name "\n", a control character)");
 }
 
 TEST(Safetensors, AHeaderLongerThanTheFileOrTheLimitIsRefused) {

@@ -1,6 +1,7 @@
 #include "trainer/tokens/tokenizer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -189,7 +190,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-core::Error refused(const std::string& file, const std::string& why) {
+// One line: `why` quotes texts of the file, which may have control characters.
+core::Error refused(const std::string& file, std::string why) {
+  std::replace_if(
+      why.begin(), why.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
   return core::usage_error(file + ": " + why);
 }
 
@@ -262,7 +266,9 @@ class TokenizerReader {
 
   Tokenizer read_json() {
     const json all = json_of(file_);
-    const json model = all.value("model", json::object());
+    const json none = json::object();
+    const auto found = all.find("model");
+    const json& model = found == all.end() ? none : *found;  // not copied: it may have 300,000 merges
     if (!model.is_object() || model.value("type", "BPE") != "BPE" || !model.contains("vocab") ||
         !model.contains("merges")) {
       throw refused(file_, "its model is not a byte-pair encoding; allowed: model.type BPE with vocab and merges");

@@ -124,6 +124,11 @@ TEST_F(RefusedTokenizer, WhatIsNotKnownIsNamed) {
   expect_refused(refusal([](json& all) { all["model"]["vocab"]["\u4e16"] = 900; }), "characters for bytes");
   expect_refused(refusal([](json& all) { all["model"]["vocab"]["!"] = -1; }), "token id -1");
   expect_refused(refusal([](json& all) { all["added_tokens"][0]["lstrip"] = true; }), "has lstrip");
+  expect_refused(refusal([](json& all) {
+                   all["added_tokens"][0]["content"] = "a\nb";
+                   all["added_tokens"][0]["lstrip"] = true;
+                 }),
+                 "'a?b' has lstrip");
 }
 
 TEST_F(RefusedTokenizer, FilesThatAreNoneAreNamed) {

@@ -1,10 +1,11 @@
 """Files changed at random: the readers of reports and of the gate take each, or refuse it in one line that names the file.
 
-CI tries 150 of each, LOCKSTEP_FUZZ_INPUTS=100000 as many as a change of a reader should see. A failure names the
+CI tries 100 of each, LOCKSTEP_FUZZ_INPUTS=100000 as many as a change of a reader should see. A failure names the
 seed and the number of the input, of which the input is a function.
 """
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -18,16 +19,20 @@ import pytest
 from gate.inputs import files
 from gate.inputs.files_for_tests import all_reduce_line, google, kernel_line, run_line, text_of
 from gate.model import UsageError
+from reports import kineto
 from reports.analysis.report import report_of
 from reports.load import load
+from reports.records import Simulation
 from reports.schema import ReportError
+from reports.tests.test_foreign import NCCL_JSON, OSU, OSU_PAIRS
+from reports.tests.test_kineto import Profile, simulated
 from reports.tests.world import ContextWorld, LayerWorld, World
 
-INPUTS = int(os.environ.get("LOCKSTEP_FUZZ_INPUTS", "150"))
+INPUTS = int(os.environ.get("LOCKSTEP_FUZZ_INPUTS", "100"))
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", "1"))
 LONGEST_S = 10
 HOSTILE = ("0", "-1", "1e400", "-1e400", "1e308", "NaN", "Infinity", "null", "true", "[]", "{}", '""', '"x"', "99999999999999999999", "1.5",
-           "[" * 2000, "{", "}", '"', ",", "\\u0000", "\n", "\x00", "\xe9", "9" * 5000)
+           "[" * 2000, "{", "}", '"', ",", "\\u0000", "\n", "\x00", "\xe9", "9" * 400, "9" * 5000)
 
 
 def changed(text: str, others: tuple[str, ...], draw: random.Random) -> bytes:
@@ -72,6 +77,21 @@ def _records() -> tuple[str, ...]:
             text_of([run_line("a", program="all_reduce_perf"), all_reduce_line("a", [3.0, 4.0], 2, 1024)]))
 
 
+def _profiles() -> tuple[str, ...]:
+    """PyTorch's traces, of which one has its collectives' numbers on the host."""
+    return tuple(json.dumps({"traceEvents": Profile(2, metadata).events, "baseTimeNanoseconds": 1, "distributedInfo": {"world_size": 2},
+                             "deviceProperties": [{"name": "GPU"}]}) for metadata in (True, False))
+
+
+@functools.cache
+def _beside(folder: Path) -> Simulation:
+    return kineto.simulation_in(simulated(folder))
+
+
+def _read_profile(path: Path) -> object:
+    return kineto.records_of([kineto.Reader(str(path), 1).read()], _beside(path.parent))
+
+
 NCCL = """# Collective test starting: all_reduce_perf
 #  Rank  0 Group  0 Pid   1 on  host device  0 [0000:1b:00] NVIDIA A100
 #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
@@ -80,6 +100,9 @@ NCCL = """# Collective test starting: all_reduce_perf
 """
 READERS = (
     Reader("reports", ".jsonl", lambda path: report_of(load([str(path)])), ReportError, _records()),
+    Reader("reports_osu", ".txt", lambda path: load([str(path)], ranks=4), ReportError, (OSU, OSU_PAIRS)),
+    Reader("reports_nccl_json", ".json", lambda path: load([str(path)]), ReportError, (json.dumps(NCCL_JSON),)),
+    Reader("kineto", ".json", _read_profile, ReportError, _profiles()),
     Reader("gate_records", ".jsonl", lambda path: files.read([str(path)], "--base"), UsageError, _records()),
     Reader("gate_google", ".json", lambda path: files.read([str(path)], "--base"), UsageError, (google({"a": [1.0, 2.0], "b": [3.0]}),)),
     Reader("gate_nccl_text", ".txt", lambda path: files.read([str(path)], "--base"), UsageError, (NCCL,)),
