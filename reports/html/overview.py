@@ -9,7 +9,7 @@ from reports.analysis.training.runs import chart_stem, line_text, parts_text, ru
 from reports.html.run_view import Fact, machine_views, MachineView, run_facts, run_views, RunView
 from reports.plots.figures import FigureFile
 from reports.records import Records, Scaling, Training
-from reports.units import joined
+from reports.units import counted, joined
 
 MOST = 3  # findings of a page
 
@@ -95,7 +95,7 @@ def overview_of(records: Records, views: Mapping[str, object], figures: Mapping[
     """`views` and `figures` are those of the other pages, by subject."""
     basis = Counter(run.basis for run in records.runs)
     facts = [Fact("What was run", joined(sorted({run.program for run in records.runs}))),
-             Fact("Basis", joined([f"{number:,} runs {name}" for name, number in basis.items()]))]
+             Fact("Basis", joined([f"{counted(number, 'run')} {name}" for name, number in basis.items()]))]
     cards = [_card(subject, view, figures[subject]) for subject, view in views.items()]
     return Overview(run_facts(records, facts), cards, run_views(records), machine_views(records), files)
 
