@@ -95,8 +95,6 @@ CollectivePrediction best_collective(const Machine& machine, schedules::Comm com
 // Measured microseconds for `bytes`, interpolated.
 double measured_us(const Measured::Collective& measured, double bytes);
 
-// The time of a plan on a network, by playing it on all ranks or on representatives.
-
 // Rotational symmetry of plans: if rotating all ranks by a period changes neither the plan nor the network, the first
 // `period` ranks represent all. For example, a ring over 4,096 devices in nodes of 8 is played exactly with 8 ranks.
 
