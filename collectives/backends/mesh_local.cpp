@@ -70,6 +70,8 @@ class MeshMessages final : public transports::Transport {
   core::Clock::time_point idle_since_{};
 };
 
+using transports::LocalGroup;
+using transports::LocalWorld;
 using transports::now_ns;
 using transports::Request;
 
@@ -161,9 +163,6 @@ void MeshMessages::idle() {
 }
 
 namespace {
-
-using transports::LocalGroup;
-using transports::LocalWorld;
 
 constexpr int kAnyNumber = 1 << 30;  // messages in a mailbox: unlimited
 

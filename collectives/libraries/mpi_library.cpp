@@ -38,6 +38,8 @@ class MpiOp {
 
 namespace {
 
+using collectives::Kind;
+using collectives::Operation;
 using core::DType;
 using core::ReduceOp;
 
@@ -143,9 +145,6 @@ MpiOp::~MpiOp() {
 }
 
 namespace {
-
-using collectives::Kind;
-using collectives::Operation;
 
 // Arguments of a call that do not change between runs.
 struct Call {

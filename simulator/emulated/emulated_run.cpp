@@ -124,6 +124,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   std::int64_t last_late_ns_ = 0;  // lateness of finished_ns_
 };
 
+using schedules::Lane;
 using schedules::Task;
 using transports::now_ns;
 
@@ -291,8 +292,6 @@ bool EmulatedWorker::receive_ended(std::uint32_t task) {
 }
 
 namespace {
-
-using schedules::Lane;
 
 constexpr int kAnyNumber = 1 << 30;                // capacity of a mailbox, in messages
 constexpr std::int64_t kHeadStartNs = 20'000'000;  // time for all threads to issue their first kernels
