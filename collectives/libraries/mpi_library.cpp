@@ -1,4 +1,4 @@
-// MPI's counterparts of our dtypes and operations. Included by sources only, as it includes mpi.h.
+// MPI's own collectives, and its counterparts of our dtypes and operations.
 #include "collectives/libraries/mpi_library.h"
 
 #include <algorithm>
