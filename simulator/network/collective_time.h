@@ -113,8 +113,8 @@ int rotation_period(const plan::Plan& plan, const Machine& machine);
 //   recv         ends when its message has arrived
 //   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds
 //   copy, reduce pass over the device's memory
-// and the call begins with one kernel launch. The formulas above predict NCCL with its protocols and
-// channels; this predicts Lockstep's executors, which run the plan.
+// and the call begins with one kernel launch. The formulas above predict NCCL with its protocols and channels; this
+// predicts Lockstep's executors, which run the plan.
 
 class PlanTime {
  public:

@@ -114,8 +114,7 @@ class Corpus {
 //
 // A pair of letters is followed by one letter half of the time, and by a second and a third a quarter of the time each;
 // which three is a function of (seed, pair). The best loss that any model can reach is therefore known, ln(2) * 1.5 =
-// 1.04 nats per letter, and a model that sees only one letter stays far above it: the model must learn to
-// use context.
+// 1.04 nats per letter, and a model that sees only one letter stays far above it: the model must learn to use context.
 
 inline constexpr double kSyntheticEntropyNats = 1.0397207708399179;  // 1.5 ln 2, per letter
 
