@@ -1,5 +1,5 @@
-// generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules
-// for ci/gate.py, which counts instructions or times it.
+// generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules for ci/gate.py,
+// which counts instructions or times it.
 #include <algorithm>
 #include <functional>
 #include <regex>

@@ -28,6 +28,7 @@ namespace lockstep {
 namespace {
 
 using collectives::Kind;
+using program::FlagValue;
 
 struct TunerOptions {
   std::string transport = "local";
@@ -247,7 +248,6 @@ int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   return worst;
 }
 
-using program::FlagValue;
 using Flag = program::FlagOf<TunerOptions>;
 
 std::vector<Kind> kinds_of(const FlagValue& value) {

@@ -1,4 +1,4 @@
-// Input patterns of verify.h: for each rank an array of elements that reduce exactly in any order.
+// The inputs of verify.h, which reduce exactly in any order, and the comparison of outputs with their exact results.
 #include "collectives/verify.h"
 
 #include <algorithm>

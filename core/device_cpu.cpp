@@ -1,4 +1,4 @@
-// Tracks the blocks that a device has handed out, and the current and peak number of bytes.
+// The CPU as a Device, and the memory that it hands out.
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
@@ -19,6 +19,7 @@
 
 namespace lockstep::core {
 
+// Tracks the blocks that a device has handed out, and the current and peak number of bytes.
 class MemoryLedger {
  public:
   void add(void* memory, std::size_t size_bytes) {

@@ -161,10 +161,6 @@ void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
                context_->caller, stream);
 }
 
-}  // namespace
-
-namespace {
-
 CudaDevice& cuda_device(Device& device) {
   auto* const cuda = dynamic_cast<CudaDevice*>(&device);
   LOCKSTEP_CHECK(cuda != nullptr, "urgent and NULL streams exist only on CUDA devices");

@@ -49,6 +49,7 @@ TEST(Ranks, ThreadsThatEndInTimeAreWaitedFor) {
 }
 
 using std::chrono::microseconds;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 TEST(Backoff, LooksAreNoMoreThanThreePerCentOfTheWaitLateAndAtMostAHundredMicroseconds) {
@@ -65,8 +66,6 @@ TEST(Backoff, AWaitOfAMillisecondAsksSeldom) {
   EXPECT_GT(looks, 0);
   EXPECT_LT(looks, 100000);  // each poll paused: without pauses there would be tens of millions of polls
 }
-
-using std::chrono::milliseconds;
 
 TEST(DeadlineCall, ReturnsWhenTheCallDoes) {
   int value = 0;

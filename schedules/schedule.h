@@ -154,8 +154,6 @@ std::vector<std::int32_t> folded_placement(std::int32_t ranks, std::int32_t chun
 // Two pipes: one from rank 0 to p-1, one from p-1 to 0.
 std::vector<std::int32_t> opposite_placement(std::int32_t ranks);
 
-// Data dependencies of actions, and the messages between ranks that follow from them.
-
 // The data dependencies of actions.
 
 // Results of a stage for a microbatch: its activations, or the gradient of its input. (Weight gradients stay on the
@@ -248,10 +246,8 @@ struct ChannelRules {
 // ...".
 std::string hang_of(const Schedule& with_messages, const ChannelRules& rules);
 
-// Schedules as text: PyTorch's words for actions, and its CSV.
-
-// Actions as torch.distributed.pipelining prints them: "0F1" is the forward of microbatch 1 on stage 0; "1RECV_F1" is
-// its arrival at stage 1.
+// Schedules as text. Actions are written as torch.distributed.pipelining prints them: "0F1" is the forward of
+// microbatch 1 on stage 0; "1RECV_F1" is its arrival at stage 1.
 
 std::string_view name_of(Op op);  // "F", "RECV_B"
 // With more than one slice per microbatch, prints microbatch and slice: "0F1.2".

@@ -56,7 +56,7 @@ struct Layout {
   std::int32_t ep = 1;                     // expert-parallel ranks, a divisor of dp x cp
   double skew = 1;                         // rows of the busiest expert-parallel rank over the mean (dropless experts)
   bool dispatch_tokens = false;  // a token is sent once to each rank that has any of its experts, not once per expert
-  AxisOrder order = kMegatronOrder;  // order of rank numbers: neighbours differ in the first axis (workload/layout.h)
+  AxisOrder order = kMegatronOrder;  // order of rank numbers: neighbours differ in the first axis
   std::int32_t zero = 0;         // 0; 1: optimizer; 2: also gradients; 3: also weights (FSDP) are sharded over dp x cp
   std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards; the others have replicas of it
                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all

@@ -132,8 +132,6 @@ std::size_t word_embedding_of(const std::vector<Parameter>& parameters);
 // biases, whose columns several ranks have.
 bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout);
 
-// Buckets of gradients, and the flat buffers that hold them.
-
 // Parameters one after the other in a flat buffer that ranks can share evenly.
 
 // Alignment in elements at which each parameter begins: 128 bytes in f32, the alignment that kernels prefer. Shards end

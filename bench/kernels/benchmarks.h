@@ -1,5 +1,5 @@
-// Cases of kernels as instances of a benchmark, the workbench that times them, and their registration with Google
-// Benchmark.
+// Cases of kernels as instances of a benchmark, the workbench that times them, their registration with Google
+// Benchmark, and their records and output.
 #pragma once
 
 #include <atomic>
@@ -167,7 +167,7 @@ void register_benchmarks(Bench& bench, Workbench& workbench);
 // (why_invalid()).
 std::vector<kernels::KernelCase> cases_of_step(const workload::Model& model, const workload::Layout& layout);
 
-// Records of a run (docs/record_format.md), and its results in Google Benchmark's own formats.
+// Records of a run (docs/record_format.md).
 
 std::vector<core::CudaDeviceInfo> bench_gpus(const Bench& bench);  // that it uses: the first one, or none
 core::RunRecord run_record(const Bench& bench);
@@ -176,9 +176,9 @@ core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceilin
 core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
                                  std::size_t repetitions);
 
-// ---- Prints Google Benchmark's own table, JSON or CSV, and reports each benchmark as soon as it has ended.
+// Results in Google Benchmark's own formats: a table, JSON or CSV.
 
-// Called once per benchmark, when all its repetitions are done. Returns whether its row is shown.
+// Called once per benchmark, as soon as all its repetitions are done. Returns whether its row is shown.
 using Ended = std::function<bool(const std::string& name, std::size_t repetitions)>;
 
 // Runs the registered benchmarks that --benchmark_filter chooses. `json_file`: gets Google Benchmark's JSON of those

@@ -17,6 +17,8 @@
 namespace lockstep::parallel_bench {
 namespace {
 
+using collectives::Kind;
+using collectives::Operation;
 using core::DType;
 using workload::Compression;
 using workload::CompressionWay;
@@ -178,9 +180,6 @@ SerialSum::Found SerialSum::compare(std::span<const float> found) const {
 }
 
 namespace {
-
-using collectives::Kind;
-using collectives::Operation;
 
 // A collective that reports each of its runs.
 class Counted final : public collectives::Collective {

@@ -14,7 +14,11 @@ namespace lockstep::parallel_bench {
 namespace {
 
 using schedules::Lane;
+using schedules::Op;
+using schedules::RankStep;
+using schedules::StepTimeline;
 using schedules::Task;
+using schedules::TaskSpan;
 
 trainer::TrainStep made_with(const trainer::TrainOptions& options, bool overlap) {
   workload::Layout layout = options.layout;
@@ -47,11 +51,6 @@ DdpSteps ddp_steps(const trainer::TrainOptions& options) {
 }
 
 namespace {
-
-using schedules::Op;
-using schedules::RankStep;
-using schedules::StepTimeline;
-using schedules::TaskSpan;
 
 double ms_of(std::int64_t ps) {
   return static_cast<double>(ps) / 1e9;

@@ -11,6 +11,7 @@
 namespace lockstep::parallel_bench {
 namespace {
 
+using parallel::MemoryKind;
 using schedules::Lane;
 using schedules::RankStep;
 using schedules::StepTimeline;
@@ -197,8 +198,6 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   EXPECT_NE(ddp_row_text(flags, cases[2], results[2]).find("64*"), std::string::npos);
   EXPECT_NE(ddp_heading_text(flags).find("OVERSUBSCRIBED"), std::string::npos);
 }
-
-using parallel::MemoryKind;
 
 std::int64_t bytes_of(const parallel::BytesByKind& bytes, MemoryKind kind) {
   return bytes[static_cast<std::size_t>(kind)];

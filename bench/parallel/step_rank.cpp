@@ -13,7 +13,9 @@
 namespace lockstep::parallel_bench {
 namespace {
 
+using parallel::ParameterStore;
 using program::FlagValue;
+using transports::now_ns;
 using Flag = program::FlagOf<StepFlags>;
 
 constexpr const char* kModel = "Model";
@@ -92,8 +94,6 @@ void place_in(transports::MpiWorld* mpi, StepFlags& flags) {
   if (mpi != nullptr && flags.all_ranks) flags.replicas = {mpi->placement().num_ranks};
 }
 
-using transports::now_ns;
-
 StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,
                    backends::MeshRank& mesh, const trainer::ChannelMap& channels)
     : options_(options),
@@ -154,8 +154,6 @@ bool agreed(backends::MeshRank& mesh, bool mine) {
 }
 
 namespace {
-
-using parallel::ParameterStore;
 
 ParameterStore& store_of(trainer::RankModel& model) {
   LOCKSTEP_CHECK(model.stages().size() == 1, "the model has one stage");

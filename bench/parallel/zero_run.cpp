@@ -21,14 +21,13 @@
 namespace lockstep::parallel_bench {
 namespace {
 
+using parallel::BytesByKind;
 using parallel::MemoryKind;
+using schedules::GroupKind;
+using schedules::Lane;
 
 // With prefetch the trainer gathers two units ahead (FSDP's limit); without it, one.
 constexpr std::int32_t kGatheredAhead = 2;
-
-}  // namespace
-
-namespace {
 
 // Removes the kinds that are not on the device.
 void take_away(const workload::OffloadPlaces& places, parallel::BytesByKind& held) {
@@ -132,10 +131,6 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
 }
 
 namespace {
-
-using parallel::BytesByKind;
-using schedules::GroupKind;
-using schedules::Lane;
 
 std::vector<BucketElems> buckets_of(StepRank& rank) {
   const trainer::RankStage& stage = rank.model().stages().front();

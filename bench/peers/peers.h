@@ -1,4 +1,5 @@
-// Code that the peers share: timing, and for products shapes, operands and the order of runs.
+// Code that the programs share that time other libraries (peers): the timing of calls, and for products shapes,
+// operands and the order of runs.
 #pragma once
 
 #include <sys/mman.h>

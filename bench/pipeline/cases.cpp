@@ -19,6 +19,9 @@ namespace lockstep::pipeline {
 namespace {
 
 using program::FlagValue;
+using schedules::CatalogueEntry;
+using schedules::PipelineShape;
+using schedules::Schedule;
 
 constexpr double kLongestMs = 1e6;
 
@@ -231,10 +234,6 @@ PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
 }
 
 namespace {
-
-using schedules::CatalogueEntry;
-using schedules::PipelineShape;
-using schedules::Schedule;
 
 constexpr std::string_view kSearch = "zb_search";
 constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:2401.10241), section 3.1";

@@ -21,6 +21,13 @@ namespace lockstep::pipeline {
 namespace {
 
 using program::FlagValue;
+using schedules::Comm;
+using schedules::GradientBucket;
+using schedules::Op;
+using schedules::Step;
+using schedules::StepTimeline;
+using schedules::Task;
+using schedules::Unit;
 using Flag = program::FlagOf<OverlapFlags>;
 
 constexpr double kLongestMs = 1e6;
@@ -107,12 +114,6 @@ OverlapFlags parse_overlap_flags(int argc, const char* const* argv) {
 }
 
 namespace {
-
-using schedules::Comm;
-using schedules::GradientBucket;
-using schedules::Op;
-using schedules::Step;
-using schedules::Unit;
 
 constexpr double kBytesPerMb = 1 << 20;
 
@@ -201,9 +202,6 @@ plan::Plan plan_of(const OverlapFlags& flags, Comm comm, int ranks) {
 }
 
 namespace {
-
-using schedules::StepTimeline;
-using schedules::Task;
 
 double ms_of(std::int64_t ps) {
   return static_cast<double>(ps) / 1e9;

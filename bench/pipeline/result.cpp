@@ -21,7 +21,11 @@
 namespace lockstep::pipeline {
 namespace {
 
+using schedules::FillerItem;
 using schedules::Op;
+using schedules::Step;
+using schedules::StepTimeline;
+using schedules::Waiting;
 
 struct Change {
   std::int64_t time_ps = 0;
@@ -91,10 +95,6 @@ core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, co
 }
 
 namespace {
-
-using schedules::Step;
-using schedules::StepTimeline;
-using schedules::Waiting;
 
 constexpr double kEvictionGbps = 1000;  // bandwidth of kEvictionLink
 
@@ -245,8 +245,6 @@ EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOpti
 }
 
 namespace {
-
-using schedules::FillerItem;
 
 // Number of layers of a stage, which is a chunk of its rank's share.
 std::int32_t layers_of_stage(const Case& one, const FillerWork& work) {

@@ -19,10 +19,13 @@
 
 namespace lockstep::scaling {
 
+using schedules::Lane;
+using schedules::Op;
 using schedules::Step;
 using schedules::StepTimeline;
 using schedules::Task;
 using schedules::TaskSpan;
+using trainer::RankTrainer;
 
 PieceKey key_of(const Task& task, std::int32_t rank) {
   const bool collective = task.comm != schedules::Comm::none;
@@ -71,8 +74,6 @@ Step priced(Step step, const Prices& prices) {
   }
   return simulator::with_whole_messages(std::move(step));
 }
-
-using schedules::Op;
 
 namespace {
 
@@ -247,9 +248,6 @@ Step priced_beyond(Step step, const workload::Layout& many, const Step& measured
 }
 
 namespace {
-
-using schedules::Lane;
-using trainer::RankTrainer;
 
 // The first steps choose implementations of kernels, prepare collectives and touch memory.
 constexpr int kWarmUp = 3;

@@ -13,7 +13,10 @@
 namespace lockstep::scaling {
 namespace {
 
+using schedules::Comm;
 using schedules::Lane;
+using schedules::Op;
+using schedules::RankStep;
 using schedules::Step;
 using schedules::Task;
 
@@ -153,10 +156,6 @@ TEST(Prices, EveryPieceThatWasTimedAloneHasOne) {
     }
   }
 }
-
-using schedules::Comm;
-using schedules::Op;
-using schedules::RankStep;
 
 constexpr std::array<bool, schedules::kNumLanes> kReduceBeside{false, false, false, false, false, true, false};
 

@@ -1,4 +1,5 @@
-// A benchmark as a long-lived worker that times cases as it is ordered to.
+// A benchmark as a long-lived worker that times cases as it is ordered to: its orders and answers, ranks that act as
+// one worker, the calls that it times, and a planted slowdown for tests of the gate.
 #pragma once
 
 #include <chrono>

@@ -19,6 +19,10 @@ namespace lockstep::simulate {
 namespace {
 
 using schedules::Step;
+using simulator::ClockChoice;
+using simulator::Clocked;
+using simulator::ClockOf;
+using simulator::PowerCurve;
 
 struct BubbleFlags : StudyFlags {
   BubbleFlags() { layout = "tp=8,pp=8,batch=32,sp=yes,recompute=full"; }
@@ -189,11 +193,6 @@ int run_bubbles(int argc, const char* const* argv, const program::Print& print) 
 
 // simulate clocks: energy of a step at the top clock, and with clocks lowered where the pipeline does not wait.
 namespace {
-
-using simulator::ClockChoice;
-using simulator::Clocked;
-using simulator::ClockOf;
-using simulator::PowerCurve;
 
 struct ClockFlags : StudyFlags {
   ClockFlags() { layout = "tp=8,pp=8,batch=32,sp=yes,recompute=full"; }

@@ -19,6 +19,7 @@ using simulator::FoundLayout;
 using simulator::Machine;
 using simulator::way_of;
 using simulator::WaySearch;
+using workload::Layout;
 using workload::Model;
 
 struct MapFlags : StudyFlags {
@@ -248,8 +249,6 @@ int run_map(int argc, const char* const* argv, const program::Print& print) {
 // simulate tp-boundary: tensor parallelism inside a node and beyond it; by default for nanotron's published runs,
 // beside the published values.
 namespace {
-
-using workload::Layout;
 
 struct BoundaryFlags : StudyFlags {
   BoundaryFlags() {

@@ -18,8 +18,11 @@ namespace {
 
 using schedules::Breakdown;
 using schedules::Lane;
+using simulator::FoundLayout;
 using simulator::Machine;
 using simulator::Prediction;
+using simulator::SearchResult;
+using simulator::SearchSpace;
 using workload::Layout;
 using workload::MemoryBytes;
 using workload::Model;
@@ -258,10 +261,6 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
 }
 
 namespace {
-
-using simulator::FoundLayout;
-using simulator::SearchResult;
-using simulator::SearchSpace;
 
 SearchSpace space_of(const SimulateFlags& flags) {
   SearchSpace space;

@@ -22,6 +22,7 @@ namespace lockstep::simulate {
 namespace {
 
 using program::FlagValue;
+using program::write_file;
 
 using Flag = program::FlagOf<SimulateFlags>;
 
@@ -268,8 +269,6 @@ std::vector<Case> swept_cases(const SimulateFlags& flags) {
 }
 
 // ---- Their predictions.
-
-using program::write_file;
 
 // A step with more tasks than this would make too large a record.
 constexpr std::size_t kMostTasksKept = 20'000;

@@ -15,6 +15,8 @@
 namespace lockstep::simulate {
 namespace {
 
+using simulator::Machine;
+using simulator::MachineNumber;
 using workload::Axis;
 using workload::Layout;
 
@@ -97,9 +99,6 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
 
 // simulate sensitivity: the change of the step time if a figure of the machine is better or worse by a few percent.
 namespace {
-
-using simulator::Machine;
-using simulator::MachineNumber;
 
 struct SensitivityFlags : StudyFlags {
   SensitivityFlags() { layout = "tp=8,pp=4,dp=16,batch=512,sp=yes,zero=1"; }

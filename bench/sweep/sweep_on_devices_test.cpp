@@ -1,5 +1,4 @@
-// Test device that behaves like a GPU, on the CPU: the host reaches its memory by copies only, and work that is queued
-// on its stream runs when the host waits for it, not before.
+// Sweeps end to end on test devices that behave like GPUs, but are the CPU.
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -30,6 +29,8 @@
 
 namespace lockstep::sweep {
 
+// A test device that behaves like a GPU, on the CPU: the host reaches its memory by copies only, and work that is
+// queued on its stream runs when the host waits for it, not before.
 class QueueStream final : public core::Stream {
  public:
   using Work = std::function<void()>;

@@ -42,6 +42,7 @@ std::vector<float> out_of_tiles(const Tiles& tiles, const std::vector<float>& in
 
 namespace {
 
+using schedules::Comm;
 using workload::Operation;
 using Kind = workload::OperationKind;
 
@@ -170,8 +171,6 @@ std::int64_t needed_bytes(BlockKind kind, const Shape& shape, const Sharing& sha
 }
 
 namespace {
-
-using schedules::Comm;
 
 const workload::Exchange& exchange_of(const Operation& op, Direction direction) {
   return direction == Direction::forward ? op.forward_exchange : op.backward_exchange;

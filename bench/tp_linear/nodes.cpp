@@ -89,6 +89,7 @@ void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigne
 namespace {
 
 using parallel::MemoryKind;
+using parallel::Tensor;
 
 // The calls of its operation on the rows of a tile.
 class Product final : public Node {
@@ -189,8 +190,6 @@ void spoil(const NodeContext& context, std::initializer_list<const parallel::Ten
 
 // The attention core runs over whole sequences: it needs all rows, in their order.
 namespace {
-
-using parallel::Tensor;
 
 class AttentionCore final : public Node {
  public:

@@ -9,6 +9,7 @@
 
 namespace lockstep::mini_train {
 
+using program::file_name;
 using program::FlagValue;
 
 workload::ContextWay context_way_of(const FlagValue& value) {
@@ -53,7 +54,6 @@ workload::Compression compression_of(const FlagValue& value) {
 
 namespace {
 
-using program::file_name;
 using Flag = program::FlagOf<TrainFlags>;
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;

@@ -16,6 +16,7 @@ namespace lockstep::algorithms {
 
 using collectives::Kind;
 using plan::PlanBuilder;
+using plan::Slice;
 
 namespace {
 
@@ -69,8 +70,6 @@ plan::Plan direct_all_to_all_v(const Shape& shape) {
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8 (1997), section 3; MPICH, alltoall_intra_brucks.c. Steps:
 // ceil(lg p). Bytes per rank, S = p blocks: S/2 lg p for powers of two; else (S/p) times the number of bits set in
 //   1 .. p-1.
-
-using plan::Slice;
 
 namespace {
 

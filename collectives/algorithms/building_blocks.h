@@ -1,5 +1,5 @@
-// Building blocks that the generators of plans share: integer functions, binomial trees as ranges, rings and trees of
-// ranks.
+// Building blocks that the generators of plans share: integer functions, binomial trees as ranges, the adaptation of
+// algorithms for powers of two to any number of ranks, direct exchange, rings and trees of ranks, and PAT's trees.
 #pragma once
 
 #include <algorithm>

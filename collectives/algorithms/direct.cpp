@@ -18,6 +18,7 @@ namespace lockstep::algorithms {
 
 using collectives::Kind;
 using plan::PlanBuilder;
+using plan::Slice;
 
 plan::Plan direct_all_gather(const Shape& shape) {
   const int p = shape.num_ranks;
@@ -127,8 +128,6 @@ plan::Plan two_shot_all_reduce(const Shape& shape) {
 //   unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU clusters (BytePS), OSDI,
 //   section 3 (colocated and not); torch.nn.DataParallel.
 // Steps: 2 (all peers at once). Bytes of a vector of N: N (p + S - 2)/S at a server, N elsewhere.
-
-using plan::Slice;
 
 namespace {
 

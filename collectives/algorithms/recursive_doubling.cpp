@@ -16,6 +16,8 @@
 
 namespace lockstep::algorithms {
 
+using collectives::Kind;
+using plan::Buffer;
 using plan::PlanBuilder;
 using plan::Slice;
 
@@ -85,9 +87,6 @@ plan::Plan recursive_doubling_all_reduce(const Shape& shape) {
 // Steps: lg p; floor(lg p) + 2 if p is not a power of two. Bytes per rank (S = p blocks): S (p-1)/p; with folding
 // guests
 //   send S (reduce-scatter), or their hosts send S more (all-gather).
-
-using collectives::Kind;
-using plan::Buffer;
 
 namespace {
 

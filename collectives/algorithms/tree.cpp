@@ -7,6 +7,7 @@
 
 namespace lockstep::algorithms {
 
+using collectives::Kind;
 using plan::PlanBuilder;
 using plan::Slice;
 
@@ -147,8 +148,6 @@ void tree_all_reduce(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, 
 // Source: Traff, Ripke, Optimal broadcast for fully connected networks, HPCC 2005 (chain, binary, binomial compared);
 //   MPICH bcast_intra_binomial.c, and bcast_intra_tree.c (k-nomial); Gloo and Open MPI have the same shapes.
 // Steps and bytes: docs/metrics.md.
-
-using collectives::Kind;
 
 namespace {
 

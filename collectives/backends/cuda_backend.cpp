@@ -1,5 +1,5 @@
-// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
-// of a host. Built with CUDA only.
+// The backend of CUDA: memory that ranks show each other, its collectives on ranks of their own, and its meshes. Built
+// with CUDA only.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -19,6 +19,8 @@
 
 namespace lockstep::backends {
 
+// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
+// of a host.
 // Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a usage Error
 // if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
 executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place);

@@ -1,5 +1,4 @@
-// Messages between ranks of a local mesh: mailboxes, paced by the emulated link, and waits that yield the core to
-// threads that compute.
+// A mesh of local ranks: its messages, its collectives on the CPU, and the run of its ranks.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -29,6 +28,8 @@ struct MeshLinks {
   transports::LinkTable& table;
 };
 
+// Messages between ranks of a local mesh: mailboxes, paced by the emulated link, and waits that yield the core to
+// threads that compute.
 class MeshMessages final : public transports::Transport {
  public:
   // `world`'s mailboxes hold any number of messages.
@@ -70,6 +71,8 @@ class MeshMessages final : public transports::Transport {
   core::Clock::time_point idle_since_{};
 };
 
+using transports::LocalGroup;
+using transports::LocalWorld;
 using transports::now_ns;
 using transports::Request;
 
@@ -161,9 +164,6 @@ void MeshMessages::idle() {
 }
 
 namespace {
-
-using transports::LocalGroup;
-using transports::LocalWorld;
 
 constexpr int kAnyNumber = 1 << 30;  // messages in a mailbox: unlimited
 

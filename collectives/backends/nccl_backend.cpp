@@ -1,4 +1,5 @@
-// NCCL's messages and our kernels in one stream: runs plans over NCCL. Built with NCCL only.
+// The backend of NCCL: its own collectives and plans over NCCL, on ranks of their own and in meshes. Built with NCCL
+// only.
 #include "collectives/backends/backend_kinds.h"
 
 #include <cstddef>
@@ -19,6 +20,7 @@
 
 namespace lockstep::backends {
 
+// NCCL's messages and our kernels in one stream: runs plans over NCCL.
 class NcclStream final : public executors::GroupStream {
  public:
   NcclStream(libraries::NcclGroup& group, core::Device& device, core::Stream& stream, int rank)

@@ -15,9 +15,14 @@
 namespace lockstep::executors {
 namespace {
 
+using plan::Instruction;
+using plan::LaneProgram;
 using plan::LowerOptions;
 using plan::Plan;
 using plan::Program;
+using plan::Wait;
+using transports::LocalWorld;
+using transports::RankBoard;
 
 std::int64_t longest_block(const collectives::Operation& operation) {
   if (operation.matrix == nullptr) return operation.count;
@@ -73,12 +78,6 @@ Program lower_for_direct(const Plan& plan, const collectives::Operation& operati
 }
 
 namespace {
-
-using plan::Instruction;
-using plan::LaneProgram;
-using plan::Wait;
-using transports::LocalWorld;
-using transports::RankBoard;
 
 // Data that all ranks share.
 struct Lowered {

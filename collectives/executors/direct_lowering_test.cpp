@@ -21,6 +21,7 @@
 namespace lockstep::executors {
 namespace {
 
+using collectives::Kind;
 using collectives::Operation;
 using plan::Buffer;
 using plan::Instruction;
@@ -234,8 +235,6 @@ TEST(DirectLowering, TwoShotBecomesOnePassARank) {
     EXPECT_EQ(passes, 1);
   }
 }
-
-using collectives::Kind;
 
 constexpr std::int64_t kLatencyNs = 2000;
 constexpr transports::LinkSpec kLink{2, 1};  // one byte per ns

@@ -19,7 +19,7 @@ namespace lockstep::executors {
 
 // Runs plans on ranks that share memory: sources of other ranks are read in place, several at once.
 //
-// The plan is lowered to a Program (plan/lower.h) once. A run publishes the addresses of this rank's buffers and
+// The plan is lowered to a Program (plan/program.h) once. A run publishes the addresses of this rank's buffers and
 // interleaves its lanes: wait until other lanes have done enough instructions, one pass over memory, count.
 //
 // Two protocols, both made by lowering passes and chosen by sizes and by the deadlock check, never by an algorithm's
@@ -41,7 +41,6 @@ std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, con
                                                      transports::LocalWorld& world, const DirectOptions& options);
 
 // Chooses the lowering for the direct executor, by the results of the checker and of the deadlock search on the plan.
-
 // Throws Error(internal) if every lowering of the plan deadlocks, which must not happen for a checked plan.
 plan::Program lower_for_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                const DirectOptions& options);
@@ -110,9 +109,8 @@ std::unique_ptr<collectives::Collective> make_grouped_collective(const plan::Pla
                                                                  core::Device& device, GroupStream& stream,
                                                                  const GroupOptions& options = {});
 
-// Runs a GroupStream's combinations by our kernels, on a CUDA stream.
-
-// Used by the rank's thread only; the device and the stream outlive it.
+// Runs a GroupStream's combinations by our kernels, on a CUDA stream. Used by the rank's thread only; the device and
+// the stream outlive it.
 class CudaCombiner {
  public:
   CudaCombiner(core::Device& device, core::Stream& stream, int rank);

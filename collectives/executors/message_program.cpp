@@ -1,5 +1,4 @@
-// Finds the earlier operations that an operation has to wait for, because they access the same memory and one of them
-// writes it.
+// From a plan to the message programs of its ranks.
 #include "collectives/executors/message_program.h"
 
 #include <algorithm>
@@ -21,6 +20,8 @@
 
 namespace lockstep::executors {
 
+// Finds the earlier operations that an operation has to wait for, because they access the same memory and one of them
+// writes it.
 // Operations are added in an order in which running them in sequence is right. Addresses are in any unit, of one rank.
 class Hazards {
  public:

@@ -1,5 +1,6 @@
 // A plan prepared for one rank over messages: operations of at most one segment each, and the operations that each
-// waits for.
+// waits for. Also the same operations as rounds of grouped messages, and the run of one rank's operations over any
+// port.
 //
 // Lanes and `after` edges are gone: an operation waits for those that access the same memory. Two orders stay: that of
 // the sends of a channel, which is first-in first-out, and that of the receives of a lane.
@@ -106,7 +107,7 @@ std::optional<std::vector<MessageRounds>> find_message_rounds(const std::vector<
 //
 // Receives of a lane are posted ahead, in order, as far as the window and their destinations allow; sends start in the
 // order of their channel. Messages are processed in order, so that results do not depend on timing.
-
+//
 // A Port has
 //   Request                 identifies a message in flight
 //   Request recv(int op)    posts the receive of program.ops[op]; recv_reduce receives into its staging slot

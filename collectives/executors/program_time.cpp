@@ -14,6 +14,7 @@ namespace {
 using plan::Instruction;
 using plan::LaneProgram;
 using plan::Wait;
+using transports::PacedRank;
 
 }  // namespace
 
@@ -176,8 +177,6 @@ std::vector<std::int64_t> ProgramTime::play(std::span<const RankClock> ranks, co
                                             transports::LinkTable& links) const {
   return Playing(*this, ranks, port, links).run();
 }
-
-using transports::PacedRank;
 
 PacedCall::PacedCall(transports::LocalWorld& world, const plan::Program& program, const ProgramTime& time,
                      const std::string& label)

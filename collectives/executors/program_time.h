@@ -77,7 +77,7 @@ class ProgramTime {
 // would have left on the specified links.
 //
 // Each rank notes when it entered and the time that its instructions cost its core. The last rank to finish plays the
-// program (program_time.h) and computes when each rank leaves; all wait for that time. So time that the machine spends
+// program and computes when each rank leaves; all wait for that time. So time that the machine spends
 // on copies, waking up and sharing few cores is hidden behind the links' time, as far as it is shorter, and never
 // accumulates: a rank that wakes late and starts the next call at once is counted as having entered on time.
 

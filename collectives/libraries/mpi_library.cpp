@@ -1,4 +1,4 @@
-// MPI's counterparts of our dtypes and operations. Included by sources only, as it includes mpi.h.
+// MPI's own collectives, and its counterparts of our dtypes and operations.
 #include "collectives/libraries/mpi_library.h"
 
 #include <algorithm>
@@ -38,6 +38,8 @@ class MpiOp {
 
 namespace {
 
+using collectives::Kind;
+using collectives::Operation;
 using core::DType;
 using core::ReduceOp;
 
@@ -143,9 +145,6 @@ MpiOp::~MpiOp() {
 }
 
 namespace {
-
-using collectives::Kind;
-using collectives::Operation;
 
 // Arguments of a call that do not change between runs.
 struct Call {

@@ -17,8 +17,8 @@ namespace {
 
 using core::Error;
 using core::Failure;
-using Calls = std::vector<std::string>;
 using std::chrono::milliseconds;
+using Calls = std::vector<std::string>;
 
 NcclCaller caller(milliseconds timeout = milliseconds{10'000}) {
   return {.rank = 2, .device = 1, .timeout = timeout};

@@ -14,6 +14,8 @@ namespace lockstep::libraries {
 namespace {
 
 using collectives::Kind;
+using collectives::Operation;
+using core::DType;
 
 // Kernels that NCCL has: algos_of_coll and required_cuda() in its src/device/generate.py, as it is since pat came with
 // 2.23; protocols other than simple exist for ring and tree. The names are ncclAlgoStr's and ncclProtoStr's
@@ -122,8 +124,6 @@ std::optional<std::string> choice_refusal(const NcclChoice& choice, Kind kind) {
 
 namespace {
 
-using core::DType;
-
 // Kinds in which an arriving block may overwrite one that is still to be sent, in no fixed order.
 bool overwrites_in_place(Kind kind) {
   return kind == Kind::all_to_all || kind == Kind::all_to_all_v || kind == Kind::send_recv;
@@ -213,8 +213,6 @@ NcclConfig config_within(const NcclConfig& asked, int most_blocks) {
 }
 
 namespace {
-
-using collectives::Operation;
 
 // Every block of a buffer, sent to or received from the rank of the same number.
 std::vector<Message> block_each(const std::vector<std::int64_t>& offsets) {

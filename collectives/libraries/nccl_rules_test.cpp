@@ -13,6 +13,7 @@
 namespace lockstep::libraries {
 namespace {
 
+using collectives::CountMatrix;
 using collectives::Kind;
 using collectives::Operation;
 using core::DType;
@@ -178,7 +179,6 @@ TEST(NcclChoice, KnowsWhatThereIsInWhichCollective) {
 // Runs exchanges on arrays: all ranks' rounds in lockstep, with every send matched to the receive that NCCL would
 // match.
 
-using collectives::CountMatrix;
 using Elements = std::vector<std::int64_t>;
 
 constexpr std::int64_t kUntouched = -1;

@@ -1,4 +1,4 @@
-// The parts of check(): the locations of memory that they speak of, and the symbols that memory holds.
+// The parts of check(), the locations of memory that they refer to, and the symbols that memory holds.
 #pragma once
 
 #include <cstdint>

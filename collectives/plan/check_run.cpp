@@ -8,6 +8,8 @@
 
 namespace lockstep::plan {
 
+// ---- symbols
+
 Symbols::Symbols(int num_cells, int num_ranks, bool reduces)
     : num_ranks_(num_ranks),
       reduces_(reduces),
@@ -74,6 +76,8 @@ std::string describe(const Moved& moved) {
   if (moved.origin < 0) return fmt::format("chunk {} summed over all ranks", moved.chunk);
   return fmt::format("chunk {} of rank {}'s input", moved.chunk, moved.origin);
 }
+
+// ---- the memory of all ranks
 
 SymbolicMemory::SymbolicMemory(const Plan& plan, const Locations& locations, bool in_place, int message_cells)
     : plan_(plan),

@@ -307,10 +307,6 @@ class Parser {
   std::vector<int>* lane_lines_ = nullptr;
 };
 
-}  // namespace
-
-namespace {
-
 // Needs of check() for a plan: chunks moved by all steps, and bytes for the symbols of all buffers.
 struct Need {
   double moves = 0;

@@ -14,6 +14,8 @@
 
 namespace lockstep::plan {
 
+// ---- from thread blocks to lanes
+
 namespace {
 
 const ThreadBlock& block_of(const ThreadBlocks& all, const StepIndex& place) {
@@ -235,6 +237,8 @@ Plan join_channels(const ThreadBlocks& from, std::string_view source, StepLines*
   return plan;
 }
 
+// ---- from lanes to thread blocks
+
 // Deals the steps of one rank to thread blocks and finds the waits between these.
 namespace {
 
@@ -367,6 +371,8 @@ ThreadBlocks split_lanes(const Plan& plan) {
   }
   return split;
 }
+
+// ---- steps that work in place
 
 InPlaceNames::InPlaceNames(const Plan& plan, int rank)
     : inputs_(input_chunks(plan, rank)),

@@ -1,5 +1,4 @@
-// Makes MPI progress while the thread that started messages computes. MPI moves the bytes of large messages, and
-// answers their handshakes, only within calls: a thread calls it periodically as long as messages are in flight.
+// The Transport over messages of MPI, and the thread that makes them progress.
 #include "collectives/transports/mpi_transport.h"
 
 #include <algorithm>
@@ -23,6 +22,8 @@
 
 namespace lockstep::transports {
 
+// Makes MPI progress while the thread that started messages computes. MPI moves the bytes of large messages, and
+// answers their handshakes, only within calls: a thread calls it periodically as long as messages are in flight.
 class MpiProgress {
  public:
   // `call` is any MPI call that does not block; it is not called again once `abort`, if any, is raised. The thread

@@ -20,8 +20,6 @@
 
 namespace lockstep::transports {
 
-// MPI as a transport, with deadlines for calls that block.
-
 // A deadline for calls that block and cannot be interrupted: a thread checks periodically whether the call that was
 // active at its last checks still is.
 
@@ -50,8 +48,6 @@ class Watchdog {
 
 // The world of an MPI run, and the Transport over its point-to-point messages. In builds without MPI, mpi_absent.cpp
 // takes the place of mpi_world.cpp, and MpiWorld says so.
-
-class Watchdog;
 
 // Threads of a rank that may call MPI: only main's (MPI_THREAD_FUNNELED), or any at any time (MPI_THREAD_MULTIPLE), for
 // which every call takes locks.

@@ -111,10 +111,6 @@ TEST(Gelu, WrongArgumentsAreNamed) {
   EXPECT_THROW(run(args, Context(pool)), core::Error);
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<float> swiglu_of(float gate, float up, std::size_t columns) {
   std::vector<float> x(columns, gate);
   x.resize(2 * columns, up);

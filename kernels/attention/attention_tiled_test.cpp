@@ -1,4 +1,4 @@
-// Emulates AMX's tile instructions in plain loops, for tests.
+// Attention in bf16 on tiles of AMX that are emulated.
 #include "kernels/attention/attention_tiled.h"
 
 #include <array>
@@ -23,6 +23,7 @@
 
 namespace lockstep::kernels {
 
+// Emulates AMX's tile instructions in plain loops, for tests.
 class EmulatedTiles {
  public:
   template <int kTile>

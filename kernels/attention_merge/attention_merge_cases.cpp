@@ -1,4 +1,4 @@
-// Reference: plain loops, for tests.
+// Cases, and the reference: plain loops, for tests.
 #include "kernels/attention_merge/attention_merge.h"
 
 #include <array>

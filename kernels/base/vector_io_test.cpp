@@ -110,8 +110,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace lockstep::kernels {
-namespace {}  // namespace
-
 namespace {
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
@@ -243,9 +241,6 @@ TEST(VectorIo, StreamsAreStores) {
   });
 }
 
-}  // namespace
-
-namespace {
 HWY_EXPORT(stored);
 HWY_EXPORT(streamed);
 

@@ -1,5 +1,5 @@
-// Reference: a plain loop, for tests. It does not round to y's dtype: cast_test.cpp compares rounding bit for bit with
-// core/dtype.h.
+// Cases, and the reference: a plain loop, for tests. It does not round to y's dtype: cast_test.cpp compares rounding
+// bit for bit with core/dtype.h.
 #include "kernels/registry.h"
 
 #include <fmt/format.h>

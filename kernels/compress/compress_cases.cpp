@@ -1,4 +1,4 @@
-// Reference: plain loops, for tests.
+// Cases of signs and of the largest elements, with their references: plain loops, for tests.
 #include "kernels/registry.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Reference: plain loops, for tests. reduce_test.cpp compares rounding and wrapping bit by bit.
+// Cases, and the reference: plain loops, for tests. reduce_test.cpp compares rounding and wrapping bit by bit.
 #include "kernels/registry.h"
 
 #include <cmath>

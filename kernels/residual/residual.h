@@ -1,5 +1,5 @@
-// A residual connection, if no norm follows with which it could be fused: dropout by a counter-based
-// random generator, and the sum.
+// A residual connection, if no norm follows with which it could be fused: dropout by a counter-based random generator,
+// and the sum.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Reference: a plain loop, for tests.
+// Cases of dropout and of the sum, with the reference of dropout: a plain loop, for tests.
 #include "kernels/registry.h"
 
 #include <fmt/format.h>

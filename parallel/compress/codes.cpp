@@ -22,6 +22,7 @@ using kernels::Context;
 using kernels::In;
 using kernels::Out;
 using workload::CompressionWay;
+using workload::Shares;
 
 // `Args`: arguments of a kernel, beginning with count and block, with codes of type `kCodes` and scales.
 template <class Args, CompressionWay kWay, DType kCodes>
@@ -96,8 +97,6 @@ const CodeFormat& format_of(CompressionWay way) {
 }
 
 namespace {
-
-using workload::Shares;
 
 constexpr std::int64_t kPieceElems = 8192;  // over all ranks, fits a core's cache; whole blocks
 

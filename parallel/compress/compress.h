@@ -95,8 +95,6 @@ struct WeightGather {
 backends::Prepared prepare_weight_gather(const WeightGather& wanted, const PrepareCollective& prepare, Memory& memory,
                                          const kernels::Context& where);
 
-// Reductions of compressed gradients, with error feedback.
-
 // Error feedback: the part of a rank's elements that has not been sent yet, which is added to the elements sent next.
 
 class ErrorFeedback {

@@ -9,6 +9,7 @@ namespace lockstep::parallel {
 namespace {
 
 using workload::ContextExchange;
+using workload::ContextMessage;
 using workload::ContextTurn;
 using workload::ExchangePosition;
 
@@ -64,8 +65,6 @@ std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan
       return std::make_unique<BlockAttention>(plan, workspace);
   }
 }
-
-using workload::ContextMessage;
 
 ContextMove ContextShelves::begin_shift(bool backward, const ExchangePosition& place, kernels::In d_o) {
   const ContextExchange& exchange = plan_.exchange(backward, place);

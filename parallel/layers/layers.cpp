@@ -9,6 +9,9 @@
 #include "kernels/embedding/embedding.h"
 
 namespace lockstep::parallel {
+
+// ---- products of linear layers in 8-bit floats
+
 namespace {
 
 enum class Remembered : std::uint8_t { x, w, dy };
@@ -94,6 +97,8 @@ void Fp8Products::weight_gradient(const Workspace& workspace, kernels::In x, ker
   kernels::run(product, workspace.where);
 }
 
+// ---- norms
+
 namespace {
 
 void make(const Workspace& workspace, const NormLayer& layer, NormSaved& saved) {
@@ -167,6 +172,8 @@ void NormLayer::backward_with_residual(const Workspace& workspace, kernels::In g
   kernels::run(args, workspace.where);
 }
 
+// ---- attention
+
 kernels::AttentionShape AttentionLayer::shape() const {
   return {.batch = batch,
           .heads = heads,
@@ -239,6 +246,8 @@ Tensor AttentionLayer::projection_gradient(const Workspace& workspace, kernels::
   return d_o;
 }
 
+// ---- the MLP
+
 void MlpLayer::up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const {
   saved.pre = make(workspace, x.dtype, pre_columns());
   if (!in_products()) return of_up().forward(workspace, weights, x, saved.pre.out());
@@ -281,6 +290,8 @@ Tensor MlpLayer::activation_gradient(const Workspace& workspace, MlpSaved& saved
   }
   return d_pre;
 }
+
+// ---- the vocabulary
 
 Words words_of(std::int64_t vocabulary, std::int64_t rows, std::int64_t index) {
   const std::int64_t first = rows * index;

@@ -1,4 +1,4 @@
-// Tensor-parallel layers of a transformer: linear layers, norms, attention, MLP, vocabulary.
+// Tensor-parallel layers of a transformer: linear layers in 16-bit and 8-bit floats, norms, attention, MLP, vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,6 @@
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {
-
-// Tensor-parallel linear layers, in 16-bit and 8-bit floats.
 
 // Resources of a layer: the rank's memory and the context of its kernels.
 

@@ -36,10 +36,6 @@ NormalPair normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair)
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-}  // namespace
-
-namespace {
-
 // A tile has the values of the parameter that it is part of.
 void fill_tile(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
   const std::int64_t end = begin + static_cast<std::int64_t>(values.size());

@@ -17,8 +17,10 @@ namespace lockstep::parallel {
 namespace {
 
 using core::DType;
-using State = ParameterStore::State;
 using workload::Offload;
+using workload::OffloadKind;
+using workload::OffloadPlaces;
+using State = ParameterStore::State;
 
 void expect_same(Ranks& ranks, Ranks& expected) {
   for (const State state : {State::master, State::first_moment, State::second_moment}) {
@@ -245,9 +247,6 @@ TEST(StoreStages, StateGoesIntoAnotherLayout) {
     }
   }
 }
-
-using workload::OffloadKind;
-using workload::OffloadPlaces;
 
 void expect_same_bits_offloaded(const StoreOptions& options, const OffloadPlaces& places,
                                 const RanksSetup& setup = {}) {

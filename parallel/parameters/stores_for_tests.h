@@ -1,4 +1,4 @@
-// A device whose memory the host may not touch but by copies.
+// For tests: a device with its own memory, the stores of several ranks in one thread, and their training.
 #pragma once
 
 #include <chrono>
@@ -24,6 +24,7 @@
 
 namespace lockstep::parallel {
 
+// A device whose memory the host may access by copies only.
 class DistantDevice final : public core::ForwardingDevice {
  public:
   // The result of `open` is kept during each copy: for memory that is closed to everything else.

@@ -28,10 +28,6 @@ std::vector<T> results_of(const std::vector<kernels::In>& inputs, core::DType dt
   return on_host;
 }
 
-}  // namespace
-
-namespace {
-
 // sum = sum of terms, in their order; many terms take several passes.
 void add_up(const Tensor& terms, const kernels::Out& sum, const kernels::Context& where) {
   constexpr std::int64_t kMostAtOnce = 256;

@@ -1,4 +1,4 @@
-// Schedules cost what their closed forms say wherever these claim to be exact.
+// Schedules cost what their closed forms say wherever these claim to be exact, and are those of an independent table.
 #include "schedules/generators/catalogue.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Chimera: Li, Hoefler 2021 (arXiv:2107.06925), section 3.1: two 1F1B pipes in opposite directions, with p microbatches
-// per unit, half of them in each pipe; units follow each other directly (section 3.5).
+// Schedules with two pipes in opposite directions, or folded into a V: Chimera, DualPipe and DualPipeV.
 #include "schedules/generators/rank_list.h"
 
 #include <algorithm>
@@ -12,6 +11,8 @@
 namespace lockstep::schedules {
 namespace {
 
+// Chimera: Li, Hoefler 2021 (arXiv:2107.06925), section 3.1: two 1F1B pipes in opposite directions, with p microbatches
+// per unit, half of them in each pipe; units follow each other directly (section 3.5).
 // Forwards and backwards both take one slot. The two pipes use slots of different parity, so no slot is used twice.
 void place_unit(std::vector<Placed>& placed, std::int32_t p, std::int32_t unit, std::int32_t stage,
                 std::int32_t position, std::int32_t first_microbatch) {

@@ -13,7 +13,7 @@
 namespace lockstep::schedules {
 
 // The StageWorker interface: executes the tasks of one rank. The emulated device waits; the trainer runs kernels on
-// tensors, passes messages to a Transport and gradients to a Collective. The interpreter (interpreter.h) decides when.
+// tensors, passes messages to a Transport and gradients to a Collective. The interpreter decides when.
 
 // A task is named by its index in RankStep::tasks. begin() and ended() of a task are called by the thread of its lane;
 // threads of a rank call concurrently.

@@ -12,8 +12,6 @@
 
 namespace lockstep::schedules {
 
-// The pass that replaces the work of a stage by its pieces, and the recipe that names them.
-
 // The work of a stage for one microbatch as a list of pieces: kernels and the collectives between them. A model and its
 // layout determine a recipe (workload/build_step.h); split_stages() replaces each whole F, B, I and W by it.
 
@@ -39,7 +37,7 @@ struct StageRecipe {
 };
 
 // Replaces whole actions by pieces: the kernels of a stage and the collectives between them.
-
+//
 // `recipes`: one for each stage of the step, or for each slice of each stage (work_index()). Every F, B, I and W
 // becomes the pieces of its stage's recipe; an empty list leaves it whole. Kernels go to lane compute, collectives to
 // lane tensor.
@@ -50,8 +48,6 @@ struct StageRecipe {
 //
 // Throws a usage Error if a rank has no group of a collective's kind.
 void split_stages(Step& step, std::span<const StageRecipe> recipes);
-
-// The pass that adds reductions of gradients, in buckets.
 
 // Gradient buckets: the gradients that are reduced together. Many small reductions cost latency, and a single one
 // cannot start before the backward ends; buckets are between the two.
@@ -102,8 +98,8 @@ struct ReduceOptions {
 };
 
 // `buckets`: one list per stage of the step. Buckets of a stage are reduced in order, each after the kernel that makes
-// its last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts (recipe.h). A
-// task's part is the bucket's index. Throws a usage Error if a rank has no group of the bucket's kind.
+// its last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts (Piece::part).
+// A task's part is the bucket's index. Throws a usage Error if a rank has no group of the bucket's kind.
 void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> buckets, const ReduceOptions& options);
 
 // Adds a sum of gradients at the end of all other work of a group's ranks: of a matrix that first and last stage share

@@ -11,8 +11,6 @@
 
 namespace lockstep::schedules {
 
-// Where a step's time and bytes go.
-
 // Bytes that a step's tasks send. docs/metrics.md has the definitions.
 
 // Bytes that each rank of a group sends in a collective of `payload` bytes (Task::amount) by a bandwidth-optimal

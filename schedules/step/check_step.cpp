@@ -1,4 +1,4 @@
-// Checks that messages have matching senders and receivers and that group members issue matching collectives.
+// check_step(): references to tasks, messages and collectives that match, and an order that ends.
 #include "schedules/step/step.h"
 
 #include <algorithm>
@@ -37,6 +37,7 @@ void for_tasks(const Step& step, const Visit& visit) {
   }
 }
 
+// Checks that messages have matching senders and receivers and that group members issue matching collectives.
 // All ranks, groups and edges that tasks name have to exist.
 void check_exchange(const Step& step, StepProblems& problems);
 

@@ -12,6 +12,9 @@
 
 namespace lockstep::simulator {
 
+using collectives::Kind;
+using schedules::Comm;
+using schedules::Task;
 using transports::now_ns;
 using transports::Request;
 
@@ -94,10 +97,6 @@ void PacedTransport::idle() {
 }
 
 namespace {
-
-using collectives::Kind;
-using schedules::Comm;
-using schedules::Task;
 
 constexpr std::int64_t kElementsPerRank = 256;
 constexpr int kChannelsOfPlan = 64;

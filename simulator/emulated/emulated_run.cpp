@@ -1,9 +1,4 @@
-// The clock of an emulated device: kernels take their stated times, one after another, without computing anything.
-//
-// Like a GPU it has a queue. A kernel that is issued before the previous one has ended starts when that one ends, not
-// when the issuing thread wakes up, so wake-up times do not add up. The queue holds several kernels (a GPU's holds
-// hundreds), so a thread that wakes up a few kernels late delays nothing. If it wakes up even later, the device really
-// is idle until then, and the lateness is recorded.
+// The run of a step on emulated devices: a device's clock, and the StageWorker of one rank.
 #include "simulator/emulated/emulated_run.h"
 
 #include <algorithm>
@@ -27,6 +22,12 @@
 
 namespace lockstep::simulator {
 
+// The clock of an emulated device: kernels take their stated times, one after another, without computing anything.
+//
+// Like a GPU it has a queue. A kernel that is issued before the previous one has ended starts when that one ends, not
+// when the issuing thread wakes up, so wake-up times do not add up. The queue holds several kernels (a GPU's holds
+// hundreds), so a thread that wakes up a few kernels late delays nothing. If it wakes up even later, the device really
+// is idle until then, and the lateness is recorded.
 class DeviceClock {
  public:
   static constexpr std::size_t kQueueDepth = 16;  // most kernels that are issued and have not ended
@@ -59,8 +60,6 @@ class DeviceClock {
   std::deque<std::int64_t> ends_ns_;
 };
 
-// The StageWorker of one rank of an emulated run.
-
 // The contents of a message: its identity, and when it moved by the steady clock.
 struct MessageStamp {
   std::int64_t left_ns = 0;
@@ -71,6 +70,7 @@ struct MessageStamp {
   std::int32_t tag = 0;
 };
 
+// The StageWorker of one rank of an emulated run.
 class EmulatedWorker final : public schedules::StageWorker {
  public:
   // `transport`: this rank's end for messages between stages; has to outlive this object. `start_ns`: when the step
@@ -124,6 +124,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   std::int64_t last_late_ns_ = 0;  // lateness of finished_ns_
 };
 
+using schedules::Lane;
 using schedules::Task;
 using transports::now_ns;
 
@@ -291,8 +292,6 @@ bool EmulatedWorker::receive_ended(std::uint32_t task) {
 }
 
 namespace {
-
-using schedules::Lane;
 
 constexpr int kAnyNumber = 1 << 30;                // capacity of a mailbox, in messages
 constexpr std::int64_t kHeadStartNs = 20'000'000;  // time for all threads to issue their first kernels

@@ -26,6 +26,7 @@ using schedules::RankWriter;
 using schedules::Schedule;
 using schedules::StageCosts;
 using schedules::Step;
+using schedules::Task;
 
 constexpr std::int64_t kUnit = 12000;  // ps; every number of chunks in the tests divides it
 
@@ -296,8 +297,6 @@ TEST(Engine, RepeatsExactly) {
     }
   }
 }
-
-using schedules::Task;
 
 // One kernel of the given picoseconds per rank.
 Step kernels(const std::vector<std::int64_t>& ps) {

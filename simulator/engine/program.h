@@ -1,4 +1,4 @@
-// Discrete-event simulation of a step: events, tasks and links, and the report when nothing can move.
+// The parts of the engine (engine.h): its queue of events, a rank's tasks in its form, and the text of a deadlock.
 #pragma once
 
 #include <algorithm>

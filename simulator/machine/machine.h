@@ -171,8 +171,6 @@ std::vector<MachineNumber> numbers_of(const Machine& machine);
 // The new machine's name includes the change. Throws a usage Error with the path and what is allowed.
 Machine with_number(const Machine& machine, std::string_view path, double value);
 
-// A machine's description from records of this machine.
-
 // Reads the records (docs/record_format.md) from which a machine is calibrated: kernels, ceilings, and rows of
 // collectives with the counts of their plans.
 

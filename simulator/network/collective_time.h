@@ -95,8 +95,6 @@ CollectivePrediction best_collective(const Machine& machine, schedules::Comm com
 // Measured microseconds for `bytes`, interpolated.
 double measured_us(const Measured::Collective& measured, double bytes);
 
-// The time of a plan on a network, by playing it on all ranks or on representatives.
-
 // Rotational symmetry of plans: if rotating all ranks by a period changes neither the plan nor the network, the first
 // `period` ranks represent all. For example, a ring over 4,096 devices in nodes of 8 is played exactly with 8 ranks.
 
@@ -115,8 +113,8 @@ int rotation_period(const plan::Plan& plan, const Machine& machine);
 //   recv         ends when its message has arrived
 //   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds
 //   copy, reduce pass over the device's memory
-// and the call begins with one kernel launch. The formulas above predict NCCL with its protocols and
-// channels; this predicts Lockstep's executors, which run the plan.
+// and the call begins with one kernel launch. The formulas above predict NCCL with its protocols and channels; this
+// predicts Lockstep's executors, which run the plan.
 
 class PlanTime {
  public:

@@ -1,4 +1,5 @@
-// Collectives by formula and message by message agree on links that meet the formulas' assumptions.
+// Collectives by formula and message by message agree on links that meet the formulas' assumptions; and plans that are
+// played take the times that follow from the links.
 
 #include "simulator/network/collective_time.h"
 
@@ -16,6 +17,7 @@
 namespace lockstep::simulator {
 namespace {
 
+using collectives::Kind;
 using schedules::Comm;
 using schedules::GroupKind;
 using schedules::Lane;
@@ -163,8 +165,6 @@ TEST(Expand, PlansOfSeveralLanesAreRefused) {
   };
   EXPECT_THROW(expand_collectives(step, two_lanes), core::Error);
 }
-
-using collectives::Kind;
 
 // 10 GB/s and 1 us inside switches of 4, 1 GB/s and 5 us between them; no other cost.
 Machine nodes_of_four(double oversubscription = 1) {

@@ -87,8 +87,8 @@ inline constexpr std::array<double, 4> kPlateau{1.9, 1.4, 1.4, 1.4};
 
 }  // namespace lockstep::simulator::nccl
 
-// The choice of NCCL's tuner: the algorithm and protocol with the least time by its own constants and
-// the bandwidth that its search finds in a machine (Machine::nccl). Below is the prediction of the real time.
+// The choice of NCCL's tuner: the algorithm and protocol with the least time by its own constants and the bandwidth
+// that its search finds in a machine (Machine::nccl). The prediction of the real time follows below.
 //
 // Not modelled: CollNet (in-network reduction over the network), which needs a plugin and switches that no description
 // has, and several collectives in one group call.
@@ -136,15 +136,13 @@ NcclWay nccl_choice(const Machine& machine, const NcclCall& call, MembersOfLevel
 //
 //   latency   start_us of the machine + NCCL's own latencies of the start and of each step (nccl_latency_us), but the
 //             machine's of a step with Simple inside a node
-//   ring      rounds (n-1)/n S bytes of each rank's port. In a node, each rank besides copies its last part, S/n, out
-//   of
+//   ring      rounds (n-1)/n S bytes of each rank's port. In a node, each rank besides copies its last part, S/n, from
 //             the buffer while nothing else moves: last_copy times as long as that part takes on the wire
 //   tree      up and down a chain in the node 2 S; 2 S (N-1)/N of a node's ports between N nodes; the longer of both
 //   nvls      S (1 + 1/g) of a rank's port among g of a node: the switch reads and writes S, and the sums, S/g; and the
 //             same for one chunk of all channels, whose writes come after its reads
-//   nvls_tree as nvls in the node, as a tree between nodes, or 2 (n-1)/n S at NCCL's limit of a head: the longest of
-//   them,
-//             and one chunk through the other stages of the pipeline
+//   nvls_tree the longest of nvls in the node, a tree between nodes, and 2 (n-1)/n S at NCCL's limit of a head; and one
+//             chunk through the other stages of the pipeline
 //   pat       as a ring, at 0.75 of its rate
 
 CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, MembersOfLevels members,

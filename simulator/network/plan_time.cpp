@@ -155,9 +155,9 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
 }
 
 // One call. Lanes are handled in order of time. Which of two simultaneous messages takes a port first must not depend
-// on the ranks' numbers, or representatives would differ from the ranks they represent: the nearer
-// sender's goes first. Messages of equal distance share no port except that of one sender's lanes, which go in lane
-// order. Lanes that become ready at a time come after all that were ready earlier.
+// on the ranks' numbers, or representatives would differ from the ranks they represent: the nearer sender's goes first.
+// Messages of equal distance share no port except that of one sender's lanes, which go in lane order. Lanes that become
+// ready at a time come after all that were ready earlier.
 class PlanTime::Playing {
  public:
   Playing(const PlanTime& time, std::int64_t chunk_bytes)

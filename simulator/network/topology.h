@@ -1,9 +1,9 @@
 // A machine's network as links, and the collectives of a step as messages on it.
 //
-// Links: a port of each device at each level, each way, and the uplinks between levels that
-// carry less than their devices could send. Of a torus the links between neighbours, each way: of device d of it the
-// ones to the next and the previous column at 4 d and 4 d + 1, to the next and the previous row behind them; those of
-// all its devices, whether they have ranks or only pass messages on.
+// The links are a port of each device at each level, each way, and the uplinks between levels that carry less than
+// their devices could send. A torus has the links between neighbours, each way, of all its devices, whether they have
+// ranks or only pass messages on. From its device d the link to the next column has the number 4 d; the links to the
+// previous column, the next row and the previous row follow.
 #pragma once
 
 #include <cstdint>
@@ -58,10 +58,7 @@ class MachineNetwork : public Topology {
   std::vector<Link> links_;
 };
 
-// Collectives of a step as messages on a network.
-
 // Maps a step's collectives to collectives::Kind.
-
 inline collectives::Kind kind_of(schedules::Comm comm) {
   switch (comm) {
     case schedules::Comm::all_gather:

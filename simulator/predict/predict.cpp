@@ -1,4 +1,5 @@
-// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
+// The prediction of a layout's step: its simulation on one machine, also on the shared cores of one host, its parts and
+// its rates.
 #include "simulator/predict/predict.h"
 
 #include <algorithm>
@@ -28,6 +29,7 @@ inline constexpr double kPsPerUs = 1e6;  // picoseconds per microsecond
 // Largest number of ranks that can compute on cores of their own.
 std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks);
 
+// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
 // `priced`: one step, with kernels in priced[n - 1] priced as if n ranks ran them at the same time, for n from 1 to
 // ranks_at_once(). If more threads run than there are cores (kernels, and collectives while their bytes move), all get
 // an equal share. Collectives over data-parallel ranks have threads of their own, as in the trainer.

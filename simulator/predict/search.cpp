@@ -113,6 +113,8 @@ double step_bound_s(const Schedule& schedule, const std::vector<workload::StageW
   return static_cast<double>(longest) / 1e12;
 }
 
+// ---- the legal layouts
+
 namespace {
 
 std::vector<std::int32_t> divisors_up_to(std::int64_t number, std::int64_t most) {
@@ -218,6 +220,8 @@ std::vector<workload::Layout> legal_layouts(const workload::Model& model, const 
   });
   return found;
 }
+
+// ---- the search
 
 namespace {
 
@@ -333,6 +337,8 @@ SearchResult search_layouts(const workload::Model& model, const Machine& machine
                             std::size_t top, int threads) {
   return Search(model, machine, legal_layouts(model, machine, space), top, threads).run();
 }
+
+// ---- the kinds of parallelism
 
 namespace {
 

@@ -1,4 +1,4 @@
-// The search for the fastest layout of a model on a machine.
+// The search for the fastest layouts of a model on a machine, and the comparison of the kinds of parallelism.
 #pragma once
 
 #include <atomic>
@@ -98,7 +98,8 @@ void predict_in_pieces(const workload::Model& model, const Machine& machine, std
 // is represented by its best layout that fits.
 //
 // The layouts of a model on a number of devices, their memory and their bounds are computed once; machines that differ
-// in a link are then compared by simulation alone. As in search.h, layouts whose bound excludes them are not simulated.
+// in a link are then compared by simulation alone. As in the search above, layouts whose bound excludes them are not
+// simulated.
 
 // "DP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "TP", "PP", "TP+PP", then those with "+DP" (also with ZeRO-1 or 2, which hardly
 // change the bytes sent), then those with "+ZeRO-3"; "one device". The simplest comes first.

@@ -18,6 +18,8 @@ namespace {
 
 using schedules::Comm;
 using schedules::GroupKind;
+using schedules::Piece;
+using schedules::Task;
 using workload::RankSet;
 
 constexpr double kPsPerUs = 1e6;
@@ -109,8 +111,6 @@ schedules::StageCosts totals_of(const workload::StageWork& work, const Collectiv
 }
 
 namespace {
-
-using schedules::Piece;
 
 // True if both are of one part and one tile, as the weights of a tile are gathered separately.
 bool is_alike(const Piece& a, const Piece& b) {
@@ -218,8 +218,6 @@ schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const C
 }
 
 namespace {
-
-using schedules::Task;
 
 // Replaces a collective by kernels, exchanges in sequence, and kernels.
 struct Replacement {

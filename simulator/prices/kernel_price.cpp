@@ -49,6 +49,10 @@ double product_us(const DeviceSpec& device, const workload::Product& product, do
 
 namespace {
 
+using schedules::Comm;
+using schedules::Lane;
+using schedules::Op;
+using schedules::Task;
 using workload::KernelClass;
 
 // 8-bit floats where a device has no units for them are decoded (kernels/fp8/gemm_fp8.h).
@@ -102,11 +106,6 @@ std::int64_t least_kernel_ps(const Machine& machine, const workload::KernelCall&
 }
 
 namespace {
-
-using schedules::Comm;
-using schedules::Lane;
-using schedules::Op;
-using schedules::Task;
 
 std::int64_t ps_of(double us) {
   return std::llround(us * 1e6);

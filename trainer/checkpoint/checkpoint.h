@@ -43,8 +43,8 @@ void save_checkpoint(const std::string& folder, const Manifest& manifest, std::s
 // Returns [rank] -> that rank's text. All ranks call it.
 std::vector<std::string> gather_text(transports::World& world, const std::string& mine);
 
-// Reads a checkpoint of any layout into any layout: every rank asks for the pieces that it has and
-// reads them from the files that contain them.
+// Reads a checkpoint of any layout into any layout: every rank asks for the pieces that it has and reads them from the
+// files that contain them.
 
 // For use by one thread. Every failure is an Error of one line with the file and the reason.
 class Checkpoint {

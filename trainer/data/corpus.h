@@ -1,5 +1,6 @@
 // The text that a model is trained on: text files, whose bytes are tokens or which a tokenizer encodes, or token files
-// of llm.c's format. The last tenth is kept for validation.
+// of llm.c's format. The last tenth is kept for validation. Also the synthetic text, the losses of baselines, and the
+// choice of the sequences of each step.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,6 @@
 #include "trainer/tokens/tokenizer.h"
 
 namespace lockstep::trainer {
-
-// Tokens as a sequence in memory or in files.
 
 // A view of a long sequence of tokens in memory or in memory-mapped files, in parts: as bytes, or as 16 or 32 bits
 // each. The maker owns the memory.
@@ -115,8 +114,7 @@ class Corpus {
 //
 // A pair of letters is followed by one letter half of the time, and by a second and a third a quarter of the time each;
 // which three is a function of (seed, pair). The best loss that any model can reach is therefore known, ln(2) * 1.5 =
-// 1.04 nats per letter, and a model that sees only one letter stays far above it: the model must learn to
-// use context.
+// 1.04 nats per letter, and a model that sees only one letter stays far above it: the model must learn to use context.
 
 inline constexpr double kSyntheticEntropyNats = 1.0397207708399179;  // 1.5 ln 2, per letter
 

@@ -1,6 +1,7 @@
 // A part of a stage (embedding, layer, head) working on one microbatch: the computation of its pieces and the tensors
 // that it keeps between them. Kernels and exchanges may be called from different threads, but never two that touch the
-// same memory.
+// same memory. Also what its pieces share: the state of a stage beside its weights (scaling history of 8-bit floats,
+// biases of routers), gradients of norms, and exchanges of rows.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,6 @@
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
-
-// State of a stage beside weights: scaling history of 8-bit floats, biases of routers.
 
 // State of delayed scaling of 8-bit floats for the layers of a stage: the largest element of each encoded tensor in the
 // previous training steps, and so far in this one, over its microbatches. Scales come from the largest of the last

@@ -52,6 +52,7 @@ void outer_step(const OuterRules& rules, std::int32_t replicas, std::span<const 
 }
 
 using collectives::Kind;
+using parallel::MemoryKind;
 
 Peers::Peers(backends::MeshRank& mesh, std::size_t channel, std::span<const std::int32_t> ranks, std::string algorithm)
     : mesh_(mesh),
@@ -91,8 +92,6 @@ void Peers::run(Kind kind, int root, const kernels::InOut& data, std::string_vie
 }
 
 namespace {
-
-using parallel::MemoryKind;
 
 constexpr int kRoot = 0;  // the replica that updates in DataParallel mode
 

@@ -82,6 +82,8 @@ void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& to) con
   for (std::int32_t i = count > 0 ? 0 : kNone; i != kNone; i = at(i).behind) to.push_back(at(i).id);
 }
 
+// ---- tokenizers
+
 namespace {
 
 constexpr std::size_t kMostKnownWords = 1U << 20U;
@@ -182,7 +184,7 @@ void Encoder::give(std::size_t at_least, const Sink& sink) {
   waiting_.clear();
 }
 
-// Reads files of Hugging Face's tokenizers: tokenizer.json (https://github.com/huggingface/tokenizers), and vocab.json
+// ---- Files of Hugging Face's tokenizers: tokenizer.json (https://github.com/huggingface/tokenizers), and vocab.json
 // with merges.txt, as published with GPT-2.
 
 namespace {

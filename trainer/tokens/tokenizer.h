@@ -1,4 +1,4 @@
-// Tokenizers: text to tokens and back.
+// Tokenizers: text to tokens and back, by way of characters, words, and the byte pairs that are merged within a word.
 #pragma once
 
 #include <array>
@@ -13,8 +13,6 @@
 #include <vector>
 
 namespace lockstep::trainer {
-
-// Words of a text: how tokenizers split it.
 
 // UTF-8 decoding, and the character classes by which tokenizers split text.
 

@@ -1,5 +1,4 @@
-// Memory that is closed but while somebody holds it open: an access at any other time is a fault of the processor,
-// which ends the test program.
+// Training on a device whose memory the host may access by copies only.
 #include <sys/mman.h>
 #include <cstddef>
 #include <functional>
@@ -21,6 +20,8 @@
 
 namespace lockstep::trainer {
 
+// Memory that is closed but while somebody holds it open: an access at any other time is a fault of the processor,
+// which ends the test program.
 class GuardedPages {
  public:
   explicit GuardedPages(std::size_t size_bytes) : size_bytes_(size_bytes) {

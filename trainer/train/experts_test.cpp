@@ -1,4 +1,4 @@
-// Training with products in 8-bit floats.
+// Training with products in 8-bit floats, and training of mixtures of experts.
 #include <algorithm>
 #include <mutex>
 #include <numeric>

@@ -1,5 +1,4 @@
-// Buckets that are updated one by one, each behind its gradients, give the bits of an update at the end of the step,
-// and give their gradients' memory back.
+// Updates of single buckets, and the memory of a step, which is predicted to the byte.
 #include <string>
 #include <vector>
 
@@ -47,6 +46,8 @@ TrainOptions options_per_bucket(const std::string& layout, const std::string& up
   return options;
 }
 
+// Buckets that are updated one by one, each behind its gradients, give the bits of an update at the end of the step,
+// and give their gradients' memory back.
 TEST(BucketUpdates, GiveTheBitsOfAnUpdateAtTheEnd) {
   for (const std::string& layout : layouts_per_bucket()) {
     const TrainResult at_end = run(options_per_bucket(layout, "step_end"));

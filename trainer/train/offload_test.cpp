@@ -1,4 +1,5 @@
-// Activations that ranks keep in parts, or off the device: the training is the same to the bit.
+// Activations that ranks keep in parts or off the device, MLPs in tiles, and offloaded states, gradients and weights:
+// the training is the same, most of it to the bit.
 #include <cstdint>
 #include <filesystem>
 #include <string>

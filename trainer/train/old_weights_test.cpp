@@ -1,4 +1,5 @@
-// Schedules with two pipes in opposite directions: every stage is on two ranks, whose gradients are summed.
+// Schedules with copies of a stage on two ranks, whose gradients are summed, and schedules that compute with old
+// weights.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

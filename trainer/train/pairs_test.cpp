@@ -1,5 +1,4 @@
-// Sequences that context ranks share, in every way and in products with the other kinds of parallelism, give the losses
-// of one rank.
+// Context-parallel ranks, and every pair of options of a layout, give the losses of one rank.
 #include <array>
 #include <cstddef>
 #include <set>

@@ -8,6 +8,7 @@
 namespace lockstep::trainer {
 
 using schedules::GroupKind;
+using schedules::Lane;
 
 namespace {
 
@@ -51,8 +52,6 @@ std::vector<int> ChannelMap::queues() const {
   for (const auto& [place, channel] : index_) queues[channel] = static_cast<int>(place.first);
   return queues;
 }
-
-using schedules::Lane;
 
 LaneQueues::LaneQueues(backends::MeshRank& mesh, const ChannelMap& channels, bool has_messages,
                        const MakeContext& make_context) {

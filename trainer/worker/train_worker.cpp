@@ -69,10 +69,6 @@ std::vector<std::string> names_of(const schedules::RankStep& rank, RankModel& mo
   return names;
 }
 
-}  // namespace
-
-namespace {
-
 std::unique_ptr<ActivationCopies> copies_of(const schedules::Step& step, const schedules::RankStep& tasks,
                                             RankModel& model) {
   if (std::none_of(tasks.tasks.begin(), tasks.tasks.end(), schedules::copies_activations)) return nullptr;

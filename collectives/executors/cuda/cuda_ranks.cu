@@ -344,10 +344,6 @@ std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& 
                   .threads = threads_for(longest_pass_bytes(program, elem_bytes) / cuda::kUnitBytes, ranks.options)};
 }
 
-}  // namespace
-
-namespace {
-
 Prepared in_one_way(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
   const CudaOptions& options = ranks.options;
   const std::int64_t message =

@@ -46,7 +46,7 @@ struct BoardView {
   CallBases* bases;        // [call % 2][rank]
   std::uint64_t* done;     // [rank][slot] call << kInstructionBits | instructions; slot = lane * blocks + block
   std::byte* scratch[2];   // [call % 2] scratch of the board's rank
-  std::byte* packets[2];   // [call % 2], see device_program.h
+  std::byte* packets[2];   // [call % 2], see below
 };
 
 std::size_t board_bytes(int num_ranks);
