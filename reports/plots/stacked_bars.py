@@ -1,4 +1,4 @@
-"""Bars of stacked parts, a row per case, with words at the right end of each."""
+"""Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of them."""
 
 from dataclasses import dataclass
 from typing import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Training runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second."""
+"""The figures of training runs and of scaling, and their files."""
 from pathlib import Path
 from statistics import median
 from typing import Callable, NamedTuple, Sequence
@@ -20,6 +20,9 @@ from reports.plots.stacked_bars import (
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
 from reports.units import bytes_text, share_text, short, time_text, unbroken
+
+
+# ---- Runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second
 
 HEIGHT = 4.7  # inches, without the legend
 LEGEND = 0.19  # inches a line of it
