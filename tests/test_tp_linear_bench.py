@@ -159,7 +159,7 @@ def test_a_suite_takes_it(programs: Programs, tmp_path: Path) -> None:
 # ---- seqpar_bench
 
 SMALL_LAYER = ("--rounds", "1", "--length", "96", "--heads", "4", "--head-columns", "8")
-WAY, CP, LENGTH = range(3)
+WAY, CP = range(2)
 
 
 def seqpar_run(programs: Programs, *words: str) -> list[list[str]]:

@@ -162,7 +162,6 @@ class Duel:
 
     tree: Family
     ring: Family
-    comparison: Comparison
     text: str  # sentence on which is faster at which sizes, and by how much
     why: str
 
@@ -273,7 +272,7 @@ def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions) ->
     text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.setting.ranks, 'rank')}")
     margin = margin_text(tree.called, ring.called, comparison)
     why = why_text(tree, ring, comparison, predictions)
-    return Duel(tree, ring, comparison, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
+    return Duel(tree, ring, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
 
 
 def _no_answer(panel: Panel) -> str:
