@@ -19,7 +19,7 @@ namespace lockstep::executors {
 
 // Runs plans on ranks that share memory: sources of other ranks are read in place, several at once.
 //
-// The plan is lowered to a Program (plan/lower.h) once. A run publishes the addresses of this rank's buffers and
+// The plan is lowered to a Program (plan/program.h) once. A run publishes the addresses of this rank's buffers and
 // interleaves its lanes: wait until other lanes have done enough instructions, one pass over memory, count.
 //
 // Two protocols, both made by lowering passes and chosen by sizes and by the deadlock check, never by an algorithm's

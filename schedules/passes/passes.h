@@ -102,7 +102,7 @@ struct ReduceOptions {
 };
 
 // `buckets`: one list per stage of the step. Buckets of a stage are reduced in order, each after the kernel that makes
-// its last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts (recipe.h). A
+// its last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts (workload/build_step.h). A
 // task's part is the bucket's index. Throws a usage Error if a rank has no group of the bucket's kind.
 void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> buckets, const ReduceOptions& options);
 
