@@ -102,8 +102,9 @@ struct ReduceOptions {
 };
 
 // `buckets`: one list per stage of the step. Buckets of a stage are reduced in order, each after the kernel that makes
-// its last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts (workload/build_step.h). A
-// task's part is the bucket's index. Throws a usage Error if a rank has no group of the bucket's kind.
+// its last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts
+// (workload/build_step.h). A task's part is the bucket's index. Throws a usage Error if a rank has no group of the
+// bucket's kind.
 void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> buckets, const ReduceOptions& options);
 
 // Adds a sum of gradients at the end of all other work of a group's ranks: of a matrix that first and last stage share
