@@ -1,4 +1,4 @@
-"""Each check of ci/check_includes.py fails on a planted tree, and passes on the sound one that it was made from."""
+"""Each check of ci/check_includes.py and ci/check_words.py fails on a planted tree, and passes on a sound one."""
 
 import subprocess
 import sys
@@ -104,7 +104,7 @@ def test_a_line_that_is_not_understood_stops_it(tmp_path):
     assert "includes.txt:1: neither" in done.stderr
 
 
-# Tests what the check of wording finds and what it lets pass. Examples are put together here, so that this file passes it.
+# ---- ci/check_words.py: what it finds and what it lets pass. Examples are put together here, so that this file passes it.
 
 SCRIPT = Path(__file__).resolve().parent / "check_words.py"
 

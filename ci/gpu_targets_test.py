@@ -1,4 +1,4 @@
-"""The targets' arithmetic, from records of a made-up GPU."""
+"""ci/gpu_targets.py on records of a made-up GPU, and ci/sass_counts.py on text as cuobjdump prints it."""
 
 import json
 import subprocess
@@ -129,7 +129,7 @@ def test_a_folder_with_a_line_that_was_cut_off(tmp_path):
     assert done.stdout.startswith("missed all-reduce, 2 ranks, 64 MiB, two_shot")
 
 
-# sass_counts.py on text as cuobjdump prints it.
+# ---- ci/sass_counts.py
 
 SASS = """
 \t\tFunction : _Z4copyPf

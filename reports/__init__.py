@@ -8,7 +8,7 @@ analysis: pure functions from Records to the contents of the page: panels, cross
     steps: training steps: groups of schedules that are compared, their figures and their sentences;
     training: runs of a trainer, and what their layers and their data parallelism cost.
 claims: compares claims of surveys with records: docs/claims.md has the format of claims.json and the rule of the verdict.
-plots: figures of a panel as SVG (light and dark) and PNG. matplotlib is imported under this folder only.
+plots: figures of a panel as SVG, light and dark. matplotlib is imported under this folder only.
 html: the page: a view made from the results, a template, and a folder that is written completely or not at all.
 """
 

@@ -35,7 +35,6 @@ DTYPE_BYTES = {"Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, 
 COLLECTIVES = (("allreduce", "all_reduce"), ("allgather", "all_gather"), ("reducescatter", "reduce_scatter"), ("alltoall", "all_to_all"),
                ("broadcast", "broadcast"), ("reduce", "reduce"), ("sendrecv", "send_recv"), ("send", "send_recv"), ("recv", "send_recv"),
                ("barrier", "barrier"), ("gather", "gather"), ("scatter", "scatter"))
-MESSAGES = ("all_to_all", "send_recv")  # no part of what ranks have in common
 LONGEST_US = 1e12
 LATEST_US = 2.0**63
 

@@ -9,7 +9,6 @@ from reports.schema import KINDS, class_of, fields_of, kind_schema, made
 from reports.units import counted, joined
 
 Link = class_of("LinkRecord")  # an emulated one
-Stats = class_of("StatsRecord")
 PlanCounts = class_of("PlanRecord")
 Ceiling = class_of("CeilingRecord")
 Task = class_of("TaskRecord")  # -1: of no stage, of no microbatch, of the whole stage. Times are ms from the step's start

@@ -1,4 +1,5 @@
-"""The one exception for bad input: its text is the line that the user sees."""
+"""docs/record.schema.json, the one definition of the record format: finds errors of a line, and makes classes for its objects; and
+ReportError, the exception for bad input."""
 
 import json
 from collections import namedtuple
@@ -11,10 +12,8 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 
 
 class ReportError(Exception):
-    pass
+    """Bad input; the text is the line that the user sees."""
 
-
-# docs/record.schema.json, the one definition of the record format: finds errors of a line, and makes classes for its objects.
 
 Schema = dict[str, Any]
 DATA = Path(__file__).resolve().parent / "data"  # in the repository, links to the files that other programs read, too

@@ -1,4 +1,4 @@
-"""Folder of the built programs: LOCKSTEP_BIN, or the first build folder that has them."""
+"""Shared by the tests of programs: their folder (LOCKSTEP_BIN, or the first build folder that has them), runs with a deadline, MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ddp_overlap_bench and zero_bench as a user runs them: tables, records, the report's pages, refusals."""
+"""ddp_overlap_bench and zero_bench as a user runs them, and all programs of several ranks on ranks of mpirun."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Programs, records_of
+from conftest import Programs, records_of
 
 
 def pipeline(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""suite as a user runs it: the list of the quick suite, lines that fail beside lines that run, what it refuses."""
+"""suite as a user runs it: its lists, lines that fail, refusals; and benchmarks as workers, which the gate starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tp_linear_bench as a user runs it: rows that are right, bytes by formula, padded vocabularies, refusals."""
+"""tp_linear_bench and seqpar_bench as a user runs them: rows that equal one rank's, bytes by formula, emulated links, records, refusals."""
 
 from __future__ import annotations
 
@@ -156,21 +156,17 @@ def test_a_suite_takes_it(programs: Programs, tmp_path: Path) -> None:
     assert len(load([str(tmp_path / "records" / "layers.jsonl")]).layers) == 8
 
 
-# seqpar_bench as a user runs it: rows that equal one rank's, bytes of the lists, emulated links, records, refusals.
+# ---- seqpar_bench
 
 SMALL_LAYER = ("--rounds", "1", "--length", "96", "--heads", "4", "--head-columns", "8")
-WAY, CP, LENGTH = range(3)
-
-
-def seqpar_rows(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+WAY, CP = range(2)
 
 
 def seqpar_run(programs: Programs, *words: str) -> list[list[str]]:
     done = programs.run("seqpar_bench", *SMALL_LAYER, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "one rank's results" in done.stdout.splitlines()[-1]
-    return seqpar_rows(done.stdout)
+    return rows_of(done.stdout)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
@@ -199,7 +195,7 @@ def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_pat
     assert done.returncode == 0, done.stderr
     assert "EMULATED" in done.stdout
     forward_comm = 4
-    assert all(float(row[forward_comm]) >= 0.2 for row in seqpar_rows(done.stdout))
+    assert all(float(row[forward_comm]) >= 0.2 for row in rows_of(done.stdout))
     ring, ulysses = load([file]).contexts
     assert 0 <= ring.simulated_exposed_us["forward"] <= ring.simulated_exposed_us["backward"]
     assert min(ulysses.simulated_exposed_us.values()) >= 600, "three all-to-alls, and nothing to hide them behind"

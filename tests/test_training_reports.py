@@ -1,4 +1,4 @@
-"""Output of mini_train and scaling: consistent records, refusals in one line, and their pages."""
+"""Records of mini_train, scaling, pipeline_perf, overlap_perf and simulate: consistent, and shown by the report as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Pairs, rounds and second opinions, on workers that are programs of a few lines."""
+import json
 import math
 import random
 import subprocess
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gate import ab
 from gate.ab import Budget, measure
 from gate.model import CouldNotRun, Verdict
 from gate.pairs import calls_for, Pairing, PairTimes, Timing, Turn, turn_for
@@ -32,7 +34,6 @@ def server(tmp_path: Path):
     program.write_text(textwrap.dedent(SERVER))
 
     def start(speed: list[float], names: list[str]):
-        import json
         return lambda core: Worker([sys.executable, str(program), json.dumps(speed), json.dumps(names)], core=core)
     return start
 
@@ -72,7 +73,6 @@ def test_a_spent_budget_decides_nothing(server):
 @pytest.mark.parametrize(("pairs", "verdict"), [(3, Verdict.UNDECIDED), (8, Verdict.SAME)])
 def test_a_spent_budget_has_a_last_look_if_there_are_pairs_enough_for_one(monkeypatch, server, pairs, verdict):
     """The first look, at six pairs, decides nothing."""
-    from gate import ab
     monkeypatch.setattr(ab, "_look", lambda *_: set())
 
     class Spent(Budget):

@@ -1,4 +1,4 @@
-"""Progress, on a terminal only: one line of stderr that is overwritten, and erased before any other output."""
+"""The two sides of a comparison as builds, how they were made, and a line of progress while they are made."""
 
 import fcntl
 import os
@@ -15,6 +15,9 @@ from pathlib import Path
 
 from gate.model import CouldNotRun, Side, UsageError
 from gate.worker import run_in_group, Worker
+
+
+# ---- Progress, on a terminal only: one line of stderr that is overwritten, and erased before any other output
 
 ROOT = Path(__file__).resolve().parents[2]  # the repository
 

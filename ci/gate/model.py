@@ -1,8 +1,10 @@
-"""Errors that end the gate, each with its exit status of docs/gate.md."""
+"""Results of the gate, and errors that end it."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 
+
+# ---- Errors, each with its exit status of docs/gate.md
 
 class GateError(Exception):
     """One line that names the flag or file, what is wrong and what is allowed."""

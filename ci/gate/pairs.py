@@ -1,4 +1,4 @@
-"""Decides how long a worker runs before the other one runs."""
+"""Pairs: fresh workers of both builds, alternated run by run."""
 
 import math
 import os
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from gate.model import CouldNotRun
 from gate.worker import Worker
 
+
+# ---- How long a worker runs before the other one runs
 
 @dataclass(frozen=True)
 class Timing:

@@ -1,4 +1,4 @@
-"""Statistics of two independent samples and of many tests at once; docs/gate.md says why these. Pure functions of numbers."""
+"""Statistics of the gate, and the rule by which pairs decide. docs/gate.md says why these. Pure functions of numbers."""
 
 import math
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ import numpy as np
 
 from gate.model import UsageError, Verdict
 
+
+# ---- Two independent samples, and many tests at once
 
 def differences(base: Sequence[float], head: Sequence[float]) -> np.ndarray:
     """Differences of each value of head and each of base, ascending."""
@@ -69,10 +71,7 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# The rule: when independent comparisons of two builds suffice for a verdict, and for which one.
-
-# ---- Statistics of the gate; docs/gate.md says why these. Pure functions of numbers
-
+# ---- One sample, and a rate
 
 def walsh_averages(values: Sequence[float]) -> np.ndarray:
     """All means of two values, including each value with itself, ascending."""
@@ -119,6 +118,8 @@ def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
     half = z / (1 + z * z / trials) * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
     return max(0.0, centre - half), min(1.0, centre + half)
 
+
+# ---- The rule: when independent comparisons of two builds suffice for a verdict, and for which one
 
 @dataclass(frozen=True)
 class Rule:

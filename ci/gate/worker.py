@@ -1,4 +1,4 @@
-"""A suite: the lines of its file, each the command of a worker."""
+"""Workers: programs that stay and run the cases that they are asked for; the suites that name them; and how they end."""
 
 import json
 import math
@@ -18,6 +18,8 @@ from typing import Any
 
 from gate.model import CouldNotRun, UsageError
 
+
+# ---- A suite: the lines of its file, each the command of a worker
 
 CORES = ("one", "all")
 

@@ -1,4 +1,4 @@
-"""Finds the fastest algorithm for each size and number of ranks, from panels that differ in their number of ranks only."""
+"""The fastest algorithm for each size and number of ranks, as a map, and the findings with which the page opens."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -10,6 +10,8 @@ from reports.analysis.results import basis_text, headline, PanelResult
 from reports.analysis.crossover import fastest_text
 from reports.units import bytes_text, collective_name, counted, times_text
 
+
+# ---- Maps, from panels that differ in their number of ranks only
 
 FEWEST = 3  # fewest numbers of ranks for a map; with fewer the panels themselves suffice
 

@@ -1,4 +1,4 @@
-"""alpha and beta from send/recv: time = alpha * messages one after another + beta * bytes of the busiest rank."""
+"""Fits alpha and beta to times of send/recv, and predicts times of collectives from their plans."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -8,6 +8,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from reports.analysis.panels import Panel, Point, Series, Setting, Variant
+
+
+# ---- The fit: time = alpha * messages one after another + beta * bytes of the busiest rank
 
 MIN_SIZES = 4
 MIN_SPAN = 64  # largest size over the smallest: less cannot separate latency from bandwidth

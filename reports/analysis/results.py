@@ -1,4 +1,4 @@
-"""Ring or tree: the series of each family, and the best of a family as one series."""
+"""Results of the page of collectives, one per panel, with their sentences: ring or tree, the reasons, and the fastest at each size."""
 
 from dataclasses import dataclass, replace
 from typing import Optional, Sequence, Union
@@ -11,6 +11,8 @@ from reports.analysis.panels import Panel, panels_of, Point, Series, Setting, Va
 from reports.records import Link, Records, Run
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
 
+
+# ---- Ring or tree: the series of each family, and the best of a family as one series
 
 # Families by the words of an algorithm's name. A chain is the ring of a rooted collective: every rank forwards to the next. PAT
 # is a binomial tree for each block, with shared messages.
@@ -160,7 +162,6 @@ class Duel:
 
     tree: Family
     ring: Family
-    comparison: Comparison
     text: str  # sentence on which is faster at which sizes, and by how much
     why: str
 
@@ -271,7 +272,7 @@ def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions) ->
     text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.setting.ranks, 'rank')}")
     margin = margin_text(tree.called, ring.called, comparison)
     why = why_text(tree, ring, comparison, predictions)
-    return Duel(tree, ring, comparison, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
+    return Duel(tree, ring, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
 
 
 def _no_answer(panel: Panel) -> str:

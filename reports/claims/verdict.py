@@ -1,4 +1,4 @@
-"""From records to the points of a piece of evidence: the values of its selections, and the points at which its test holds."""
+"""Claims against records: from values to points at which a test holds, to verdicts, to conditions in words."""
 
 import math
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from reports.schema import ReportError
 from reports.records import Records, Run
 from reports.units import bytes_text, joined, short
 
+
+# ---- Records to the points of a piece of evidence: the values of its selections, and the points at which its test holds
 
 Axis = Any  # a number, or a name
 Curve = dict[Axis, float]

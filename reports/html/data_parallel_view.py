@@ -1,4 +1,4 @@
-"""View of the page of gradient buckets, with all text ready."""
+"""Views of the pages of data-parallel steps (gradient buckets, sharding), with all text ready."""
 
 from pathlib import Path
 from typing import Sequence
@@ -22,6 +22,8 @@ from reports.plots.step_figures import render_steps
 from reports.records import Records, ScheduleLine, Sharding
 from reports.units import counted, joined
 
+
+# ---- View of the page of gradient buckets
 
 BADGE = "EMULATED links: not a time of this machine's own"
 

@@ -1,4 +1,4 @@
-"""The tables of the kernels' page: every timed kernel, and the ceilings."""
+"""View of the kernels' page, with all text ready."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from reports.plots.figures import FigureFile
 from reports.records import Ceiling, Kernel, Records
 from reports.units import counted, joined, short
 
+
+# ---- Tables: every timed kernel, and the ceilings
 
 _KERNELS = (
     Column("kernel", "", False), Column("shape", "", False), Column("dtype", "dtype of the activations", False),

@@ -1,4 +1,4 @@
-"""View for the template of the simulations' page, with all text ready."""
+"""Views of the pages of simulated layouts and of studies, with all text ready."""
 
 from typing import Sequence
 
@@ -12,6 +12,8 @@ from reports.plots.figures import FigureFile
 from reports.records import Records, Simulation, StudyPoint
 from reports.units import counted, joined, short
 
+
+# ---- View of the simulations' page
 
 MOST_LINES = 1000  # most lines of a table; a page with more is slow
 

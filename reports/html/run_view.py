@@ -1,4 +1,4 @@
-"""Runs and machines in the form that all pages show."""
+"""Runs, machines and trace files in the form that all pages show."""
 
 import shutil
 from collections import Counter

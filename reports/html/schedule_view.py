@@ -1,4 +1,4 @@
-"""The tables of the pages on steps: schedules against each other, layouts, buckets."""
+"""View of the schedules' page, with all text ready."""
 
 from dataclasses import dataclass
 from typing import Optional, Sequence
@@ -14,6 +14,8 @@ from reports.plots.step_figures import workload_text
 from reports.records import Records, ScheduleLine
 from reports.units import counted, joined
 
+
+# ---- Tables: schedules against each other, and collectives beside the computation
 
 _PERCENT = "idle time of the busiest rank over "
 _SCHEDULES = (

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Optional, Sequence
 
 from reports.analysis.findings import badge_of, Finding, main_findings, maps_of, WinnerMap
-from reports.analysis.results import Analysis, PanelResult, basis_text, headline
+from reports.analysis.results import Analysis, basis_text, PanelResult
 from reports.check import Note, notes_on_collectives
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
 from reports.html.tables import Table, percentile_table, plan_table, results_table, winner_table
@@ -117,7 +117,3 @@ def _bad(row: Row) -> BadLine:
             f"{bytes_text(row.bytes)}, {row.dtype} {row.op}, {place}, {row.basis}")
     wrong: Optional[str] = f"{counted(row.wrong, 'element')} differ" if row.wrong else None
     return BadLine(row.status, what, "; ".join(part for part in (wrong, row.error) if part) or "no reason recorded")
-
-
-def section_title(view: PanelView) -> str:
-    return headline(view.result)

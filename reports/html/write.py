@@ -1,4 +1,4 @@
-"""Writes the report's folder: built beside its place, then renamed into it, so that a failure leaves the old one."""
+"""Writes the report: a folder, built beside its place and then renamed into it, so that a failure leaves the old one; or one file."""
 
 import base64
 import ctypes

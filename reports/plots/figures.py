@@ -1,5 +1,4 @@
-"""The words on a figure: a title, a line that describes the run, a badge if it was not measured. The title names the quantities, or
-has a finding that no sentence of the page has: a finding is said once."""
+"""The figures of collectives: their words, the series that get a colour, their files, and the map of the fastest."""
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,10 @@ from reports.plots.curves import percentiles, predicted
 from reports.plots.frame import Heading, new_figure, svg_of
 from reports.plots.style import MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text, unbroken
+
+
+# ---- The words on a figure: a title, a line that describes the run, a badge if it was not measured. The title names the quantities,
+# or has a finding that no sentence of the page has: a finding is said once
 
 _SHOWS = {
     "relative": "grey strip: within 5 % of the fastest",
@@ -95,8 +98,6 @@ _TITLES = {"relative": _relative, "latency": _latency, "busbw": _busbw, "predict
            "percentiles": _percentiles}
 
 
-# The figures of all panels, rendered to files in a folder, on all cores.
-
 # ---- Selection of the series that get a colour if there are too many to distinguish; the others are drawn in grey
 
 MOST = 6
@@ -134,6 +135,8 @@ def _by_distance(result: PanelResult) -> list[str]:
         return sorted(ratios)[len(ratios) // 2]
     return [series.label for series in sorted(panel.series, key=distance)]
 
+
+# ---- The figures of all panels, rendered to files in a folder, on all cores
 
 @dataclass(frozen=True)
 class FigureFile:

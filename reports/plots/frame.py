@@ -1,4 +1,4 @@
-"""A figure as one small SVG file: text stays text, one file serves light and dark pages, numbers have visible digits only."""
+"""The frame that all figures share, names beside points, and a figure as one small SVG file."""
 
 import re
 import textwrap
@@ -20,6 +20,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.units import bytes_text, counted
 
+
+# ---- A small SVG file: text stays text, one file serves light and dark pages, numbers have visible digits only
 
 HALO = "halo"  # gid of a text with an outline in the page's colour, so that it can be read on lines
 FAMILY = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"  # of nearly the same widths

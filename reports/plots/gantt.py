@@ -1,4 +1,4 @@
-"""Memory over time of a step: a line per rank, or for many ranks the range of all and the extremes."""
+"""Gantt charts of a step: a row per rank, a chart per basis on one time axis, and memory over time below."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, OTHER, PAPER, 
 from reports.records import Memory, Points, ScheduleLine, Simulation, Timeline
 from reports.units import bytes_text, counted, share_text, short, time_text
 
+
+# ---- Memory over time: a line per rank, or for many ranks the range of all and the extremes
 
 MOST = 8  # most ranks with a line of their own
 UNITS = {"bytes": 2 ** 30}

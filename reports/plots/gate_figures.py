@@ -1,4 +1,4 @@
-"""Style of verdicts in every figure: a colour and a shape each, so that they also differ in grey print; and the axis of ratios."""
+"""The figures of the gate: cases as ratios with their intervals, and a case's value over a history."""
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -17,6 +17,9 @@ from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.records import GateCase, GateChange, GateSeries
 from reports.units import counted, short
+
+
+# ---- Style of verdicts in every figure: a colour and a shape each, so that they also differ in grey print; and the axis of ratios
 
 VERDICTS = {"slower": Style("#d55e00", ">", "-"), "undecided": Style("#e69f00", "D", "-"), "faster": Style("#009e73", "<", "-"),
             "same": Style("#0072b2", "o", "-")}

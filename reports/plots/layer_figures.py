@@ -107,7 +107,7 @@ def _gain_legend(figure: Figure) -> None:
 
 # Exposed communication over bucket size: a panel per number of ranks, a line per link.
 
-WIDTH, PANEL = 11.4, 3.5  # inches: of the figure, the height of a panel
+PANEL = 3.5  # inches: height of a panel
 MOST = 3  # most panels side by side
 
 

@@ -1,4 +1,4 @@
-"""Bars of stacked parts, a row per case, with words at the right end of each."""
+"""Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of them."""
 
 from dataclasses import dataclass
 from typing import Iterable, Sequence
@@ -163,7 +163,6 @@ def sharding_figure(result: ShardingResult, heading: Heading) -> Figure:
 
 # Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both.
 
-WIDTH, ROW = 11.4, 0.25  # inches
 TOLD = 2.65  # inches at the right for words on each bar
 MOST = 40  # bars
 _COMPUTED = COMPUTE["F"][0]

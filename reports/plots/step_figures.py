@@ -1,5 +1,4 @@
-"""The words on figures of steps: a title, a description of the run, a badge if it was not measured. The title names the quantities,
-or has a finding that no sentence of the page has: a finding is said once."""
+"""The figures of schedules and layouts: their words, bubbles against memory and microbatches, and their files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,9 @@ from reports.plots.style import GRID, INK, numbered, PAPER, styles_for
 from reports.records import ScheduleLine, Simulation
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
+
+# ---- The words on a figure: a title, a description of the run, a badge if it was not measured. The title names the quantities,
+# or has a finding that no sentence of the page has: a finding is said once
 
 def step_badge(bases: Sequence[str]) -> str:
     others = [basis for basis in bases if basis != "measured"]
@@ -222,8 +224,6 @@ def _legend(figure: Figure) -> None:
                   handletextpad=0.4, columnspacing=1.4, labelcolor=INK)
 
 
-# The figures of schedules and layouts, rendered to files in a folder.
-
 # ---- Bubble against the number of microbatches: a line per schedule
 
 LEAST = 1e-3  # on the logarithmic axis; none is drawn so
@@ -262,6 +262,8 @@ def _shown(order: Sequence[str]) -> list[str]:
     best = [name for name in order if name not in known][:MOST - len(known)]
     return [name for name in order if name in best or name in known]
 
+
+# ---- The figures, rendered to files in a folder
 
 MOST_CHARTS = 60  # limit for all workloads together
 MOST_OF_ONE = 8  # limit for a workload, if there are several

@@ -1,4 +1,4 @@
-"""Training runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second."""
+"""The figures of training runs and of scaling, and their files."""
 from pathlib import Path
 from statistics import median
 from typing import Callable, NamedTuple, Sequence
@@ -21,7 +21,10 @@ from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
 from reports.units import bytes_text, share_text, short, time_text, unbroken
 
-WIDTH, HEIGHT = 7.4, 4.7  # inches
+
+# ---- Runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second
+
+HEIGHT = 4.7  # inches, without the legend
 LEGEND = 0.19  # inches a line of it
 MOST = 8  # most runs with a line of their own
 SMOOTH = 200  # number of steps from which on a line is a running median
@@ -132,7 +135,7 @@ def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 # Scaling: efficiency over ranks, three times of a step side by side, and their differences.
 
-WIDTH, HEIGHT = 11.4, 4.5  # inches
+SCALING_WIDTH, SCALING_HEIGHT = 11.4, 4.5  # inches
 LABELS = 2.9  # inches at the right for names
 _WAYS = ("data parallel", "tensor parallel", "pipeline parallel", "mixed")
 
@@ -144,17 +147,17 @@ def way_of(line: Scaling) -> str:
 
 def efficiency_figure(result: ScalingResult, heading: Heading) -> Figure:
     """A point per layout; a line joins the best of each kind at each number of ranks."""
-    figure, top = new_figure(heading, HEIGHT, WIDTH)
+    figure, top = new_figure(heading, SCALING_HEIGHT, SCALING_WIDTH)
     height = figure.get_figheight()
-    axes = figure.add_axes([0.75 / WIDTH, 0.95 / height, 1 - (0.75 + LABELS) / WIDTH, top - 1.0 / height])
+    axes = figure.add_axes([0.75 / SCALING_WIDTH, 0.95 / height, 1 - (0.75 + LABELS) / SCALING_WIDTH, top - 1.0 / height])
     tidy(axes)
     _ranks_axis(axes, result)
     axes.set_ylabel("tokens/s per rank, over one rank's (%)")
     lines = [one for one in result.lines if one.efficiency is not None]
     for mode in result.modes:
-        for way in _WAYS:
-            points = [one for one in lines if one.mode == mode and way_of(one) == way and one.ranks > 1]
-            _draw(axes, points, way, mode)
+        for split in _WAYS:
+            points = [one for one in lines if one.mode == mode and way_of(one) == split and one.ranks > 1]
+            _draw(axes, points, split, mode)
     _mark_cores(axes, result)
     axes.set_ylim(0, max([100.0, *(100 * one.efficiency for one in lines)]) * 1.08)
     axes.axhline(100, color=INK, linewidth=0.9, zorder=2)

@@ -6,6 +6,7 @@ import struct
 import subprocess
 
 import pytest
+from matplotlib.image import imread
 
 from reports.__main__ import main
 from reports.tests.world import failed, SIZES, World, write
@@ -117,8 +118,6 @@ def test_screenshot_shows_something(report, tmp_path, width, height):
     chromium(f"--window-size={width},{height}", f"--screenshot={picture}", report[0].as_uri())
     data = picture.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", data[16:24]) == (width, height)
-    from matplotlib.image import imread
-
     pixels = imread(picture)[:, :, :3]
     assert 0.02 < (pixels < 0.5).any(axis=2).mean() < 0.5, "text and lines on a light page"
 

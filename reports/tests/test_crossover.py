@@ -1,4 +1,4 @@
-"""Crossovers: the words name the sizes at which a known world crosses, and no others."""
+"""Crossovers, fits and the map of the fastest, in a known world: they name its sizes, its alpha and beta, and no others."""
 from dataclasses import replace
 
 import numpy as np

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.analysis.gate.results import analyse_gates
 from reports.analysis.gate.words import CaseSummary, change_text, headline, interval_text, value_text, worst_first
@@ -109,8 +110,6 @@ def test_the_plot_equals_the_records(result_of):
 
 def overlaps(figure):
     """Pairs of texts that overlap, and texts that extend beyond the figure."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
@@ -245,13 +244,8 @@ def history_lines(*series):
     return [run, world.case("kernels: a", "slower", 1.1), *series]
 
 
-@pytest.fixture
-def history_result_of(tmp_path):
-    return lambda records: analyse_gates(load([write(tmp_path / "g.jsonl", records)]).of_gate())[0]
-
-
-def test_the_plot_of_a_history_equals_the_records(history_result_of):
-    result = history_result_of(history_lines(GateWorld().history("kernels: a", STEP, [9], why="the machine changed there too")))
+def test_the_plot_of_a_history_equals_the_records(result_of):
+    result = result_of(history_lines(GateWorld().history("kernels: a", STEP, [9], why="the machine changed there too")))
     with style.context():
         figure = history_figure(shown_series(result.series), Heading("title", "subtitle", ""))
     axes = figure.axes[0]
@@ -264,22 +258,22 @@ def test_the_plot_of_a_history_equals_the_records(history_result_of):
     assert axes.get_title(loc="left") == "kernels: a (us, lower is better)"
 
 
-def test_recent_changes_for_the_worse_come_first(history_result_of):
+def test_recent_changes_for_the_worse_come_first(result_of):
     world = GateWorld()
     series = [world.history("none", [10.0] * 14, []), world.history("old", STEP, [9], recent=False),
               world.history("faster", STEP[::-1], [5]), world.history("slower", STEP, [9])]
-    result = history_result_of(history_lines(*series, *(world.history(f"more {i}", [10.0] * 14, []) for i in range(MOST_SERIES))))
+    result = result_of(history_lines(*series, *(world.history(f"more {i}", [10.0] * 14, []) for i in range(MOST_SERIES))))
     shown = [one.case for one in shown_series(result.series)]
     assert shown[:4] == ["slower", "faster", "old", "none"] and len(shown) == MOST_SERIES
     assert "To blame: 000000000008..000000000009 for 1 case." in result.findings[0].why
 
 
 @pytest.mark.parametrize("number, points", [(1, 1), (1, 14), (3, 200), (40, 30)])
-def test_texts_of_a_history_do_not_overlap(history_result_of, number, points):
+def test_texts_of_a_history_do_not_overlap(result_of, number, points):
     values = [10.0 + (i // 6) % 3 for i in range(points)]
     ats = [at for at in range(6, points, 6)]
     name = "kernels: attention_backward_causal/bf16/B2_T1024_H12_D64_causal/cpu/threads:2/warm/long_{}" * 2
-    result = history_result_of(history_lines(*(GateWorld().history(name.format(i, i), values, ats) for i in range(number))))
+    result = result_of(history_lines(*(GateWorld().history(name.format(i, i), values, ats) for i in range(number))))
     with style.context():
         figure = history_figure(shown_series(result.series), Heading("title", "subtitle", ""))
         assert overlaps(figure) == []

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.image import imread
 from matplotlib.text import Text
 
 from reports.analysis.report import report_of
@@ -138,8 +139,6 @@ def test_screenshot_shows_something(page, tmp_path):
     chromium("--window-size=1280,2400", f"--screenshot={picture}", (page[0] / "kernels.html").as_uri())
     data = picture.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", data[16:24]) == (1280, 2400)
-    from matplotlib.image import imread
-
     pixels = imread(picture)[:, :, :3]
     assert 0.02 < (pixels < 0.5).any(axis=2).mean() < 0.5, "text and lines on a light page"
 

@@ -8,9 +8,8 @@ from reports.analysis.report import report_of
 from reports.analysis.training.runs import predicted_text, speed_text
 from reports.__main__ import main as report_main
 from reports.html.training_view import profile_tables, runs_table
-from reports.kineto import main, merged, Reader, Trace, Work
+from reports.kineto import main, merged, Trace, Work
 from reports.load import load
-from reports.schema import ReportError
 from reports.tests.step_world import LayoutWorld
 from reports.tests.world import write
 

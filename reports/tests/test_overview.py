@@ -1,4 +1,4 @@
-"""The first page of a report with several: a card for each page, and a folder that stays small."""
+"""The first page of a report with several: a card for each page, a folder that stays small; and figures of all pages."""
 
 import re
 import xml.etree.ElementTree as ElementTree

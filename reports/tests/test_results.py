@@ -1,4 +1,4 @@
-"""Tests the page's text for whole files: sentences, and nothing mixed or hidden."""
+"""Tests the page's text for whole files: sentences, nothing mixed or hidden; and how strict the loader is."""
 
 import json
 

@@ -187,7 +187,7 @@ def test_bars_of_layouts_add_up_to_the_records(tmp_path):
         assert ends == pytest.approx(totals)
         assert sum("does not fit" in text.get_text() for text in axes.texts) == sum(not one.fits for one in shown)
     told = memory_title(result).replace("\u00a0", " ")
-    assert told.startswith(f"tp=4 pp=8 dp=4 needs 56.1 GiB of 74.5 GiB per device")
+    assert told.startswith("tp=4 pp=8 dp=4 needs 56.1 GiB of 74.5 GiB per device")
 
 
 @pytest.mark.parametrize("ranks, microbatches", [(2, 2), (4, 8), (16, 32)])

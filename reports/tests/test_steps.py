@@ -1,4 +1,4 @@
-"""Tests schedules and layouts: loading, comparisons, the boxes drawn of a timeline, and the numbers in sentences."""
+"""Tests schedules, layouts and studies: loading, comparisons, the boxes drawn of a timeline, and the numbers in sentences."""
 
 import pytest
 

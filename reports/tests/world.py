@@ -1,4 +1,4 @@
-"""Records of a made-up world in which time = alpha * steps + beta * bytes holds exactly, or with stated noise."""
+"""Records of made-up worlds, whose numbers the tests know: collectives, layers, training, the gate."""
 import json
 import random
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ SIZES = [8 << k for k in range(0, 24)]  # 8 B to 64 MiB
 def _lg(ranks: int) -> int:
     return ceil(log2(ranks)) if ranks > 1 else 0
 
+
+# ---- Collectives: time = alpha * steps + beta * bytes holds exactly, or with stated noise
 
 # Steps, and bytes of the busiest rank per byte of the message, by number of ranks.
 ALGORITHMS: dict[str, Callable[[int], tuple[int, float]]] = {

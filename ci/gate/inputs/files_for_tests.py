@@ -1,4 +1,4 @@
-"""Record lines (docs/record_format.md) that the gate makes itself, for its calibration and its tests."""
+"""Record lines (docs/record_format.md) that the gate makes itself, for its calibration and its tests; and files of each format."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""A report as JUnit's XML, as GitLab and Jenkins read it, with one test case per case."""
+"""A report for a pull request, as Markdown, and for GitLab and Jenkins, as JUnit's XML."""
 
 import re
 from xml.etree import ElementTree
@@ -7,6 +7,8 @@ from gate.model import Report, Result, Verdict
 from gate.outputs.terminal import (
     change, closing_line, heading, headline_of, interval, limit_text, NOTABLE, sorted_results, value)
 
+
+# ---- JUnit's XML, with one test case per case
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 SKIPPED = (Verdict.UNDECIDED, Verdict.GONE)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -330,6 +331,5 @@ def test_letters_that_the_terminal_lacks_do_not_lose_the_verdict(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
     prepared().write(report_of(Result("ü: –", Channel.TIME, Verdict.NEW, "us")))
-    import sys
     sys.stdout.flush()
     assert b"pass: 1 new; 1 case in 31 s" in raw.getvalue()

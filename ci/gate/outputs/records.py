@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, and checks before anything is measured that they are writable."""
+"""A report as records (docs/record_format.md), and files that are written completely or not at all."""
 
 import json
 import math
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from gate.model import Change, CouldNotRun, HistoryReport, Report, Result, Series
 
+
+# ---- Files: checked to be writable before anything is measured
 
 ALLOWED = "allowed: a file in a folder that is there and can be written"
 
@@ -42,8 +44,6 @@ def write_whole(path: Path, content: str | bytes, flag: str) -> None:
     finally:
         partial.unlink(missing_ok=True)
 
-
-# A report as records (docs/record_format.md): a run line that describes the comparison, and a verdict line per case.
 
 # ---- This machine as in records, and the same fingerprint as by our programs (core/provenance.cpp)
 
@@ -114,6 +114,8 @@ def _clock_mhz() -> float | None:
     mhz = _cpuinfo("cpu MHz")
     return float(mhz) if mhz and float(mhz) > 0 else None
 
+
+# ---- A report as records: a run line that describes the comparison, and a verdict line per case
 
 MACHINE_RANKS = {"ranks": 1, "transport": "local", "rank_kind": "processes", "oversubscribed": False, "seed": None,
                  "link": None, "gpu": None, "basis": "measured"}

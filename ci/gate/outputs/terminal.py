@@ -1,4 +1,4 @@
-"""A report's results in the form that the sentences of reports/ need; all outputs share these sentences."""
+"""A report's table on the terminal, and the results in the form of reports/' sentences, which all outputs share."""
 
 from collections.abc import Mapping
 from typing import TextIO

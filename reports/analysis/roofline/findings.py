@@ -1,4 +1,4 @@
-"""Two ways of timing the same case side by side: warm and cold caches, one thread and several."""
+"""Results of the kernels' page: two ways of timing compared, families of kernels, and findings."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,6 +10,8 @@ from reports.analysis.roofline.rooflines import binding_name, Case, device_text,
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, times_text
 
+
+# ---- Two ways of timing the same case side by side: warm and cold caches, one thread and several
 
 @dataclass(frozen=True)
 class Pair:

@@ -1,4 +1,4 @@
-"""The measured ceilings of a device for one number of threads, as roofs: ranges of rates at one level of memory or dtype."""
+"""Kernels under the measured ceilings of their device."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -7,6 +7,8 @@ from typing import Callable, Iterable, Optional, Sequence
 from reports.records import Build, Ceiling, Kernel, Machine, Records
 from reports.units import counted, flops_text, joined, rate_text, short, time_text
 
+
+# ---- The ceilings for one number of threads, as roofs: ranges of rates at one level of memory or dtype
 
 LEVELS = {"l1": "L1", "l2": "L2", "l3": "L3", "memory": "memory"}
 UNITS = {"gbps": "GB/s", "gflops": "GFLOP/s", "us": "µs"}

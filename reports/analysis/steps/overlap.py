@@ -1,4 +1,4 @@
-"""Boxes in the chart of a rank's lanes: computations, communication beside them, and waits between the two."""
+"""Communication beside computation: in the chart of a rank's lanes, and as the hidden part of collectives."""
 
 from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
@@ -8,6 +8,8 @@ from reports.analysis.steps.schedules import BASES, place_of
 from reports.records import Link, Overlap, Records, ScheduleLine, Task, Timeline
 from reports.units import bytes_text, counted, share_text, short, time_text
 
+
+# ---- Boxes in the chart of a rank's lanes: computations, communication beside them, and waits between the two
 
 COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "load", "host")

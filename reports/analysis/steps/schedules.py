@@ -1,4 +1,4 @@
-"""Groups lines of schedules for comparison: workloads, the cases of each, and the bases on which a case was run."""
+"""Lines of schedules in groups that can be compared, and the comparison: bubbles, memory, growth with the number of microbatches."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from reports.analysis.findings import Finding
 from reports.records import Records, ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
 
+
+# ---- Workloads, the cases of each, and the bases on which a case was run
 
 BASES = ("simulated", "emulated", "measured")  # one above the other in a figure
 

@@ -1,4 +1,4 @@
-"""Real data-parallel steps: the exposed part of the reduction of gradients, over bucket size, ranks and links."""
+"""Real data-parallel steps: communication of gradients that stays exposed, and costs of each stage of ZeRO."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,8 @@ from reports.analysis.training.runs import model_text
 from reports.records import Link, Overlap, Records, Reductions, ScheduleLine, Sharding
 from reports.units import bytes_text, counted, joined, share_text, time_text
 
+
+# ---- The exposed part of the reduction of gradients, over bucket size, ranks and links
 
 def as_text(compression: str) -> str:
     """Format in which gradients are sent, in words: a method with its numbers as in --compression."""

@@ -1,4 +1,4 @@
-"""Words that the pages of training and scaling share."""
+"""Results of the pages of training and scaling: runs over their steps, replicas, and steps of several layouts."""
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Optional, Sequence
@@ -7,6 +7,9 @@ from reports.analysis.findings import Finding
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
 from reports.records import Link, Records, Scaling, StepTime, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
+
+
+# ---- Words that both pages share
 
 NAMES = {**PARTS, "around": "around the tasks"}
 
