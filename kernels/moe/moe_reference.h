@@ -326,9 +326,9 @@ inline std::int64_t choices_outside_of_experts(const RouterShape& shape, const C
   std::vector<std::int32_t> choices(static_cast<std::size_t>(shape.copies()), -1);
   std::vector<float> gates(choices.size());
   run(RouterForward{.shape = shape,
-                    .logits = In(logits.data(), core::DType::f32, static_cast<std::int64_t>(count)),
-                    .choices = Out(choices.data(), core::DType::i32, shape.copies()),
-                    .gates = Out(gates.data(), core::DType::f32, shape.copies())},
+                    .logits = {logits.data(), core::DType::f32, static_cast<std::int64_t>(count)},
+                    .choices = {choices.data(), core::DType::i32, shape.copies()},
+                    .gates = {gates.data(), core::DType::f32, shape.copies()}},
       where);
   return std::count_if(choices.begin(), choices.end(),
                        [&](std::int32_t choice) { return choice < 0 || choice >= shape.experts; });
