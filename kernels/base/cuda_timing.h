@@ -1,5 +1,5 @@
-// Tools to time kernels on a CUDA device: a gate, behind which work waits in a stream until the host opens it, and loops
-// that do nothing but move the memory of the device, for the ceilings that kernels are held against.
+// Tools to time kernels on a CUDA device: a gate, behind which work waits in a stream until the host opens it, and
+// loops that do nothing but move the memory of the device, for the ceilings that kernels are held against.
 #pragma once
 
 #include <chrono>
