@@ -1,4 +1,4 @@
-// Command lines of all programs, changed at random (core/fuzz_for_tests.h): each is taken, or refused in one line.
+// Command lines of all programs, changed at random (testing/core/fuzz.h): each is taken, or refused in one line.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@
 #include "bench/tp_linear/tp_linear.h"
 #include "bench/trainer/flags.h"
 #include "core/error.h"
-#include "core/fuzz_for_tests.h"
+#include "testing/core/fuzz.h"
 
 namespace lockstep {
 namespace {

@@ -66,7 +66,8 @@ class Table:
         return None
 
     def allowed_for(self, path: str, row: str) -> set[str]:
-        return self.allowed[row] | {row} | (self.allowed_in_tests.get(row, set()) if is_test(path) else set())
+        in_tests = self.allowed_in_tests.get(row, set()) | self.allowed_in_tests.get("*", set())
+        return self.allowed[row] | {row} | (in_tests if is_test(path) else set())
 
 
 def is_test(path: str) -> bool:

@@ -70,11 +70,11 @@ mapfile -t tests < <(gpu_tests)
 [ "${#tests[@]}" -gt 0 ] || fail "$build has no GPU tests"
 check_steps "${tests[@]}"
 rm -rf "$bundle" "$bundle.tar.gz" "$bundle.symbols"
-mkdir -p "$bundle/ci"
+mkdir -p "$bundle/ci" "$bundle/compare"
 for name in "${programs[@]}"; do take "$build/bin/$name"; done
 for name in "${tests[@]}"; do take "$build/tests/$name"; done
-cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py ci/compare_gpu_torch.py \
-  ci/compare_trainer_torch.py "$bundle/ci"
+cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py "$bundle/ci"
+cp compare/torch_gpu.py compare/torch_trainer.py "$bundle/compare"
 tar -czf "$bundle.tar.gz" -C "$bundle" .
 most_mib=52  # limit of the archive: it is copied with the repository's tree, and lenders of GPUs limit both together
 [ "$(du -sm "$bundle.tar.gz" | cut -f1)" -le $most_mib ] || fail "$bundle.tar.gz is larger than $most_mib MiB"

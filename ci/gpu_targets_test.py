@@ -1,4 +1,4 @@
-"""ci/gpu_targets.py on records of a made-up GPU, and ci/sass_counts.py on text as cuobjdump prints it."""
+"""ci/gpu_targets.py on records of a made-up GPU."""
 
 import json
 import subprocess
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import gpu_targets
-import sass_counts
 
 
 MIB = 1 << 20
@@ -127,54 +126,3 @@ def test_a_folder_with_a_line_that_was_cut_off(tmp_path):
     assert done.returncode == 0
     assert "a.jsonl has a line that is cut off" in done.stderr
     assert done.stdout.startswith("missed all-reduce, 2 ranks, 64 MiB, two_shot")
-
-
-# ---- ci/sass_counts.py
-
-SASS = """
-\t\tFunction : _Z4copyPf
-        /*0000*/                   LDC R1, c[0x0][0x28] ;          /* 0x00000a00ff017b82 */
-        /*0010*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
-        /*0020*/              @P1  BRA 0x60 ;
-        /*0030*/                   MUFU.EX2 R8, R8 ;
-        /*0040*/                   STG.E.U16 desc[UR4][R2.64], R4 ;
-        /*0050*/              @!P0 BRA 0x10 ;
-        /*0060*/                   NOP ;
-        /*0070*/                   EXIT ;
-        /*0080*/                   BRA 0x80 ;
-\t\tFunction : _Z5emptyv
-        /*0000*/                   EXIT ;
-"""
-USAGE = """
- Function _Z4copyPf:
-  REG:40 STACK:8 SHARED:0 LOCAL:0
- Function _Z5emptyv:
-  REG:4 STACK:0 SHARED:0 LOCAL:0
-"""
-
-
-def test_a_kernel_has_its_registers_and_inner_loops():
-    copy, empty = sass_counts.kernels_of(SASS, USAGE)
-    assert (copy.name, copy.registers, copy.stack_bytes) == ("_Z4copyPf", 40, 8)
-    (loop,) = copy.loops()
-    assert [i.operation for i in loop] == ["LDG.E.128", "BRA", "MUFU.EX2", "STG.E.U16", "BRA"]
-    assert [i.moved_bytes for i in loop] == [16, 0, 0, 2, 0]
-    assert empty.loops() == []
-
-
-def test_a_loop_that_contains_another_is_no_inner_one():
-    outer = SASS.replace("/*0070*/                   EXIT", "/*0070*/              @P2  BRA 0x0")
-    (loop,) = sass_counts.kernels_of(outer, USAGE)[0].loops()
-    assert loop[0].address == 0x10
-
-
-def test_instructions_are_held_against_memory():
-    assert sass_counts.allowed(4) == pytest.approx(35.4, abs=0.05)  # 29.65e12 a second over 0.8375e12 elements
-    (_, line) = sass_counts.rows(sass_counts.kernels_of(SASS, USAGE)[0], "copy", 9)
-    assert "5 instructions,   18 bytes,   2.0 elements:    2.5 an element, of them 0.5 MUFU; allowed 79.7" in line
-
-
-def test_a_tool_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SystemExit, match="cuobjdump is not in PATH"):
-        sass_counts.tool_output("cuobjdump", "-sass", "x.o")

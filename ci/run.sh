@@ -57,7 +57,7 @@ run_ctest() {
 stage_ctest() { run_ctest ctest ci; }
 
 stage_pytest() {
-  "$python" -m pytest -q --numprocesses 2 --dist loadfile tests reports ci
+  "$python" -m pytest -q --numprocesses 2 --dist loadfile tests reports ci compare
   close_with "$(tail -n 1 "$stage_logs/pytest.log")"
   count "pytest $(sed -nE 's/^([0-9]+) passed.*/\1/p' "$stage_logs/pytest.log" | tail -n 1)"
 }

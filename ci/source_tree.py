@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-FOLDERS = ("core", "kernels", "collectives", "parallel", "schedules", "simulator", "trainer", "workload", "bench", "tests")
+FOLDERS = ("core", "kernels", "collectives", "parallel", "schedules", "simulator", "trainer", "workload", "bench", "compare", "testing", "tests")
 HEADERS = (".h", ".cuh")
 SOURCES = (".cpp", ".cu")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -99,12 +99,12 @@ function(lockstep_imported name file)
 endfunction()
 
 # lockstep_folder(out ending folders ...): the sources of these folders with this ending; .cpp leaves out x_test.cpp,
-# x_for_tests.cpp and x_absent.cpp.
+# x_absent.cpp.
 function(lockstep_folder out ending)
   list(TRANSFORM ARGN APPEND /*${ending} OUTPUT_VARIABLE patterns)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${patterns})
   if(ending STREQUAL ".cpp")
-    list(FILTER sources EXCLUDE REGEX "_(test|absent|for_tests)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "_(test|absent)\\.cpp$")
   endif()
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()

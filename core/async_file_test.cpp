@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::core {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::core {
 namespace {

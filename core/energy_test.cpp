@@ -12,8 +12,8 @@
 
 #include "core/device_cuda.h"
 #include "core/error.h"
-#include "core/fake_nvml_for_tests.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fake_nvml.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::core {
 namespace {

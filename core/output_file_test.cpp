@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::core {
 namespace {

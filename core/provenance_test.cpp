@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "core/fake_nvml_for_tests.h"
+#include "testing/core/fake_nvml.h"
 #include "core/ranks.h"
 #include "core/record.h"
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::core {
 namespace {

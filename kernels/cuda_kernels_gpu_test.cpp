@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"

@@ -1,4 +1,4 @@
-// Every format that a user hands to a program: valid examples, changed at random (core/fuzz_for_tests.h). CI tries a
+// Every format that a user hands to a program: valid examples, changed at random (testing/core/fuzz.h). CI tries a
 // few thousand inputs of each; LOCKSTEP_FUZZ_INPUTS=1000000 tries as many as a change of a reader should see.
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@
 #include "collectives/transports/paced_link.h"
 #include "collectives/tuning/tuning.h"
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
-#include "core/fuzz_for_tests.h"
+#include "testing/core/fixtures.h"
+#include "testing/core/fuzz.h"
 #include "core/user_text.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/play.h"

@@ -17,7 +17,7 @@
 #include "tests/npy.h"
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/model/gpt_stage.h"
-#include "trainer/model/model_for_tests.h"
+#include "testing/trainer/model.h"
 
 namespace {
 

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "collectives/backends/mesh.h"
-#include "collectives/backends/mesh_cases.h"
+#include "testing/collectives/mesh_cases.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "core/wait.h"
-#include "tests/nccl_groups_for_tests.h"
+#include "testing/collectives/nccl_groups.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/executors/executor_cases.h"
+#include "testing/collectives/executor_cases.h"
 #include "collectives/libraries/mpi_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"

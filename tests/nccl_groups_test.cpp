@@ -8,7 +8,7 @@
 #include "collectives/transports/transport.h"
 #include "core/random.h"
 #include "core/ranks.h"
-#include "tests/nccl_groups_for_tests.h"
+#include "testing/collectives/nccl_groups.h"
 
 namespace lockstep {
 namespace {

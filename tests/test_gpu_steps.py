@@ -82,7 +82,7 @@ def test_a_flag_that_is_not_known_would_be_seen(programs):
         assert done.returncode == USAGE, done.stdout + done.stderr
 
 
-TEST_DEADLINE_S = int(re.search(r"kGpuTestDeadline\{(\d+)\}", (ROOT / "core/fixtures_for_tests.h").read_text())[1])
+TEST_DEADLINE_S = int(re.search(r"kGpuTestDeadline\{(\d+)\}", (ROOT / "testing/core/fixtures.h").read_text())[1])
 
 
 def deadline_problem(step: GpuStep) -> str | None:
@@ -119,7 +119,7 @@ def test_tests_on_gpus_have_no_deadlines_of_their_own():
     assert len(files) >= 5
     for file in files:
         text = file.read_text(encoding="utf-8")
-        assert "fixtures_for_tests.h" in text, file
+        assert "testing/core/fixtures.h" in text, file
         assert not re.search(r"make_cuda_device\(|chrono::(seconds|minutes)\(", text), file
 
 

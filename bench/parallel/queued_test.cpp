@@ -13,7 +13,7 @@
 #include "bench/parallel/checks.h"
 #include "bench/parallel/ddp.h"
 #include "bench/parallel/step_rank.h"
-#include "trainer/train/queued_device_for_tests.h"
+#include "testing/trainer/queued_device.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {

@@ -23,8 +23,8 @@
 #include "collectives/transports/local_world.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/fake_nvml_for_tests.h"
-#include "core/forwarding_device_for_tests.h"
+#include "testing/core/fake_nvml.h"
+#include "testing/core/forwarding_device.h"
 #include "core/wait.h"
 
 namespace lockstep::sweep {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/algorithms/every_choice.h"
-#include "collectives/plan/plans_for_tests.h"
+#include "testing/plans/plans.h"
 
 namespace lockstep::algorithms {
 namespace {

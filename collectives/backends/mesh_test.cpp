@@ -9,7 +9,7 @@
 #include <span>
 #include <thread>
 
-#include "collectives/backends/mesh_cases.h"
+#include "testing/collectives/mesh_cases.h"
 #include "collectives/tuning/tuning.h"
 #include "core/wait.h"
 

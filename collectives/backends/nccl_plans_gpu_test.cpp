@@ -16,7 +16,7 @@
 #include "collectives/verify.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::backends {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "collectives/libraries/fake_nccl_for_tests.h"
+#include "testing/collectives/fake_nccl.h"
 #include "collectives/libraries/nccl_member.h"
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/transport.h"

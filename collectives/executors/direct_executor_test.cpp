@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "collectives/executors/executor_cases.h"
+#include "testing/collectives/executor_cases.h"
 
 namespace lockstep::executors {
 namespace {

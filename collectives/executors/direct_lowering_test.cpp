@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/executors/executor_cases.h"
+#include "testing/collectives/executor_cases.h"
 #include "collectives/executors/program_time.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/program.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/executors/executor_cases.h"
+#include "testing/collectives/executor_cases.h"
 #include "core/device.h"
 #include "kernels/reduce/reduce.h"
 

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/executors/executor_cases.h"
+#include "testing/collectives/executor_cases.h"
 #include "collectives/transports/transport.h"
 #include "core/error.h"
 #include "core/wait.h"

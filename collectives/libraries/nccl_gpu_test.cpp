@@ -7,7 +7,7 @@
 
 #include "collectives/libraries/nccl_library.h"
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::libraries {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <future>
 
-#include "collectives/libraries/fake_nccl_for_tests.h"
+#include "testing/collectives/fake_nccl.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/transport.h"
 #include "core/device.h"

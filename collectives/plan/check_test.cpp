@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/plan/plans_for_tests.h"
+#include "testing/plans/plans.h"
 
 namespace lockstep::plan {
 namespace {

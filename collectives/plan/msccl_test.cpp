@@ -8,7 +8,7 @@
 
 #include "collectives/plan/check.h"
 #include "collectives/plan/cost.h"
-#include "collectives/plan/plans_for_tests.h"
+#include "testing/plans/plans.h"
 #include "core/error.h"
 
 namespace lockstep::plan {

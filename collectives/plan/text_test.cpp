@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/plan/plans_for_tests.h"
+#include "testing/plans/plans.h"
 #include "core/error.h"
 
 namespace lockstep::plan {

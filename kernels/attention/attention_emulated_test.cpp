@@ -14,7 +14,7 @@
 #include "kernels/attention/attention_tiles.cuh"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
-#include "kernels/emulated_cuda/emulated_block.h"
+#include "testing/emulated_cuda/emulated_block.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -18,7 +18,7 @@
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
-#include "kernels/emulated_cuda/emulated_hopper.h"
+#include "testing/emulated_cuda/emulated_hopper.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {

@@ -13,7 +13,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "kernels/emulated_cuda/emulated_hopper.h"
+#include "testing/emulated_cuda/emulated_hopper.h"
 #include "kernels/moe/experts_hopper.cuh"
 #include "kernels/registry.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "core/forwarding_device_for_tests.h"
+#include "testing/core/forwarding_device.h"
 
 namespace lockstep::parallel {
 namespace {

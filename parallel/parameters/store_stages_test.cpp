@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "parallel/parameters/stores_for_tests.h"
+#include "testing/trainer/stores.h"
 
 namespace lockstep::parallel {
 namespace {

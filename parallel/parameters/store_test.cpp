@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "parallel/parameters/stores_for_tests.h"
+#include "testing/trainer/stores.h"
 #include "parallel/parameters/zero_bytes.h"
 
 namespace lockstep::parallel {

@@ -13,7 +13,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/zero_bubble.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"

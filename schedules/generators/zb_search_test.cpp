@@ -13,7 +13,7 @@
 
 #include "core/random.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/step/step.h"
 
 namespace lockstep::schedules {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
 

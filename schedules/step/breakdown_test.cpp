@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "schedules/passes/passes.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/step/rewrite.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "schedules/passes/passes.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

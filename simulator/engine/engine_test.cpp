@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "schedules/passes/steps_for_tests.h"
+#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"

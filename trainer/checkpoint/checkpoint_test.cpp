@@ -13,7 +13,7 @@
 
 #include "collectives/transports/local_world.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/core/fixtures.h"
+#include "testing/trainer/checkpoint_ranks.h"
 
 namespace lockstep::trainer {
 namespace {

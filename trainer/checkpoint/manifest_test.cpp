@@ -7,7 +7,7 @@
 
 #include "core/random.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace lockstep::trainer {

@@ -10,7 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/random.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
 
 namespace lockstep::trainer {
 namespace {

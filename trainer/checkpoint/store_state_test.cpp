@@ -13,7 +13,7 @@
 #include "kernels/base/thread_pool.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 #include "core/random.h"
 
 namespace lockstep::trainer {

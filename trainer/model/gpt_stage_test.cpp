@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "kernels/base/thread_pool.h"
-#include "trainer/model/model_for_tests.h"
+#include "testing/trainer/model.h"
 #include "workload/memory.h"
 
 namespace lockstep::trainer {

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/fixtures_for_tests.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/core/fixtures.h"
+#include "testing/trainer/checkpoint_ranks.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

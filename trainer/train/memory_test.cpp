@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

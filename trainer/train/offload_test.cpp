@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

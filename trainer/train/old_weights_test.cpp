@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
 #include "trainer/data/corpus.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "trainer/data/corpus.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

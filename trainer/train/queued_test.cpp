@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "schedules/interpreter/interpreter.h"
-#include "trainer/train/queued_device_for_tests.h"
+#include "testing/trainer/queued_device.h"
 #include "trainer/train/rank_trainer.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

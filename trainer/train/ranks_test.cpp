@@ -2,8 +2,8 @@
 // for the thread sanitizer; train_test.cpp and pairs_test.cpp have all layouts.
 #include <gtest/gtest.h>
 
-#include "trainer/checkpoint/ranks_for_tests.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

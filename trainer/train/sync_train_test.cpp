@@ -12,7 +12,7 @@
 
 #include "schedules/interpreter/interpreter.h"
 #include "trainer/train/async_run.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/run.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -17,9 +17,9 @@
 #include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/ranks_for_tests.h"
+#include "testing/trainer/checkpoint_ranks.h"
 #include "trainer/train/rank_trainer.h"
-#include "trainer/train/run_for_tests.h"
+#include "testing/trainer/run.h"
 #include "workload/memory.h"
 
 namespace lockstep::trainer {

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/device.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 #include "trainer/worker/lanes.h"
 
 namespace lockstep::trainer {

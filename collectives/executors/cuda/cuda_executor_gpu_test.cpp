@@ -3,9 +3,9 @@
 // GPU.
 #include <gtest/gtest.h>
 
-#include "collectives/executors/cuda/cuda_cases.h"
+#include "testing/collectives/cuda_cases.h"
 #include "core/device.h"
-#include "core/fixtures_for_tests.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::executors {
 namespace {

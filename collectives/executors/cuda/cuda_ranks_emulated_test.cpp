@@ -2,9 +2,9 @@
 // grid per rank: tests their waits, signals, moves and sums as far as that is possible without a GPU.
 #include <gtest/gtest.h>
 
-#include "collectives/executors/cuda/cuda_cases.h"
+#include "testing/collectives/cuda_cases.h"
 #include "core/device.h"
-#include "kernels/emulated_cuda/emulated_grid.h"
+#include "testing/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::executors {
 namespace {

@@ -1,0 +1,240 @@
+"""Compares Lockstep's all-reduce among threads with Open MPI (its own choice, and each algorithm forced), MPICH, Gloo and the
+machine's limit. Runs alternate, round by round, so that drift affects all alike. Runs of several rounds of a row are joined by
+their median. Run `tune` before, so that --algo auto has a table."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from compare.rows import (LIMIT, LIMIT_FROM_BYTES, OURS, PEERS, Key, Times, best, is_ours, load, print_table, size_text, time_text,
+                          wire_limit_us, WIRE_MB_S)
+from compare.runner import ROOT, attempt, fail, folder_of_results, output_of
+
+TARGETS = ["all_reduce_perf", "peers"]
+# Ranges of sizes for us (from, to, factor), sizes for peers, and calls of each size.
+GROUPS = {
+    "small": ((("8", "8", "2"), ("16", "64K", "4")), "8,16,64,256,1024,4096,16384,65536", 300),
+    "large": ((("256K", "64M", "4"),), "262144,1048576,4194304,16777216,67108864", 20),
+}
+# Numbers of coll_tuned; 0: its own choice.
+OPENMPI = ("default", "basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner")
+MPICH = ("auto", "smp", "recursive_doubling", "reduce_scatter_allgather")
+GLOO = ("ring", "ring_chunked", "halving_doubling", "bcube")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--ranks", default="2,4,8")
+    parser.add_argument("--plans", default="ring,two_shot,one_shot,recursive_doubling", help="in addition to auto")
+    parser.add_argument("--sizes", default="small,large", help="groups of sizes: small, large")
+
+
+def forced(algorithm: int) -> list[str]:
+    """Words that make Open MPI use an algorithm."""
+    if algorithm == 0:
+        return []
+    return ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", str(algorithm)]
+
+
+class OneMachine:
+    """The programs of one number of ranks, group of sizes and round."""
+
+    def __init__(self, options: argparse.Namespace, out: Path, ranks: int, group: str, round_: int):
+        self.options, self.out, self.ranks = options, out, ranks
+        self.ranges, self.sizes, self.calls = GROUPS[group]
+        self.label = f"{ranks}-{group}-{round_}"
+        self.crowded = ranks > (os.cpu_count() or 1)
+
+    def peer(self, name: str) -> Path | None:
+        program = self.options.build / "bin/peers" / name
+        return program if program.exists() else None
+
+    def ours(self) -> None:
+        for (begin, end, factor), algorithms in itertools.product(self.ranges, ("auto", self.options.plans)):
+            chosen = "auto" if algorithms == "auto" else "plans"  # the file's name marks runs with auto
+            output_of([self.options.build / "bin/all_reduce_perf", "--ranks", self.ranks, "--algo", algorithms, "-b", begin, "-e", end,
+                       "-f", factor, "-n", self.calls, "-w", "5", "--json", self.out / f"ours-{self.label}-{begin}@{chosen}@.jsonl"])
+
+    def limit(self) -> None:
+        """On as many threads as there are ranks, so that on a machine with other programs they get the same share of it."""
+        if program := self.peer("two_shot_limit"):
+            attempt(self.out / f"limit-{self.label}.csv", [program, self.ranks, self.ranks, self.sizes, self.calls])
+
+    def openmpi(self, number: int, name: str) -> None:
+        if not (program := self.peer("openmpi_all_reduce")):
+            return
+        placed = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"] if self.crowded else ["--bind-to", "core"]
+        attempt(self.out / f"openmpi-{name}-{self.label}.csv",
+                ["mpirun.openmpi", "--allow-run-as-root", "-np", self.ranks, *placed, *forced(number), program, f"openmpi {name}",
+                 self.sizes, self.calls])
+
+    def mpich(self, name: str) -> None:
+        if program := self.peer("mpich_all_reduce"):
+            calls = 10 if self.crowded else self.calls  # it polls without giving its core away: milliseconds per call
+            attempt(self.out / f"mpich-{name}-{self.label}.csv", ["mpiexec.mpich", "-n", self.ranks, program, f"mpich {name}", self.sizes, calls],
+                    MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=name)
+
+    def gloo(self, name: str) -> None:
+        if not (program := self.peer("gloo_all_reduce")):
+            return
+        with tempfile.TemporaryDirectory() as store:
+            command = lambda rank: [str(program), name, str(rank), str(self.ranks), store, "lo", self.sizes, str(self.calls)]  # noqa: E731
+            others = [subprocess.Popen(["timeout", "300", *command(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                      for rank in range(1, self.ranks)]
+            attempt(self.out / f"gloo-{name}-{self.label}.csv", command(0))
+            for other in others:
+                other.wait()
+
+    def run(self) -> None:
+        print(f"{self.label}: ranks, sizes, round", file=sys.stderr)
+        self.ours()
+        self.limit()
+        for number, name in enumerate(OPENMPI):
+            self.openmpi(number, name)
+        for name in MPICH:
+            self.mpich(name)
+        for name in GLOO:
+            self.gloo(name)
+
+
+def row_of(times: Times, ranks: int, size: int) -> list[str] | None:
+    """A ratio above 1: Lockstep is faster by this factor. The limit is the time that the machine needs to move the bytes of a
+    two-shot all-reduce, measured in the same run."""
+    at = {label: times.get(Key(label, ranks, size)) for label in ("lockstep ring", "openmpi ring", LIMIT)}
+    ours = best(times, ranks, size, "lockstep auto") or best(times, ranks, size, OURS)
+    peers = [found for found in (best(times, ranks, size, name) for name in PEERS) if found]
+    if ours is None or not peers:
+        return None
+    peer = min(peers, key=lambda found: found[1])
+    own_best = best(times, ranks, size, OURS) or ours
+    ring = f"{at['openmpi ring'] / at['lockstep ring']:.2f}" if at["openmpi ring"] and at["lockstep ring"] else "-"
+    limit = f"{100 * at[LIMIT] / ours[1]:.0f} %" if at[LIMIT] and size >= LIMIT_FROM_BYTES else "-"
+    return [f"{ranks}", size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), own_best[0].removeprefix(OURS + " "),
+            time_text(own_best[1]), peer[0], time_text(peer[1]), f"{peer[1] / ours[1]:.2f}", ring, limit]
+
+
+def run(options: argparse.Namespace) -> None:
+    out = folder_of_results(options)
+    for group in (groups := options.sizes.split(",")):
+        if group not in GROUPS:
+            fail(f"--sizes {group}: unknown; allowed: {', '.join(GROUPS)}")
+    for ranks, group, round_ in itertools.product(map(int, options.ranks.split(",")), groups, range(1, options.rounds + 1)):
+        OneMachine(options, out, ranks, group, round_).run()
+    times = load(out)
+    places = sorted({(key.ranks, key.bytes) for key in times})
+    print("Times of a float sum all-reduce, out of place, median of a call on its slowest rank.\n")
+    print_table(["ranks", "size", "ours", "time", "our fastest", "time", "best peer", "time", "peer / ours", "ring / ring", "of limit"],
+                [line for ranks, size in places if (line := row_of(times, ranks, size))])
+
+
+class Hosts:
+    """Compares Lockstep's plans over MPI with Open MPI's own all-reduce algorithms and Gloo's, on hosts of network namespaces with
+    1 Gbit/s ports. Runs alternate, size by size and round by round, so that drift affects all alike. Needs root."""
+
+    TARGETS = ["all_reduce_perf", "sendrecv_perf", "tune", "peers"]
+    PEER_ALGORITHMS = {0: "default", 3: "recursive_doubling", 4: "ring", 6: "rabenseifner"}
+    NAMESPACES = ROOT / "ci/hosts/namespaces.sh"
+
+    @staticmethod
+    def add_flags(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--rounds", type=int, default=2)
+        parser.add_argument("--sizes", default="8,64,1024,4096,16384,65536,262144,1048576,4194304,16777216,67108864", help="in bytes")
+        parser.add_argument("--plans", default="auto,recursive_doubling,one_shot,two_shot,halving_doubling,ring,ring:lanes=2")
+        parser.add_argument("--hosts", type=int, default=4)
+
+    @staticmethod
+    def run(options: argparse.Namespace) -> None:
+        if os.geteuid() != 0:
+            fail("hosts needs root, to make network namespaces; run it with sudo")
+        hosts = Hosts(options)
+        output_of([Hosts.NAMESPACES, "down"])
+        try:
+            output_of([Hosts.NAMESPACES, "up", options.hosts])
+            hosts.measure()
+        finally:
+            output_of([Hosts.NAMESPACES, "down"])
+
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.out = options, folder_of_results(options).resolve()
+        self.tuning = str(self.out / "tuning.json")  # not the table of this machine
+
+    def on_hosts(self, *command: object) -> list[object]:
+        """A rank on each host."""
+        addresses = output_of([self.NAMESPACES, "addresses", self.options.hosts]).strip()
+        return [self.NAMESPACES, "enter", 0, "mpirun.openmpi", "--allow-run-as-root", "--host", addresses, "-np", self.options.hosts,
+                "--bind-to", "none", "--mca", "plm_rsh_agent", ROOT / "ci/hosts/agent.sh", "--mca", "oob_tcp_if_include", "10.78.0.0/24",
+                "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
+                "--mca", "mpi_yield_when_idle", "1", "-x", "LOCKSTEP_TUNING", *command]
+
+    def ran(self, *command: object) -> str:
+        return output_of(self.on_hosts(*command), LOCKSTEP_TUNING=self.tuning)
+
+    @staticmethod
+    def calls(size: int) -> int:
+        return 3 if size >= 1 << 24 else 9 if size >= 1 << 18 else 100
+
+    @staticmethod
+    def peer_calls(size: int) -> int:
+        """The other libraries' programs divide their number of calls at large sizes (compare/peers/peers.h)."""
+        return Hosts.calls(size) * (8 if size >= 1 << 24 else 2 if size >= 1 << 20 else 1)
+
+    def gloo(self, size: int, round_: int) -> None:
+        program, name = self.options.build / "bin/peers/gloo_all_reduce", "ring_chunked"
+        if not program.exists():
+            return
+        with tempfile.TemporaryDirectory() as store:
+            files = [(self.out / f"gloo-{size}-{round_}-{host}.csv").open("w") for host in range(self.options.hosts)]
+            started = [subprocess.Popen([str(word) for word in (self.NAMESPACES, "enter", host, "timeout", "120", program.resolve(), name, host,
+                                         self.options.hosts, store, "port", size, self.peer_calls(size))], stdout=file)
+                       for host, file in enumerate(files)]
+            for process, file in zip(started, files):
+                process.wait()
+                file.close()
+
+    def goodput(self) -> float:
+        """MB/s of the wire each way. Each rank sends to the next: all ports are busy in both directions."""
+        records = self.out / "wire.json"
+        self.ran(self.options.build / "bin/sendrecv_perf", "--transport", "mpi", "-b", "64M", "-e", "64M", "-n", "3", "-w", "1", "--json", records)
+        rows = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+        return max(row["bytes"] / row["stats"]["median"] for row in rows if row["record"] == "row")
+
+    def measure(self) -> None:
+        binaries, goodput = self.options.build.resolve() / "bin", self.goodput()
+        self.ran(binaries / "tune", "--transport", "mpi", "--collectives", "all_reduce", "-e", "4M", "-f", "2", "--time-budget", "90",
+                 "--output", self.tuning)
+        sizes = [int(size) for size in self.options.sizes.split(",")]
+        for size, round_ in itertools.product(sizes, range(1, self.options.rounds + 1)):
+            print(f"size {size}, round {round_}", file=sys.stderr)
+            self.ran(binaries / "all_reduce_perf", "--transport", "mpi", "--algo", self.options.plans, "-b", size, "-e", size, "-n",
+                     self.calls(size), "-w", "2", "--json", self.out / f"ours-{size}-{round_}.jsonl")
+            for number, name in self.PEER_ALGORITHMS.items():
+                said = self.ran(*forced(number), binaries / "peers/openmpi_all_reduce", f"openmpi {name}", size, self.peer_calls(size))
+                (self.out / f"openmpi-{name}-{size}-{round_}.csv").write_text(said, encoding="utf-8")
+            self.gloo(size, round_)
+        print_hosts(load(self.out), self.options.hosts, goodput)
+
+
+def print_hosts(times: Times, ranks: int, goodput: float) -> None:
+    labels = sorted({key.label for key in times}, key=lambda label: (not is_ours(label), label))
+    sizes = sorted({key.bytes for key in times})
+    print(f"Times of a float sum all-reduce, {ranks} hosts, median of a call on its slowest rank.\n")
+    at = lambda label, size: times.get(Key(label, ranks, size))  # noqa: E731
+    print_table(["", *map(size_text, sizes)],
+                [[label, *(time_text(at(label, s)) if at(label, s) else "-" for s in sizes)] for label in labels])
+    print(f"\nBest of Lockstep's plans; the wire carries {goodput:.1f} MB/s each way (measured), 125 at the most.\n")
+    lines = []
+    for size in sizes:
+        ours, ompi, gloo = (best(times, ranks, size, prefix) for prefix in (OURS, "openmpi", "gloo"))
+        if ours is None or ompi is None:
+            continue
+        lines.append([size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
+                      f"{ompi[1] / ours[1]:.2f}", f"{gloo[1] / ours[1]:.2f}" if gloo else "-",
+                      *(f"{100 * wire_limit_us(ranks, size, mb_s) / ours[1]:.1f} %" for mb_s in (goodput, WIRE_MB_S))])
+    print_table(["size", "best plan", "time", "best of Open MPI", "Open MPI / ours", "Gloo / ours", "of goodput", "of 1 Gbit/s"], lines)

@@ -1,0 +1,95 @@
+"""Finds whether a rules file of `tune --openmpi-rules` makes Open MPI faster: times its own decision, the same calls with the rules,
+and the algorithm that tune found, chosen by name, alternating for some rounds. Prints a table of medians of the rounds' medians."""
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import statistics
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from compare.rows import size_text
+from compare.runner import output_of
+
+TARGETS: list[str] = []
+
+MPIRUN = "mpirun --oversubscribe --allow-run-as-root --bind-to none --mca mpi_yield_when_idle 1"
+PROGRAMS = {"all_to_all": "alltoall"}  # whose program's name is not the collective's
+DYNAMIC = ("--mca", "coll_tuned_use_dynamic_rules", "1")
+OWN, RULES, CHOSEN = "own decision", "with rules", "best found"
+
+
+@dataclass(frozen=True)
+class Point:
+    collective: str
+    bytes: int
+
+
+def best_found(table: Path, ranks: int) -> dict[Point, str]:
+    entries = json.loads(table.read_text(encoding="utf-8")).get("library_entries", [])
+    found = {Point(one["collective"], one["bytes"]): one["algorithm"] for one in entries
+             if one["transport"] == "mpi" and one["ranks"] == ranks}
+    if not found:
+        raise SystemExit(f"--table {table}: nothing measured over MPI with {ranks} ranks; allowed: a table of tune --openmpi-rules")
+    return found
+
+
+def medians(options: argparse.Namespace, collective: str, sizes: list[int], mca: tuple[str, ...],
+            algorithms: str) -> dict[tuple[int, str], float]:
+    """Median time in us by size and algorithm, of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "r.jsonl"
+        program = options.build / "bin" / f"{PROGRAMS.get(collective, collective)}_perf"
+        output_of([*shlex.split(options.mpirun), *mca, "-n", options.ranks, program, "--transport", "mpi", "-b", min(sizes), "-e", max(sizes),
+                   "-f", options.factor, "--algo", algorithms, "-n", options.calls, "--json", file], seconds=600)
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {(row["bytes"], row["algorithm"]): row["stats"]["median"] for row in rows if row["record"] == "row" and not row["in_place"]}
+
+
+def compare(options: argparse.Namespace, found: dict[Point, str]) -> dict[tuple[Point, str], float]:
+    times: dict[tuple[Point, str], list[float]] = defaultdict(list)
+    rules = (*DYNAMIC, "--mca", "coll_tuned_dynamic_rules_filename", str(options.rules))
+    for _ in range(options.rounds):
+        for collective in sorted({point.collective for point in found}):
+            points = [point for point in found if point.collective == collective]
+            sizes = [point.bytes for point in points]
+            chosen = ",".join(sorted({found[point] for point in points}))
+            for way, mca, algorithms in ((OWN, (), "library"), (RULES, rules, "library"), (CHOSEN, DYNAMIC, chosen)):
+                measured = medians(options, collective, sizes, mca, algorithms)
+                for point in points:
+                    time = measured.get((point.bytes, found[point] if way == CHOSEN else "library"))
+                    if time is not None:
+                        times[point, way].append(time)
+    return {key: statistics.median(rounds) for key, rounds in times.items()}
+
+
+def print_table(found: dict[Point, str], times: dict[tuple[Point, str], float]) -> None:
+    print(f"| collective | size | {OWN}, us | {RULES}, us | {CHOSEN}, us | algorithm | own / rules |\n|---|---|---|---|---|---|---|")
+    for point, algorithm in found.items():
+        if all((point, way) in times for way in (OWN, RULES, CHOSEN)):
+            own, rules, best = (times[point, way] for way in (OWN, RULES, CHOSEN))
+            name = algorithm.removeprefix("library:algorithm=")
+            print(f"| {point.collective} | {size_text(point.bytes)} | {own:.1f} | {rules:.1f} | {best:.1f} | {name} | {own / rules:.2f} |")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--table", type=Path, required=True, help="the table that tune wrote (its --output)")
+    parser.add_argument("--rules", type=Path, required=True, help="the rules file that tune wrote")
+    parser.add_argument("--ranks", type=int, required=True, help="number of ranks, one that tune has measured")
+    parser.add_argument("--factor", type=int, default=2, help="factor between tune's sizes, its -f (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of the three ways (default: %(default)s)")
+    parser.add_argument("--calls", type=int, default=50, help="timed calls per size and run (default: %(default)s)")
+    parser.add_argument("--mpirun", default=MPIRUN, help="launcher and its flags (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> None:
+    if not options.rules.is_file():
+        raise SystemExit(f"--rules {options.rules}: no such file")
+    if not shutil.which(shlex.split(options.mpirun)[0]):
+        raise SystemExit(f"--mpirun {options.mpirun}: not found")
+    found = best_found(options.table, options.ranks)
+    print_table(found, compare(options, found))

@@ -1,0 +1,95 @@
+"""Training steps predicted before they run: calibrates a machine file on this machine, then runs ten layouts.
+
+Writes these files below OUT, each once, so that an interrupted run continues where it stopped:
+  kernels-DTYPE.jsonl    kernels_bench --model --layout: the kernels of all layouts' steps, alone and with a copy beside
+  COLLECTIVE-RANKS.jsonl the collectives that the layouts use, and messages
+  machine-DTYPE.json     simulate --calibrate
+  step-DTYPE-N.jsonl     mini_train --predict, whose prediction is made before its first step
+and prints a line per layout: predicted and measured milliseconds, the error, and the origin of the largest gap.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from pathlib import Path
+
+from compare.runner import fail, output_of
+
+TARGETS = ["programs"]
+# Every way of splitting a step that fits 2 to 4 ranks, at the same work for all: 16 sequences per step.
+LAYOUTS = ("dp=1,microbatch=8,batch=16", "dp=2,microbatch=8,batch=16", "dp=2,zero=2,microbatch=8,batch=16",
+           "dp=2,zero=3,microbatch=8,batch=16", "tp=2,microbatch=8,batch=16", "tp=2,sp=yes,microbatch=8,batch=16",
+           "pp=2,microbatch=4,batch=16", "pp=2,schedule=zb_h1,microbatch=4,batch=16",
+           "dp=2,recompute=full,microbatch=8,batch=16", "dp=2,pp=2,microbatch=4,batch=16")
+# Program, and its numbers of ranks.
+COLLECTIVES = (("all_reduce", (2, 4)), ("reduce_scatter", (2,)), ("all_gather", (2,)), ("sendrecv", (2,)))
+SIZES = ("-b", "64", "-e", "16M", "-f", "4")
+# The values from which mini_train's flags start (trainer/train/options.h), so that the text describes the whole layout.
+COMMON = "early_stop=yes,overlap_p2p=yes"
+
+
+def make(command: list[object], made: Path) -> None:
+    """Runs the program if its file does not exist yet; an interrupted program has left none."""
+    if not made.exists():
+        output_of(command, seconds=7200)
+
+
+def calibrate(args: argparse.Namespace, dtype: str, layouts: list[str]) -> Path:
+    programs, out = args.build / "bin", args.out
+    kernels = out / f"kernels-{dtype}.jsonl"
+    cores = len(os.sched_getaffinity(0))
+    copies = ",".join(str(n) for n in (1, 2, 4, 8) if n <= cores)
+    make([programs / "kernels_bench", "--model", args.model, "--layout", ";".join(layouts), "--threads", "1", "--copies", copies,
+         "--cache", "cold", "--gemm", args.gemm, "--time-budget", args.seconds, "--json", kernels], kernels)
+    files = [kernels]
+    for name, of_ranks in COLLECTIVES:
+        for ranks in of_ranks:
+            made = out / f"{name}-{ranks}.jsonl"
+            algorithms = ["--algo", "auto,ring"] if name == "all_reduce" else []
+            make([programs / f"{name}_perf", "--ranks", ranks, *SIZES, *algorithms, "--json", made], made)
+            files.append(made)
+    machine = out / f"machine-{dtype}.json"
+    if not machine.exists():
+        make([programs / "simulate", "--calibrate", ",".join(map(str, files)), "--output", machine], machine)
+    return machine
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="micro")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--layouts", default=";".join(LAYOUTS))
+    parser.add_argument("--gemm", default="packed", help="implementation of products, the same in all programs")
+    parser.add_argument("--seconds", type=float, default=150, help="time for the kernels of a dtype, in seconds")
+    parser.add_argument("--steps", type=int, default=12)
+
+
+def run(args: argparse.Namespace) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
+    asked = json.dumps({name: str(value) for name, value in vars(args).items()}, indent=1)
+    before = args.out / "args.json"
+    if before.exists() and before.read_text(encoding="utf-8") != asked:
+        fail(f"{before}: made with other arguments; allowed: the same, or another --out")
+    before.write_text(asked, encoding="utf-8")
+
+    errors = []
+    print(f"{'dtype':<6}{'layout':<46}{'predicted ms':>13}{'measured ms':>13}{'error %':>9}  largest gap")
+    for dtype in args.dtypes.split(","):
+        layouts = [f"{layout},dtype={dtype},{COMMON}" for layout in args.layouts.split(";")]
+        machine = calibrate(args, dtype, layouts)
+        for number, layout in enumerate(layouts):
+            made = args.out / f"step-{dtype}-{number}.jsonl"
+            make([args.build / "bin" / "mini_train", "--model", args.model, "--layout", layout, "--predict", machine, "--gemm",
+                 args.gemm, "--steps", args.steps, "--json", made], made)
+            lines = [json.loads(line) for line in made.read_text(encoding="utf-8").splitlines()]
+            told = next(line for line in lines if line["record"] == "training")["predicted"]
+            errors.append(told["error"])
+            if told["measured_kernels"] < told["kernels"]:
+                print(f"# {told['kernels'] - told['measured_kernels']} kernels of the next line were not measured: more --seconds")
+            name = layout.removesuffix(f",dtype={dtype},{COMMON}")
+            print(f"{dtype:<6}{name:<46}{told['step_ms']:>13.2f}{told['measured_step_ms']:>13.2f}{100 * told['error']:>+9.1f}  "
+                  f"{told['gap']}", flush=True)
+    sizes = sorted(abs(error) for error in errors)
+    print(f"{len(sizes)} steps: off by {100 * statistics.median(sizes):.1f} % in the median, {100 * sizes[-1]:.1f} % at worst")
+
