@@ -26,7 +26,7 @@ _SHAPES = ((r"\d+", r"\d+"), (r"std(?:out|err|diag)", "std[a-z]+"), (r"[A-Z][a-z
 _PIECES = re.compile("|".join(f"({piece})" for piece, _ in _SHAPES))
 LONGEST_PREFIX = 200
 MESSAGE = re.compile(r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[\d{1,4}\] |\[[\w.-]{1,64}:\d{1,9}\] ")  # of NCCL, "HOST:PID:TID [DEVICE] ...", and of Open MPI, "[HOST:PID] ..."
-PROMPT = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)\s*|\S+@\S*)?\S*[$%]\s+\S|\S+@\S+[#>]\s*\S")  # of a shell, with a command
+PROMPT = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)\s*|\S+@\S*)?\S*(?:\$|(?<!\d)%)(?:\s|$)|\s*\S+@\S+[#>](?:\s|$)")  # of a shell
 
 
 def decoded(data: bytes) -> str:

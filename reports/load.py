@@ -57,8 +57,8 @@ class _Reader:
         lines = _whole_lines_of(name) if is_partial(name) else _lines_of(name)
         if not lines:
             raise ReportError(f"{name}: the file is empty; it must hold records (docs/record_format.md)")
-        if foreign := foreign_reader(name, text := "\n".join(lines)):
-            self._read_foreign(name, text, foreign)
+        if foreign := foreign_reader(name, "\n".join(lines)):
+            self._read_foreign(name, text_of(name), foreign)
             return
         for number, line in enumerate(lines, start=1):
             place = f"{name}:{number}"
@@ -69,9 +69,9 @@ class _Reader:
                 raise ReportError(f"{place}: {bad}{cut}") from None
 
     def _read_foreign(self, name: str, text: str, reader: ForeignReader) -> None:
-        last = text.rsplit("\n", 1)[-1]
-        if re.match(r"\s*\d", last) and not _bytes_of(name).endswith(b"\n"):
-            raise ReportError(f"{name}:{text.count(chr(10)) + 1}: '{last.strip()[:40]}' has no end of line, so its last number may be cut; "
+        whole, _, last = text.rpartition("\n")
+        if re.match(r"\s*\d", last):
+            raise ReportError(f"{name}:{whole.count(chr(10)) + 2}: '{last.strip()[:40]}' has no end of line, so its last number may be cut; "
                               "allowed: the whole output (was the program stopped?)")
         source = Text(name, text, *self._said)
         lines = reader(source)

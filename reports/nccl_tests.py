@@ -25,7 +25,8 @@ _NAMED = re.compile(rf"(?:^|[^#]*[\s/'\"])({_PROGRAM})")  # in the command befor
 _RANK = re.compile(r"\W*Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
 _COLUMNS = re.compile(r"\W*size\s+count\s+type\b(.*)")
 _CLOSING = re.compile(r"\W*(?:Out of bounds values\s*:\s*(\d+)|Avg bus bandwidth\s*:)(.*)")
-_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
+_BEGUN = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
+_ROW = re.compile(_BEGUN.pattern + r"+(?:[a-z]\w*\s+)?-?\d")
 _GAP = re.compile(r"\S\s{25,}\d")  # in place of the out-of-place columns of a replayed trace
 _GROUP = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")  # columns of a placement
 _READ = ("redop", "root", "ranks", "transport", "algorithm", *_GROUP[:6])
@@ -65,7 +66,8 @@ class Table:
 
     @property
     def collective(self) -> str:
-        name = re.sub(r"_perf(_mpi)?$", "", Path(self.program).name) or self.source.collective
+        match = re.search(r"(\w+)_perf(?:_mpi)?$", self.program)
+        name = match[1] if match else self.source.collective
         return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at}"
 
     def setting(self) -> Setting:
@@ -97,11 +99,12 @@ class Table:
         """Threads x GPUs x processes. The list of devices may be cut or partial (a process's part ends at 2,048 bytes, JSON has the first of
         each process), but names each process of the table's group. 0: unknown."""
         mine = [one for one in self.devices if one.group == self.devices[0].group]
-        if groups := len({one.group for one in self.devices} - {self.devices[0].group if self.devices else ""}):
-            self.source.leave("groups of ranks that ran at the same time and have no table", str(groups))
+        for group in {one.group: 0 for one in self.devices if one.group != self.devices[0].group}:
+            self.source.leave("groups of ranks that ran at the same time and have no table", group)
         ranks, processes = {one.rank for one in mine}, {(one.host, one.pid) for one in mine}
         if len(processes) > len(ranks) * (self.of_process or 1) or len(mine) > len(ranks):
-            self.source.leave("processes without MPI, which ran alone at the same time", str(len(processes)))
+            for host, pid in sorted(processes):
+                self.source.leave("processes without MPI, which ran alone at the same time", f"{pid} on {host}")
             return self.of_process or len(ranks)
         listed = max(ranks, default=-1) + 1 if len(mine) == len(self.devices) else 0
         return max((len(processes) or self.processes) * (self.of_process or 1 if self.processes and not mine else self.of_process), listed)
@@ -121,7 +124,9 @@ class Table:
             self.rows = [replace(row, wrong=0) for row in self.rows]
         elif self.out_of_bounds and not any(row.wrong for row in self.rows):
             source.leave("tables whose closing line counts wrong values, in no row", f"{self.out_of_bounds} values")
-        if not self.program:
+        if self.out_of_bounds is None:
+            source.leave("tables without closing lines (was the program stopped?)", f"line {self.at}")
+        if self.collective.startswith("unnamed"):
             source.leave("tables that do not name their collective, kept apart (--collective NAME names it)", f"line {self.at}")
         yield run_line(run, setting, source.name)
         yield from (row_line(run, setting, row) for row in self.rows)
@@ -182,8 +187,8 @@ class _Reader:
             self._take_other(at, line)
 
     def _take_other(self, at: int, line: str) -> None:
-        if (message := MESSAGE.search(line)) and _ROW.match(before := line[:message.start()]):
-            self.torn, line = before + ("-1" if message[0].startswith("-1") else ""), message[0]
+        if (message := MESSAGE.search(line)) and _BEGUN.match(before := line[:message.start()]):
+            self.torn, line = before + ("-1" if message[0].startswith("-1") else ""), line[message.start():]
         elif self.torn and line.strip() and not message and not line.lstrip().startswith("#"):
             self.torn, line = "", f"{self.torn} {line}"
         if _ROW.match(line):
@@ -280,13 +285,13 @@ def json_lines(source: Text) -> list[Line]:
     found = documents(source)
     if not found:
         raise ReportError(f"{source.name}: no line begins a JSON object; {WHOLE} with -J")
-    return [line for data in found for line in _lines_of(data, source)]
+    return [line for at, data in enumerate(found, start=1) for line in _lines_of(data, at, source)]
 
 
-def _lines_of(data: Any, source: Text) -> Iterator[Line]:
+def _lines_of(data: Any, at: int, source: Text) -> Iterator[Line]:
     config = field(data, "config", dict, source.name, missing={})
     args = field(data, "args", list, source.name, missing=[])
-    table = Table(source, str(args[0]) if args else "", str(data.get("version", UNKNOWN)))
+    table = Table(source, str(args[0]) if args else "", str(data.get("version", UNKNOWN)), at=at)
     if "nccl_version" in data:
         table.version += f", NCCL {data['nccl_version']}"
     table.devices = [Device(whole(one, "rank", source.name, at), str(one.get("group", "")), str(one.get("pid")), str(one.get("hostname")),
