@@ -63,9 +63,12 @@ class Text:
     left: dict[str, list[str]] = of(default_factory=dict)  # by kind
     _runs: Iterator[int] = of(default_factory=itertools.count)
 
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()[:8]
+
     def run_id(self) -> str:
-        digest = hashlib.sha256(self.text.encode()).hexdigest()[:8]
-        return f"{Path(self.name).name}-{digest}-{next(self._runs)}"
+        return f"{Path(self.name).name}-{self.digest}-{next(self._runs)}"
 
     def at(self, line: int) -> str:
         return f"{self.name}:{line}"

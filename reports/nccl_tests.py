@@ -68,7 +68,7 @@ class Table:
     def collective(self) -> str:
         match = re.search(r"(\w+)_perf(?:_mpi)?$", self.program)
         name = match[1] if match else self.source.collective
-        return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at}"
+        return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at} {self.source.digest}"
 
     def setting(self) -> Setting:
         hosts, gpus = {one.host for one in self.devices}, [one.name for one in self.devices]

@@ -16,7 +16,7 @@ from reports.schema import ReportError
 
 TOOL, COLUMNS_TOLD = "OSU micro-benchmarks", "OSU's columns"
 _KNOWN = re.compile(r"(.*?)#?\s*(?:(?<=#)\s*OSU \w+|OSU \S+ .*Test\b|(?<=#)\s*Size\s|Size\s.*\((?:us|MB/s)\))")
-_HEADING = re.compile(r"\s*(?:#\s*OSU|OSU(?=.*\bTest\b)) (\w+)(-\S+)? (.*?)\s*(?:v(\d\S*))?\s*$")
+_HEADING = re.compile(r"\s*(?:#\s*OSU|OSU(?=.*\bTest\b)) ([\w+]+)(-\S+)? (.*?)\s*(?:v(\d\S*))?\s*$")
 _COLUMNS = re.compile(r"\s*#?\s*(Size\b.*)$")
 _DTYPE = re.compile(r"\s*#?\s*Datatype:\s*(\w+)")
 _PROGRAM = r"\bosu_\w+"
@@ -119,7 +119,7 @@ def _table_of(heading: re.Match, ranks: int, where: str, source: Text) -> Option
 
 def _columns_of(text: str, where: str) -> tuple[str, ...]:
     """Names, of which the second says the unit: "Avg Latency(us)", "Latency (us)", "Bandwidth (MB/s)"."""
-    columns = tuple(re.findall(r"Size\b|Iterations\b|Validation\b|\S.*?\((?:us|MB/s|%)\)|\S+", text))
+    columns = tuple(re.findall(r"Size\b|Iterations\b|Validation\b|[^\s(]+(?: [^\s(]+)*? ?\((?:us|MB/s|%)\)|\S+", text))
     if len(columns) < 2 or not re.search(r"\((us|MB/s)\)", columns[1]):
         raise ReportError(f"{where}: columns {', '.join(columns)}; allowed: Size and a column of (us) or (MB/s)")
     return columns
