@@ -39,7 +39,7 @@ def notes_on_runs(records: Records) -> list[Note]:
 
 
 def _of_readers(records: Records) -> Iterable[Note]:
-    """What the readers of other tools' files left out or took with a reservation."""
+    """Notes of the readers of other tools' files on what they left out or took with a reservation."""
     return [Note("warning", note) for run in records.runs for note in run.notes or ()]
 
 

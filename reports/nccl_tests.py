@@ -52,7 +52,7 @@ class Table:
     tool: str = "nccl-tests"
     settings: str = ""
     of_process: int = 0  # ranks of a process, threads x GPUs; 0: unknown
-    processes: int = 0  # of the command before the table; 0: unknown
+    processes: int = 0  # number in the command before the table; 0: unknown
     devices: list[Device] = of(default_factory=list)  # as far as they are listed
     at: int = 0  # line of the columns' names; 0: none yet
     columns: list[str] = of(default_factory=list)

@@ -106,7 +106,7 @@ def _of_process(data: Any, source: Text, number: str) -> Iterator[Observation]:
 def _is_aggregate(entry: dict, name: str, names: set) -> bool:
     if "run_type" in entry or not (match := _AGGREGATE.match(name)):
         return entry.get("run_type", "iteration") == "aggregate"
-    return match[1] in names or {f"{match[1]}_mean", f"{match[1]}_median"} <= names
+    return match[1] in names or "big_o" in entry or "rms" in entry or {f"{match[1]}_{one}" for one in ("mean", "median", "stddev")} <= names
 
 
 def _of_benchmark(entry: Any, origin: Origin, names: set, source: Text, where: str) -> Iterator[Observation]:

@@ -107,6 +107,12 @@ GOOGLE_FIELDS = {"name": "BM_a", "family_index": 0, "per_family_instance_index":
                  "allocs_per_iter": 1.0, "max_bytes_used": 1, "my_counter": 3.0}
 
 
+def test_complexities_of_old_versions_are_no_cases(tmp_path):
+    fits = [{"name": "BM_a_BigO", "cpu_coefficient": 1.0, "real_coefficient": 1.0, "big_o": "N", "time_unit": "ns"}, {"name": "BM_a_RMS", "rms": 0.1}]
+    (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": [entry("BM_a/8"), *fits]}))
+    assert set(times(tmp_path / "g.json")) == {"BM_a/8"}
+
+
 def test_each_google_field_is_taken_or_noted(tmp_path):
     (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": [GOOGLE_FIELDS], "new": 1}))
     assert times(tmp_path / "g.json") == {"BM_a": [(0.1,)]}

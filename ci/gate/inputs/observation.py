@@ -20,7 +20,7 @@ class Origin:
     started: str = ""  # UTC, ISO 8601; empty if the file does not say
     revision: str = UNKNOWN
     fingerprint: str = UNKNOWN  # fingerprint of the machine
-    notes: tuple[str, ...] = ()  # what its reader left out
+    notes: tuple[str, ...] = ()  # notes of its reader on what is left out
 
 
 @dataclass(frozen=True)
