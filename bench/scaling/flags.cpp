@@ -6,6 +6,7 @@
 
 #include "bench/trainer/flags.h"
 #include "core/error.h"
+#include "simulator/machine/machine.h"
 #include "trainer/train/train.h"
 #include "workload/fields.h"
 
@@ -21,8 +22,17 @@ constexpr const char* kWhat = "What is timed";
 std::vector<Mode> modes_of(const FlagValue& v) {
   if (v.text == "weak") return {Mode::weak};
   if (v.text == "strong") return {Mode::strong};
-  if (v.text == "both") return {Mode::weak, Mode::strong};
+  if (v.text == "both" || v.text == "weak,strong") return {Mode::weak, Mode::strong};
   throw v.refused("not a form of scaling", "weak strong both");
+}
+
+constexpr std::array kGrowing{std::pair{"dp", &workload::Layout::dp}, std::pair{"tp", &workload::Layout::tp},
+                              std::pair{"pp", &workload::Layout::pp}};
+
+std::string field_that_grows(const FlagValue& v) {
+  std::vector<std::string> names;
+  for (const auto& field : kGrowing) names.emplace_back(field.first);
+  return v.one_of(names);
 }
 
 // Flags whose values mini_train's parser reads and checks.
@@ -53,6 +63,22 @@ const std::array kFlags{
          "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
          "kind]",
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = program::text_list(v, ';'); }},
+    Flag{"--ranks", "",
+         "\"1,2,4\": the scaling curve of each of --layouts [dp=1] over these numbers of ranks: tokens per second, "
+         "efficiency, and what takes the rest",
+         [](ScalingFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 1 << 20); }},
+    Flag{"--grow", "dp", "with --ranks: field of the layout that grows with the ranks: dp tp pp",
+         [](ScalingFlags& f, const FlagValue& v) { f.grow = field_that_grows(v); }},
+    Flag{"--simulate-to", "", "with --ranks: simulate these ranks too, and powers of two up to this number",
+         [](ScalingFlags& f, const FlagValue& v) { f.simulate_to = program::integer(v, 2, 1 << 20); }},
+    Flag{"--machine", "",
+         "machine of simulated layouts: a name, or a file of simulate --calibrate [pieces that are timed here]",
+         [](ScalingFlags& f, const FlagValue& v) {
+           v.parsed_by([](const std::string& text) { return simulator::load_machine(text); });
+           f.machine = v.text;
+         }},
+    Flag{"--rounds", "10", "rounds, in each of which all layouts and one rank train: efficiencies are medians of these",
+         [](ScalingFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 10000); }},
     Flag{"--simulate", "",
          "further layouts that are only simulated, from the times of the pieces of the same layout with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = program::text_list(v, ';'); }},
@@ -94,6 +120,19 @@ std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout,
   return sequences / parts;
 }
 
+void check_curve(ScalingFlags& flags) {
+  if (flags.ranks.empty()) {
+    if (flags.simulate_to > 0) throw core::usage_error("--simulate-to without --ranks; allowed: --ranks 1,2,4");
+    return;
+  }
+  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
+  if (flags.simulate_to == 0 && !flags.machine.empty()) flags.simulate_to = most;
+  if (flags.simulate_to > 0 && flags.machine.empty() && flags.grow != "dp") {
+    throw core::usage_error("--simulate-to with --grow " + flags.grow +
+                            ": pieces timed here are those of more replicas; allowed: --grow dp, or a --machine");
+  }
+}
+
 }  // namespace
 
 ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
@@ -121,8 +160,29 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
         "allowed: --transport local or nccl without mpirun, or mini_train for one layout");
   }
   train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
-  if (flags.layouts.empty()) flags.layouts = default_layouts();
+  check_curve(flags);
+  if (flags.layouts.empty()) flags.layouts = flags.ranks.empty() ? default_layouts() : std::vector<std::string>{"dp=1"};
   return flags;
+}
+
+std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks) {
+  if (ranks == 1) return "dp=1";
+  try {
+    const workload::Layout base = workload::parse_layout(layout);
+    const auto field =
+        std::find_if(kGrowing.begin(), kGrowing.end(), [&](const auto& one) { return flags.grow == one.first; });
+    const std::int32_t others = base.ranks() / (base.*(field->second));
+    if (ranks % others != 0) {
+      throw core::usage_error(std::to_string(ranks) + " ranks are not a multiple of " + std::to_string(others));
+    }
+    std::string grown = flags.grow + "=" + std::to_string(ranks / others);
+    for (const std::string_view part : workload::split(layout, ',')) {
+      if (workload::name_and_value(part).name != flags.grow) grown.append(",").append(part);
+    }
+    return grown;
+  } catch (const core::Error& error) {
+    throw core::usage_error("--layouts " + layout + ": " + error.what());
+  }
 }
 
 std::vector<std::string> default_layouts() {
@@ -160,7 +220,8 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
   } catch (const core::Error& error) {
     const bool is_simulated =
         std::find(flags.simulated.begin(), flags.simulated.end(), layout) != flags.simulated.end();
-    throw core::usage_error((is_simulated ? "--simulate " : "--layouts ") + layout + ": " + error.what());
+    const char* const named = is_simulated ? "--simulate " : flags.ranks.empty() ? "--layouts " : "--ranks: ";
+    throw core::usage_error(named + layout + ": " + error.what());
   }
 }
 

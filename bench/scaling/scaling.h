@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "bench/program/program.h"
 #include "collectives/backends/mesh.h"
 #include "core/record.h"
+#include "core/statistics.h"
 #include "schedules/interpreter/interpreter.h"
 #include "schedules/step/step.h"
 #include "simulator/engine/contended.h"
@@ -181,7 +183,8 @@ simulator::Slowdown slowdown_of(const schedules::Step& step, const Slowdowns& sl
 // shards does its share. Collectives over replicas grow like the bytes that a rank of a ring sends, (n - 1) / n of the
 // payload: latencies that grow with n are left out. Each rank is assumed to have cores of its own.
 
-// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces; `step`: that of `many`.
+// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces. `step`: that of `many`,
+// or of `two`, whose replicas then represent those of `many`, as all do the same.
 schedules::Step priced_beyond(schedules::Step step, const workload::Layout& many, const schedules::Step& measured,
                               const workload::Layout& two, const Prices& prices);
 
@@ -197,6 +200,7 @@ struct Effort {
 
 struct LayoutTimes {
   schedules::Step step;
+  simulator::LanesBeside beside = {};
   std::vector<double> samples_ms;            // steps as they train, on the slowest rank
   schedules::StepTimeline measured;          // the step with the median time; communication while its bytes move
   std::optional<core::EnergyRecord> energy;  // energy of steps as they train
@@ -212,8 +216,56 @@ struct LayoutTimes {
 // warm-up.
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort);
 
-// Milliseconds of this many steps as they train, after a warm-up.
-std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
+// The parts of a step, mean over ranks; they sum to the step. The last is "around", the time outside of its tasks.
+core::NamedNumbers parts_of(const schedules::Step& step, const schedules::StepTimeline& timeline, double around_ms);
+
+struct StepSample {
+  double ms = 0;
+  core::NamedNumbers parts_ms = {};
+};
+
+// The median one of this many steps as they train, after a warm-up.
+StepSample time_step(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
+
+// How much of the ideal throughput a layout reaches, and what takes the rest: from rounds in each of which one rank and
+// the layout train.
+
+struct Ideal {
+  double work = 1;            // tokens of the layout's step over those of one rank's
+  double speedup = 1;         // ranks that have a core or a GPU of their own
+  bool shares_cores = false;  // there are more ranks than that
+  bool can_exceed = false;    // a rank's kernels differ from one rank's, and may be faster for their work
+};
+
+enum class Verdict : std::uint8_t { loss, no_loss, superlinear, undecided };
+inline const char* name_of(Verdict verdict) {
+  constexpr std::array kNames{"loss", "no loss", "superlinear", "undecided"};
+  return kNames[static_cast<std::size_t>(verdict)];
+}
+
+struct Loss {
+  const char* to;  // "compute", "communication", "bubble", "other"; "cores" alone where ranks share them
+  double share = 0;
+  core::Interval interval{0, 0};
+  bool is_decided() const { return interval.low > 0 || interval.high < 0; }
+};
+
+struct Efficiency {
+  double value = 1;
+  core::Interval interval{1, 1};  // 95 %
+  std::size_t rounds = 0;
+  Verdict verdict = Verdict::undecided;
+  std::vector<Loss> losses = {};  // shares of the layout's step; with `value` they add up to 1
+};
+
+// 95 % interval of the median: the range of fewer than 10 samples, else its bootstrap interval.
+core::Interval interval_of(std::span<const double> samples);
+
+// `one` and `many`: the steps of one rank and of the layout in each round.
+Efficiency efficiency_of(std::span<const StepSample> one, std::span<const StepSample> many, const Ideal& ideal);
+
+// Why the samples do not decide, and what would; empty if they do.
+std::string undecided_text(const Efficiency& efficiency);
 
 // The command line of scaling.
 
@@ -224,8 +276,13 @@ inline const char* name_of(Mode mode) {
 
 struct ScalingFlags : program::Invocation {
   std::vector<Mode> modes{Mode::weak};
-  std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
+  std::vector<std::string> layouts;      // "dp=2,zero=1"; with `ranks` each grows to these
+  std::vector<int> ranks;                // of a curve; empty: none
+  std::string grow = "dp";               // the layout's field that grows with them
+  std::int32_t simulate_to = 0;          // ranks up to which curves are simulated; 0: they are not
+  std::string machine;                   // described machine of simulated layouts; empty: this one's pieces
   std::vector<std::string> simulated;    // layouts that are only simulated
+  int rounds = 10;                       // in each of which all layouts train
   std::vector<std::string> train_words;  // flags of mini_train that all layouts share
   program::PlaceFlags place;
   std::int64_t batch = 8;  // sequences per step: of one rank (weak), of all (strong)
@@ -237,6 +294,9 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 
 // Some layouts of each kind for this machine's cores.
 std::vector<std::string> default_layouts();
+
+// The layout with so many ranks, by the field that grows; one rank is always the plain one. Throws a usage Error.
+std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks);
 
 // One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has
 // one), and a batch such that the sequences of a step grow with the ranks or stay constant. Throws a usage Error that
