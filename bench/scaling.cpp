@@ -12,7 +12,7 @@
 
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
-#include "bench/scaling/output.h"
+#include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
 #include "core/ranks.h"
 #include "core/record.h"
@@ -138,29 +138,28 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.model.sequence);
 }
 
-class Spent {
- public:
-  double seconds() const { return core::us_between(begin_, core::Clock::now()) / 1e6; }
+double seconds_since(core::Clock::time_point begin) {
+  return core::us_between(begin, core::Clock::now()) / 1e6;
+}
 
- private:
-  const core::Clock::time_point begin_ = core::Clock::now();
-};
-
-Ideal ideal_of(const Result& result, const Result& one) {
+Ideal ideal_of(const Result& result, const Result& one, const OtherPrograms& others) {
   const workload::Layout& layout = result.options.layout;
   return {.work = static_cast<double>(result.options.tokens_per_step()) /
                   static_cast<double>(one.options.tokens_per_step()),
           .speedup = result.ideal_speedup,
           .shares_cores = result.ideal_speedup < layout.ranks(),
-          .can_exceed = result.mode == Mode::strong || layout.dp < layout.ranks() || layout.microbatches > 1};
+          .can_exceed = result.mode == Mode::strong || layout.dp < layout.ranks() || layout.microbatches > 1,
+          .simulated = result.simulated(),
+          .others = result.options.device.cuda ? 0 : others.share()};
 }
 
 // Rounds in which all layouts train, because machines drift: back and forth, so that a steady drift cancels.
 void time_rounds(const ScalingFlags& flags, const trainer::Corpus& corpus, double seconds,
                  std::vector<Result>& results) {
   constexpr int kSteps = 3;
-  const Spent spent;
-  for (int round = 0; round < flags.rounds && (round == 0 || spent.seconds() < seconds); ++round) {
+  const OtherPrograms others;
+  const auto begin = core::Clock::now();
+  for (int round = 0; round < flags.rounds && (round == 0 || seconds_since(begin) < seconds); ++round) {
     for (std::size_t k = 0; k < results.size(); ++k) {
       Result& result = results[round % 2 == 0 ? k : results.size() - 1 - k];
       // One rank's step is the same in both modes.
@@ -173,7 +172,7 @@ void time_rounds(const ScalingFlags& flags, const trainer::Corpus& corpus, doubl
     if (is_one_rank(result)) {
       result.rounds = one;
     } else {
-      result.efficiency = efficiency_of(one, result.rounds, ideal_of(result, results.front()));
+      result.efficiency = efficiency_of(one, result.rounds, ideal_of(result, results.front(), others));
     }
   }
 }
@@ -207,14 +206,7 @@ class Simulator {
     Result result = scaling::result_of(mode, options);
     result.oversubscribed = false;
     result.ideal_speedup = options.layout.ranks();
-    if (machine_) {
-      add_predicted(result);
-    } else if (is_one_rank(result)) {
-      const LayoutTimes& times = pieces_of(options);
-      result.steps = {simulated_step("isolated", times.step, times.isolated)};
-    } else {
-      add_from_pieces(result);
-    }
+    machine_ ? add_predicted(result) : add_from_pieces(result);
     return result;
   }
 
@@ -229,13 +221,14 @@ class Simulator {
   }
 
   // From the pieces of two replicas, alone and with the slowdowns of two replicas that run concurrently. The two
-  // represent all others.
+  // represent all others, and one rank.
   void add_from_pieces(Result& result) {
-    const trainer::TrainOptions two = two_replicas_of(result.options);
+    trainer::TrainOptions two = result.options;
+    two.layout.dp = 2;
     const LayoutTimes& times = pieces_of(two);
     const schedules::Step step = priced_beyond(times.step, result.options.layout, times.step, two.layout, times.prices);
     result.steps = {simulated_step("isolated", step, simulator::play(step))};
-    if (ranks_with_room(two) < two.layout.ranks()) return;  // theirs are slowdowns of shared cores
+    if (is_one_rank(result) || ranks_with_room(two) < two.layout.ranks()) return;  // slowdowns of shared cores
     const auto contended = play_contended(step, times.beside, slowdown_of(step, times.slowdowns, times.beside));
     result.steps.push_back(simulated_step("contended", step, contended));
   }
@@ -254,29 +247,26 @@ class Simulator {
   std::map<std::string, LayoutTimes> pieces_;
 };
 
-// Numbers of ranks of simulated curves: those of --ranks, and powers of two up to --simulate-to.
-std::set<int> simulated_ranks(const ScalingFlags& flags) {
-  if (flags.simulate_to == 0) return {};
-  std::set<int> all(flags.ranks.begin(), flags.ranks.end());
-  for (int ranks = 2; ranks <= flags.simulate_to; ranks *= 2) all.insert(ranks);
-  return all;
-}
-
-// The simulated layouts of a mode. Points of a curve end where no layout is possible, such as with fewer sequences than
-// ranks.
+// The simulated layouts of a mode: of curves those of --ranks and of powers of two up to --simulate-to, until no layout
+// is possible, such as with fewer sequences than ranks.
 std::vector<trainer::TrainOptions> simulated_options(const ScalingFlags& flags, Mode mode,
                                                      const program::Print& print) {
   std::vector<trainer::TrainOptions> all;
   for (const std::string& layout : flags.simulated) all.push_back(options_of(flags, layout, mode));
-  if (flags.simulate_to > 0) all.push_back(options_of(flags, kOneRank, mode));
+  if (flags.simulate_to == 0) return all;
+  std::set<int> curve(flags.ranks.begin(), flags.ranks.end());
+  for (int ranks = 1; ranks <= flags.simulate_to; ranks *= 2) curve.insert(ranks);
   for (const std::string& base : flags.layouts) {
-    for (const int ranks : simulated_ranks(flags)) {
-      if (ranks == 1) continue;
+    for (const int ranks : curve) {
       try {
-        all.push_back(options_of(flags, grown_layout(flags, base, ranks), mode));
+        trainer::TrainOptions options = options_of(flags, grown_layout(flags, base, ranks), mode);
+        if (ranks > 1 && flags.machine.empty()) {
+          if (options.layout.dp == 1) continue;  // no replicas whose pieces could be timed
+          two_replicas_of(options);
+        }
+        all.push_back(std::move(options));
       } catch (const core::Error& error) {
-        print(fmt::format("# {}: the simulated curve ends at {} ranks: {}\n", name_of(mode), all.back().layout.ranks(),
-                          error.what()));
+        print(fmt::format("# {}, {} ranks and more are not simulated: {}\n", name_of(mode), ranks, error.what()));
         break;
       }
     }
@@ -289,12 +279,13 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
   if (flags.simulated.empty() && flags.simulate_to == 0) return;
   const core::RunRecord run = simulated_run(measured_run);
   writer.write(run);
+  const OtherPrograms others;
   Simulator simulator(flags, corpus);
   for (const Mode mode : flags.modes) {
     const Result one = simulator.result_of(mode, options_of(flags, kOneRank, mode));
     for (const trainer::TrainOptions& options : simulated_options(flags, mode, print)) {
       Result result = simulator.result_of(mode, options);
-      result.efficiency = efficiency_of({{one.last_step()}}, {{result.last_step()}}, ideal_of(result, one));
+      result.efficiency = efficiency_of({{one.last_step()}}, {{result.last_step()}}, ideal_of(result, one, others));
       print(row_text(result, measured));
       if (writer.is_open()) writer.write(scaling_record(run, result, flags.machine));
     }
@@ -313,7 +304,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
   const bool curve = !flags.ranks.empty();
   print(heading_text(flags, first, corpus.name(), most_ranks, core::usable_cores()) + columns_text());
 
-  const Spent spent;
+  const auto begin = core::Clock::now();
   const double share = !curve ? 0.5 : flags.simulate_to > 0 ? 0.7 : 1;  // the rest is for pieces
   time_rounds(flags, corpus, share * flags.effort.seconds, results);
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -323,7 +314,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
       result.steps = {step_of_rounds(result)};
     } else {
       // Each remaining layout gets an equal part of the remaining time.
-      const double left_s = std::max(flags.effort.seconds - spent.seconds(), 0.0);
+      const double left_s = std::max(flags.effort.seconds - seconds_since(begin), 0.0);
       const double own_s = left_s / static_cast<double>(results.size() - i);
       add_pieces(time_layout(result.options, corpus, {flags.effort.rounds, own_s}), result);
       print(pieces_text(result));

@@ -21,7 +21,8 @@ core::Interval interval_of(std::span<const double> samples) {
 namespace {
 
 constexpr std::size_t kFewestRounds = 6;  // the range of 6 samples holds their median with 97 %: 1 - 2 / 2^6
-constexpr double kNarrow = 0.05;          // half the width of an interval that decides that nothing is lost
+constexpr double kMostOthers = 0.1;
+constexpr double kNarrow = 0.05;  // half the width of an interval that decides that nothing is lost
 
 constexpr std::array kCauses{"compute", "communication", "bubble", "other"};
 
@@ -42,12 +43,25 @@ std::array<double, kCauses.size()> shares_of(const StepSample& one, const StepSa
   return shares;
 }
 
-Verdict verdict_of(const Efficiency& efficiency, bool can_exceed) {
+void decide(Efficiency& efficiency, const Ideal& ideal) {
   const auto [low, high] = efficiency.interval;
-  if (efficiency.rounds < kFewestRounds) return Verdict::undecided;
-  if (high < 1) return Verdict::loss;
-  if (low > 1) return can_exceed ? Verdict::superlinear : Verdict::undecided;
-  return high - low <= 2 * kNarrow ? Verdict::no_loss : Verdict::undecided;
+  if (ideal.others > kMostOthers) {
+    efficiency.undecided =
+        fmt::format("other programs used {:.0f} % of the cores; an idle machine would decide", 100 * ideal.others);
+  } else if (efficiency.rounds < kFewestRounds && !ideal.simulated) {
+    efficiency.undecided = fmt::format("{} of at least {} rounds; more --rounds or --time-budget would decide",
+                                       efficiency.rounds, kFewestRounds);
+  } else if (low > 1 && !ideal.can_exceed) {
+    efficiency.undecided = fmt::format(
+        "{:.0f} to {:.0f} % is not possible with the same work per rank: one rank's steps were disturbed; an idle "
+        "machine would decide",
+        100 * low, 100 * high);
+  } else if (high >= 1 && low <= 1 && high - low > 2 * kNarrow) {
+    efficiency.undecided = fmt::format("spread {:.0f} % in {} rounds; more --rounds or an idle machine would decide",
+                                       50 * (high - low), efficiency.rounds);
+  } else {
+    efficiency.verdict = high < 1 ? Verdict::loss : low > 1 ? Verdict::superlinear : Verdict::no_loss;
+  }
 }
 
 }  // namespace
@@ -63,7 +77,7 @@ Efficiency efficiency_of(std::span<const StepSample> one, std::span<const StepSa
     for (std::size_t cause = 0; cause < kCauses.size(); ++cause) shares[cause].push_back(of_round[cause]);
   }
   Efficiency efficiency{.value = core::median(reached), .interval = interval_of(reached), .rounds = one.size()};
-  efficiency.verdict = verdict_of(efficiency, ideal.can_exceed);
+  decide(efficiency, ideal);
   if (ideal.shares_cores) {  // a rank's waits are kernels of the rank that has its core
     efficiency.losses = {{"cores", 1 - efficiency.value, {1 - efficiency.interval.high, 1 - efficiency.interval.low}}};
     return efficiency;
@@ -75,23 +89,6 @@ Efficiency efficiency_of(std::span<const StepSample> one, std::span<const StepSa
   }
   efficiency.losses.back().share = 1 - named;  // medians of parts do not add up to that of the whole
   return efficiency;
-}
-
-std::string undecided_text(const Efficiency& efficiency) {
-  if (efficiency.verdict != Verdict::undecided) return "";
-  const auto [low, high] = efficiency.interval;
-  if (efficiency.rounds < kFewestRounds) {
-    return fmt::format("{} rounds; {} or more (--rounds, --time-budget) would decide", efficiency.rounds,
-                       kFewestRounds);
-  }
-  if (low > 1) {
-    return fmt::format(
-        "{:.0f} to {:.0f} % is not possible with the same work per rank: one rank's steps were disturbed; an "
-        "idle machine would decide",
-        100 * low, 100 * high);
-  }
-  return fmt::format("spread {:.0f} % in {} rounds; more --rounds or an idle machine would decide", 50 * (high - low),
-                     efficiency.rounds);
 }
 
 }  // namespace lockstep::scaling

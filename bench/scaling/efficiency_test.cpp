@@ -77,22 +77,43 @@ TEST(Efficiency, WhatIsNotPossibleIsUndecided) {
   const Efficiency weak = efficiency_of(slow, two, {.work = 2, .speedup = 2});
   EXPECT_NEAR(weak.value, 1.49, 0.01);
   EXPECT_EQ(weak.verdict, Verdict::undecided);
-  EXPECT_NE(undecided_text(weak).find("not possible"), std::string::npos) << undecided_text(weak);
+  EXPECT_NE(weak.undecided.find("not possible"), std::string::npos) << weak.undecided;
   const Efficiency strong = efficiency_of(slow, two, {.work = 2, .speedup = 2, .can_exceed = true});
   EXPECT_EQ(strong.verdict, Verdict::superlinear);
-  EXPECT_EQ(undecided_text(strong), "");
+  EXPECT_EQ(strong.undecided, "");
 }
 
 TEST(Efficiency, AWideIntervalOrFewRoundsDoNotDecide) {
   const Efficiency wide = efficiency_of(rounds(kOne, 9, 0.3), rounds(kOne, 9, 0.3, 4), {.work = 2, .speedup = 2});
   EXPECT_EQ(wide.verdict, Verdict::undecided);
-  EXPECT_NE(undecided_text(wide).find("spread"), std::string::npos) << undecided_text(wide);
+  EXPECT_NE(wide.undecided.find("spread"), std::string::npos) << wide.undecided;
   const Efficiency few =
       efficiency_of(rounds(kOne, 5, 0), rounds(sample(180, 0, 0, 10), 5, 0), {.work = 2, .speedup = 2});
   EXPECT_EQ(few.verdict, Verdict::undecided);
-  EXPECT_EQ(undecided_text(few).rfind("5 rounds", 0), 0U) << undecided_text(few);
+  EXPECT_EQ(few.undecided.rfind("5 rounds", 0), 0U) << few.undecided;
   const Efficiency narrow = efficiency_of(rounds(kOne, 10, 0.01), rounds(kOne, 10, 0.01, 3), {.work = 2, .speedup = 2});
   EXPECT_EQ(narrow.verdict, Verdict::no_loss);
+}
+
+TEST(Efficiency, NothingIsDecidedWhereOtherProgramsRun) {
+  const auto one = rounds(kOne, 10, 0);
+  const auto two = rounds(sample(150, 0, 0, 10), 10, 0);
+  EXPECT_EQ(efficiency_of(one, two, {.work = 2, .speedup = 2, .others = 0.02}).verdict, Verdict::loss);
+  const Efficiency disturbed = efficiency_of(one, two, {.work = 2, .speedup = 2, .others = 0.4});
+  EXPECT_EQ(disturbed.verdict, Verdict::undecided);
+  EXPECT_EQ(disturbed.undecided.rfind("other programs used 40 %", 0), 0U) << disturbed.undecided;
+}
+
+TEST(Efficiency, ASimulatedStepIsOneSample) {
+  const Efficiency far = efficiency_of(rounds(kOne, 1, 0), rounds(sample(90, 25, 0, 10), 1, 0),
+                                       {.work = 1024, .speedup = 1024, .simulated = true});
+  EXPECT_EQ(far.verdict, Verdict::loss);
+  EXPECT_NEAR(loss_to(far, "communication").share, 0.2, 1e-12);
+  EXPECT_EQ(efficiency_of(rounds(kOne, 1, 0), rounds(sample(80, 0, 0, 10), 1, 0),
+                          {.work = 8, .speedup = 8, .simulated = true})
+                .verdict,
+            Verdict::undecided)
+      << "above 100 %";
 }
 
 // Four ranks on two cores: the ideal is twice one rank's rate, and a rank's waits are another's kernels.

@@ -26,15 +26,6 @@ std::vector<Mode> modes_of(const FlagValue& v) {
   throw v.refused("not a form of scaling", "weak strong both");
 }
 
-constexpr std::array kGrowing{std::pair{"dp", &workload::Layout::dp}, std::pair{"tp", &workload::Layout::tp},
-                              std::pair{"pp", &workload::Layout::pp}};
-
-std::string field_that_grows(const FlagValue& v) {
-  std::vector<std::string> names;
-  for (const auto& field : kGrowing) names.emplace_back(field.first);
-  return v.one_of(names);
-}
-
 // Flags whose values mini_train's parser reads and checks.
 struct PassedOn {
   const char* names;
@@ -67,8 +58,6 @@ const std::array kFlags{
          "\"1,2,4\": the scaling curve of each of --layouts [dp=1] over these numbers of ranks: tokens per second, "
          "efficiency, and what takes the rest",
          [](ScalingFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 1 << 20); }},
-    Flag{"--grow", "dp", "with --ranks: field of the layout that grows with the ranks: dp tp pp",
-         [](ScalingFlags& f, const FlagValue& v) { f.grow = field_that_grows(v); }},
     Flag{"--simulate-to", "", "with --ranks: simulate these ranks too, and powers of two up to this number",
          [](ScalingFlags& f, const FlagValue& v) { f.simulate_to = program::integer(v, 2, 1 << 20); }},
     Flag{"--machine", "",
@@ -120,19 +109,6 @@ std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout,
   return sequences / parts;
 }
 
-void check_curve(ScalingFlags& flags) {
-  if (flags.ranks.empty()) {
-    if (flags.simulate_to > 0) throw core::usage_error("--simulate-to without --ranks; allowed: --ranks 1,2,4");
-    return;
-  }
-  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  if (flags.simulate_to == 0 && !flags.machine.empty()) flags.simulate_to = most;
-  if (flags.simulate_to > 0 && flags.machine.empty() && flags.grow != "dp") {
-    throw core::usage_error("--simulate-to with --grow " + flags.grow +
-                            ": pieces timed here are those of more replicas; allowed: --grow dp, or a --machine");
-  }
-}
-
 }  // namespace
 
 ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
@@ -160,29 +136,26 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
         "allowed: --transport local or nccl without mpirun, or mini_train for one layout");
   }
   train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
-  check_curve(flags);
+  if (flags.simulate_to > 0 && flags.ranks.empty()) {
+    throw core::usage_error("--simulate-to without --ranks; allowed: --ranks 1,2,4");
+  }
+  if (!flags.machine.empty() && flags.simulate_to == 0 && flags.simulated.empty()) {
+    throw core::usage_error("--machine: nothing is simulated; allowed: with --simulate-to or --simulate");
+  }
   if (flags.layouts.empty()) flags.layouts = flags.ranks.empty() ? default_layouts() : std::vector<std::string>{"dp=1"};
   return flags;
 }
 
 std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks) {
   if (ranks == 1) return "dp=1";
-  try {
-    const workload::Layout base = workload::parse_layout(layout);
-    const auto field =
-        std::find_if(kGrowing.begin(), kGrowing.end(), [&](const auto& one) { return flags.grow == one.first; });
-    const std::int32_t others = base.ranks() / (base.*(field->second));
-    if (ranks % others != 0) {
-      throw core::usage_error(std::to_string(ranks) + " ranks are not a multiple of " + std::to_string(others));
-    }
-    std::string grown = flags.grow + "=" + std::to_string(ranks / others);
-    for (const std::string_view part : workload::split(layout, ',')) {
-      if (workload::name_and_value(part).name != flags.grow) grown.append(",").append(part);
-    }
-    return grown;
-  } catch (const core::Error& error) {
-    throw core::usage_error("--layouts " + layout + ": " + error.what());
+  std::string others;
+  for (const std::string_view part : workload::split(layout, ',')) {
+    if (workload::name_and_value(part).name != "dp") others.append(part).append(",");
   }
+  const int each = options_of(flags, others + "dp=1", Mode::weak).layout.ranks();
+  if (ranks % each == 0) return others + "dp=" + std::to_string(ranks / each);
+  throw core::usage_error("--ranks " + std::to_string(ranks) + " of --layouts " + layout + "; allowed: multiples of " +
+                          std::to_string(each));
 }
 
 std::vector<std::string> default_layouts() {

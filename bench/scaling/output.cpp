@@ -1,4 +1,4 @@
-#include "bench/scaling/output.h"
+#include "bench/scaling/scaling.h"
 
 #include <cmath>
 
@@ -85,14 +85,15 @@ std::string percents(const core::Interval& interval) {
 // "71 (65 to 77)", "undecided"; simulated: "71".
 std::string efficiency_cell(const Result& result) {
   if (!result.efficiency) return "-";
+  if (result.efficiency->verdict == Verdict::undecided) return "undecided";
   const std::string value = fmt::format("{:.0f}", 100 * result.efficiency->value);
   if (result.simulated()) return value;
-  if (result.efficiency->verdict == Verdict::undecided) return "undecided";
   return fmt::format("{} ({})", value, percents(result.efficiency->interval));
 }
 
 // "lost to compute 20 % (15 to 25), communication 9 % (7 to 11)": losses that are decided, of a hundredth and more.
 std::string losses_text(const Result& result) {
+  if (!result.efficiency->undecided.empty()) return "; undecided: " + result.efficiency->undecided;
   std::string text;
   for (const Loss& loss : result.efficiency->losses) {
     if (!loss.is_decided() || std::abs(loss.share) < 0.01) continue;
@@ -103,10 +104,8 @@ std::string losses_text(const Result& result) {
 }
 
 std::string measured_text(const Result& result) {
-  std::string text = result.oversubscribed ? "measured, OVERSUBSCRIBED" : "measured";
-  if (!result.efficiency) return text;
-  const std::string undecided = undecided_text(*result.efficiency);
-  return text + (undecided.empty() ? losses_text(result) : "; undecided: " + undecided);
+  const std::string text = result.oversubscribed ? "measured, OVERSUBSCRIBED" : "measured";
+  return result.efficiency ? text + losses_text(result) : text;
 }
 
 // A layout that was measured as well shows how far its simulation is off, with the interval of the measured time.
@@ -114,6 +113,7 @@ std::string simulated_text(const Result& result, const std::vector<Result>& meas
   std::string text = "simulated";
   for (const Result& other : measured) {
     if (other.mode != result.mode || other.name != result.name || other.oversubscribed) continue;
+    if (!result.efficiency->undecided.empty()) break;
     const core::Interval ms = interval_of(other.rounds_ms());
     const auto off = [&](double measured_ms) { return 100 * (measured_ms / result.step_ms() - 1); };
     text += fmt::format(", {:+.0f} % ({:+.0f} to {:+.0f}) from measured tokens/s", off(other.step_ms()), off(ms.low),
@@ -171,11 +171,9 @@ core::IntervalRecord interval_record(const core::Interval& interval) {
 void add_efficiency(const Result& result, core::ScalingRecord& record) {
   const Efficiency& efficiency = *result.efficiency;
   record.efficiency = efficiency.value;
-  if (!result.simulated()) {
-    record.efficiency_interval = interval_record(efficiency.interval);
-    record.verdict = name_of(efficiency.verdict);
-    if (efficiency.verdict == Verdict::undecided) record.undecided = undecided_text(efficiency);
-  }
+  if (!result.simulated()) record.efficiency_interval = interval_record(efficiency.interval);
+  record.verdict = name_of(efficiency.verdict);
+  if (!efficiency.undecided.empty()) record.undecided = efficiency.undecided;
   for (const Loss& loss : efficiency.losses) {
     record.losses.push_back({loss.to, loss.share, interval_record(loss.interval)});
   }

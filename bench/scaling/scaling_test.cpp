@@ -351,6 +351,8 @@ TEST(Beyond, TwoReplicasStandForAll) {
       const auto all = simulator::play(priced_beyond(narrow_step_of(many), many, measured, two, prices));
       const auto represented = simulator::play(priced_beyond(measured, many, measured, two, prices));
       EXPECT_EQ(all.makespan_ps, represented.makespan_ps) << "zero " << zero << " tp " << base.tp << " pp " << base.pp;
+      const auto one = simulator::play(priced_beyond(measured, base, measured, two, prices));
+      EXPECT_LT(one.makespan_ps, represented.makespan_ps) << "one replica has no collectives";
     }
   }
 }

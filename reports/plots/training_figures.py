@@ -356,7 +356,10 @@ def _largest_gap(result: ScalingResult) -> str:
 
 
 def _stars(result: ScalingResult) -> str:
-    return result.name + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else "")
+    lines = [one for one in (*result.lines, *result.beyond) if one.verdict]
+    undecided = sum(one.verdict == "undecided" for one in lines)
+    return (result.name + (f"  ·  {undecided} of {len(lines)} efficiencies are undecided" if undecided else "")
+            + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else ""))
 
 
 _FIGURES = {

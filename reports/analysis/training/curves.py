@@ -29,13 +29,14 @@ class Curve:
         return f"{self.name[:1].upper()}{self.name[1:]}: {'; '.join(told)}." if told else ""
 
     def _simulated_text(self, far: Scaling) -> str:
-        where = f" on {far.machine}" if far.machine else ""
-        reached = "" if far.efficiency is None else f" reach {share_text(far.efficiency)} of the ideal{_lost(far)}"
+        where = f"simulated{f' on {far.machine}' if far.machine else ''}, {far.ranks:,} ranks"
+        if far.undecided:
+            return f"{where}: undecided, {far.undecided}"
         both = [(line, other) for line in self.measured for other in self.simulated
-                if line.layout.text == other.layout.text and not line.oversubscribed]
+                if line.layout.text == other.layout.text and not line.oversubscribed and not line.undecided]
         error = [f"{counted(line.ranks, 'rank')} {_error_text(line, other)}" for line, other in both]
         off = f"; simulated over measured tokens/s: {joined(error)}" if error else ""
-        return f"simulated{where}, {far.ranks:,} ranks{reached}{off}"
+        return f"{where}{'' if far.efficiency is None else f' reach {share_text(far.efficiency)} of the ideal{_lost(far)}'}{off}"
 
 
 def _error_text(line: Scaling, simulated: Scaling) -> str:
