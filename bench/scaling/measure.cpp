@@ -244,9 +244,8 @@ double ring_growth(std::int64_t n, std::int64_t m) {
 Step priced_beyond(Step step, const workload::Layout& many, const Step& measured, const workload::Layout& two,
                    const Prices& prices) {
   const double shard = many.zero > 0 ? static_cast<double>(two.dp) / many.dp : 1;
-  const std::int64_t represented = many.ranks() / step.num_ranks();  // replicas by each of the step
-  workload::Layout own = many;
-  own.dp /= static_cast<std::int32_t>(represented);
+  workload::Layout own = many;  // the step's
+  own.dp = static_cast<std::int32_t>(step.num_ranks() / (many.ranks() / many.dp));
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
     const workload::Coordinates at = workload::coordinates_of(own, rank);
     const auto pieces = pieces_of(measured, workload::rank_at(two, {at.tp, 0, at.pp}), prices);

@@ -136,7 +136,7 @@ def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 # Scaling: tokens per second over ranks, what takes the efficiency, three times of a step side by side, and their differences.
 
-SCALING_WIDTH, SCALING_HEIGHT = 11.4, 5.0  # inches
+SCALING_WIDTH, SCALING_HEIGHT = 7.0, 4.4  # inches
 CURVES = 6  # most curves of a figure
 _LOSS_COLOURS = {"reached": "#009e73", "compute": "#56b4e9", "communication": "#d55e00", "bubble": "#e69f00",
                  "other": "#b4bac2", "cores": "#cc79a7"}
@@ -145,7 +145,7 @@ _LOSS_COLOURS = {"reached": "#009e73", "compute": "#56b4e9", "communication": "#
 def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     """Tokens per second over ranks: measured points with the range of their rounds, simulated ones hollow and dashed."""
     curves = result.curves[:CURVES]
-    legend_inches = LEGEND * -(-(len(curves) + 2) // 3)
+    legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
     height = figure.get_figheight()
     bottom = (0.6 + legend_inches) / height
@@ -161,7 +161,7 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     handles = [Line2D([], [], color=numbered(i).colour, marker=numbered(i).marker, label=curve.name) for i, curve in enumerate(curves)]
     handles += [Line2D([], [], color=MUTED, linewidth=1, label="ideal: one rank's times the ranks"),
                 Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle=(0, (4, 2)), label="simulated")]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=3, frameon=False, fontsize=8.5, labelcolor=INK)
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=2, frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
 
 
