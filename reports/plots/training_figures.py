@@ -149,7 +149,7 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
     height = figure.get_figheight()
     bottom = (0.6 + legend_inches) / height
-    axes = figure.add_axes([0.95 / SCALING_WIDTH, bottom, 1 - 1.2 / SCALING_WIDTH, top - bottom - 0.1 / height])
+    axes = figure.add_axes([1.2 / SCALING_WIDTH, bottom, 1 - 1.4 / SCALING_WIDTH, top - bottom - 0.1 / height])
     tidy(axes)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -198,8 +198,8 @@ def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
     shared = [one.ranks for one in lines if one.oversubscribed]
     if shared:
         axes.axvspan(min(shared) / 1.08, max(shared) * 1.08, color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
-        axes.text(min(shared), 0.02, "measured with more ranks than cores", transform=axes.get_xaxis_transform(), size=8.5,
-                  color=ALARM, va="bottom", ha="center", rotation=90)
+        axes.text(min(shared), 0.98, "measured with more ranks than cores", transform=axes.get_xaxis_transform(), size=8.5,
+                  color=ALARM, va="top", ha="center", rotation=90)
 
 
 def losses_figure(result: ScalingResult, heading: Heading) -> Figure:
@@ -210,11 +210,12 @@ def losses_figure(result: ScalingResult, heading: Heading) -> Figure:
             if line.losses:
                 parts = {} if line.verdict == "undecided" else {
                     "reached": line.efficiency, **{loss.to: loss.share for loss in line.losses}}
-                told = line.undecided or f"{efficiency_text(line)} % of the ideal of {line.ideal_speedup:,.0f}"
+                told = "undecided" if line.undecided else f"{efficiency_text(line)} % of {line.ideal_speedup:,.0f} ranks' ideal"
                 rows.append(BarRow(line_name(line), parts, unbroken(told), gap=line is (*curve.measured, *curve.simulated)[0]))
     names = {"reached": "reached", **LOSSES}
-    colours = tuple((part, names[part], colour) for part, colour in _LOSS_COLOURS.items() if any(part in row.parts for row in rows))
-    return stacked_figure(rows, Scale("share of the step (%)", 100, colours=colours), heading)
+    colours = tuple((part, names[part], colour) for part, colour in _LOSS_COLOURS.items()
+                    if part == "reached" or any(part in row.parts for row in rows))
+    return stacked_figure(rows, Scale("share of the step (%)", 100, colours=colours), heading, SCALING_WIDTH)
 
 
 def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:

@@ -7,6 +7,7 @@ from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
 from reports.plots.training_figures import curve_figure, losses_figure
+from reports.tests.test_html import Structure
 from reports.tests.world import TrainingWorld, write
 
 HEADING = Heading("title", "subtitle", "")
@@ -97,5 +98,5 @@ def test_a_run_alone_and_a_simulation_alone_are_told(tmp_path):
     for world, lines in ((run, [measured(run, 1), measured(run, 2)]), (beyond, [simulated(beyond, 8, machine="dgx-h100")])):
         file = write(tmp_path / f"{world.basis}.jsonl", [world.run(), *lines])
         assert main([file, "-o", str(tmp_path / world.basis)]) == 0
-    text = (tmp_path / "simulated" / "index.html").read_text(encoding="utf-8")
+    text = Structure((tmp_path / "simulated" / "index.html").read_text(encoding="utf-8")).text
     assert "simulated on dgx-h100, 8 ranks reach 80 % of the ideal" in text
