@@ -228,7 +228,7 @@ class OtherPrograms {
   double share() const;
 
  private:
-  static double busy_s();  // of all others, since the machine started; 0 where /proc/stat does not tell
+  static double busy_s();  // CPU time of all others since the machine started; 0 without /proc/stat
 
   core::Clock::time_point begin_ = core::Clock::now();
   double busy_s_ = busy_s();
@@ -292,7 +292,7 @@ inline const char* name_of(Mode mode) {
 struct ScalingFlags : program::Invocation {
   std::vector<Mode> modes{Mode::weak};
   std::vector<std::string> layouts;      // "dp=2,zero=1"; with `ranks` each grows to these
-  std::vector<int> ranks;                // of a curve; empty: none
+  std::vector<int> ranks;                // numbers of ranks of each curve; empty: no curve
   std::int32_t simulate_to = 0;          // ranks up to which curves are simulated; 0: they are not
   std::string machine;                   // described machine of simulated layouts; empty: this one's pieces
   std::vector<std::string> simulated;    // layouts that are only simulated
@@ -320,7 +320,7 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
 // The layout from which a simulated one is made: two replicas with the same work per rank.
 trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
 
-// What was found of a layout, as a row of the table and as a record.
+// Results of a layout, as a row of the table and as a record.
 
 struct Result {
   Mode mode = Mode::weak;
@@ -328,7 +328,7 @@ struct Result {
   trainer::TrainOptions options;
   bool oversubscribed = false;
   double ideal_speedup = 1;
-  std::optional<LayoutTimes> times = {};  // of its pieces
+  std::optional<LayoutTimes> times = {};  // times of its pieces
   std::vector<StepSample> rounds = {};    // empty: simulated
   std::optional<Efficiency> efficiency = {};
   // Predicted and measured steps. Parts are the mean over ranks and sum to the step; "around" is 0 in predictions.
