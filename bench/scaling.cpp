@@ -181,12 +181,6 @@ void time_rounds(const ScalingFlags& flags, const trainer::Corpus& corpus, doubl
 simulator::Machine as_many_hosts(simulator::Machine machine, const trainer::TrainOptions& options) {
   simulator::Measured& measured = machine.measured;
   if (measured.cores == 0) return machine;
-  if (measured.threads != options.threads) {
-    throw core::usage_error(
-        fmt::format("--machine {} was measured with {} thread(s) per rank, but --threads is {}; allowed: "
-                    "the same (kernels_bench --threads {})",
-                    machine.name, measured.threads, options.threads, options.threads));
-  }
   const int copies = std::clamp(measured.cores / measured.threads, 1, options.layout.ranks());
   for (auto& [kernel, us_of_copies] : measured.kernels) {
     us_of_copies = simulator::Measured::Curve{{1, simulator::value_at(us_of_copies, copies)}};

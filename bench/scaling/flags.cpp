@@ -135,7 +135,14 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
         "ranks of mpirun: layouts have different numbers of ranks, but mpirun starts a fixed number; "
         "allowed: --transport local or nccl without mpirun, or mini_train for one layout");
   }
-  train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
+  const int threads = train_flags_of(flags).options.threads;  // refuses a wrong flag by its own name, not by a layout's
+  if (!flags.machine.empty()) {
+    const simulator::Measured measured = simulator::load_machine(flags.machine).measured;
+    if (measured.cores > 0 && measured.threads != threads) {
+      throw core::usage_error("--machine " + flags.machine + " was measured with " + std::to_string(measured.threads) +
+                              " thread(s) per rank; allowed: --threads " + std::to_string(measured.threads));
+    }
+  }
   if (flags.simulate_to > 0 && flags.ranks.empty()) {
     throw core::usage_error("--simulate-to without --ranks; allowed: --ranks 1,2,4");
   }
