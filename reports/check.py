@@ -103,7 +103,7 @@ def _bases(records: Records) -> Iterable[Note]:
                            ("simulated", "computed in virtual time, not run")):
         if counts[basis]:
             yield Note("info", f"{counts[basis]:,} of {counted(sum(counts.values()), word)} are {basis} ({meaning}). "
-                               "They are labelled so, and no curve, bar or chart has measured ones beside them.")
+                               "They are labelled so: where a figure has measured ones too, they are named, or hollow and dashed.")
 
 
 def _word_for(records: Records) -> str:
