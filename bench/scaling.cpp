@@ -66,7 +66,7 @@ Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes ti
   result.mode = mode;
   result.name = mini_train::layout_record(options.layout).text;
   result.options = options;
-  result.oversubscribed = options.layout.ranks() * options.threads > core::usable_cores();
+  result.oversubscribed = program::is_oversubscribed(nullptr, options.layout.ranks(), options.threads);
   result.measured_ms = core::median(times.samples_ms);
   result.isolated_parts = parts_of(times.step, times.isolated.timeline, 0);
   result.contended_parts = parts_of(times.step, times.contended.timeline, 0);
