@@ -232,6 +232,7 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   flags.options = trainer::checked(flags.options);
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
+  if (tells) program::check_writable({flags.json_file, flags.trace_file, flags.options.export_file});
   std::optional<core::FolderLock> checkpoints;  // for as long as this run may write there
   if (tells && !flags.options.checkpoint_folder.empty()) {
     checkpoints.emplace("--checkpoints", flags.options.checkpoint_folder);

@@ -144,6 +144,7 @@ int run_overlaps(const OverlapFlags& flags) {
   const std::vector<OverlapCase> cases = cases_of(flags);
   check_algorithm(flags, cases);
   program::check_single("--trace", flags.trace_file, cases.size(), "rows");
+  program::check_writable({flags.trace_file});
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = overlap_run_record(flags);
   writer.write(run);

@@ -113,9 +113,7 @@ trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
 }
 
 bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one) {
-  const trainer::TrainOptions& options = flags.step.options;
-  if (options.mpi != nullptr) return options.mpi->placement().oversubscribed;
-  return one.replicas * options.threads > core::usable_cores();
+  return program::is_oversubscribed(flags.step.options.mpi, one.replicas, flags.step.options.threads);
 }
 
 namespace {

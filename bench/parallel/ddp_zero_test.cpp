@@ -214,16 +214,59 @@ ZeroFlags small_zero_flags() {
   return flags;
 }
 
-// Two buckets of 64 elements, one of which is kept once it is gathered; four ranks, f32.
-TEST(ZeroForms, StageThreeGathersWhatIsHeldOnce) {
-  const ZeroForms forms =
-      zero_forms({.replicas = 4, .stage = 3, .prefetch = true}, {{64, false}, {64, true}}, {.microbatches = 3});
-  EXPECT_EQ(bytes_of(forms.held, MemoryKind::weights), 2 * 64 / 4 * 4);
-  EXPECT_EQ(bytes_of(forms.held, MemoryKind::optimizer), 2 * 64 / 4 * 8);
+// Three buckets of 64 elements: a layer's, a word embedding's that is kept once it is gathered, and an embedding's of
+// its own; four ranks, f32.
+TEST(ZeroForms, StageThreeGathersAnEmbeddingForForwardsOnly) {
+  const ZeroForms forms = zero_forms({.replicas = 4, .stage = 3, .prefetch = true},
+                                     {{64, parallel::ZeroGathers::forward_and_backward},
+                                      {64, parallel::ZeroGathers::once_a_step},
+                                      {64, parallel::ZeroGathers::once_a_microbatch}},
+                                     {.microbatches = 3});
+  EXPECT_EQ(bytes_of(forms.held, MemoryKind::weights), 3 * 64 / 4 * 4);
+  EXPECT_EQ(bytes_of(forms.held, MemoryKind::optimizer), 3 * 64 / 4 * 8);
   const std::int64_t pass = std::int64_t{3} * 16 * 4;  // bytes that a rank sends to gather one of them
-  EXPECT_EQ(forms.sent.weights, (2 * 3 + 1) * pass);
-  EXPECT_EQ(forms.sent.gradients, std::int64_t{2} * 3 * pass);
-  EXPECT_EQ(forms.most_weights, 2 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
+  EXPECT_EQ(forms.sent.weights, (2 * 3 + 1 + 3) * pass);
+  EXPECT_EQ(forms.sent.gradients, std::int64_t{3} * 3 * pass);
+  EXPECT_EQ(forms.most_weights, 3 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
+}
+
+// The word embedding of a model with a head of its own is gathered for forwards, and its backward reads no weights.
+TEST(ZeroRun, BytesAreTheFormulasWithTiedAndUntiedEmbeddings) {
+  using workload::CompressionWay;
+  ZeroFlags flags = small_zero_flags();
+  flags.step.rounds = 1;
+  flags.step.warmup_rounds = 0;
+  flags.step.options.layout.microbatches = 2;
+  for (const char* const model :
+       {"nano,layers=2,hidden=32,heads=4,sequence=16", "nano,layers=2,hidden=32,heads=4,sequence=16,tied_embeddings=no",
+        "nano,layers=2,hidden=32,heads=4,sequence=16,tied_embeddings=no,learned_positions=no",
+        "llama-nano,layers=2,hidden=32,heads=4,kv_heads=2,ffn_hidden=64,sequence=16"}) {
+    flags.step.options.model = workload::parse_model(model);
+    for (const int stage : {1, 2, 3}) {
+      for (const CompressionWay way : {CompressionWay::none, CompressionWay::int8, CompressionWay::int4,
+                                       CompressionWay::fp8, CompressionWay::sign}) {
+        const bool weights = stage == 3 && way != CompressionWay::none && way != CompressionWay::sign;
+        const ZeroRow row{.replicas = 4,
+                          .stage = stage,
+                          .secondary_ranks = stage == 3 && way != CompressionWay::fp8 ? 2 : 0,
+                          .weight_compression = weights ? way : CompressionWay::none,
+                          .compression = way,
+                          .near_ranks = way == CompressionWay::int4 ? 2 : 0};
+        EXPECT_EQ(run_zero(flags, row).wrong(), "") << model << ", stage " << stage << ", " << text_of(row.compression);
+      }
+    }
+  }
+}
+
+// llama-nano on two ranks, in f32: every parameter is sent twice by halves, and those of the embedding once.
+TEST(ZeroRun, AnUntiedEmbeddingIsSentOnce) {
+  ZeroFlags flags = small_zero_flags();
+  flags.step.options.model = workload::parse_model("llama-nano,sequence=16");
+  const ZeroResult result = run_zero(flags, {.replicas = 2, .stage = 3});
+  EXPECT_EQ(result.wrong(), "");
+  const workload::Model& model = flags.step.options.model;
+  const std::int64_t embedding = model.vocabulary * model.hidden;
+  EXPECT_DOUBLE_EQ(result.sent.weights, static_cast<double>(2 * result.padded - embedding) / 2 * 4);
 }
 
 TEST(ZeroRun, BytesAreTheFormulasWithSeveralMicrobatches) {

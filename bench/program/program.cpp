@@ -312,6 +312,12 @@ void write_file(const std::string& path, const std::string& text) {
   file.commit();
 }
 
+void check_writable(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (!path.empty()) const core::AtomicFile writable(path);
+  }
+}
+
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name) {
   if (path.empty() || rows == 1) return;
   throw core::usage_error(std::string(flag) + " " + path + ": there are " + std::to_string(rows) + " " + name +

@@ -149,6 +149,9 @@ void to_stdout(const std::string& text);  // flushed at once
 
 // Writes the file completely or not at all.
 void write_file(const std::string& path, const std::string& text);
+// Before long work: throws a usage Error if one of these files, of which some may be "", cannot be written. Leaves no
+// file behind.
+void check_writable(const std::vector<std::string>& paths);
 
 // Throws a usage Error if `path` is given and there are several rows (or "schedules", ...) to write to it.
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);

@@ -17,6 +17,7 @@
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
+#include "workload/fields.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -86,7 +87,8 @@ std::string place_text(const trainer::TrainOptions& options) {
            (options.attention.empty() ? "" : "; attention by " + options.attention) +
            (options.graph ? "; the step is a CUDA graph\n" : "\n");
   }
-  if (options.mpi == nullptr) return "";
+  const std::string crowded = program::oversubscribed_text(options.mpi, options.ranks(), options.threads);
+  if (options.mpi == nullptr) return crowded;
   const transports::MpiWorld& mpi = *options.mpi;
   const bool threaded = trainer::is_threaded(options);
   std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
@@ -97,8 +99,9 @@ std::string place_text(const trainer::TrainOptions& options) {
   if (threaded && threads > cores) {
     text += fmt::format("# OVERSUBSCRIBED: {} threads per rank, {} of them waiting for communication, on {} core{}\n",
                         threads, threads - options.threads, cores, cores == 1 ? "" : "s");
+    return text;
   }
-  return text;
+  return text + crowded;
 }
 
 namespace {
@@ -279,17 +282,6 @@ std::string public_name(const std::string& data) {
   return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
 }
 
-const char* recompute_name(workload::Recompute recompute) {
-  switch (recompute) {
-    case workload::Recompute::selective:
-      return "selective";
-    case workload::Recompute::full:
-      return "full";
-    default:
-      return "none";
-  }
-}
-
 core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
   core::NamedNumbers named;
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
@@ -313,7 +305,7 @@ core::ModelRecord model_record(const trainer::TrainOptions& options) {
                       {"length", number(options.model.sequence)}}};
 }
 
-// Field names are those of scaling's --layouts.
+// The text is one for --layout and scaling's --layouts.
 core::LayoutRecord layout_record(const workload::Layout& layout) {
   core::LayoutRecord record;
   const auto add_word = [&](const std::string& name, const std::string& value) {
@@ -329,23 +321,20 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   add("pp", layout.pp, 1);
   add("zero", layout.zero, 0);
   add("shard_ranks", layout.shard_ranks, 0);
-  if (layout.secondary_ranks > 0) add("secondary_ranks", layout.secondary_ranks, 0);
-  if (layout.near_ranks > 0) add("near_ranks", layout.near_ranks, 0);
-  if (layout.weight_compression != workload::CompressionWay::none) {
-    add_word("weight_compression", text_of(workload::Compression(layout.weight_compression)));
-  }
+  if (layout.secondary_ranks > 0) record.numbers["secondary_ranks"] = layout.secondary_ranks;
+  if (layout.near_ranks > 0) record.numbers["near_ranks"] = layout.near_ranks;
   add("chunks", layout.chunks, 1);
   add("microbatches", layout.microbatches, 1);
-  add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);
+  record.numbers["sequence_parallel"] = layout.sequence_parallel ? 1 : 0;
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
-  if (layout.schedule != workload::Layout{}.schedule) add_word("schedule", layout.schedule);
-  if (layout.recompute != workload::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
-  if (layout.partition_activations) add_word("partition_activations", "yes");
-  if (layout.offload.any()) add_word("offload", text_of(layout.offload));
-  if (layout.offload_ahead != workload::Layout{}.offload_ahead) {
-    add_word("offload_ahead", std::to_string(layout.offload_ahead));
+  // The others, but for those that the record has apart or the trainer sets for all.
+  const std::string all = text_of(layout);
+  for (const std::string_view word : workload::split(all, ',')) {
+    constexpr std::array kApart{"tp",    "pp",    "dp",         "cp",         "zero",        "shard_ranks", "chunks",
+                                "batch", "dtype", "grad_dtype", "microbatch", "overlap_p2p", "early_stop"};
+    const auto [name, value, has_value] = workload::name_and_value(word);
+    if (std::find(kApart.begin(), kApart.end(), name) == kApart.end()) add_word(std::string(name), std::string(value));
   }
-  if (!layout.overlap_gradients) add_word("overlap", "0");
   return record;
 }
 
@@ -391,8 +380,8 @@ core::RunRecord run_record(const TrainFlags& flags) {
   const int ranks = options.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
-  run.oversubscribed = ranks * options.threads > core::usable_cores();
   program::add_place(options.device, options.mpi, ranks, run);
+  run.oversubscribed = program::is_oversubscribed(options.mpi, ranks, options.threads);
   run.seed = options.seed;
   if (options.link) run.link = program::link_record(*options.link);
   return run;

@@ -23,8 +23,8 @@ std::string layout_text(const workload::Layout& layout);
 // A step's name as a case of a worker (bench/serve/orders.h): "step/nano/bf16/dp 2, tp 1, pp 1/threads:1".
 std::string step_name(const trainer::TrainOptions& options);
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
-// Describes the GPUs, and MPI's thread level with its consequences; empty without either. Also used by other programs
-// that run training steps.
+// Describes the GPUs, MPI's thread level with its consequences, and threads that share cores; empty without any. Also
+// used by other programs that run training steps.
 std::string place_text(const trainer::TrainOptions& options);
 // One line per step. `exposed`: share of the step in which the average rank's kernels wait for communication; below 0:
 // unknown.
