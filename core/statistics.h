@@ -33,7 +33,8 @@ struct Estimate {
   double low = 0;
   double high = 0;
 
-  // Limited to what is physically possible; all of that if the interval misses it by a tenth of it, as then it is noise.
+  // Limited to what is physically possible; all of that if the interval misses it by a tenth of it, as then it is
+  // noise.
   Estimate within(double least, double most) const;
   double half() const { return (high - low) / 2; }
   // True if the interval's half is at most a quarter of `whole`: of a share's 1, or of the value itself.
