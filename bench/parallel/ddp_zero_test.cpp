@@ -181,17 +181,25 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     DdpRounds& rounds = results[i].rounds;
     const double step = cases[i].bucket_cap_mb == 25 ? 14 : 15 + static_cast<double>(i);
-    rounds = {{10}, {8}, {step}, {18}, {8}, {1}, {step}};
+    rounds = {{10, 10}, {8, 8}, {step, step}, {18, 18}, {8, 8}, {1, 1}, {step, step}};
+    results[i].buckets = 4;
     results[i].least_bytes = results[i].formula_bytes = results[i].sent_bytes = 100;
   }
   results[1].sent_bytes = 99;
   const std::string text = ddp_ending_text(cases, results);
-  EXPECT_NE(
-      text.find(
-          "# dp 2, links of 10, 0.5: buckets of 25 MiB expose the least communication: 4.00 of 8.00 ms, 50.0 % hidden; "
-          "the step takes 14.00 ms"),
-      std::string::npos)
+  EXPECT_NE(text.find("# dp 2, links of 10, 0.5: buckets of 25 MiB expose the least communication: 4.00 of 8.00 ms, "
+                      "50.00 % hidden; "
+                      "the step takes 14.00 ms"),
+            std::string::npos)
       << text;
+  for (DdpResult& result : results) result.rounds.step_ms = {8, 40};
+  EXPECT_NE(ddp_ending_text(cases, results)
+                .find("# dp 2, no links: which buckets expose the least communication is undecided on this machine: "
+                      "spread"),
+            std::string::npos);
+  results[0].buckets = 1;
+  EXPECT_EQ(results[0].hidden().high, 0);  // complete only when the backward ends
+  EXPECT_EQ(program::share_text(results[1].hidden()), "undecided");
   EXPECT_NE(text.find("counted bytes equal the formula in 7;"), std::string::npos) << text;
   EXPECT_NE(ddp_row_text(flags, cases[1], results[1]).find("bytes\n"), std::string::npos);
   EXPECT_EQ(ddp_row_text(flags, cases[0], results[0]).find('*'), std::string::npos);

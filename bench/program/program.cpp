@@ -346,6 +346,12 @@ core::LinkRecord link_record(const transports::LinkSpec& link) {
   return {link.latency_us, link.gbps > 0 ? std::optional(link.gbps) : std::nullopt};
 }
 
+std::string share_text(const core::Estimate& share) {
+  if (!share.is_known(1)) return "undecided";
+  if (share.half() == 0) return fmt::format("{:.2f}", 100 * share.value);
+  return fmt::format("{:.0f}+-{:.0f}", 100 * share.value, 100 * share.half());
+}
+
 std::string emulated_text(const transports::LinkSpec& link) {
   return fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time", link.latency_us, link.gbps);
 }

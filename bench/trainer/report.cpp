@@ -22,27 +22,10 @@
 namespace lockstep::mini_train {
 namespace {
 
-using schedules::Lane;
-
-struct Share {
-  const char* name;
-  double ps;
-};
-
 std::string link_text(const trainer::TrainOptions& options) {
   if (!options.link) return "";
   return fmt::format("# EMULATED links of {:g} us and {:g} GB/s in wall-clock time; kernels run on this machine\n",
                      options.link->latency_us, options.link->gbps);
-}
-
-double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
-  double sum = 0;
-  for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
-  return sum / static_cast<double>(ranks.size());
-}
-
-std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
-  return rank.exposed_ps[static_cast<std::size_t>(lane)];
 }
 
 }  // namespace
@@ -186,32 +169,43 @@ double exposed_share(const std::vector<schedules::Breakdown>& ranks) {
   double all = 0;
   for (const schedules::Breakdown& rank : ranks) {
     exposed += static_cast<double>(rank.all_exposed_ps());
-    all += static_cast<double>(rank.all_exposed_ps() + rank.compute_ps() + rank.bubble_ps);
+    all += static_cast<double>(rank.all_exposed_ps() + rank.compute_ps() + rank.bubble_ps + rank.between_ps);
   }
   return all > 0 ? exposed / all : 0;
 }
 
-std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
-  using B = schedules::Breakdown;
-  const std::array shares{
-      Share{"forward", mean_ps(ranks, [](const B& b) { return b.forward_ps; })},
-      Share{"backward", mean_ps(ranks, [](const B& b) { return b.backward_ps; })},
-      Share{"recomputation", mean_ps(ranks, [](const B& b) { return b.recompute_ps; })},
-      Share{"optimizer", mean_ps(ranks, [](const B& b) { return b.optimizer_ps; })},
-      Share{"exposed: messages between stages",
-            mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::send) + exposed_in(b, Lane::receive); })},
-      Share{"exposed: collectives in layers", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::tensor); })},
-      Share{"exposed: gathers of weights", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::gather); })},
-      Share{"exposed: reductions of gradients", mean_ps(ranks, [](const B& b) { return b.exposed_reductions_ps(); })},
-      Share{"exposed: copies of activations", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::copy); })},
-      Share{"bubble: waiting for other ranks", mean_ps(ranks, [](const B& b) { return b.bubble_ps; })}};
-  const double all =
-      std::accumulate(shares.begin(), shares.end(), 0.0, [](double sum, const Share& share) { return sum + share.ps; });
-  std::string text = fmt::format("# breakdown of the last step's {:.2f} ms, mean over {} rank{}\n", all / 1e9,
-                                 ranks.size(), ranks.size() == 1 ? "" : "s");
-  for (const Share& share : shares) {
-    if (share.ps == 0) continue;
-    text += fmt::format("#   {:<34} {:>9.2f} ms  {:>5.1f} %\n", share.name, share.ps / 1e9, 100 * share.ps / all);
+std::string breakdown_text(std::span<const std::vector<schedules::Breakdown>> steps) {
+  constexpr std::array kNames{"forward",
+                              "backward",
+                              "recomputation",
+                              "optimizer",
+                              "exposed: collectives in layers",
+                              "exposed: messages between stages",
+                              "exposed: gathers of weights",
+                              "exposed: reductions of gradients",
+                              "exposed: copies of activations",
+                              "bubble: waiting for other ranks",
+                              "between kernels"};  // in the order of mean_parts_ms
+  if (steps.empty()) return "";
+  std::array<std::vector<double>, kNames.size()> shares;
+  std::vector<double> steps_ms;
+  for (const auto& ranks : steps) {
+    double& step_ms = steps_ms.emplace_back();
+    const auto parts = pipeline::mean_parts_ms(ranks);
+    for (const auto& part : parts) step_ms += part.second;
+    for (std::size_t p = 0; p < parts.size(); ++p) shares.at(p).push_back(parts[p].second / step_ms);
+  }
+  const std::size_t ranks = steps.front().size();
+  std::string text =
+      fmt::format("# breakdown of the last {} step{}, {:.2f} ms in the median; mean over {} rank{}\n", steps.size(),
+                  steps.size() == 1 ? "" : "s", core::median(steps_ms), ranks, ranks == 1 ? "" : "s");
+  for (std::size_t p = 0; p < shares.size(); ++p) {
+    const auto share = core::estimate({&shares[p], 1}, [](auto medians) { return medians[0]; }).within(0, 1);
+    if (share.value == 0) continue;
+    const bool is_known = steps.size() == 1 || share.is_known(1);
+    text += fmt::format("#   {:<34} {:>9.2f} ms  {}{}\n", kNames[p], share.value * core::median(steps_ms),
+                        is_known ? fmt::format("{:>5.1f} %", 100 * share.value) : core::undecided_text(share, 1),
+                        is_known && steps.size() > 1 ? fmt::format(" +- {:.1f}", 100 * share.half()) : "");
   }
   return text;
 }

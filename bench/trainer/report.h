@@ -1,6 +1,7 @@
 // Output of mini_train: text, records, and the simulated time of a step beside the measured one.
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,8 +32,9 @@ std::string place_text(const trainer::TrainOptions& options);
 std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed);
 // Warns that the peak is too low if some step reached more than 100 % of it; otherwise empty.
 std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops);
-// Breakdown of a step's time, averaged over the ranks.
-std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
+// Breakdown of the time of some steps: medians of each part's share and, of several steps, half of its 95 % interval.
+// Parts that no step has are left out.
+std::string breakdown_text(std::span<const std::vector<schedules::Breakdown>> steps);
 // memory_text: memory by kind of the rank that needs most, predicted and counted. expert_text: how the routers spread
 // the tokens of a step, one line per layer; empty without experts.
 std::string expert_text(const trainer::StepReport& report);
@@ -73,6 +75,7 @@ class TrainingLog {
     schedules::StepTimeline timeline;
   };
   const Timed& typical() const;
+  const std::vector<Timed>& timed() const { return timed_; }
   // Callable once there is a step with times; validations are left out.
   core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data) const;
   void add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const;
