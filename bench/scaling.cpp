@@ -40,7 +40,8 @@ Result result_of(Mode mode, const trainer::TrainOptions& options) {
   return {.mode = mode,
           .name = mini_train::layout_record(options.layout).text,
           .options = options,
-          .oversubscribed = options.device.cuda ? room < ranks : ranks * options.threads > core::usable_cores(),
+          .oversubscribed =
+              options.device.cuda ? room < ranks : program::is_oversubscribed(nullptr, ranks, options.threads),
           .ideal_speedup = static_cast<double>(room)};
 }
 

@@ -134,8 +134,8 @@ def joined_sentences(*sentences: str) -> str:
 
 def speed_text(one: Training) -> str:
     memory = f", {bytes_text(one.memory_bytes['total'], 3)} on the fullest rank" if one.memory_bytes else ""
-    return (f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, "
-            f"MFU {share_text(mfu(one))}{memory}.")
+    share = f"MFU {share_text(mfu(one))}" if mfu(one) <= 1 else "MFU undecided, as its peak is below what was reached"
+    return f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, {share}{memory}."
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
