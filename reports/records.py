@@ -229,7 +229,9 @@ def run_from(data: dict[str, Any], partial: bool = False) -> Run:
 def line_from(data: dict[str, Any], run: Run) -> Any:
     """Any line but a run, checked."""
     if data["record"] == "sharding":
-        data = {"shard_ranks": data["ranks"], **data}  # in records from before hybrid sharding
+        # Records from before hybrid sharding have no shard_ranks; later ones wrote 1 for groups that did not exist.
+        kept = {name: value for name, value in data.items() if name not in ("secondary_ranks", "near_ranks") or value > 1}
+        data = {"shard_ranks": data["ranks"], **kept}
     return made(data, kind_schema(data["record"]), run=run)
 
 
