@@ -1,13 +1,16 @@
 #include "bench/kernels/benchmarks.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <regex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 
@@ -112,10 +115,11 @@ void time_instance(benchmark::State& state, const Bench& bench, Instance& instan
   instance.outcome.gpu_clocks = clocks.record();
 }
 
-void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
+// `always`: also when the time budget is over.
+void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench, bool always) {
   Outcome& outcome = instance.outcome;
-  if (outcome.trials.empty() && bench.seconds_left().value_or(1) <= 0) {
-    outcome.left_out = true;
+  if (!always && outcome.trials.empty() && bench.seconds_left().value_or(1) <= 0) {
+    outcome.status = "left_out";
     state.SkipWithError("left out");
     return;
   }
@@ -205,13 +209,32 @@ int num_chosen(const Bench& bench) {
   return number;
 }
 
+std::size_t every_kernel_first(std::vector<Instance*>& instances) {
+  const auto of_case = [](const Instance* one) {  // cases are in one vector, in the order of the list
+    return std::tuple(one->one, -one->setting.threads, one->setting.cache != Cache::cold);
+  };
+  std::stable_sort(instances.begin(), instances.end(),
+                   [&](const Instance* a, const Instance* b) { return of_case(a) < of_case(b); });
+  std::map<std::string, int> met;  // instances of each kernel
+  std::map<const Instance*, int> round;
+  for (const Instance* one : instances) round[one] = met[one->one->kernel]++;
+  std::stable_sort(instances.begin(), instances.end(),
+                   [&](const Instance* a, const Instance* b) { return round.at(a) < round.at(b); });
+  return met.size();
+}
+
 void register_benchmarks(Bench& bench, Workbench& workbench) {
+  std::vector<Instance*> chosen = chosen_instances(bench);
   const std::optional<double> left = bench.seconds_left();
   const double seconds = left ? seconds_each(bench, *left) : 0;
-  for (Instance& instance : bench.instances) {
+  const std::size_t always = left ? every_kernel_first(chosen) : 0;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    Instance& instance = *chosen[i];
+    const bool is_first = i < always;
     auto* const benchmark = benchmark::RegisterBenchmark(
-        instance.name().c_str(),
-        [&bench, &instance, &workbench](benchmark::State& state) { run(state, bench, instance, workbench); });
+        instance.name().c_str(), [&bench, &instance, &workbench, is_first](benchmark::State& state) {
+          run(state, bench, instance, workbench, is_first);
+        });
     benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
     if (seconds > 0) benchmark->MinTime(seconds);
   }
