@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Iterable, Optional
 
+from reports.analysis.caveats import FEW_SAMPLES
 from reports.analysis.panels import Panel
 from reports.analysis.report import Report
 from reports.analysis.results import Analysis, headline, PanelResult
@@ -12,8 +13,6 @@ from reports.analysis.roofline.rooflines import Case, case_of, odd_ones, Rooflin
 from reports.analysis.steps.schedules import repeated
 from reports.records import Ceiling, Kernel, Machine, Records, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, short
-
-FEW_SAMPLES = 10
 
 
 @dataclass(frozen=True)
@@ -263,7 +262,7 @@ DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
 
 def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> list[Note]:
     """Warnings, worst first."""
-    found = [*_bad(records.kernels), *notes_on_runs(records), *_unchecked(records.kernels), *_threads(records.kernels),
+    found = [*_bad(records.kernels), *notes_on_runs(records), *_not_run(records.kernels), *_unchecked(records.kernels), *_threads(records.kernels),
              *_inconsistent(records.kernels), *_kernel_samples(records.kernels)]
     for result in results:
         for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _odd, _without_flops):
@@ -286,6 +285,15 @@ def _bad(kernels: Iterable[Kernel]) -> Iterable[Note]:
                             f"every plot and sentence: {_names(wrong)}.")
     if failed:
         yield Note("error", f"{counted(len(failed), 'kernel')} failed and {have(failed)} no times: {_names(failed)}.")
+
+
+def _not_run(kernels: tuple[Kernel, ...]) -> Iterable[Note]:
+    left_out = [kernel for kernel in kernels if not kernel.was_run]
+    if left_out:
+        never = {kernel.kernel for kernel in left_out} - {kernel.kernel for kernel in kernels if kernel.was_run}
+        yield Note("warning", f"{len(left_out)} of {counted(len(kernels), 'kernel')} to be timed (kernel, shape, dtype, way) were left out, "
+                              f"as the time budget was over ({_names(left_out)}); "
+                              + (f"no shape was timed of {joined(sorted(never))}." if never else "one shape at least of each kernel was timed."))
 
 
 def _unchecked(kernels: Iterable[Kernel]) -> Iterable[Note]:
@@ -382,7 +390,7 @@ def _drift(roofline: Roofline) -> Iterable[Note]:
 
 def _odd(roofline: Roofline) -> Iterable[Note]:
     """Warning of ceilings that cannot be the machine's: shares of them refer to a limit that is too low."""
-    odd = odd_ones(roofline.ceilings)
+    odd = [text for _, text in odd_ones(roofline.ceilings)]
     if odd:
         rest = [f"{len(odd) - 4} more"] if len(odd) > 4 else []
         yield Note("warning", f"ceilings that cannot be the machine's limits: {joined(odd[:4] + rest)}. Something else "

@@ -75,6 +75,11 @@ class Kernel:
         return self.status == "ok"
 
     @property
+    def was_run(self) -> bool:
+        """False if the time budget was over before it."""
+        return self.status != "left_out"
+
+    @property
     def median_us(self) -> Optional[float]:
         return self.stats.median if self.stats else self.time_us
 

@@ -155,9 +155,9 @@ void make_instances(Bench& bench);
 std::vector<Instance*> chosen_instances(Bench& bench);
 int num_chosen(const Bench& bench);
 
-// Orders instances so that, wherever a budget ends, as many kernels as possible have been timed: one of each kernel, then
-// the second of each, and so on. Of a kernel the first case comes first, and of a case the main way: most threads, cold.
-// Returns the number of kernels.
+// Orders instances so that, wherever a budget ends, as many kernels as possible have been timed: one of each kernel,
+// then the second of each, and so on. Of a kernel the first case comes first, and of a case the main way: most threads,
+// cold. Returns the number of kernels.
 std::size_t every_kernel_first(std::vector<Instance*>& instances);
 
 // With a time budget, the remaining time is divided among the instances in this order, and those that would begin after

@@ -64,7 +64,7 @@ def contest_title(_: Contest) -> str:
 
 
 def contest_subtitle(contest: Contest) -> str:
-    return workload_text(contest.workload)
+    return _dotted([workload_text(contest.workload), f"sequences in {contest.slices} slices" if contest.slices > 1 else ""])
 
 
 def growth_title(growth: Growth) -> str:
@@ -284,7 +284,7 @@ def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[li
     tasks, left = [], MOST_CHARTS
     most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE
     for result in results:
-        tasks += [(contest, f"{result.anchor}-tradeoff-{contest.basis}", folder) for contest in result.contests
+        tasks += [(contest, f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", folder) for contest in result.contests
                   if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
         charts = charted(result)[:max(min(left, most), 0)]
         left -= len(charts)
@@ -299,7 +299,7 @@ def render_growths(growths: Sequence[Growth], folder: Path) -> list[FigureFile]:
 
 def charted(result: WorkloadResult) -> list[Case]:
     """Cases with a timeline: those run on most bases first, then by the smallest bubble."""
-    order = {name: i for contest in result.contests for i, (name, _) in enumerate(contest.entries)}
+    order = {name: bubble(line) for contest in result.contests for name, line in contest.entries}
     cases = [case for case in result.cases if any(line.timeline for line in case.lines)]
     return sorted(cases, key=lambda case: (-len(case.lines), order[case.name]))
 

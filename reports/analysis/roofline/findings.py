@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Callable, Iterable, Optional, Sequence
 
+from reports.analysis.caveats import few_text
 from reports.analysis.findings import Finding
-from reports.analysis.roofline.rooflines import binding_name, Case, device_text, Roofline, rooflines_of, Way, way_text
+from reports.analysis.roofline.rooflines import (
+    binding_name, Case, device_text, odd_ones, Roofline, rooflines_of, Way, way_of, way_text)
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, times_text
 
@@ -99,6 +101,7 @@ def group_of(kernel: str) -> str:
 # Findings of the kernels' page: the number that reach their limit, and the one that is farthest from it.
 
 NEAR = 0.85  # share of the binding ceiling that counts as reaching it
+MOST_ODD = 2  # contradictory ceilings that a caveat names
 ABOVE = 1.05  # a kernel with a larger share shows that its ceiling was not the limit
 
 _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch": "bound by the launch"}
@@ -201,7 +204,17 @@ def _finding(name: str, anchor: str, roofline: Roofline, way: Way) -> Finding:
     cases = roofline.timed[way]
     why = f"{bounds_text(cases.values(), roofline)} {groups_text(cases)}" if way == roofline.main else ""
     return Finding(f"{name}, {way_text(way, roofline.place.device)}", reach_text(cases), why.strip(),
-                   badge_of(roofline), anchor)
+                   badge_of(roofline), anchor, kernel_caveat(roofline, way))
+
+
+def kernel_caveat(roofline: Roofline, way: Way) -> str:
+    """What limits a finding on one way of timing: kernels that the time budget left out, ceilings that contradict others, few samples."""
+    left_out = sum(not one.was_run for one in roofline.kernels if way_of(one) == way)
+    timed = list(roofline.timed[way].values())
+    told = [f"The time budget left out {left_out} of {left_out + len(timed)} cases."] if left_out else []
+    odd = [text for threads, text in odd_ones(roofline.ceilings) if threads == way.threads]
+    told += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:MOST_ODD])}."] if odd else []
+    return " ".join([*told, *filter(None, [few_text(timed, "case")])])
 
 
 def badge_of(roofline: Roofline) -> str:

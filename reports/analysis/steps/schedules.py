@@ -125,11 +125,17 @@ FEWER = 3  # schedules that are named beside the best
 
 @dataclass(frozen=True)
 class Contest:
-    """All schedules of a workload on one basis, the smallest bubble first."""
+    """All schedules of a workload on one basis that cut sequences into as many slices, the smallest bubble first."""
 
     workload: Workload
     basis: str
+    slices: int  # of a sequence; 1: whole
     entries: tuple[tuple[str, ScheduleLine], ...]
+
+    @property
+    def name(self) -> str:
+        """Basis, and slices if sequences are cut: "simulated, sequences in 4 slices"."""
+        return f"{self.basis}, sequences in {self.slices} slices" if self.slices > 1 else self.basis
 
     @property
     def frontier(self) -> list[tuple[str, ScheduleLine]]:
@@ -146,14 +152,22 @@ class WorkloadResult:
     workload: Workload
     anchor: str
     cases: tuple[Case, ...]
-    contests: tuple[Contest, ...]  # by basis
+    contests: tuple[Contest, ...]  # by basis, then slices
+
+    @property
+    def told(self) -> Contest:
+        """Measured steps if there are any, else simulated; of whole sequences if there are any."""
+        return min(self.contests, key=lambda one: (("measured", "simulated", "emulated").index(one.basis), one.slices))
+
+    @property
+    def lines(self) -> list[ScheduleLine]:
+        return [line for _, line in self.told.entries]
 
     @property
     def findings(self) -> list[Finding]:
-        """One finding: from measured steps, else simulated, and the difference of emulated steps from them."""
-        told = min(self.contests, key=lambda one: ("measured", "simulated", "emulated").index(one.basis))
-        return [Finding(f"{self.workload.name}, {told.basis}", contest_text(told), self.why, basis_badge([told.basis]),
-                        self.anchor)]
+        """One finding, and the difference of emulated steps from simulated ones."""
+        name = ", ".join(text for text in (self.workload.name, self.workload.times_text, self.told.name) if text)
+        return [Finding(name, contest_text(self.told), self.why, basis_badge([self.told.basis]), self.anchor)]
 
     @property
     def why(self) -> str:
@@ -178,15 +192,18 @@ def bubble(line: ScheduleLine) -> float:
 def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
     results = []
     for number, (workload, cases) in enumerate(cases_of(records.schedules).items(), start=1):
-        contests = [_contest(workload, basis, cases) for basis in BASES]
-        results.append(WorkloadResult(workload, f"workload-{number}", tuple(cases),
-                                      tuple(one for one in contests if one.entries)))
+        contests = [one for basis in BASES for one in _contests(workload, basis, cases)]
+        results.append(WorkloadResult(workload, f"workload-{number}", tuple(cases), tuple(contests)))
     return tuple(results)
 
 
-def _contest(workload: Workload, basis: str, cases: Sequence[Case]) -> Contest:
-    entries = [(case.name, case.of_basis[basis]) for case in cases if basis in case.of_basis]
-    return Contest(workload, basis, tuple(sorted(entries, key=lambda one: _order(one[1]))))
+def _contests(workload: Workload, basis: str, cases: Sequence[Case]) -> list[Contest]:
+    by_slices: dict[int, list[tuple[str, ScheduleLine]]] = {}
+    for case in cases:
+        if basis in case.of_basis:
+            by_slices.setdefault(max(len(case.first.slice_tokens or ()), 1), []).append((case.name, case.of_basis[basis]))
+    return [Contest(workload, basis, slices, tuple(sorted(entries, key=lambda one: _order(one[1]))))
+            for slices, entries in sorted(by_slices.items())]
 
 
 def _order(line: ScheduleLine) -> tuple[float, float, float]:
@@ -217,7 +234,7 @@ def contest_text(contest: Contest) -> str:
     """zb_v has the smallest bubble of 19 schedules: 10 % of the step, ...; of those that hold fewer, v_half (3) 24 %"""
     (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
     if len(contest.entries) == 1:
-        return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
+        return f"{name}: {_bubble_text(best)}, {_held_text(best)}{_trained_text(contest)}."
     alike = [other for other, line in contest.entries if _order(line) == _order(best)]
     have = "has" if len(alike) == 1 else "have"
     parts = [f"{joined(alike)} {have} the smallest bubble of {len(contest.entries)} schedules: {_bubble_text(best)}, "
@@ -228,7 +245,17 @@ def contest_text(contest: Contest) -> str:
         parts.append(f"of those that hold fewer, {told}")
     if last not in [*alike, *(other for other, _ in fewer)]:
         parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
-    return "; ".join(parts) + "."
+    return "; ".join(parts) + f"{_trained_text(contest)}."
+
+
+def _trained_text(contest: Contest) -> str:
+    """Words on the schedules that the trainer can run, and the best of these if another has the smallest bubble."""
+    cannot = [name for name, line in contest.entries if line.trained is False]
+    can = [(name, line) for name, line in contest.entries if line.trained]
+    if not can:
+        return "; mini_train trains in none of these orders" if cannot else ""
+    best = f", of which {can[0][0]} is best with {share_text(bubble(can[0][1]))}" if contest.entries[0][0] in cannot else ""
+    return f"; mini_train trains in {'each of these orders' if not cannot else 'all of these orders but ' + joined(cannot)}{best}"
 
 
 def _bubble_text(line: ScheduleLine) -> str:
