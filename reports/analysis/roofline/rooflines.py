@@ -123,7 +123,7 @@ def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
         return kernel.bound
     unit = {"memory": "gbps", "compute": "gflops"}[kernel.bound]
     allowed = work / kernel.ceiling_us / 1e3
-    for one in found:
+    for one in sorted(found, key=lambda ceiling: ceiling.dtype != kernel.dtype):  # two dtypes may have equal peaks
         same = (one.run.run, one.device, one.threads, one.unit) == (kernel.run.run, kernel.device, kernel.threads, unit)
         if same and abs(one.value / allowed - 1) <= EXACT:
             where = LEVELS.get(one.level or "", one.level or "") if unit == "gbps" else one.dtype
