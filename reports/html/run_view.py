@@ -29,7 +29,12 @@ MachineView = Sequence[Fact]
 
 @dataclass(frozen=True)
 class RunView:
-    run: Run
+    """One run of a program, which writes a record for each number of ranks and kind of link."""
+
+    run: Run  # its first record
+    ids: str
+    ranks: str
+    basis: str
     command: str
     rows: int
     libraries: str
@@ -44,8 +49,28 @@ def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
 
 def run_views(records: Records) -> list[RunView]:
     lines = Counter(line.run.run for line in records.lines)
-    return [RunView(run, " ".join(run.command), lines[run.run],
-                    ", ".join(f"{name}: {version}" for name, version in run.libraries.items())) for run in records.runs]
+    return [_run_view(runs, sum(lines[run.run] for run in runs)) for runs in _by_program_run(records.runs)]
+
+
+def _by_program_run(runs: Sequence[Run]) -> list[list[Run]]:
+    """Records that follow each other are of one run of a program if they differ in ranks, links or basis only."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        known = groups[-1] if groups and run.command else []
+        alike = all((one.command, one.machine, one.build, one.seed) == (run.command, run.machine, run.build, run.seed)
+                    and (one.ranks, one.link, one.basis) != (run.ranks, run.link, run.basis) for one in known)
+        if known and alike:
+            known.append(run)
+        else:
+            groups.append([run])
+    return groups
+
+
+def _run_view(runs: Sequence[Run], rows: int) -> RunView:
+    first = runs[0]
+    of_all = {name: joined([str(value) for value in dict.fromkeys(getattr(run, name) for run in runs)]) for name in ("run", "ranks", "basis")}
+    return RunView(first, of_all["run"], of_all["ranks"], of_all["basis"], " ".join(first.command), rows,
+                   ", ".join(f"{name}: {version}" for name, version in first.libraries.items()))
 
 
 def machine_views(records: Records) -> list[MachineView]:

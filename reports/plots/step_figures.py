@@ -64,7 +64,11 @@ def contest_title(_: Contest) -> str:
 
 
 def contest_subtitle(contest: Contest) -> str:
-    return _dotted([workload_text(contest.workload), f"sequences in {contest.slices} slices" if contest.slices > 1 else ""])
+    return _dotted([workload_text(contest.workload), _slices_text(contest.slices)])
+
+
+def _slices_text(slices: int) -> str:
+    return f"sequences in {slices} slices" if slices > 1 else ""
 
 
 def growth_title(growth: Growth) -> str:
@@ -79,7 +83,8 @@ def growth_title(growth: Growth) -> str:
 
 
 def growth_subtitle(growth: Growth) -> str:
-    return _dotted([counted(growth.ranks, "rank"), Workload(growth.ranks, 0, growth.times).times_text])
+    times = Workload(growth.ranks, 0, growth.times).times_text
+    return _dotted([counted(growth.ranks, "rank"), times, _slices_text(growth.slices)])
 
 
 def _dotted(parts: Sequence[str]) -> str:

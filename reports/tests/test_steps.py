@@ -143,6 +143,21 @@ def test_bubbles_of_several_numbers_of_microbatches_are_a_curve(loaded):
     assert growth.curves["1f1b"] == tuple((m, pytest.approx(3 / (m + 3))) for m in (4, 8, 16))
 
 
+def test_curves_of_slices_are_in_a_figure_of_their_own(tmp_path):
+    worlds = [StepWorld(microbatches=m, run_name=f"m{m}") for m in (4, 8)]
+    lines = [line for world in worlds for line in (world.run(), world.schedule("1f1b"),
+                                                   world.schedule("1f1b", schedule="seq1f1b", slice_tokens=[1, 1]))]
+    growths = growths_of(analyse_schedules(load([write(tmp_path / "s.jsonl", lines)])))
+    assert [(growth.slices, list(growth.curves)) for growth in growths] == [(1, ["1f1b"]), (2, ["seq1f1b"])]
+
+
+def test_messages_that_take_time_come_first(tmp_path):
+    lines = [line for message in (0.0, 0.5) for world in [StepWorld(message=message, run_name=f"m{message}")]
+             for line in (world.run(), *world.sweep())]
+    first, second = analyse_schedules(load([write(tmp_path / "s.jsonl", lines)]))
+    assert (first.workload.times.message, second.workload.times.message) == (0.5, 0)
+
+
 def test_boxes_are_the_spans_of_the_record(loaded):
     line = loaded(StepWorld(message=2.0), names=["zb-h1"]).schedules[0]
     for tasks, lanes in zip(line.timeline, lanes_of(line.timeline)):
