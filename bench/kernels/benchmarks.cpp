@@ -107,11 +107,7 @@ void time_instance(benchmark::State& state, const Bench& bench, Instance& instan
   core::SteadyClocks clocks(bench.look);
   clocks.begin();
   double seconds = 0;
-  while (state.KeepRunningBatch(calls)) {
-    const double sample_s = take_sample();
-    state.SetIterationTime(sample_s);
-    seconds += sample_s;
-  }
+  while (state.KeepRunningBatch(calls)) state.SetIterationTime(seconds = take_sample());
   while (trial.samples_us.size() < kFewestSamples && seconds < kFewestSamplesS) seconds += take_sample();
   while (clocks.again()) {
     const std::size_t samples = std::exchange(trial.samples_us, {}).size();

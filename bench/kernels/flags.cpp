@@ -111,9 +111,9 @@ const std::array kFlags{
          [](BenchFlags& f, const FlagValue& v) { f.choices.experts = v.one_of(kernels::kExpertsChoices); }},
     program::json_flag<BenchFlags>(),
     Flag{"--time-budget", "none",
-         "seconds for the whole run: one shape of each kernel is timed first, and in any case; then more shapes and "
-         "ways, "
-         "and those that would start later are left out and recorded so",
+         "seconds for the whole run; one shape of each kernel is timed first, and in any case; more shapes and ways "
+         "that "
+         "would start later are left out, and recorded so",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait for a GPU fails",
          [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},

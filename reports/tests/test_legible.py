@@ -40,7 +40,7 @@ def shown(page, width=WIDTH):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """What is shown of every page of a report of every kind of record, with three collective runs of one program, and its folder."""
+    """The folder of a report of every kind of record and of three records of one program's run, and what a browser shows of each page."""
     folder = tmp_path_factory.mktemp("legible")
     sweeps = [World(ranks=ranks, run_name=f"of-{ranks}", run_fields={"command": ["all_reduce_perf", "--ranks", "2,4,8"]})
               for ranks in (2, 4, 8)]

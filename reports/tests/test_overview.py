@@ -72,7 +72,7 @@ def test_every_subject_has_a_card_with_a_finding_a_figure_and_a_page(folder):
 
 
 def test_the_bold_line_and_the_figure_below_it_are_of_one_run(folder):
-    """Of the layout that the chart shows, though the training run would have its own words."""
+    """They describe the layout that the chart shows; the training run has a sentence of its own below."""
     step = re.search(r'<section id="step".*?</section>', (folder / "index.html").read_text(encoding="utf-8"), flags=re.DOTALL).group()
     bold, chart = re.search(r'class="answer">(.*?)</p>', step).group(1), re.search(r'alt="([^"]*)"', step).group(1)
     layout = re.search(r"dp=\d, \w+", unescape(chart)).group()

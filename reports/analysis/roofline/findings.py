@@ -101,7 +101,6 @@ def group_of(kernel: str) -> str:
 # Findings of the kernels' page: the number that reach their limit, and the one that is farthest from it.
 
 NEAR = 0.85  # share of the binding ceiling that counts as reaching it
-MOST_ODD = 2  # contradictory ceilings that a caveat names
 ABOVE = 1.05  # a kernel with a larger share shows that its ceiling was not the limit
 
 _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch": "bound by the launch"}
@@ -208,12 +207,12 @@ def _finding(name: str, anchor: str, roofline: Roofline, way: Way) -> Finding:
 
 
 def kernel_caveat(roofline: Roofline, way: Way) -> str:
-    """What limits a finding on one way of timing: kernels that the time budget left out, ceilings that contradict others, few samples."""
+    """Sentences on what limits a finding on one way of timing: cases that were left out, ceilings that contradict others, few samples."""
     left_out = sum(not one.was_run for one in roofline.kernels if way_of(one) == way)
     timed = list(roofline.timed[way].values())
     told = [f"The time budget left out {left_out} of {left_out + len(timed)} cases."] if left_out else []
     odd = [text for threads, text in odd_ones(roofline.ceilings) if threads == way.threads]
-    told += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:MOST_ODD])}."] if odd else []
+    told += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:2])}."] if odd else []
     return " ".join([*told, *filter(None, [few_text(timed, "case")])])
 
 

@@ -129,7 +129,7 @@ class Contest:
 
     workload: Workload
     basis: str
-    slices: int  # of a sequence; 1: whole
+    slices: int  # slices of a sequence; 1: whole
     entries: tuple[tuple[str, ScheduleLine], ...]
 
     @property
@@ -152,7 +152,7 @@ class WorkloadResult:
     workload: Workload
     anchor: str
     cases: tuple[Case, ...]
-    contests: tuple[Contest, ...]  # by basis, then slices
+    contests: tuple[Contest, ...]  # sorted by basis and slices
 
     @property
     def told(self) -> Contest:
