@@ -44,9 +44,9 @@ class Build:
         return self.revision[:10] + (" with uncommitted changes" if self.dirty else "")
 
 
-@fields_of("RunRecord", and_also=["partial"])
+@fields_of("RunRecord", and_also=["partial", "file"])
 class Run:
-    """`partial`: its program was stopped, and its file says so by its name."""
+    """`partial`: its program was stopped, and its file says so by its name. `file`: the one that it was read from."""
 
     @property
     def is_foreign(self) -> bool:
@@ -225,10 +225,10 @@ class GateCase:
         return CaseSummary(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
 
 
-def run_from(data: dict[str, Any], partial: bool = False) -> Run:
+def run_from(data: dict[str, Any], partial: bool = False, file: str = "") -> Run:
     told = {**data["git"], **data["build"]}
     build = Build(**{name: told[name] for name in told if name in Build.__dataclass_fields__})
-    return made(data, kind_schema("run"), build=build, partial=partial)
+    return made(data, kind_schema("run"), build=build, partial=partial, file=file)
 
 
 def line_from(data: dict[str, Any], run: Run) -> Any:

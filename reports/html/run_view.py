@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -29,7 +30,7 @@ MachineView = Sequence[Fact]
 
 @dataclass(frozen=True)
 class RunView:
-    """One run of a program, which writes a record for each number of ranks and kind of link."""
+    """One run of a program, which may write several records: one for each number of ranks, or for each kind of link."""
 
     run: Run  # its first record
     ids: str
@@ -53,17 +54,8 @@ def run_views(records: Records) -> list[RunView]:
 
 
 def _by_program_run(runs: Sequence[Run]) -> list[list[Run]]:
-    """Records that follow each other are of one run of a program if they differ in ranks, links or basis only."""
-    groups: list[list[Run]] = []
-    for run in runs:
-        known = groups[-1] if groups and run.command else []
-        alike = all((one.command, one.machine, one.build, one.seed) == (run.command, run.machine, run.build, run.seed)
-                    and (one.ranks, one.link, one.basis) != (run.ranks, run.link, run.basis) for one in known)
-        if known and alike:
-            known.append(run)
-        else:
-            groups.append([run])
-    return groups
+    """Records of one file that follow each other are of one run of a program if they have its command; a command may be unknown."""
+    return [list(found) for _, found in groupby(runs, key=lambda run: (run.file, run.command, run.build, run.seed) if run.command else run.run)]
 
 
 def _run_view(runs: Sequence[Run], rows: int) -> RunView:

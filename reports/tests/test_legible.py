@@ -45,7 +45,9 @@ def pages(tmp_path_factory):
     sweeps = [World(ranks=ranks, run_name=f"of-{ranks}", run_fields={"command": ["all_reduce_perf", "--ranks", "2,4,8"]})
               for ranks in (2, 4, 8)]
     records = [record for world in sweeps for record in (world.run(), *world.sweep(["ring", "double_tree"], SIZES[::2]))]
-    assert main([write(folder / "r.jsonl", [*records, *every_kind()]), "-o", str(folder / "report")]) == 0
+    again = World(ranks=2, run_name="again", run_fields={"command": ["all_reduce_perf", "--ranks", "2,4,8"]})
+    files = [write(folder / "r.jsonl", records), write(folder / "s.jsonl", [again.run(), *again.sweep(["ring"], SIZES[:3]), *every_kind()])]
+    assert main([*files, "-o", str(folder / "report")]) == 0
     return folder / "report", {page.name: shown(page) for page in sorted((folder / "report").glob("*.html"))}
 
 
@@ -77,6 +79,7 @@ def test_a_run_of_a_program_is_one_line(pages):
     folder, found = pages
     text = (folder / "index.html").read_text(encoding="utf-8")
     runs = re.search(r'<section id="runs">.*?</section>', text, flags=re.DOTALL).group()
-    assert runs.count("all_reduce_perf --ranks 2,4,8") == 1 and "<td>of-2, of-4 and of-8</td>" in runs and "<td>2, 4 and 8</td>" in runs
+    assert runs.count("all_reduce_perf --ranks 2,4,8") == 2, "one of each file"
+    assert "<td>of-2, of-4 and of-8</td>" in runs and "<td>2, 4 and 8</td>" in runs
     for name, page in found.items():
         assert page["runs"] and max(page["runs"]) < 30, f"{name}: a run takes more than a line of text"
