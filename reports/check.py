@@ -34,7 +34,12 @@ def have(lines: list) -> str:
 
 
 def notes_on_runs(records: Records) -> list[Note]:
-    return [*_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+    return [*_of_readers(records), *_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+
+
+def _of_readers(records: Records) -> Iterable[Note]:
+    """Notes of the readers of other tools' files on what they left out or took with a reservation."""
+    return [Note("warning", note) for run in records.runs for note in run.notes or ()]
 
 
 def _stopped(records: Records) -> Iterable[Note]:
