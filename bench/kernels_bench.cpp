@@ -93,12 +93,12 @@ class Collector {
   bool take(const std::string& name, std::size_t repetitions) {
     const Instance& instance = *instances_.at(name);
     ++met_;
-    if (instance.outcome.left_out) {
-      ++left_out_;
-      return false;
-    }
     if (writer_) {
       writer_->write(kernel_record(run_.run, bench_, instance, repetitions));
+    }
+    if (instance.outcome.status == "left_out") {
+      ++left_out_;
+      return false;
     }
     warn_of_shared_cores(instance);
     status_ = std::max(status_, exit_status_of(instance));

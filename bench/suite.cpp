@@ -258,13 +258,13 @@ Suite read_suite(std::istream& file, const std::string& path) {
 }
 
 // The suite of ci/quickstart.sh, which fills each page of the report. Send/recv runs on every kind of link, as the
-// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that
-// two cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that
-// does not. The same schedules are simulated and emulated, so that the report can show both. A small model is
-// trained on two ranks, its step is predicted from its pieces, its tokens per second are measured and simulated over
-// ranks, and buckets and ZeRO stages are timed in steps of a smaller one. Layers are split over two ranks on the
-// emulated link, also with a vocabulary that they do not divide. Simulated sweeps come last, at sizes and numbers of
-// ranks that this machine does not have.
+// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that two
+// cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that does
+// not, and one of each other family (kernels/registry.h). The same schedules are simulated and emulated, so that the
+// report can show both. A small model is trained on two ranks, its step is predicted from its pieces, its tokens per
+// second are measured and simulated over ranks, and buckets and ZeRO stages are timed in steps of a smaller one. Layers
+// are split over two ranks on the emulated link, also with a vocabulary that they do not divide. Simulated sweeps come
+// last, at sizes and numbers of ranks that this machine does not have.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string share = " --time-budget {seconds}";
@@ -272,7 +272,12 @@ Suite quick_suite() {
       " --algo ring,double_tree,binary_tree,tree,recursive_doubling,halving_doubling,one_shot,two_shot";
   const std::string kernels =
       "^(gemm_(fwd|wgrad)/.*/N1024_C256_O1024/|attention_.*/B8_H4_T128|gelu_fwd/.*/B8_T128|layernorm_.*/f32/B8_T128|"
-      "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB)";
+      "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB|"
+      "attention_decode/f32/S1_H32_D128_K256_G4|attention_merge/f32/B1_H4|copy_rows/f32/R1024|rotary_fwd/f32/N1024|"
+      "residual_add/f32/B8_T128|embedding_fwd/f32/N1024|cast/f32/to_bf16|quantize_int8/f32/N1M|encode_signs/f32/N1M|"
+      "gemm_fp8/e4m3/e4m3_tensor_by_e4m3_tensor_M1024|pack_bucket/f32/gpt2_block_C256/|(router_fwd|permute)/f32/"
+      "T1024_E8_k2_(softmax|C256)/|"
+      "grouped_gemm_fwd/f32/E8_N256)";
   const std::string small_steps = " --dp 2 --batch 1 --length 64 --time-budget 2";
   const std::string pipelines =
       " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "

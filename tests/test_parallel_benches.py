@@ -116,6 +116,17 @@ def test_zero_plus_plus_sends_what_the_simulator_counts(programs: Programs, tmp_
     assert (sent["gradients"], sent["near"]) == (predicted["far"], predicted["near"])
 
 
+def test_a_plain_stage_3_has_no_parts_of_zero_plus_plus(programs: Programs, tmp_path: Path) -> None:
+    """Neither with codes, which are exchanged in one hop."""
+    file = tmp_path / "zero.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--dp", "2", "--zero", "3", "--dtype", "f32", "--prefetch", "1", "--compression",
+                        "none,int8", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in records_of(file) if line["record"] == "sharding"]
+    assert [line.get("compression") for line in lines] == [None, "int8"]
+    assert not any(name in line for line in lines for name in ("secondary_ranks", "near_ranks"))
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_replicas_of_shards_send_what_the_simulator_counts(programs: Programs, tmp_path: Path, stage: int) -> None:
     """The same model and layout: two sets of two ranks, two microbatches, bf16 with gradients in f32."""
