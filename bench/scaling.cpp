@@ -9,6 +9,7 @@
 
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
 #include "core/ranks.h"
@@ -345,8 +346,10 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
   }
 }
 
-int run_scaling(const ScalingFlags& flags, const program::Print& print) {
+int run_scaling(const ScalingFlags& flags, const program::Print& plain_print) {
   const std::vector<Case> cases = cases_of(flags);
+  program::Progress progress("layouts", cases.size() + flags.modes.size() * flags.simulated.size());
+  const program::Print print = progress.around(plain_print);
   const trainer::TrainOptions& first = cases.front().options;
   const trainer::Corpus corpus = corpus_of(first);
   int most_ranks = 1;
@@ -360,11 +363,15 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Effort effort = effort_for(flags, core::us_between(begin, core::Clock::now()) / 1e6, cases.size() - i);
     Result result = time_case(cases[i], flags, corpus, effort);
+    progress.one_done();
     print(row_text(result) + gap_text(result) + slowdowns_text(result));
     if (result.times.energy || i + 1 == cases.size()) print(result.times.energy_text);
     if (writer.is_open()) writer.write(scaling_record(run, result));
   }
-  run_simulated(flags, corpus, run, writer, print);
+  run_simulated(flags, corpus, run, writer, [&](const std::string& row) {
+    progress.one_done();
+    print(row);
+  });
   print(closing_text());
   writer.commit();
   return 0;

@@ -122,7 +122,7 @@ class RankBreakdown {
       : rank_(rank), spans_(spans), makespan_ps_(makespan_ps), blocking_(blocking) {
     for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
       const std::size_t lane = index_of(rank.tasks[i].lane);
-      if (lane != index_of(Lane::compute)) moving_[lane].push_back(spans[i]);
+      if (lane != index_of(Lane::compute)) moving_[lane].push_back({spans[i], rank.tasks[i].lane, rank.tasks[i].comm});
     }
   }
 
@@ -143,6 +143,7 @@ class RankBreakdown {
   struct Moved {
     TaskSpan span;
     Lane lane = Lane::compute;
+    Comm comm = Comm::none;
   };
 
   // Bytes that moved in a gap count if the task that ends the gap waited for them or was blocked by their lane.
@@ -153,7 +154,7 @@ class RankBreakdown {
       const Lane lane = rank_.tasks[edge].lane;
       if (lane == Lane::compute) continue;
       if (lane == Lane::send || lane == Lane::receive) {
-        moved_.push_back({spans_[edge], lane});
+        moved_.push_back({spans_[edge], lane, Comm::none});
       } else if ((seen >> index_of(lane) & 1U) == 0) {
         seen |= 1U << index_of(lane);
         add_moved(lane, gap);
@@ -177,11 +178,11 @@ class RankBreakdown {
 
   // Gaps and the spans of a lane are both in order of time.
   void add_moved(Lane lane, const TaskSpan& gap) {
-    const std::vector<TaskSpan>& spans = moving_[index_of(lane)];
+    const std::vector<Moved>& moving = moving_[index_of(lane)];
     std::size_t& at = next_[index_of(lane)];
-    while (at < spans.size() && spans[at].end_ps <= gap.start_ps) ++at;
-    for (std::size_t i = at; i < spans.size() && spans[i].start_ps < gap.end_ps; ++i)
-      moved_.push_back({spans[i], lane});
+    while (at < moving.size() && moving[at].span.end_ps <= gap.start_ps) ++at;
+    for (std::size_t i = at; i < moving.size() && moving[i].span.start_ps < gap.end_ps; ++i)
+      moved_.push_back(moving[i]);
   }
 
   // Each moment of the gap counts once: for the transfer that began first, or as bubble.
@@ -195,6 +196,7 @@ class RankBreakdown {
       const std::int64_t end = std::min(moved.span.end_ps, gap.end_ps);
       if (end <= begin) continue;
       parts_.exposed_ps[index_of(moved.lane)] += end - begin;
+      if (moved.comm != Comm::none) parts_.exposed_of_ps[static_cast<std::size_t>(moved.comm)] += end - begin;
       left -= end - begin;
       cursor = end;
     }
@@ -205,7 +207,7 @@ class RankBreakdown {
   const std::vector<TaskSpan>& spans_;
   std::int64_t makespan_ps_;
   const BlockingLanes& blocking_;
-  std::array<std::vector<TaskSpan>, kNumLanes> moving_;
+  std::array<std::vector<Moved>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
   std::vector<Moved> moved_;  // in the current gap
   Breakdown parts_;

@@ -1,0 +1,81 @@
+// Long work on a terminal: how far it is, and what is left of it when Ctrl-C ends it.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "bench/program/program.h"
+
+namespace lockstep::program {
+
+// Shows how far long work is: from its sixth second on one line on stderr, which is rewritten in place, with what is
+// done of all, the time so far and an estimate of the time that is left. Shows nothing if stderr is no terminal. All
+// functions may be called by any thread.
+class Progress {
+ public:
+  // Tests give their own.
+  struct Terminal {
+    bool is_terminal = false;
+    std::function<double()> seconds;  // since any fixed time
+    std::function<void(const std::string& text)> write;
+    bool ticks = false;  // a thread rewrites the line each second, also while one piece of work takes long
+  };
+  static Terminal of_stderr();
+
+  // `unit`: "rows". `all`: number of them; 0: not known yet.
+  Progress(std::string unit, std::size_t all, Terminal terminal = of_stderr());
+  ~Progress();  // removes the line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void done(std::size_t done, std::size_t all);
+  void one_done();
+  void now(const std::string& what);  // what is worked on; shown at the end of the line
+  void show();                        // rewrites the line if it is due
+  // Output of the program itself, which the line makes room for.
+  Print around(Print print);
+
+ private:
+  void write_line();
+  void clear();
+
+  const std::string unit_;
+  const Terminal terminal_;
+  const double begin_s_;
+  std::mutex mutex_;
+  std::size_t all_;
+  std::size_t done_ = 0;
+  std::string now_;
+  bool is_shown_ = false;
+  std::condition_variable_any ends_;
+  std::jthread ticker_;
+};
+
+// "45 s", "3 min 20 s", "2 h 05 min".
+std::string duration_text(double seconds);
+
+// What a program that is ended early leaves: "rows.partial.jsonl (37 lines), checkpoints (2 files or folders)". The
+// files of records and the folders that this process has locked (core/output_file.h) are found among its open files;
+// files of records without a result, partial folders and empty folders are removed.
+std::string kept_text();
+
+// While it exists, Ctrl-C (SIGINT) prints what was kept on stderr and ends the process with status 130, as shells
+// report that signal. Made before all other threads, which must not take the signal.
+class Interruption {
+ public:
+  explicit Interruption(std::string program);
+  ~Interruption();
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+ private:
+  int signals_ = -1;  // becomes readable by SIGINT
+  int end_ = -1;      // becomes readable by the destructor
+  std::jthread waiter_;
+};
+
+}  // namespace lockstep::program
