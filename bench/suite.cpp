@@ -326,8 +326,7 @@ int run_suite(const Suite& suite, const SuiteOptions& options) {
   const auto seconds = [&] { return core::us_between(begin, core::Clock::now()) / 1e6; };
   int worst = 0;
   for (std::size_t i = 0; i < suite.size(); ++i) {
-    progress.done(i, suite.size());
-    progress.now(suite[i].name);
+    progress.done(i, suite.size(), suite[i].name);
     if (!rewrites) tell(fmt::format("[{}/{}] {:4.0f} s {}\n", i + 1, suite.size(), seconds(), suite[i].name));
     const double share_s = share_of(suite, i, options.time_budget_s - seconds());
     worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, tell));

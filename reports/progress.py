@@ -10,12 +10,8 @@ FIRST_S = 5  # shorter work needs no line
 WIDTH = 79  # a longer line would not be overwritten
 
 
-def duration_text(seconds: float) -> str:
-    """"45 s", "3 min 20 s", "2 h 05 min": as the programs in C++ write it (bench/program/progress.cpp)."""
-    whole = int(max(0.0, seconds) + 0.5)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60:02} s" if whole < 3600 else f"{whole // 3600} h {whole // 60 % 60:02} min"
+def time_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 class Progress:
@@ -23,21 +19,18 @@ class Progress:
     Nothing if stderr is no terminal. `stream` and `seconds` are for tests."""
 
     def __init__(self, unit: str, total: int, stream: Optional[TextIO] = None, seconds: Callable[[], float] = time.monotonic) -> None:
-        self.unit, self.total, self.seconds = unit, total, seconds
-        self.stream = sys.stderr if stream is None else stream
+        self.unit, self.total, self.stream, self.seconds = unit, total, stream or sys.stderr, seconds
         self.begin, self.is_shown = seconds(), False
 
     def __call__(self, now: str, done: int, total: Optional[int] = None) -> None:
         """`now`: what is worked on next."""
-        self.total = self.total if total is None else total
-        elapsed = self.seconds() - self.begin
+        elapsed, total = self.seconds() - self.begin, self.total if total is None else total
         if elapsed < FIRST_S or not self.stream.isatty():
             return
-        line = f"{done} of {self.total} {self.unit}, {duration_text(elapsed)}"
-        if 0 < done <= self.total:
-            line += f", about {duration_text(elapsed * (self.total - done) / done)} left"
+        left = f", about {time_text(elapsed * (total - done) / done)} left" if done > 0 else ""
+        line = f"{done} of {total} {self.unit}, {time_text(elapsed)}{left}: {now}"
+        print(f"\r\033[K{line[:WIDTH]}", end="", file=self.stream, flush=True)
         self.is_shown = True
-        print(f"\r\033[K{f'{line}: {now}'[:WIDTH]}", end="", file=self.stream, flush=True)
 
     def wipe(self) -> None:
         """Before any other output."""

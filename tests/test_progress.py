@@ -19,7 +19,7 @@ SWEEP = ("all_reduce_perf", "--ranks", "2", "-b", "1K", "-e", "1M", "-f", "2", "
 
 
 def on_a_terminal(command: list[str], seconds: float, interrupt: bool = False) -> tuple[str, int]:
-    """What a program writes to a terminal, and its exit status. Ctrl-C is pressed after `seconds`, or the program has ended."""
+    """Output of a program on a terminal, and its exit status. Ctrl-C is pressed after `seconds`, or the program has ended."""
     process, terminal = pty.fork()
     if process == 0:
         os.execv(command[0], command)

@@ -1,19 +1,15 @@
 #include "bench/program/progress.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
-#include <sys/signalfd.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,16 +22,15 @@
 namespace lockstep::program {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* kClear = "\r\033[K";
 
-}  // namespace
-
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<long long>(std::max(0.0, seconds) + 0.5);
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+std::string time_text(double seconds) {
+  return seconds < 120 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.0f} min", seconds / 60);
 }
+
+}  // namespace
 
 Progress::Terminal Progress::of_stderr() {
   return {isatty(STDERR_FILENO) == 1,
@@ -62,20 +57,16 @@ Progress::~Progress() {
   clear();
 }
 
-void Progress::done(std::size_t done, std::size_t all) {
+void Progress::done(std::size_t done, std::size_t all, const std::string& now) {
   const std::lock_guard lock(mutex_);
   done_ = done;
   all_ = all;
+  now_ = now;
 }
 
 void Progress::one_done() {
   const std::lock_guard lock(mutex_);
   ++done_;
-}
-
-void Progress::now(const std::string& what) {
-  const std::lock_guard lock(mutex_);
-  now_ = what;
 }
 
 void Progress::show() {
@@ -87,10 +78,10 @@ void Progress::write_line() {
   constexpr double kFirst_s = 5;
   const double seconds = terminal_.seconds() - begin_s_;
   if (!terminal_.is_terminal || seconds < kFirst_s) return;
-  std::string line = fmt::format("{} of {} {}, {}", done_, all_, unit_, duration_text(seconds));
+  std::string line = fmt::format("{} of {} {}, {}", done_, all_, unit_, time_text(seconds));
   if (done_ > 0 && done_ <= all_) {
     const double left = seconds * static_cast<double>(all_ - done_) / static_cast<double>(done_);
-    line += fmt::format(", about {} left", duration_text(left));
+    line += fmt::format(", about {} left", time_text(left));
   }
   if (!now_.empty()) line += ": " + now_;
   constexpr std::size_t kWidth = 79;  // a longer line would not be overwritten
@@ -112,26 +103,27 @@ Print Progress::around(Print print) {
   };
 }
 
-// ---- Ctrl-C.
-
 namespace {
 
-namespace fs = std::filesystem;
-
-// True if this process, which has it open, has locked it. A lock by another description would be refused.
+// True if this process, which has it open, has locked it: a lock by another description is refused.
 bool is_locked(const fs::path& path) {
   const int again = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (again < 0) return false;
-  const bool locked = flock(again, LOCK_EX | LOCK_NB) != 0;
-  close(again);
+  const bool locked = again >= 0 && flock(again, LOCK_EX | LOCK_NB) != 0;
+  if (again >= 0) close(again);
   return locked;
 }
 
-std::size_t lines_of(const fs::path& path) {
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable)) entries.push_back(entry.path());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+std::ptrdiff_t lines_of(const fs::path& path) {
   std::ifstream file(path);
-  std::size_t lines = 0;
-  for (std::string line; std::getline(file, line);) ++lines;
-  return lines;
+  return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
 }
 
 bool is_partial(const fs::path& path) {
@@ -144,63 +136,40 @@ bool has_no_result(const fs::path& path) {
   return is_partial(path) && (fs::is_directory(path) || lines_of(path) <= 1);
 }
 
-std::string kept_folder_text(const fs::path& folder) {
-  std::error_code failed;  // the folder is left as it is
-  std::vector<fs::path> entries;
-  for (const auto& entry : fs::directory_iterator(folder, failed)) entries.push_back(entry.path());
-  std::size_t kept = 0;
-  for (const fs::path& entry : entries) {
-    if (has_no_result(entry)) {
-      fs::remove_all(entry, failed);
-    } else {
-      ++kept;
-    }
-  }
-  if (kept > 0) return fmt::format("{} ({} files or folders)", folder.string(), kept);
-  fs::remove(folder, failed);
-  return "";
-}
-
-std::string kept_file_text(const fs::path& file) {
-  std::error_code failed;
-  if (!has_no_result(file)) return fmt::format("{} ({} lines)", file.string(), lines_of(file));
-  fs::remove(file, failed);
-  return "";
-}
-
 }  // namespace
 
 std::string kept_text() {
-  std::vector<fs::path> open_ones;
-  std::error_code failed;
-  for (const auto& entry : fs::directory_iterator("/proc/self/fd", failed)) {
-    const fs::path path = fs::read_symlink(entry.path(), failed);
-    const bool is_file = !failed && fs::is_regular_file(path, failed) && is_partial(path);
-    if ((is_file || (!failed && fs::is_directory(path, failed))) && is_locked(path)) open_ones.push_back(path);
-  }
-  std::sort(open_ones.begin(), open_ones.end());
   std::string text;
-  for (const fs::path& path : open_ones) {
-    const std::string kept = fs::is_directory(path) ? kept_folder_text(path) : kept_file_text(path);
-    if (!kept.empty()) text += (text.empty() ? "" : ", ") + kept;
+  std::error_code failed;  // a file that cannot be removed stays
+  for (const fs::path& descriptor : entries_of("/proc/self/fd")) {
+    const fs::path path = fs::read_symlink(descriptor, failed);
+    const bool is_folder = fs::is_directory(path, failed);
+    if ((!is_folder && !is_partial(path)) || !is_locked(path)) continue;
+    std::ptrdiff_t kept = 0;
+    for (const fs::path& part : is_folder ? entries_of(path) : std::vector{path}) {
+      const bool is_kept = !has_no_result(part);
+      if (!is_kept) fs::remove_all(part, failed);
+      kept += is_kept ? 1 : 0;
+    }
+    if (kept == 0 && is_folder) fs::remove(path, failed);
+    if (kept == 0) continue;
+    text += fmt::format("{}{} ({} {})", text.empty() ? "" : ", ", path.string(), is_folder ? kept : lines_of(path),
+                        is_folder ? "files or folders" : "lines");
   }
   return text;
 }
 
-Interruption::Interruption(std::string program) {
+Interruption::Interruption(const std::string& program) {
   struct sigaction before {};
   if (sigaction(SIGINT, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;  // nohup, or a script's `&`
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signals_ = signalfd(-1, &set, SFD_CLOEXEC);
-  end_ = eventfd(0, EFD_CLOEXEC);
-  waiter_ = std::jthread([this, program = std::move(program)] {
-    std::array<pollfd, 2> readable{pollfd{signals_, POLLIN, 0}, pollfd{end_, POLLIN, 0}};
-    while (poll(readable.data(), readable.size(), -1) < 0) {
-    }
-    if ((readable[0].revents & POLLIN) == 0) return;
+  waiter_ = std::jthread([this, program, set] {
+    int signal = 0;
+    sigwait(&set, &signal);
+    if (ends_) return;
     const std::string kept = kept_text();
     std::fprintf(stderr, "%s%s: interrupted; %s\n", isatty(STDERR_FILENO) == 1 ? kClear : "", program.c_str(),
                  kept.empty() ? "nothing was kept" : ("kept: " + kept).c_str());
@@ -210,10 +179,8 @@ Interruption::Interruption(std::string program) {
 
 Interruption::~Interruption() {
   if (!waiter_.joinable()) return;
-  eventfd_write(end_, 1);
-  waiter_.join();
-  close(signals_);
-  close(end_);
+  ends_ = true;
+  pthread_kill(waiter_.native_handle(), SIGINT);
 }
 
 }  // namespace lockstep::program

@@ -1,6 +1,7 @@
 // Long work on a terminal: how far it is, and what is left of it when Ctrl-C ends it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
@@ -13,8 +14,8 @@
 namespace lockstep::program {
 
 // Shows how far long work is: from its sixth second on one line on stderr, which is rewritten in place, with what is
-// done of all, the time so far and an estimate of the time that is left. Shows nothing if stderr is no terminal. All
-// functions may be called by any thread.
+// done of all, the time so far and an estimate of the rest. Shows nothing if stderr is no terminal. Any thread may call
+// its functions.
 class Progress {
  public:
   // Tests give their own.
@@ -32,12 +33,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void done(std::size_t done, std::size_t all);
   void one_done();
-  void now(const std::string& what);  // what is worked on; shown at the end of the line
-  void show();                        // rewrites the line if it is due
-  // Output of the program itself, which the line makes room for.
-  Print around(Print print);
+  void done(std::size_t done, std::size_t all, const std::string& now = "");  // `now`: what is worked on
+  void show();                                                                // rewrites the line if it is due
+  Print around(Print print);  // for output of the program itself, which the line makes room for
 
  private:
   void write_line();
@@ -55,26 +54,22 @@ class Progress {
   std::jthread ticker_;
 };
 
-// "45 s", "3 min 20 s", "2 h 05 min".
-std::string duration_text(double seconds);
-
-// What a program that is ended early leaves: "rows.partial.jsonl (37 lines), checkpoints (2 files or folders)". The
-// files of records and the folders that this process has locked (core/output_file.h) are found among its open files;
-// files of records without a result, partial folders and empty folders are removed.
+// Names what a program that ends early leaves: "rows.partial.jsonl (37 lines), checkpoints (2 files or folders)". These
+// are the record files and folders that this process has open and locked (core/output_file.h). Record files without a
+// result, partial folders and empty folders are removed.
 std::string kept_text();
 
 // While it exists, Ctrl-C (SIGINT) prints what was kept on stderr and ends the process with status 130, as shells
 // report that signal. Made before all other threads, which must not take the signal.
 class Interruption {
  public:
-  explicit Interruption(std::string program);
+  explicit Interruption(const std::string& program);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
  private:
-  int signals_ = -1;  // becomes readable by SIGINT
-  int end_ = -1;      // becomes readable by the destructor
+  std::atomic<bool> ends_ = false;
   std::jthread waiter_;
 };
 

@@ -32,12 +32,9 @@ using schedules::Comm;
 struct ReplayFlags : program::Invocation {
   std::string prefix;
   std::string groups;  // file; empty: see groups_file_of()
-  std::vector<int> dimensions;
   std::string machine = "dgx-h100";
   std::string trace_file;
 };
-
-constexpr std::int64_t kMostRanks = 1 << 20;
 
 const std::array kFlags{
     program::FlagOf<ReplayFlags>{
@@ -47,12 +44,6 @@ const std::array kFlags{
         "--groups", "",
         "file of the trace's communicator groups [PREFIX.groups.json, PREFIX.json or comm_group.json in its folder]",
         [](ReplayFlags& flags, const FlagValue& value) { flags.groups = program::file_name(value); }},
-    program::FlagOf<ReplayFlags>{
-        "--dimensions", "",
-        "sizes of the network's dimensions, the innermost first, for collectives that select some (involved_dim): 8,4",
-        [](ReplayFlags& flags, const FlagValue& value) {
-          flags.dimensions = program::integer_list(value, 1, kMostRanks);
-        }},
     program::FlagOf<ReplayFlags>{
         "--machine", "dgx-h100", "a name, or a file (docs/machine_format.md)",
         [](ReplayFlags& flags, const FlagValue& value) { flags.machine = program::file_name(value); }},
@@ -102,16 +93,14 @@ ChakraTrace read_trace(const ReplayFlags& flags) {
   if (!groups.empty()) {
     trace.groups = schedules::parse_chakra_groups(core::text_of_file(groups, "a file of communicator groups"), groups);
   }
-  trace.dimensions = flags.dimensions;
   return trace;
 }
 
 schedules::ChakraPrices prices_of(const simulator::Machine& machine) {
-  constexpr double kPsPerNs = 1e3;
   return {[&](double flops, double bytes) { return simulator::roofline_ps(machine.device, flops, bytes); },
           [&](double bytes, bool is_local) {
-            const double gbps = is_local ? machine.device.memory_gbps : machine.host_gbps;
-            return static_cast<std::int64_t>(std::llround(kPsPerNs * bytes / gbps));
+            constexpr double kPsPerNs = 1e3;
+            return std::llround(kPsPerNs * bytes / (is_local ? machine.device.memory_gbps : machine.host_gbps));
           }};
 }
 

@@ -15,7 +15,7 @@ from gate.rule import decide, Decision, Rule, threshold_of
 from gate.worker import Line, load_suite
 from reports.progress import Progress
 
-Tell = Callable[[str, int, int], None]  # what is worked on; cases that are decided; all cases
+Tell = Callable[[str, int, int], None]  # the work at hand; cases that are decided; all cases
 
 # ---- Alternates two builds in one session: rounds of fresh pairs until every case is decided, then a second opinion on the cases
 # that look slower or faster.

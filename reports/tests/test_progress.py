@@ -2,7 +2,7 @@
 
 import io
 
-from reports.progress import duration_text, Progress
+from reports.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -38,7 +38,3 @@ def test_nothing_without_a_terminal():
     progress("kernels", 1)
     progress.wipe()
     assert pipe.getvalue() == ""
-
-
-def test_durations_are_those_of_the_programs():
-    assert [duration_text(one) for one in (0.4, 59.6, 200, 3920)] == ["0 s", "1 min 00 s", "3 min 20 s", "1 h 05 min"]

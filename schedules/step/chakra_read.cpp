@@ -5,14 +5,17 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
+#include "core/record_json.h"
 #include "schedules/schedule.h"
-#include "schedules/step/chakra_parts.h"
+#include "schedules/step/traces.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -31,7 +34,28 @@ std::optional<Enum> named(const std::map<std::string, std::string>& texts, const
   return std::nullopt;
 }
 
-// Attributes that are read.
+// Text of a file as part of a line: cut, and without control characters.
+std::string shown(std::string text, std::size_t most) {
+  if (text.size() > most) text = text.substr(0, most) + "...";
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+// Attributes that name a collective's group: today's, and those of older generators.
+constexpr std::array<std::string_view, 3> kGroupAttributes{"pg_name", "comm_group", "communicator_id"};
+
+std::optional<std::string> group_name_of(const ChakraNode& node) {
+  for (const std::string_view attribute : kGroupAttributes) {
+    const std::string name(attribute);
+    if (const auto text = node.texts.find(name); text != node.texts.end() && !text->second.empty()) return text->second;
+    if (const auto number = node.numbers.find(name); number != node.numbers.end())
+      return std::to_string(number->second);
+  }
+  return std::nullopt;
+}
+
+// Other attributes that are read.
 constexpr std::array<std::string_view, 20> kRead{
     "is_cpu_op", "num_ops",    "tensor_size", "tensor_loc", "comm_type",     "comm_size",   "comm_src",
     "comm_dst",  "comm_tag",   "duration_ps", "issue_ps",   "host_waits",    "lane",        "op",
@@ -44,19 +68,22 @@ bool is_read(std::string_view name) {
 class StepMaker {
  public:
   StepMaker(const ChakraTrace& trace, const std::string& prefix, const ChakraPrices& prices)
-      : trace_(trace), prefix_(prefix), prices_(prices), groups_(trace, prefix) {
+      : trace_(trace), prefix_(prefix), prices_(prices), groups_(trace.groups) {
     step_.name = prefix;
     step_.of_rank.resize(trace.of_rank.size());
     nodes_of_.resize(trace.of_rank.size());
     for (const auto& nodes : trace.of_rank) {
       for (const ChakraNode& node : nodes) {
         is_ours_ &= node.texts.contains("lane");
+        names_groups_ |= group_name_of(node).has_value();
         count_unread(node);
       }
     }
   }
 
   ReadChakra run() {
+    for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_process_groups();
+    for (const auto& [name, ranks] : groups_) check_group(name, ranks);
     for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_rank();
     number_messages();
     compare_members();
@@ -85,14 +112,58 @@ class StepMaker {
     std::string names;
     for (const auto& [name, count] : unread_) names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", name, count);
     if (!unread_.empty())
-      notes.push_back("fields and attributes that are not read, and their nodes: " + shown_text(names, 400));
+      notes.push_back("fields and attributes that are not read, and their nodes: " + shown(names, 400));
     return notes;
   }
 
   core::Error refused(std::size_t rank, const ChakraNode& node, const std::string& text) const {
-    return refused_node(prefix_, rank, node, text);
+    return core::usage_error(
+        fmt::format("{}, node {} ({}): {}", chakra_file_name(prefix_, rank), node.id, shown(node.name, 60), text));
   }
   core::Error refused(const ChakraNode& node, const std::string& text) const { return refused(rank_, node, text); }
+
+  nlohmann::json process_groups_of(const ChakraNode& node, const std::string& text) const {
+    try {
+      return core::parse_json(text, "process groups");
+    } catch (const core::Error& error) {
+      throw refused(node, error.what() + std::string("; allowed: PyTorch's process_group:init"));
+    }
+  }
+
+  // PyTorch's profiler describes its process groups in a metadata node: a list with one text, which is JSON.
+  void add_process_groups() {
+    for (const ChakraNode& node : trace_.of_rank[rank_]) {
+      const std::size_t begin = node.input_values.find("[{");
+      const std::size_t end = node.input_values.rfind("}]");
+      if (node.type != ChakraType::metadata || begin == std::string::npos || end == std::string::npos || end < begin)
+        continue;
+      const nlohmann::json json = process_groups_of(node, node.input_values.substr(begin, end + 2 - begin));
+      for (const auto& one : json) {
+        if (!one.is_object() || !one.contains("pg_name") || !one.contains("ranks") || !one["pg_name"].is_string())
+          continue;
+        nlohmann::json members = one["ranks"];
+        if (members.empty()) members = all_ranks();  // as PyTorch writes all ranks
+        if (members.is_object()) {                   // older versions of PyTorch: each rank with its index in the group
+          members = nlohmann::json::array();
+          for (const auto& entry : one["ranks"].items())
+            members.push_back(nlohmann::json::parse(entry.key(), nullptr, false));
+        }
+        const std::string text = nlohmann::json{{one["pg_name"].get<std::string>(), members}}.dump(
+            -1, ' ', false, nlohmann::json::error_handler_t::replace);
+        for (const auto& [name, ranks] : parse_chakra_groups(text, chakra_file_name(prefix_, rank_)))
+          groups_[name] = ranks;
+      }
+    }
+  }
+
+  void check_group(const std::string& name, const std::vector<std::int32_t>& ranks) const {
+    const std::set<std::int32_t> different(ranks.begin(), ranks.end());
+    if (different.size() != ranks.size()) throw core::usage_error(prefix_ + ": group " + name + " has a rank twice");
+    if (*different.rbegin() < static_cast<std::int32_t>(trace_.of_rank.size())) return;
+    throw core::usage_error(
+        fmt::format("{}: group {} has rank {}, and there are {} files; allowed: a file for each rank", prefix_, name,
+                    *different.rbegin(), trace_.of_rank.size()));
+  }
 
   void add_rank() {
     const auto& nodes = trace_.of_rank[rank_];
@@ -263,15 +334,48 @@ class StepMaker {
     task.lane = lane.value_or(kLanes[static_cast<std::size_t>(task.peer) % kLanes.size()]);
   }
 
+  std::vector<std::int32_t> all_ranks() const {
+    std::vector<std::int32_t> ranks(trace_.of_rank.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  // The name under which a collective's group is kept; empty: all ranks, as ASTRA-sim takes no name, and "0" unless it
+  // is described. The first ASTRA-sim's traces name no group: their collectives are of the group of the groups file
+  // that has the rank.
+  std::string key_of_group(const ChakraNode& node) {
+    if (const auto name = group_name_of(node)) {
+      if (groups_.contains(*name)) return *name;
+      if (*name == "0") return "";
+      throw refused(node,
+                    fmt::format("pg_name \"{}\" is described nowhere; allowed: a group of the groups file (--groups)",
+                                shown(*name, 60)));
+    }
+    std::optional<std::string> mine;
+    for (const auto& [name, ranks] : trace_.groups) {
+      const bool has_rank = std::find(ranks.begin(), ranks.end(), static_cast<std::int32_t>(rank_)) != ranks.end();
+      if (!has_rank || names_groups_) continue;
+      if (mine)
+        throw refused(node,
+                      fmt::format("names no group, and its rank is in {} and {} of the groups file", *mine, name));
+      mine = name;
+    }
+    if (mine) ++counted_["collectives without pg_name: of the one described group that has their rank"];
+    if (mine) return *mine;
+    const auto& spans = node.involved_dim;
+    if (std::find(spans.begin(), spans.end(), false) == spans.end()) return "";
+    throw refused(node, fmt::format("involved_dim selects some of {} dimensions of a network that the trace does not "
+                                    "describe; allowed: all, or pg_name and a groups file (--groups)",
+                                    spans.size()));
+  }
+
   std::int32_t group_of(const ChakraNode& node) {
-    bool is_guessed = false;
-    const std::string name = groups_.key_of(rank_, node, is_guessed);
-    if (is_guessed) ++counted_["collectives without pg_name: of the one described group that has their rank"];
+    const std::string name = key_of_group(node);
     auto [known, is_new] = group_index_.try_emplace(name, static_cast<std::int32_t>(step_.groups.size()));
     if (is_new) {
       Group group;
       group.kind = named<GroupKind>(node.texts, "group", kNumGroupKinds).value_or(GroupKind::world);
-      group.ranks = groups_.ranks_of(name);
+      group.ranks = name.empty() ? all_ranks() : groups_.at(name);
       step_.groups.push_back(std::move(group));
     }
     const auto& ranks = step_.groups[static_cast<std::size_t>(known->second)].ranks;
@@ -375,9 +479,10 @@ class StepMaker {
   const std::string& prefix_;
   const ChakraPrices& prices_;
   bool is_ours_ = true;
-  std::map<std::string, std::size_t> counted_;  // what is noted -> number of times
+  std::map<std::string, std::size_t> counted_;  // note -> number of times
   std::map<std::string, std::size_t> unread_;   // fields and attributes -> number of nodes
-  ChakraCommunicators groups_;
+  bool names_groups_ = false;                   // a node of the trace does
+  ChakraGroups groups_;
   std::map<std::string, std::int32_t> group_index_;
   std::vector<std::vector<const ChakraNode*>> nodes_of_;  // [rank][task]
   std::size_t rank_ = 0;

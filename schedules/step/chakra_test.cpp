@@ -72,9 +72,10 @@ ChakraTrace written_and_read(const Step& step) {
 
 // One picosecond per FLOP or byte; memory nodes take ten times as long from the host.
 ReadChakra read(const ChakraTrace& trace) {
-  return read_chakra(trace, "t",
-                     {[](double flops, double bytes) { return static_cast<std::int64_t>(std::max(flops, bytes)); },
-                      [](double bytes, bool is_local) { return static_cast<std::int64_t>(bytes * (is_local ? 1 : 10)); }});
+  return read_chakra(
+      trace, "t",
+      {[](double flops, double bytes) { return static_cast<std::int64_t>(std::max(flops, bytes)); },
+       [](double bytes, bool is_local) { return static_cast<std::int64_t>(bytes * (is_local ? 1 : 10)); }});
 }
 
 Step step_of(const ChakraTrace& trace) {
@@ -260,7 +261,8 @@ TEST(Chakra, ValuesOfEveryKindAreTakenOrNoted) {
   std::string node = key(1, 0) + "\7" + key(2, 2) + with_length("x") + key(3, 0) + "\4";
   for (const unsigned number : {7U, 9U, 11U, 13U, 27U})  // int32, int64, uint32, uint64, bool
     node += attribute("n" + std::to_string(number), key(number, 0) + "\1");
-  for (const unsigned number : {15U, 17U}) node += attribute("n" + std::to_string(number), key(number, 0) + "\2");  // sint
+  for (const unsigned number : {15U, 17U})
+    node += attribute("n" + std::to_string(number), key(number, 0) + "\2");  // sint
   for (const unsigned number : {19U, 23U})
     node += attribute("n" + std::to_string(number), key(number, 5) + std::string("\1\0\0\0", 4));
   for (const unsigned number : {21U, 25U})
@@ -304,7 +306,8 @@ TEST(Chakra, SizesWithoutADurationArePriced) {
   ChakraNode local = node_of(5, ChakraType::mem_store, {});
   local.numbers = {{"tensor_size", 100}, {"tensor_loc", 1}};
   const ChakraTrace trace{
-      {{compute, pass, timed, load, local, node_of(6, ChakraType::comp, {}), node_of(7, ChakraType::mem_load, {})}}, {}};
+      {{compute, pass, timed, load, local, node_of(6, ChakraType::comp, {}), node_of(7, ChakraType::mem_load, {})}},
+      {}};
   const ReadChakra made = read(trace);
   std::vector<std::int64_t> amounts;
   for (const Task& task : made.step.of_rank[0].tasks) amounts.push_back(task.amount);
@@ -329,10 +332,10 @@ TEST(Chakra, DependenciesOnDroppedNodesAreCounted) {
   EXPECT_TRUE(says(made.notes[0], "2 dependencies on nodes that the files do not have"));
 }
 
-// Two-by-two ranks: the groups of a collective on rank 3, by each way to say them.
+// Four ranks: the groups of a collective on rank 3, by each way to say them.
 TEST(Chakra, GroupsOfAllVersions) {
-  const auto ranks_of = [](const auto& change, ChakraGroups groups, std::vector<std::int32_t> dimensions) {
-    ChakraTrace trace{{}, std::move(groups), std::move(dimensions)};
+  const auto ranks_of = [](const auto& change, ChakraGroups groups) {
+    ChakraTrace trace{{}, std::move(groups)};
     for (int rank = 0; rank < 4; ++rank) {
       ChakraNode reduce = node_of(2, ChakraType::comm_coll, {});
       reduce.numbers = {{"comm_type", 0}, {"comm_size", 400}};
@@ -354,19 +357,17 @@ TEST(Chakra, GroupsOfAllVersions) {
   const auto spans = [](std::vector<bool> dimensions) {
     return [dimensions](ChakraNode& node, int) { node.involved_dim = dimensions; };
   };
-  EXPECT_EQ(ranks_of(nothing, {}, {}), "0123");
-  EXPECT_EQ(ranks_of(nothing, halves, {}), "23") << "the first ASTRA-sim: the group that has the rank";
-  for (const char* const attribute : {"pg_name", "comm_group"}) EXPECT_EQ(ranks_of(text_in(attribute), halves, {}), "23");
+  EXPECT_EQ(ranks_of(nothing, {}), "0123");
+  EXPECT_EQ(ranks_of(nothing, halves), "23") << "the first ASTRA-sim: the group that has the rank";
+  for (const char* const attribute : {"pg_name", "comm_group"}) EXPECT_EQ(ranks_of(text_in(attribute), halves), "23");
   const auto number = [](ChakraNode& node, int rank) { node.numbers["communicator_id"] = rank < 2 ? 1 : 2; };
-  EXPECT_EQ(ranks_of(number, halves, {}), "23");
-  EXPECT_EQ(ranks_of(spans({true, true}), {}, {}), "0123");
-  EXPECT_EQ(ranks_of(spans({true, false}), {}, {2, 2}), "23");
-  EXPECT_EQ(ranks_of(spans({false, true}), {}, {2, 2}), "13");
-  EXPECT_TRUE(says(ranks_of(spans({false, true}), {}, {}), "involved_dim selects some of 2 dimensions; allowed: with --dim"));
-  EXPECT_TRUE(says(ranks_of(spans({false, true}), {}, {2, 3}), "2 sizes whose product is 4"));
-  EXPECT_TRUE(says(ranks_of(nothing, {{"1", {0, 1, 2, 3}}, {"2", {2, 3}}}, {}), "its rank is in 1 and 2"));
+  EXPECT_EQ(ranks_of(number, halves), "23");
+  EXPECT_EQ(ranks_of(spans({true, true}), {}), "0123");
+  EXPECT_TRUE(says(ranks_of(spans({false, true}), {}), "involved_dim selects some of 2 dimensions"));
+  EXPECT_EQ(ranks_of(spans({false, true}), halves), "23");
+  EXPECT_TRUE(says(ranks_of(nothing, {{"1", {0, 1, 2, 3}}, {"2", {2, 3}}}), "its rank is in 1 and 2"));
   const auto process_groups = [](ChakraNode& node, int) { node.texts["pg_name"] = "7"; };
-  EXPECT_TRUE(says(ranks_of(process_groups, halves, {}), "pg_name \"7\" is described nowhere"));
+  EXPECT_TRUE(says(ranks_of(process_groups, halves), "pg_name \"7\" is described nowhere"));
 }
 
 TEST(Chakra, RefusesWithFileAndNode) {
@@ -421,7 +422,8 @@ TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
   const std::string schema = "1.0.2-chakra.1.0.0";
   const std::string attribute = "\n\6schema\xea\1" + std::string(1, static_cast<char>(schema.size())) + schema;
   const std::string metadata = "\n" + std::string(1, static_cast<char>(attribute.size())) + attribute;
-  EXPECT_EQ(refusal_of_bytes(std::string(1, static_cast<char>(metadata.size())) + metadata + from_hex("0408011804")), "none");
+  EXPECT_EQ(refusal_of_bytes(std::string(1, static_cast<char>(metadata.size())) + metadata + from_hex("0408011804")),
+            "none");
   EXPECT_TRUE(says(refusal_of_bytes(""), "ends within a message"));
   EXPECT_TRUE(says(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
   EXPECT_THROW(parse_chakra_groups("[1]", "g.json"), core::Error);

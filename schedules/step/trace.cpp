@@ -50,7 +50,7 @@ std::string title_of(const Task& task, std::int32_t slices) {
   return std::string(name_of(task.op)) + part_of(task, "unit");
 }
 
-// What a task of another program's step is, in words that belong to no step. Collectives share lanes.
+// Names a task of another program's step in words that belong to no step. Collectives share lanes.
 std::string_view kind_of(const Task& task) {
   if (task.comm != Comm::none) return "collective";
   if (task.lane == Lane::copy) return "memory";

@@ -101,8 +101,6 @@ ChakraGroups parse_chakra_groups(const std::string& text, const std::string& fil
 struct ChakraTrace {
   std::vector<std::vector<ChakraNode>> of_rank;
   ChakraGroups groups;
-  // Sizes of the network's dimensions, the innermost first, for collectives that name some of them (involved_dim).
-  std::vector<std::int32_t> dimensions = {};
 };
 
 // File of a rank: "step.3.et" for the prefix "step".
@@ -125,7 +123,7 @@ struct ReadChakra {
   Step step;
   bool is_ours = false;                         // to_chakra() made it
   std::vector<std::vector<std::string>> names;  // [rank][task]: the nodes' names; empty if is_ours
-  std::vector<std::string> notes;               // what was taken in a way that the trace does not state, with counts
+  std::vector<std::string> notes;               // ways to take nodes that the trace does not state, with counts
 };
 
 // The step that a trace describes. Nodes of one rank are issued in the order of their numbers as far as dependencies
