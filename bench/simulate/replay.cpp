@@ -213,7 +213,9 @@ int run_replay(int argc, const char* const* argv, const program::Print& print) {
   const ChakraTrace trace = read_trace(flags);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const schedules::ReadChakra read = schedules::read_chakra(trace, flags.prefix, prices_of(machine));
-  const simulator::Replay made = replay(read.step, machine);
+  schedules::BlockingLanes waited_for{};  // a kernel of another program waits for the host, and that for a collective
+  if (!read.is_ours) waited_for.fill(true);
+  const simulator::Replay made = replay(read.step, machine, waited_for);
   for (const std::string& note : read.notes) std::fprintf(stderr, "simulate: note: %s\n", note.c_str());
   print(heading_of(flags, trace, machine, read.notes) + parts_text(made, read.is_ours) +
         collectives_text(made, read.is_ours) + commands_to_measure(made));

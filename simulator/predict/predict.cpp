@@ -408,7 +408,7 @@ Simulation simulate_step(const schedules::Step& step, const workload::Layout& la
   return run(std::span(&step, 1), layout, machine, places, members);
 }
 
-Replay replay(const schedules::Step& step, const Machine& machine) {
+Replay replay(const schedules::Step& step, const Machine& machine, const schedules::BlockingLanes& blocking) {
   refuse_shared_cores(machine);
   refuse_beyond_torus(machine, step.num_ranks());
   const workload::Layout layout;  // says nothing about groups that list all of their members
@@ -418,7 +418,7 @@ Replay replay(const schedules::Step& step, const Machine& machine) {
   Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
   Replay made;
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
-  made.parts = schedules::breakdown_of(step, simulation.timeline);
+  made.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
   made.busiest = busiest_of(made.parts);
   made.collectives = collectives_of(step, made.busiest, machine, members);
   made.timeline = std::move(simulation.timeline);
