@@ -28,6 +28,7 @@ SMALL = {  # flags put behind those of the page; the last of a kind counts
                                           "sendrecv", "gather", "scatter", "hypercube")},
     "kernels_bench": "--benchmark_list_tests",
     "mini_train": "--steps 1 --length 16",
+    "scaling": "--rounds 1 --steps 1 --length 16",
     "suite": "--list",
     "tune": "-b 1K -e 1K --time-budget 1",
     "zero_bench": "--model nano --layers 1 --length 16 --batch 1 --steps 1 --warmup 1",

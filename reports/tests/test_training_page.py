@@ -55,8 +55,8 @@ def test_the_gap_is_told_by_part(report):
 
 
 def test_what_was_emulated_stands_apart(report):
-    assert [(result.first.basis, len(result.lines)) for result in report.scalings] == [("measured", 4), ("emulated", 1),
-                                                                                       ("simulated", 1)]
+    assert [(result.first.basis, len(result.lines), len(result.beyond)) for result in report.scalings] == [
+        ("measured", 4, 1), ("emulated", 1, 0)]
     assert telling(report.scalings, "dp=2").layout.text == "dp=2"
     assert telling(report.scalings).oversubscribed is False
 
@@ -98,7 +98,8 @@ def test_pages(records, tmp_path):
         assert "dp=2, f32, 1 thread per rank, 2,048 tokens per step: 50 ms, 40,960 tokens/s, MFU 40 %" in text
     assert "pieces timed alone give 50 ms, with their measured contention 54 ms, and the step takes 60 ms" in first
     assert "below the 2.78 that counting pairs of tokens reaches" in first
-    assert "1 layout, simulated from the pieces of two replicas; none was run." in scaling
+    assert "Data parallel, weak: simulated, 64 ranks reach 83 % of the ideal." in scaling
+    assert "dp=64, weak, simulated" in scaling
     assert "dp=32, weak *" in scaling and "EMULATED" not in first
 
 
