@@ -14,6 +14,7 @@
 #include "bench/kernels/benchmarks.h"
 #include "bench/kernels/roofline.h"
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -172,8 +173,15 @@ int run_and_report(Bench& bench) {
   collector.take_ceilings();
   Workbench workbench(workbench_options(bench));
   register_benchmarks(bench, workbench);
-  run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); },
-                 bench.flags.benchmark_out);
+  program::Progress progress("benchmarks", static_cast<std::size_t>(num_chosen(bench)));
+  const program::Print before_row = progress.around([](const std::string&) {});
+  run_benchmarks(
+      [&](const std::string& name, std::size_t repetitions) {
+        before_row("");
+        progress.one_done();
+        return collector.take(name, repetitions);
+      },
+      bench.flags.benchmark_out);
   return collector.finish();
 }
 

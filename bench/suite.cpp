@@ -23,8 +23,10 @@
 #include <unistd.h>
 
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/user_text.h"
 #include "core/wait.h"
 
 namespace lockstep::suite {
@@ -92,6 +94,9 @@ std::pair<File, File> life_line() {
 [[noreturn]] void become(char* const* argv, int output, int life, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kNotStarted);
+  sigset_t none;  // this process waits for Ctrl-C elsewhere (bench/program/progress.h)
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   fcntl(life, F_SETFD, 0);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
@@ -167,28 +172,6 @@ std::vector<std::string> words_of(const SuiteLine& line, const std::string& prog
   return words;
 }
 
-// Prints progress: one line that is overwritten on a terminal, else one per line of the suite.
-class Progress {
- public:
-  explicit Progress(std::size_t lines) : lines_(lines) {}
-
-  double seconds() const { return core::us_between(start_, core::Clock::now()) / 1e6; }
-  void begin(const SuiteLine& line) {
-    std::fprintf(stderr, "%s[%zu/%zu] %4.0f s %s%s", terminal_ ? "\r\033[K" : "", ++index_, lines_, seconds(),
-                 line.name.c_str(), terminal_ ? "" : "\n");
-  }
-  void tell(const std::string& text) const {
-    std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", text.c_str());
-  }
-  void end() const { tell(fmt::format("{} lines in {:.0f} s", lines_, seconds())); }
-
- private:
-  const std::size_t lines_;
-  const bool terminal_ = isatty(STDERR_FILENO) == 1;
-  const core::Clock::time_point start_ = core::Clock::now();
-  std::size_t index_ = 0;
-};
-
 std::string last_line_of(const std::string& file) {
   std::ifstream stream(file);
   std::string last;
@@ -214,7 +197,7 @@ double share_of(const Suite& suite, std::size_t index, double seconds_left) {
 }
 
 int run_line(const SuiteLine& line, std::vector<std::string> words, double share_s, const SuiteOptions& options,
-             const Progress& progress) {
+             const program::Print& tell) {
   const std::string stem = options.folder + "/" + line.name;
   std::filesystem::remove(stem + ".jsonl");  // left by an earlier run
   for (std::string& word : words) {
@@ -227,8 +210,8 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   if (end.status == 0) return 0;
   const std::string last = last_line_of(stem + ".txt");
   const std::string why = why_not_written(stem + ".txt", end.how);
-  progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
-                            why.empty() ? last : why));
+  tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}\n", line.name, end.how, line.command, stem,
+                   why.empty() ? last : why));
   return end.status;
 }
 
@@ -326,10 +309,8 @@ Suite claims_suite() {
 // Reads a file of lines "NAME WEIGHT COMMAND"; '#' begins a comment. Errors name the file, the line and what is
 // allowed.
 Suite load_suite(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, claims, or a file", path));
-  return read_suite(file, path);
+  std::istringstream text(core::text_of_file(path, "quick, claims, or a file", "--suite " + path));
+  return read_suite(text, path);
 }
 
 // The suite as the text of such a file.
@@ -346,14 +327,19 @@ int run_suite(const Suite& suite, const SuiteOptions& options) {
   for (const SuiteLine& line : suite) commands.push_back(words_of(line, options.programs));
   const core::FolderLock lock("--out", options.folder);
 
-  Progress progress(suite.size());
+  const bool rewrites = isatty(STDERR_FILENO) == 1;  // else a line of text per line of the suite
+  program::Progress progress("lines", suite.size());
+  const program::Print tell = progress.around([](const std::string& text) { std::fputs(text.c_str(), stderr); });
+  const auto begin = core::Clock::now();
+  const auto seconds = [&] { return core::us_between(begin, core::Clock::now()) / 1e6; };
   int worst = 0;
   for (std::size_t i = 0; i < suite.size(); ++i) {
-    progress.begin(suite[i]);
-    const double share_s = share_of(suite, i, options.time_budget_s - progress.seconds());
-    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, progress));
+    progress.done(i, suite.size(), suite[i].name);
+    if (!rewrites) tell(fmt::format("[{}/{}] {:4.0f} s {}\n", i + 1, suite.size(), seconds(), suite[i].name));
+    const double share_s = share_of(suite, i, options.time_budget_s - seconds());
+    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, tell));
   }
-  progress.end();
+  tell(fmt::format("{} lines in {:.0f} s\n", suite.size(), seconds()));
   return worst;
 }
 

@@ -220,7 +220,7 @@ BAD_INPUT = [
     (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: multiples of 2, such as 2 or 4"),
     (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
     (["--frobnicate"], "unknown argument '--frobnicate'; allowed: what --help lists"),
-    (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read; allowed: a CSV file"),
+    (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read: No such file or directory; allowed: a CSV file"),
     (["--csv", "x.csv", "--stages", "4"], "--stages together with --csv"),
     (["--pipes", "2"], "--pipes without --csv"),
     (["--lowered"], "--lowered without --dump-csv"),
