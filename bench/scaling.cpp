@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
+#include "bench/place/place.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "bench/scaling/scaling.h"
