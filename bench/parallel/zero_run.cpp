@@ -96,13 +96,15 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
     const std::int64_t shard = bucket.padded / (row.stage > 0 ? row.shards() : 1);
     largest_shard = std::max(largest_shard, shard);
   }
-  const workload::OffloadStaging staging = offload_staging(row.offload, row.compute, row.gradient, largest_shard);
+  const workload::OffloadStaging staging = 
+      offload_staging(row.offload, layout.optimizer, row.compute, row.gradient, largest_shard);
   for (const BucketElems& bucket : buckets) {
     const parallel::ZeroCase of{.elems = bucket.padded,
                                 .ranks = row.shards(),
                                 .stage = row.stage,
                                 .compute = row.compute,
                                 .gradient = row.gradient,
+                                .optimizer = layout.optimizer,
                                 .replicas = row.replicas / row.shards(),
                                 .secondary_ranks = bucket.held ? 0 : row.secondary_ranks};
     parallel::BytesByKind held = parallel::zero_bytes(of);
