@@ -241,16 +241,16 @@ const std::array kFlagsOfLayout{
 using kernels::OptimizerRule;
 
 // Reads a number of the optimizer, which only those rules have for which `has` is true.
-void read_number(TrainFlags& f, const FlagValue& v, float kernels::OptimizerNumbers::*number, double most,
+void read_number(TrainFlags& f, const FlagValue& v, double kernels::OptimizerNumbers::*number, double most,
                  bool (*has)(const OptimizerRule&)) {
   std::string with;
   for (const OptimizerRule& rule : kernels::kOptimizers) {
     if (has(rule)) with.append(with.empty() ? "" : " or ").append(rule.name);
   }
   const OptimizerRule& rule = kernels::rule_of(f.options.layout.optimizer);
-  if (!has(rule)) throw v.refused("--optimizer " + std::string(rule.name) + " has no such number", "with " + with);
-  f.options.optimizer.*number = static_cast<float>(v.number_from(0, most));
-  if (f.options.optimizer.*number >= 1 && most == 1) throw v.refused("out of range", "0 to below 1");
+  if (!has(rule)) throw v.refused("--optimizer " + std::string(rule.name) + " has no such number", "--optimizer " + with);
+  f.options.optimizer.*number = v.number_from(0, most);
+  if (most == 1 && static_cast<float>(f.options.optimizer.*number) >= 1) throw v.refused("out of range", "0 to below 1");
 }
 
 // Read in this order: --optimizer sets its usual numbers.

@@ -103,8 +103,7 @@ HWY_INLINE StepVectors stepped(StepVectors old, VF32 grad, const StepCoefficient
 }
 
 template <OptimizerKind kKind, class Grad, class Copy>
-void step_range(const StepCoefficients& c, const Grad* grad, const Copy& copy, const StepArrays& a,
-                std::size_t count) {
+void step_range(const StepCoefficients& c, const Grad* grad, const Copy& copy, const StepArrays& a, std::size_t count) {
   constexpr bool kFirst = rule_of(kKind).first_moment;
   constexpr bool kSecond = rule_of(kKind).second_moment;
   const std::size_t lanes = lanes_f32();
@@ -163,7 +162,7 @@ constexpr std::int64_t kGrain = 1024;  // elements
 StepCoefficients coefficients_of(const OptimizerStep& args) {
   const OptimizerNumbers& n = args.numbers;
   BiasCorrections corrections = bias_corrections(args.kind, n, args.step);
-  auto rate = static_cast<double>(n.rate);
+  double rate = n.rate;
   if (args.scheduled) {
     const auto* const schedule = args.schedule.as<float>();
     rate = static_cast<double>(schedule[0]);
@@ -171,14 +170,14 @@ StepCoefficients coefficients_of(const OptimizerStep& args) {
   }
   const double of_decay = rule_of(args.kind).decouples_decay ? rate : 1;
   return {.factor = args.grad_scale * args.clip.as<float>()[0],
-          .beta1 = n.beta1,
-          .fresh1 = static_cast<float>(1 - static_cast<double>(n.beta1)),
-          .beta2 = n.beta2,
-          .fresh2 = static_cast<float>(1 - static_cast<double>(n.beta2)),
+          .beta1 = static_cast<float>(n.beta1),
+          .fresh1 = static_cast<float>(1 - n.beta1),
+          .beta2 = static_cast<float>(n.beta2),
+          .fresh2 = static_cast<float>(1 - n.beta2),
           .rate = static_cast<float>(rate / corrections.first),
           .root_scale = static_cast<float>(1 / std::sqrt(corrections.second)),
-          .epsilon = n.epsilon,
-          .decay = static_cast<float>(of_decay * static_cast<double>(n.decay))};
+          .epsilon = static_cast<float>(n.epsilon),
+          .decay = static_cast<float>(of_decay * n.decay)};
 }
 
 }  // namespace
@@ -186,11 +185,11 @@ StepCoefficients coefficients_of(const OptimizerStep& args) {
 void OptimizerStep::check_shape() const {
   check_at_least(name(), "count", count, 1);
   check_at_least(name(), "step", step, 1);
-  check_not_negative(name(), "rate", numbers.rate);
-  check_fraction(name(), "beta1", numbers.beta1);
-  check_fraction(name(), "beta2", numbers.beta2);
-  check_not_negative(name(), "epsilon", numbers.epsilon);
-  check_not_negative(name(), "decay", numbers.decay);
+  check_not_negative(name(), "rate", static_cast<float>(numbers.rate));
+  check_fraction(name(), "beta1", static_cast<float>(numbers.beta1));
+  check_fraction(name(), "beta2", static_cast<float>(numbers.beta2));
+  check_not_negative(name(), "epsilon", static_cast<float>(numbers.epsilon));
+  check_not_negative(name(), "decay", static_cast<float>(numbers.decay));
   check_finite(name(), "grad_scale", grad_scale);
 }
 
@@ -203,19 +202,18 @@ void ClipFactor::check_shape() const {
 BiasCorrections bias_corrections(OptimizerKind kind, const OptimizerNumbers& numbers, std::int64_t step) {
   if (!rule_of(kind).corrects_bias) return {};
   const auto steps = static_cast<double>(step);
-  return {1 - std::pow(static_cast<double>(numbers.beta1), steps),
-          1 - std::pow(static_cast<double>(numbers.beta2), steps)};
+  return {1 - std::pow(numbers.beta1, steps), 1 - std::pow(numbers.beta2, steps)};
 }
 
 std::array<float, kOptimizerSchedule> optimizer_schedule(OptimizerKind kind, const OptimizerNumbers& numbers,
                                                          std::int64_t step) {
   const BiasCorrections corrections = bias_corrections(kind, numbers, step);
-  return {numbers.rate, static_cast<float>(corrections.first), static_cast<float>(corrections.second)};
+  return {static_cast<float>(numbers.rate), static_cast<float>(corrections.first),
+          static_cast<float>(corrections.second)};
 }
 
 Cost cost_of(const OptimizerStep& args) {
-  const auto flops = static_cast<double>(rule_of(args.kind).flops);
-  return {flops * static_cast<double>(args.count) + 1, operand_bytes(args), ""};
+  return {rule_of(args.kind).flops * static_cast<double>(args.count) + 1, operand_bytes(args), ""};
 }
 
 Cost cost_of(const SumOfSquares& args) {

@@ -47,7 +47,9 @@ struct WeightOut {
 struct StepNumbers {
   float rate;
   float beta1;
+  float fresh1;  // 1 - beta1
   float beta2;
+  float fresh2;
   float epsilon;
   float decay;
   float unbias1;  // 1 / c1 (rules.h)
@@ -106,11 +108,11 @@ struct Step {
       float update = g;
       if constexpr (kFirst) {
         constexpr bool kAverages = kRule.corrects_bias;
-        update = n.beta1 * in.m[i] + (kAverages ? (1 - n.beta1) * g : g);
+        update = n.beta1 * in.m[i] + (kAverages ? n.fresh1 * g : g);
         in.m.set(i, update);
       }
       if constexpr (kSecond) {
-        const float next_v = n.beta2 * in.v[i] + (1 - n.beta2) * g * g;
+        const float next_v = n.beta2 * in.v[i] + n.fresh2 * g * g;
         in.v.set(i, next_v);
         update = update * n.unbias1 / (sqrtf(next_v * n.unbias2) + n.epsilon);
       }
@@ -138,11 +140,14 @@ void with_types(const Args& args, Visit&& visit) {
 
 void run_cuda(const OptimizerStep& args, CudaContext& cuda) {
   const BiasCorrections corrections = bias_corrections(args.kind, args.numbers, args.step);
-  const StepNumbers numbers{args.numbers.rate,
-                            args.numbers.beta1,
-                            args.numbers.beta2,
-                            args.numbers.epsilon,
-                            args.numbers.decay,
+  const OptimizerNumbers& n = args.numbers;
+  const StepNumbers numbers{static_cast<float>(n.rate),
+                            static_cast<float>(n.beta1),
+                            static_cast<float>(1 - n.beta1),
+                            static_cast<float>(n.beta2),
+                            static_cast<float>(1 - n.beta2),
+                            static_cast<float>(n.epsilon),
+                            static_cast<float>(n.decay),
                             static_cast<float>(1 / corrections.first),
                             static_cast<float>(1 / corrections.second),
                             args.scheduled ? args.schedule.as<float>() : nullptr};

@@ -30,18 +30,15 @@ KernelCase scheduled_case(DType dtype) {
 
 // The norm was infinite or NaN: nothing changes.
 KernelCase skipped_case(OptimizerKind kind, double clip) {
-  KernelCase one =
-      make_case(OptimizerStep{.count = 131, .kind = kind}, {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
+  KernelCase one = make_case(OptimizerStep{.count = 131, .kind = kind},
+                             {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
   one.derive = [clip](ReferenceData<double>& data) { data["clip"][0] = clip; };
   return one;
 }
 
-constexpr std::array kKinds{OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::rmsprop, OptimizerKind::adam,
-                            OptimizerKind::adamw};
-
 void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dtype, const std::string& shape) {
   const bool narrow = dtype != DType::f32;
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : kOptimizerKinds) {
     const OptimizerStep step{
         .count = count, .kind = kind, .narrow_weights = narrow, .numbers = {.decay = 0.1F}, .step = 10};
     cases.push_back(case_of(shaped(step, dtype), shape));
@@ -86,7 +83,7 @@ std::vector<KernelCase> optimizer_test_cases() {
     // Gradients of 16 and 32 bits with f32 weights.
     const std::string shape = "N127_wide";
     if (dtype == DType::f32) continue;
-    for (const OptimizerKind kind : kKinds) {
+    for (const OptimizerKind kind : kOptimizerKinds) {
       cases.push_back(case_of(shaped(OptimizerStep{.count = 127, .kind = kind}, dtype), shape));
     }
   }
@@ -100,7 +97,7 @@ std::vector<KernelCase> optimizer_test_cases() {
     }
   }
   for (const double clip : {0.0, std::nan("")}) {
-    for (const OptimizerKind kind : kKinds) cases.push_back(skipped_case(kind, clip));
+    for (const OptimizerKind kind : kOptimizerKinds) cases.push_back(skipped_case(kind, clip));
   }
   return cases;
 }

@@ -92,14 +92,13 @@ TEST(AdamW, AThousandStepsGoWithTheStepsInF64) {
     now.step = step;
     one.step(now);
     const double g = static_cast<double>(one.grad[0]);
-    const double b1 = static_cast<double>(args.numbers.beta1);
-    const double b2 = static_cast<double>(args.numbers.beta2);
+    const double b1 = args.numbers.beta1;
+    const double b2 = args.numbers.beta2;
     m = b1 * m + (1 - b1) * g;
     v = b2 * v + (1 - b2) * g * g;
     const double m_hat = m / (1 - std::pow(b1, static_cast<double>(step)));
     const double v_hat = v / (1 - std::pow(b2, static_cast<double>(step)));
-    w -= static_cast<double>(args.numbers.rate) *
-         (m_hat / (std::sqrt(v_hat) + static_cast<double>(args.numbers.epsilon)) + static_cast<double>(args.numbers.decay) * w);
+    w -= args.numbers.rate * (m_hat / (std::sqrt(v_hat) + args.numbers.epsilon) + args.numbers.decay * w);
   }
   EXPECT_NEAR(one.w[0], w, 1000 * 0x1p-24);
 }
@@ -253,12 +252,18 @@ TEST(FiniteCheck, FindsOneBadNumber) {
 TEST(Optimizer, RefusesNumbersOutOfRange) {
   EXPECT_EQ(refusal(OptimizerStep{.count = 0}), "adamw: count is 0; allowed: at least 1");
   EXPECT_EQ(refusal(OptimizerStep{.count = 1, .step = 0}), "adamw: step is 0; allowed: at least 1");
-  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta1 = 1}}), "adamw: beta1 is 1; allowed: at least 0 and below 1");
-  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta2 = -0.5F}}), "adamw: beta2 is -0.5; allowed: at least 0 and below 1");
-  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta2 = NAN}}), "adamw: beta2 is nan; allowed: at least 0 and below 1");
-  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.rate = -1}}), "adamw: rate is -1; allowed: finite numbers, at least 0");
-  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.epsilon = -1}}), "adamw: epsilon is -1; allowed: finite numbers, at least 0");
-  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.decay = INFINITY}}), "adamw: decay is inf; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta1 = 1}}),
+            "adamw: beta1 is 1; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta2 = -0.5F}}),
+            "adamw: beta2 is -0.5; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta2 = NAN}}),
+            "adamw: beta2 is nan; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.rate = -1}}),
+            "adamw: rate is -1; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.epsilon = -1}}),
+            "adamw: epsilon is -1; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.decay = INFINITY}}),
+            "adamw: decay is inf; allowed: finite numbers, at least 0");
   EXPECT_EQ(refusal(OptimizerStep{.count = 1, .grad_scale = NAN}), "adamw: grad_scale is nan; allowed: finite numbers");
   EXPECT_EQ(refusal(OptimizerStep{.count = 1, .kind = OptimizerKind::momentum, .numbers = {.beta1 = 1}}),
             "momentum: beta1 is 1; allowed: at least 0 and below 1");

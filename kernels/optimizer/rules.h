@@ -20,14 +20,17 @@ namespace lockstep::kernels {
 // Learning"; not centred, no momentum), Adam (Kingma, Ba 2015, arXiv:1412.6980, algorithm 1; decay as L2) and AdamW
 // (Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2).
 enum class OptimizerKind : std::uint8_t { sgd, momentum, rmsprop, adam, adamw };
+inline constexpr std::array kOptimizerKinds{OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::rmsprop,
+                                            OptimizerKind::adam, OptimizerKind::adamw};
 
-// The numbers of a rule; unused ones are ignored. The defaults are those of torch.optim.Adam.
+// The numbers of a rule; unused ones are ignored. The defaults are those of torch.optim.Adam. In f64, because in f32
+// 1 - 0.99 would be wrong by 1e-6 of itself, and so would RMSprop's moment.
 struct OptimizerNumbers {
-  float rate = 1e-3F;
-  float beta1 = 0.9F;    // of the first moment; PyTorch's momentum of SGD
-  float beta2 = 0.999F;  // of the second moment; PyTorch's alpha of RMSprop
-  float epsilon = 1e-8F;
-  float decay = 0;  // for parameters that decay
+  double rate = 1e-3;
+  double beta1 = 0.9;    // of the first moment; PyTorch's momentum of SGD
+  double beta2 = 0.999;  // of the second moment; PyTorch's alpha of RMSprop
+  double epsilon = 1e-8;
+  double decay = 0;  // for parameters that decay
 };
 
 struct OptimizerRule {
@@ -36,7 +39,7 @@ struct OptimizerRule {
   bool second_moment = false;
   bool corrects_bias = false;
   bool decouples_decay = false;
-  float flops = 0;  // per element, without the product of scale and clip factor
+  double flops = 0;  // per element, without the product of scale and clip factor
   OptimizerNumbers usual = {};
 
   constexpr int states() const { return (first_moment ? 1 : 0) + (second_moment ? 1 : 0); }  // per parameter, f32
@@ -47,20 +50,20 @@ struct OptimizerRule {
 inline constexpr std::array kOptimizers{
     OptimizerRule{.name = "sgd", .flops = 5},
     OptimizerRule{.name = "momentum", .first_moment = true, .flops = 7},
-    OptimizerRule{.name = "rmsprop", .second_moment = true, .flops = 12, .usual = {.beta2 = 0.99F}},
+    OptimizerRule{.name = "rmsprop", .second_moment = true, .flops = 12, .usual = {.beta2 = 0.99}},
     OptimizerRule{.name = "adam",
                   .first_moment = true,
                   .second_moment = true,
                   .corrects_bias = true,
                   .flops = 17,
-                  .usual = {.beta2 = 0.95F}},
+                  .usual = {.beta2 = 0.95}},
     OptimizerRule{.name = "adamw",
                   .first_moment = true,
                   .second_moment = true,
                   .corrects_bias = true,
                   .decouples_decay = true,
                   .flops = 17,
-                  .usual = {.beta2 = 0.95F, .decay = 0.1F}},
+                  .usual = {.beta2 = 0.95, .decay = 0.1}},
 };
 
 constexpr const OptimizerRule& rule_of(OptimizerKind kind) {

