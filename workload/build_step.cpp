@@ -175,7 +175,8 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
   if (count == 0) return {};
   kernels::SumOfSquares norm{.count = count};
   norm = kernels::shaped(norm, layout.gradient);
-  kernels::OptimizerStep update{.count = count, .kind = layout.optimizer, .narrow_weights = layout.compute != core::DType::f32};
+  kernels::OptimizerStep update{
+      .count = count, .kind = layout.optimizer, .narrow_weights = layout.compute != core::DType::f32};
   update = kernels::shaped(update, layout.gradient);
   if (update.narrow_weights) update.weights.dtype = layout.compute;
   if (layout.update == Update::per_bucket) return {{update, 1}};

@@ -163,7 +163,7 @@ class RankMemory {
   std::int64_t staging_bytes(const StageState& stage) const {
     std::int64_t largest = 0;
     for (const BucketState& bucket : stage.buckets) largest = std::max(largest, bucket.own.count());
-    const OffloadStaging staging = 
+    const OffloadStaging staging =
         offload_staging(places_, layout_.optimizer, layout_.compute, layout_.gradient, largest);
     return staging.rooms() * staging.room_bytes();
   }

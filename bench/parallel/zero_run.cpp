@@ -96,7 +96,7 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
     const std::int64_t shard = bucket.padded / (row.stage > 0 ? row.shards() : 1);
     largest_shard = std::max(largest_shard, shard);
   }
-  const workload::OffloadStaging staging = 
+  const workload::OffloadStaging staging =
       offload_staging(row.offload, layout.optimizer, row.compute, row.gradient, largest_shard);
   for (const BucketElems& bucket : buckets) {
     const parallel::ZeroCase of{.elems = bucket.padded,

@@ -248,9 +248,11 @@ void read_number(TrainFlags& f, const FlagValue& v, double kernels::OptimizerNum
     if (has(rule)) with.append(with.empty() ? "" : " or ").append(rule.name);
   }
   const OptimizerRule& rule = kernels::rule_of(f.options.layout.optimizer);
-  if (!has(rule)) throw v.refused("--optimizer " + std::string(rule.name) + " has no such number", "--optimizer " + with);
+  if (!has(rule))
+    throw v.refused("--optimizer " + std::string(rule.name) + " has no such number", "--optimizer " + with);
   f.options.optimizer.*number = v.number_from(0, most);
-  if (most == 1 && static_cast<float>(f.options.optimizer.*number) >= 1) throw v.refused("out of range", "0 to below 1");
+  if (most == 1 && static_cast<float>(f.options.optimizer.*number) >= 1)
+    throw v.refused("out of range", "0 to below 1");
 }
 
 // Read in this order: --optimizer sets its usual numbers.

@@ -27,10 +27,7 @@ bool is_written(OffloadedShards::Use use) {
 }  // namespace
 
 OffloadedShards::OffloadedShards(Memory& memory, const StoreOptions& options, const std::vector<FlatRange>& own)
-    : compute_(options.compute),
-      gradient_(options.gradient),
-      rule_(kernels::rule_of(options.optimizer)),
-      own_(own) {
+    : compute_(options.compute), gradient_(options.gradient), rule_(kernels::rule_of(options.optimizer)), own_(own) {
   const StoreOffload& offload = options.offload;
   LOCKSTEP_CHECK(memory.device().is_host_memory() || (!offload.gradients && !offload.parameters),
                  "gradients and weights are offloaded from a device whose memory the host can use");

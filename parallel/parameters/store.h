@@ -86,7 +86,7 @@ struct StoreOptions {
   core::DType compute = core::DType::f32;   // dtype of weights as kernels read them: f32, bf16, f16
   core::DType gradient = core::DType::f32;  // as kept and reduced: f32, or the compute dtype
   kernels::OptimizerKind optimizer = kernels::OptimizerKind::adamw;
-  std::int32_t zero = 0;                    // stage, 0 to 3
+  std::int32_t zero = 0;    // stage, 0 to 3
   std::int32_t shards = 1;  // ranks that share one set of shards; with one rank every stage equals stage 0
   std::int32_t shard = 0;   // index of this rank
   // The same for buckets of experts (workload::Parameter::expert): the ranks that have the same experts. 0: as for
@@ -165,11 +165,11 @@ class ParameterStore {
   void sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
                       const kernels::Context& where);
   bool gradients_are_finite();
-  // The optimizer on this rank's shards: gradients are multiplied by `factor` (of clipping and loss scaling). `step` counts
-  // from 1. Weights that other ranks own must be gathered again; stage 3 frees weights that are still gathered.
+  // The optimizer on this rank's shards: gradients are multiplied by `factor` (of clipping and loss scaling). `step`
+  // counts from 1. Weights that other ranks own must be gathered again; stage 3 frees weights that are still gathered.
   void update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor);
-  // The same with numbers in device memory instead of `optimizer.rate`, so that the host does not wait for a norm, and a
-  // recorded update (a CUDA graph) can be repeated with other numbers. A factor that is not positive, or NaN, changes
+  // The same with numbers in device memory instead of `optimizer.rate`, so that the host does not wait for a norm, and
+  // a recorded update (a CUDA graph) can be repeated with other numbers. A factor that is not positive, or NaN, changes
   // nothing.
   struct UpdateOnDevice {
     kernels::In factor;    // [1] f32

@@ -194,9 +194,8 @@ void ParameterStore::update(std::int32_t index, const kernels::OptimizerNumbers&
 
 void ParameterStore::update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor) {
   if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
-  data_->update(
-      0, data_->buckets.size(),
-      {.count = 0, .numbers = optimizer, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
+  data_->update(0, data_->buckets.size(),
+                {.count = 0, .numbers = optimizer, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
   if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // without queued work, remaking it does not wait
 }
 

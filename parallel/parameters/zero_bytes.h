@@ -28,8 +28,8 @@ struct ZeroCase {
 };
 
 // Bytes held between steps: weights, gradients, optimizer (states in f32, and the master copy of 16-bit weights). In
-// 16 bits with two states that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3; a secondary copy takes 2
-// psi/s more.
+// 16 bits with two states that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3; a secondary
+// copy takes 2 psi/s more.
 BytesByKind zero_bytes(const ZeroCase& of);
 
 // How often stage 3 gathers its weights.
