@@ -25,7 +25,7 @@ from torch_optimizers import OPTIMIZERS, USUAL, optimizer_of
 STEPS, LENGTH, BATCH, LAYERS, HEADS = 20, 16, 8, 2, 2
 WARMUP = STEPS // 10
 RELATIVE = 1e-6  # losses of f32, whose sums are exact to some 1e-7
-RATES = {"sgd": 0.1, "momentum": 0.02, "rmsprop": 1e-3, "adam": 2e-3, "adamw": 2e-3}
+RATES = {"sgd": 0.1, "momentum": 0.02, "rmsprop": 3e-4, "adam": 2e-3, "adamw": 2e-3}
 OTHERS = {
     "sgd": {"weight-decay": 0.02},
     "momentum": {"weight-decay": 0.02, "momentum": 0.8},

@@ -31,7 +31,7 @@ struct StepCoefficients {
   float rate;        // rate / c1
   float root_scale;  // 1 / sqrt(c2)
   float epsilon;
-  float decay;  // of the gradient; rate * decay if the rule decouples it
+  float decay;  // added to gradients; rate * decay if the rule decouples it
 };
 
 struct StepArrays {

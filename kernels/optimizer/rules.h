@@ -27,8 +27,8 @@ inline constexpr std::array kOptimizerKinds{OptimizerKind::sgd, OptimizerKind::m
 // 1 - 0.99 would be wrong by 1e-6 of itself, and so would RMSprop's moment.
 struct OptimizerNumbers {
   double rate = 1e-3;
-  double beta1 = 0.9;    // of the first moment; PyTorch's momentum of SGD
-  double beta2 = 0.999;  // of the second moment; PyTorch's alpha of RMSprop
+  double beta1 = 0.9;    // factor of the first moment; PyTorch's momentum
+  double beta2 = 0.999;  // factor of the second moment; RMSprop's alpha
   double epsilon = 1e-8;
   double decay = 0;  // for parameters that decay
 };

@@ -27,7 +27,7 @@ TrainOptions options_with(std::string_view optimizer, const std::string& layout,
 
 void expect_same_losses(const TrainResult& one, const TrainResult& other, const std::string& what) {
   ASSERT_LE(one.steps.size(), other.steps.size()) << what;
-  const std::size_t begin = other.steps.size() - one.steps.size();  // of a run that went on
+  const std::size_t begin = other.steps.size() - one.steps.size();  // the first step of a run that went on
   for (std::size_t s = 0; s < one.steps.size(); ++s) {
     EXPECT_EQ(one.steps[s].loss, other.steps[begin + s].loss) << what << ", step " << begin + s + 1;
   }
