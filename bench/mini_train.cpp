@@ -1,5 +1,6 @@
 // mini_train: trains a model, or is a worker that serves its steps.
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -119,7 +120,7 @@ class Teller {
       predicted_bytes_ = trainer::most_needed(flags_.options, made);
     };
     observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
-    observer.note = [this](const std::string& note) { print_("# " + note + "\n"); };
+    observer.note = [](const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_str()); };
     observer.validation = [this](std::int64_t step, double loss) {
       log_.add_validation(step, loss);
       if (step < flags_.options.steps)

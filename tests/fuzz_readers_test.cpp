@@ -268,7 +268,7 @@ void read_index(const std::string& text) {
 
 void read_config(const std::string& text) {
   const std::string file = file_of("config.json", text);
-  trainer::check_config_beside(file, workload::parse_model("llama3-8b"));
+  trainer::config_beside(file, workload::parse_model("llama3-8b"));
 }
 
 void read_pointer(const std::string& text) {
@@ -297,6 +297,11 @@ std::string short_tokenizer(const std::string& name) {
   model["vocab"] = short_vocabulary(model["vocab"]);
   auto& merges = model["merges"];
   merges.erase(merges.begin() + kMerges, merges.end());
+  std::size_t next = model["vocab"].size();
+  for (auto& added : all["added_tokens"]) added["id"] = next++;
+  all["post_processor"] = {{"type", "TemplateProcessing"},
+                           {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+                           {"special_tokens", {{"<s>", {{"ids", {1}}}}}}};
   return all.dump();
 }
 
@@ -397,8 +402,8 @@ std::vector<FuzzedReader> readers() {
        {"/etc/passwd", "..", "model-2.safetensors"},
        read_index},
       {"config",
-       {R"({"model_type":"llama","num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"rope_theta":500000.0,"rms_norm_eps":1e-05,"rope_scaling":null,"rope_parameters":null})"},
-       {"rope_parameters", "rope_type"},
+       {R"({"model_type":"llama","num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"rope_theta":500000.0,"rms_norm_eps":1e-05,"rope_scaling":null,"rope_parameters":null,"layer_types":["full_attention"]})"},
+       {"rope_parameters", "rope_type", "sliding_window", "factor", "dynamic"},
        read_config},
       {"latest",
        {"step-00000010 " + trainer::crc32_text(trainer::crc32_of("step-00000010")) + "\n"},
@@ -406,7 +411,7 @@ std::vector<FuzzedReader> readers() {
        read_pointer},
       {"tokenizer",
        {short_tokenizer("/gpt2.json"), short_tokenizer("/llama3.json")},
-       {"vocab", "merges", "id", "content"},
+       {"vocab", "merges", "id", "content", "single", "normalized", "SpecialToken"},
        read_tokenizer},
       {"merges", {short_merges()}, {"#version"}, read_merges},
       {"token_file", token_texts(), {}, read_tokens},

@@ -102,8 +102,17 @@ def test_a_run_goes_on_from_its_checkpoint_and_gives_files_to_others(programs: P
     header = json.loads(exported.read_bytes()[8:8 + int.from_bytes(exported.read_bytes()[:8], "little")])
     assert header["h.0.attn.c_attn.weight"]["shape"] == [32, 96]  # Hugging Face's layout: [inputs, outputs]
     assert not (tmp_path / "gpt.safetensors.checkpoint").exists()
-    again = losses_of(mini_train(programs, "--init-from", str(exported), "--steps", "1"))
-    assert again[0] < whole[0] - 0.1
+    config = tmp_path / "config.json"
+    known = {"model_type": "gpt2", "n_layer": 2, "n_head": 4}
+    config.write_text(json.dumps(known | {"of_next_year": 1, "another": [2], "use_cache": True}))
+    done = mini_train(programs, "--init-from", str(exported), "--steps", "1")
+    assert losses_of(done)[0] < whole[0] - 0.1
+    assert done.stderr == f"note: {config}: 2 unknown settings are not used: another, of_next_year\n"
+    # Settings that the trainer does not run are refused before anything is printed.
+    config.write_text(json.dumps(known | {"scale_attn_weights": False, "sliding_window": 4}))
+    done = programs.run("mini_train", *SMALL, "--init-from", str(exported), "--steps", "1")
+    assert done.returncode != 0 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "scale_attn_weights is false" in done.stderr and "sliding_window is 4, below the " in done.stderr
 
 
 def test_replicas_of_shards_are_told_in_heading_record_and_trace(programs: Programs, tmp_path: Path) -> None:

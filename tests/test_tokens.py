@@ -65,6 +65,16 @@ def test_files_have_the_tokens_of_hugging_faces_package(programs: Programs, text
     assert ids_in(tokenized(programs, text, tokenizer)).tolist() == expected
 
 
+def test_tokens_of_a_post_processor_are_around_each_file(programs: Programs, text: Path, tmp_path: Path) -> None:
+    tokenizer = json.loads((FIXTURES / "gpt2.json").read_text())
+    tokenizer["post_processor"] = {"type": "RobertaProcessing", "cls": ["<s>", 600], "sep": ["</s>", 601], "trim_offsets": True,
+                                   "add_prefix_space": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    plain = ids_in(tokenized(programs, text, "gpt2.json")).tolist()
+    mini_train(programs, "--data", f"{text},{text}", "--tokenizer", str(tmp_path), "--tokenize", str(tmp_path / "t.bin"))
+    assert ids_in(tmp_path / "t.bin").tolist() == [600, *plain, 601, 600, *plain, 601]
+
+
 def test_a_file_of_tokens_trains_as_its_text_does(programs: Programs, text: Path) -> None:
     tokenizer = ["--tokenizer", str(FIXTURES / "llama3.json")]
     of_text = mini_train(programs, *SMALL, "--data", str(text), *tokenizer, "--steps", "6", "--sample", "5")

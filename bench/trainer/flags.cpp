@@ -323,7 +323,8 @@ const std::array kFlagsOfTraining{
     Flag{"--resume", "", "a checkpoint, or a folder of them: training continues from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "",
-         "weights of Hugging Face's GPT-2 or Llama, instead of random ones: a safetensors file, the index.json of "
+         "weights of Hugging Face's GPT-2, Llama or Mistral, instead of random ones: a safetensors file, the "
+         "index.json of "
          "several, "
          "or a folder with either",
          [](TrainFlags& f, const FlagValue& v) { f.options.init_from = file_name(v); }},

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <map>
+#include <regex>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/record_json.h"
+#include "workload/layout.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -63,7 +67,11 @@ WeightFiles::WeightFiles(const std::string& path)
 void WeightFiles::open(const std::string& file) {
   files_.push_back(std::make_unique<SafetensorsFile>(file));
   for (const TensorInfo& tensor : files_.back()->tensors()) {
-    locations_[tensor.name] = {tensors_.size(), files_.size() - 1};
+    const Location here{tensors_.size(), files_.size() - 1};
+    if (const auto [met, is_new] = locations_.try_emplace(tensor.name, here); !is_new) {
+      throw core::usage_error(fmt::format("{}: tensor \"{}\" is in {}, too; allowed: each tensor in one file", file,
+                                          tensor.name, files_[met->second.file]->path()));
+    }
     tensors_.push_back(tensor);
   }
 }
@@ -108,7 +116,7 @@ struct LlamaName {
   std::string_view ours;
   std::string_view theirs;
 };
-constexpr std::array<LlamaName, 9> kLlamaNames{{
+constexpr std::array<LlamaName, 16> kLlamaNames{{
     {"ln_1.weight", "input_layernorm.weight"},
     {"attn.c_attn.weight", "self_attn.q_proj.weight"},
     {"attn.c_attn.weight", "self_attn.k_proj.weight"},
@@ -118,6 +126,13 @@ constexpr std::array<LlamaName, 9> kLlamaNames{{
     {"mlp.c_fc.weight", "mlp.gate_proj.weight"},
     {"mlp.c_fc.weight", "mlp.up_proj.weight"},
     {"mlp.c_proj.weight", "mlp.down_proj.weight"},
+    {"attn.c_attn.bias", "self_attn.q_proj.bias"},
+    {"attn.c_attn.bias", "self_attn.k_proj.bias"},
+    {"attn.c_attn.bias", "self_attn.v_proj.bias"},
+    {"attn.c_proj.bias", "self_attn.o_proj.bias"},
+    {"mlp.c_fc.bias", "mlp.gate_proj.bias"},
+    {"mlp.c_fc.bias", "mlp.up_proj.bias"},
+    {"mlp.c_proj.bias", "mlp.down_proj.bias"},
 }};
 
 bool ends_with(std::string_view text, std::string_view end) {
@@ -137,11 +152,10 @@ FileTensor gpt2_tensor(const WholeTensor& ours) {
 }
 
 std::int64_t rows_of(const workload::Model& model, std::string_view theirs, const WholeTensor& ours) {
-  if (theirs == "self_attn.q_proj.weight") return model.heads * model.head_size;
-  if (theirs == "self_attn.k_proj.weight" || theirs == "self_attn.v_proj.weight") {
-    return model.kv_heads * model.head_size;
-  }
-  if (theirs == "mlp.gate_proj.weight" || theirs == "mlp.up_proj.weight") return model.ffn_hidden;
+  const std::string_view layer = theirs.substr(0, theirs.rfind('.'));
+  if (layer == "self_attn.q_proj") return model.heads * model.head_size;
+  if (layer == "self_attn.k_proj" || layer == "self_attn.v_proj") return model.kv_heads * model.head_size;
+  if (layer == "mlp.gate_proj" || layer == "mlp.up_proj") return model.ffn_hidden;
   return ours.shape.front();
 }
 
@@ -166,18 +180,21 @@ std::vector<FileTensor> llama_tensors(const workload::Model& model, const WholeT
 }
 
 bool is_gpt2(const workload::Model& model) {
-  return model.experts == 0 && !model.gated && model.biases && model.tied_embeddings && model.learned_positions &&
+  return model.experts == 0 && !model.gated && model.biases && model.learned_positions &&
          model.norm == workload::Norm::layer && model.kv_heads == model.heads &&
          model.heads * model.head_size == model.hidden;
 }
 bool is_llama(const workload::Model& model) {
-  return model.experts == 0 && model.gated && !model.biases && !model.learned_positions &&
-         model.norm == workload::Norm::rms && model.rope_pairs == workload::RopePairs::halves;
+  return model.experts == 0 && model.gated && !model.learned_positions && model.norm == workload::Norm::rms &&
+         model.rope_pairs == workload::RopePairs::halves;
 }
 
 const TensorInfo* find(const HuggingFaceNames& names, const WeightFiles& file, const std::string& name) {
-  const TensorInfo* const found = file.find(name);
-  return found != nullptr ? found : file.find(names.other_name(name));
+  for (const std::string& at : {name, names.other_name(name)}) {
+    if (const TensorInfo* const found = file.find(at)) return found;
+  }
+  // A tied matrix may have the name of either of its uses.
+  return names.tied() && name == names.words() ? file.find(kHead) : nullptr;
 }
 
 const TensorInfo& require(const HuggingFaceNames& names, const WeightFiles& file, const std::string& name) {
@@ -191,16 +208,18 @@ std::vector<float> read_all(const WeightFiles& file, const TensorInfo& info) {
   return values;
 }
 
+const TensorInfo& fitting(const HuggingFaceNames& names, const WeightFiles& file, const FileTensor& part) {
+  const TensorInfo& info = require(names, file, part.name);
+  if (info.shape == part.shape) return info;
+  throw core::usage_error(fmt::format("{}: tensor \"{}\" is {}, the model's is {}", file.file_of(info), info.name,
+                                      shape_text(info.shape), shape_text(part.shape)));
+}
+
 // Reads a tensor in our layout.
 std::vector<float> read_ours(const HuggingFaceNames& names, const WeightFiles& file, const WholeTensor& tensor) {
   std::vector<float> all;
   for (const FileTensor& part : names.tensors_of(tensor)) {
-    const TensorInfo& info = require(names, file, part.name);
-    if (info.shape != part.shape) {
-      throw core::usage_error(fmt::format("{}: tensor \"{}\" is {}, the model's is {}", file.file_of(info), info.name,
-                                          shape_text(info.shape), shape_text(part.shape)));
-    }
-    std::vector<float> values = read_all(file, info);
+    std::vector<float> values = read_all(file, fitting(names, file, part));
     if (part.transposed) values = transposed(values, part.shape[0], part.shape[1]);
     all.insert(all.end(), values.begin(), values.end());
   }
@@ -211,7 +230,7 @@ void check_head(const HuggingFaceNames& names, const WeightFiles& file) {
   const TensorInfo* const head = file.find(kHead);
   if (head == nullptr || !names.tied()) return;
   const TensorInfo& words = require(names, file, names.words());
-  if (head->shape == words.shape && read_all(file, *head) == read_all(file, words)) return;
+  if (head == &words || (head->shape == words.shape && read_all(file, *head) == read_all(file, words))) return;
   throw core::usage_error(file.path() + ": lm_head.weight is not " + words.name +
                           "; allowed: a model whose head is the word embedding");
 }
@@ -250,8 +269,8 @@ HuggingFaceNames::HuggingFaceNames(const workload::Model& model)
   if (llama_ || is_gpt2(model)) return;
   throw core::usage_error(
       "model " + model.name +
-      " is neither Hugging Face's GPT-2 nor its Llama; allowed: all of biases, learned positions, a "
-      "tied head and norm=layer, or gated=yes, norm=rms, rotary positions of halves and no biases");
+      " is neither Hugging Face's GPT-2 nor its Llama; allowed: all of biases, learned positions and norm=layer, or "
+      " gated=yes, norm=rms and rotary positions of halves");
 }
 
 std::vector<FileTensor> HuggingFaceNames::tensors_of(const WholeTensor& ours) const {
@@ -364,77 +383,67 @@ void read_hugging_face(const HuggingFaceNames& names, const WeightFiles& file, s
 
 namespace {
 
-// A field of config.json: its value for this model, and the default that transformers uses if it is missing.
-struct ConfigField {
-  const char* name;
-  json wanted;
-  json usual;
-};
+// Tensors that files of published models have alongside the weights: rotary frequencies, masks and positions, which the
+// configuration determines (transformers ignores them: _keys_to_ignore_on_load_unexpected).
+constexpr std::array<std::string_view, 6> kBuffers = {"rotary_emb.inv_freq",   "rotary_emb.cos_cached",
+                                                      "rotary_emb.sin_cached", ".attn.bias",
+                                                      ".attn.masked_bias",     "position_ids"};
 
-constexpr double kEpsilon = 1e-5;  // kernels::NormForward's
-
-// Llama 3.1's, in the form of config.json.
-json rope_scaling_of(const workload::Model& model) {
-  if (model.rope_factor == 1) return nullptr;
-  return {{"factor", model.rope_factor},
-          {"high_freq_factor", model.rope_high_freq_factor},
-          {"low_freq_factor", model.rope_low_freq_factor},
-          {"original_max_position_embeddings", model.rope_original_positions},
-          {"rope_type", "llama3"}};
+bool is_buffer(const TensorInfo& tensor) {
+  return std::any_of(kBuffers.begin(), kBuffers.end(), [&](std::string_view end) {
+    const bool is_mask = end != ".attn.bias" || tensor.shape.size() == 4;  // a bias has one axis
+    return is_mask && ends_with(tensor.name, end);
+  });
 }
 
-// Defaults are from configuration_gpt2.py and configuration_llama.py of transformers.
-std::vector<ConfigField> fields_of(const workload::Model& model) {
-  if (model.learned_positions) {
-    return {{"n_head", model.heads, 12},
-            {"layer_norm_epsilon", kEpsilon, 1e-5},
-            {"activation_function", "gelu_new", "gelu_new"},
-            {"scale_attn_by_inverse_layer_idx", false, false}};
+std::vector<FileTensor> file_tensors_of(const HuggingFaceNames& names, const workload::Model& model) {
+  std::vector<FileTensor> all;
+  for (const workload::Parameter& ours : parameters_of(model, {}, slice_of(model, {}, 1, 0))) {
+    for (FileTensor& theirs : names.tensors_of({ours.name, ours.shape})) all.push_back(std::move(theirs));
   }
-  return {{"num_attention_heads", model.heads, 32},
-          {"num_key_value_heads", model.kv_heads, model.heads},
-          {"head_dim", model.head_size, model.hidden / model.heads},
-          {"rope_theta", model.rope_theta, 10000},
-          {"rope_scaling", rope_scaling_of(model), nullptr},
-          {"rms_norm_eps", kEpsilon, 1e-6},
-          {"hidden_act", "silu", "silu"},
-          {"attention_bias", false, false},
-          {"mlp_bias", false, false},
-          {"tie_word_embeddings", model.tied_embeddings, false}};
+  return all;
 }
 
-// Version 5 of transformers has rotary positions in an object of their own, with the type "default" where rope_scaling
-// used to be null.
-json flattened(json config) {
-  json rope = config.value("rope_parameters", json());
-  if (!rope.is_object()) return config;
-  if (rope.contains("rope_theta")) config["rope_theta"] = rope.at("rope_theta");
-  rope.erase("rope_theta");
-  if (rope.value("rope_type", "default") != "default") config["rope_scaling"] = rope;
-  return config;
-}
-
-bool same(const json& a, const json& b) {
-  if (!a.is_number() || !b.is_number()) return a == b;
-  return std::fabs(a.get<double>() - b.get<double>()) <= 1e-9 * std::fabs(b.get<double>());
+// Names and counts the tensors of the file that are neither the model's nor buffers; empty: there are none.
+std::string unused_in(const WeightFiles& file, const HuggingFaceNames& names, const workload::Model& model) {
+  std::set<const TensorInfo*> used;
+  for (const FileTensor& theirs : file_tensors_of(names, model)) used.insert(find(names, file, theirs.name));
+  if (names.tied()) used.insert(file.find(kHead));
+  static const std::regex kLayer("\\.[0-9]+\\.");
+  std::map<std::string, std::int64_t> kinds;  // "model.layers.*.mlp.up_proj.bias": 2
+  std::int64_t count = 0;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (used.count(&tensor) != 0 || is_buffer(tensor)) continue;
+    ++kinds[std::regex_replace(tensor.name, kLayer, ".*.")];
+    ++count;
+  }
+  std::string text = fmt::format("{} tensors have no place in the model:", count);
+  for (const auto& [kind, times] : kinds) {
+    text += &kind == &kinds.begin()->first ? " " : ", ";
+    text += fmt::format("{} ({})", kind, times);
+  }
+  return count == 0 ? "" : text;
 }
 
 }  // namespace
 
-void check_config_beside(const std::string& weights_file, const workload::Model& model) {
-  const std::filesystem::path file = std::filesystem::path(weights_file).parent_path() / "config.json";
-  if (!std::filesystem::exists(file)) return;
-  json config = core::parse_json(read_text(file.string()), file.string());
-  if (!config.is_object()) throw core::usage_error(file.string() + " is not a JSON object");
-  config = flattened(std::move(config));
-  for (const ConfigField& field : fields_of(model)) {
-    const auto found = config.find(field.name);
-    // null counts as missing
-    const json value = found == config.end() || (found->is_null() && !field.usual.is_null()) ? field.usual : *found;
-    if (same(value, field.wanted)) continue;
-    throw core::usage_error(file.string() + ": " + field.name + " is " + value.dump() + ", the model's is " +
-                            field.wanted.dump() + "; allowed: weights of the same model");
+std::string check_model_folder(const WeightFiles& file, const workload::Model& model) {
+  const HuggingFaceNames names(model);
+  const ConfigFindings config = config_beside(file.path(), model);
+  if (config.problems.empty()) require_same(file.path(), names.sizes_in(file), names.sizes());
+  std::vector<std::string> problems;
+  if (!config.problems.empty())
+    problems.push_back(fmt::format("{}: {}", config.file, fmt::join(config.problems, "; ")));
+  const std::string unused = unused_in(file, names, model);
+  if (!unused.empty()) problems.push_back(file.path() + ": " + unused);
+  if (!problems.empty()) {
+    throw core::usage_error(fmt::format("{}; allowed: weights of the same model", fmt::join(problems, "; ")));
   }
+  for (const FileTensor& theirs : file_tensors_of(names, model)) fitting(names, file, theirs);
+  check_head(names, file);
+  if (config.unknown.empty()) return "";
+  return fmt::format("{}: {} unknown setting{} not used: {}", config.file, config.unknown.size(),
+                     config.unknown.size() == 1 ? " is" : "s are", fmt::join(config.unknown, ", "));
 }
 
 }  // namespace lockstep::trainer

@@ -105,11 +105,20 @@ void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, 
 void read_hugging_face(const HuggingFaceNames& names, const WeightFiles& file, std::span<const WholeTensor> tensors,
                        std::span<const Piece> pieces);
 
-// Checks config.json for facts that weight files of Hugging Face's transformers do not contain: heads, rotary
-// positions, the epsilon of norms.
+// The config.json in the folder of a weights file, against our model. A setting is compared with the model's; or it may
+// only have values that leave the function as it is; or it has no effect on the function of trained weights; or it is
+// unknown (tables in hugging_face_config.cpp, after transformers' classes of configurations).
+struct ConfigFindings {
+  std::string file;
+  std::vector<std::string> problems;  // "sliding_window is 4, below the 8 tokens of a sequence"
+  std::vector<std::string> unknown;   // names
+};
+// Without a config.json nothing is found. Throws a usage Error if it is not a JSON object.
+ConfigFindings config_beside(const std::string& weights_file, const workload::Model& model);
 
-// Throws a usage Error of one line if the folder of `weights_file` has a config.json of another model; it names the
-// first field that differs and the model's value. Without a config.json nothing is checked.
-void check_config_beside(const std::string& weights_file, const workload::Model& model);
+// Checks a model folder before anything is read: the files have every tensor of the model, in its shape, and no other
+// than known buffers, and config.json has nothing that our model has not. Throws a usage Error of one line that names
+// all that is there in excess. Returns a note, which counts and names unknown settings; empty: there are none.
+std::string check_model_folder(const WeightFiles& file, const workload::Model& model);
 
 }  // namespace lockstep::trainer

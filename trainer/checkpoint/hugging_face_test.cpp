@@ -11,6 +11,8 @@
 #include "core/error.h"
 #include "core/fixtures_for_tests.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
+#include "workload/layout.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -304,90 +306,115 @@ TEST(WeightFiles, OfAnIndexAreOneModel) {
 }
 
 TEST(LlamaFile, OtherArchitecturesAreRefused) {
-  workload::Model biased = small_llama();
-  biased.biases = true;
-  EXPECT_NE(error_of([&] { HuggingFaceNames names(biased); }).find("neither Hugging Face's GPT-2"), std::string::npos);
+  workload::Model other = small_llama();
+  other.norm = workload::Norm::layer;
+  EXPECT_NE(error_of([&] { HuggingFaceNames names(other); }).find("neither Hugging Face's GPT-2"), std::string::npos);
   EXPECT_NE(error_of([] { HuggingFaceNames names(small_llama(",rope_pairs=neighbours")); }).find("of halves"),
             std::string::npos);
 }
 
-class ConfigBeside : public testing::Test {
+// A file with all tensors of a model, and of more.
+class ModelFolder : public testing::Test {
  protected:
-  std::string refusal(const std::string& config, const workload::Model& model) const {
-    std::ofstream(folder_ / "config.json") << config;
-    try {
-      check_config_beside(folder_ / "model.safetensors", model);
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
+  void write(const workload::Model& model, const std::vector<TensorInfo>& more = {}, const std::string& without = "",
+             const std::string& name = "model.safetensors") const {
+    const HuggingFaceNames names(model);
+    std::vector<TensorInfo> infos;
+    for (const auto& ours : workload::parameters_of(model, {}, workload::slice_of(model, {}, 1, 0))) {
+      for (const FileTensor& part : names.tensors_of({ours.name, ours.shape})) {
+        if (part.name != without) infos.push_back({part.name, "F32", part.shape});
+      }
     }
-    return "";
+    infos.insert(infos.end(), more.begin(), more.end());
+    SafetensorsWriter writer(folder_ / name, infos, {});
+    for (const TensorInfo& tensor : infos) {
+      const std::vector<float> values(static_cast<std::size_t>(tensor.elems()), 0.5F);
+      writer.write(std::as_bytes(std::span(values)));
+    }
+    writer.commit();
   }
-  std::string refused(const std::string& why) const { return folder_ / "config.json" + ": " + why; }
+  std::string found(const workload::Model& model) const {
+    return error_of([&] { note_ = check_model_folder(WeightFiles(folder_ / ""), model); });
+  }
+  std::string file() const { return folder_ / "model.safetensors"; }
 
   core::TemporaryFolder folder_;
+  mutable std::string note_;
 };
 
-// As Meta's Llama 3 8B has it, with what is of no account here.
-constexpr const char* kLlama3 =
-    R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu",
-  "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null,
-  "rope_theta": 500000.0, "tie_word_embeddings": false, "vocab_size": 128256})";
-
-TEST_F(ConfigBeside, OfTheSameModelIsFineAndOfAnotherIsRefused) {
-  workload::Model model = workload::parse_model("llama3-8b");
-  EXPECT_EQ(refusal(kLlama3, model), "");
-  model.rope_theta = 10000;
-  EXPECT_EQ(refusal(kLlama3, model),
-            refused("rope_theta is 500000.0, the model's is 10000; allowed: weights of the same model"));
-  EXPECT_NE(refusal(kLlama3, workload::parse_model("llama2-7b")).find("num_key_value_heads is 8, the model's is 32"),
-            std::string::npos);
+TEST_F(ModelFolder, TensorsThatNobodyAskedForAreNamedAndCounted) {
+  const workload::Model model = small_llama();
+  const auto bias = [](const std::string& name) { return TensorInfo{name, "F32", {4}}; };
+  write(model, {bias("model.layers.0.self_attn.q_proj.bias"), bias("model.layers.1.self_attn.q_proj.bias"),
+                bias("model.layers.0.self_attn.k_norm.weight"), bias("norm.weight")});  // the last: twice
+  std::ofstream(folder_ / "config.json") << R"({"model_type": "qwen2", "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
+  EXPECT_EQ(found(model),
+            folder_ / "config.json" + ": model_type is \"qwen2\", the trainer runs [\"llama\",\"mistral\",null]; " +
+                file() +
+                ": 4 tensors have no place in the model: model.layers.*.self_attn.k_norm.weight (1), "
+                "model.layers.*.self_attn.q_proj.bias (2), norm.weight (1); allowed: weights of the same model");
 }
 
-TEST_F(ConfigBeside, WhatIsLeftOutIsTransformersDefault) {
-  const workload::Model model = workload::parse_model("llama2-7b");
-  EXPECT_EQ(refusal(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": null})", model), "");
-  EXPECT_NE(refusal("{}", model).find("rms_norm_eps is 1e-06, the model's is 1e-05"), std::string::npos);
-  EXPECT_NE(refusal(R"({"rms_norm_eps": 1e-5, "rope_scaling": {"factor": 8.0}})", model).find("rope_scaling is {"),
-            std::string::npos);
-  EXPECT_EQ(refusal("{}", workload::parse_model("gpt2-124m")), "");
-  EXPECT_NE(refusal("{}", workload::parse_model("gpt2-355m")).find("n_head is 12, the model's is 16"),
-            std::string::npos);
+TEST_F(ModelFolder, BuffersOfPublishedModelsAreNoWeights) {
+  write(small_llama(), {{"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}},
+                        {"model.rotary_emb.inv_freq", "F32", {1}},
+                        {"model.layers.1.self_attn.rotary_emb.cos_cached", "F32", {1, 1, 5, 2}}});
+  EXPECT_EQ(found(small_llama()), "");
+  const workload::Model gpt2 = workload::parse_model("layers=2,hidden=4,heads=2,vocabulary=7,sequence=5,dropout=no");
+  write(gpt2, {{"transformer.h.0.attn.bias", "F32", {1, 1, 5, 5}}, {"h.1.attn.masked_bias", "F32", {}}});
+  EXPECT_EQ(found(gpt2), "");
+  write(gpt2, {{"h.0.attn.bias", "F32", {4}}});
+  EXPECT_NE(found(gpt2).find("1 tensors have no place in the model: h.*.attn.bias (1)"), std::string::npos);
 }
 
-TEST_F(ConfigBeside, RotaryPositionsOfVersionFive) {
-  const workload::Model model = workload::parse_model("llama2-7b,rope_theta=500000");
-  const auto config = [](const char* type) {
-    return std::string(R"({"rms_norm_eps": 1e-5, "rope_parameters": {"rope_theta": 500000.0, "rope_type": ")") + type +
-           "\"}}";
-  };
-  EXPECT_EQ(refusal(config("default"), model), "");
-  EXPECT_NE(refusal(config("llama3"), model).find("rope_scaling is {"), std::string::npos);
-  EXPECT_NE(refusal(config("default"), workload::parse_model("llama2-7b")).find("rope_theta is 500000.0"),
-            std::string::npos);
+TEST_F(ModelFolder, ATiedMatrixHasEitherName) {
+  const TensorInfo head{"lm_head.weight", "F32", {7, 4}};
+  write(small_llama(), {head}, "model.embed_tokens.weight");
+  EXPECT_EQ(found(small_llama()), "");
+  const workload::Model gpt2 = workload::parse_model("layers=2,hidden=4,heads=2,vocabulary=7,sequence=5,dropout=no");
+  write(gpt2, {head}, "wte.weight");
+  EXPECT_EQ(found(gpt2), "");
+  std::vector<float> values(28);
+  const std::vector<Piece> piece{{0, 0, 28, values.data()}};
+  read_hugging_face(HuggingFaceNames(gpt2), WeightFiles(file()), std::vector<WholeTensor>{{"wte.weight", {7, 4}}},
+                    piece);
+  EXPECT_EQ(values, std::vector<float>(28, 0.5F));
+  EXPECT_NE(found(small_llama(",tied_embeddings=no")).find("has no tensor"), std::string::npos);
 }
 
-TEST_F(ConfigBeside, ScaledRotaryPositionsOfLlama31) {
-  const auto config = [](const char* field, const char* more) {
-    return std::string(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "rope_theta": 500000.0, ")") + field +
-           R"(": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3", )" + more +
-           R"("original_max_position_embeddings": 8192}})";
-  };
-  const workload::Model model = workload::parse_model("llama3.1-8b");
-  EXPECT_EQ(refusal(config("rope_scaling", ""), model), "");
-  EXPECT_EQ(refusal(config("rope_parameters", R"("rope_theta": 500000.0, )"), model), "");
-  EXPECT_NE(refusal(config("rope_scaling", ""), workload::parse_model("llama3-8b")).find("the model's is null"),
-            std::string::npos);
-  EXPECT_NE(
-      refusal(config("rope_scaling", ""), workload::parse_model("llama3.1-8b,rope_factor=32")).find("\"factor\":32"),
-      std::string::npos);
-  EXPECT_NE(refusal(kLlama3, model).find("rope_scaling is null"), std::string::npos);
+TEST_F(ModelFolder, UntiedGpt2AndBiasedLlamaAreTaken) {
+  const workload::Model untied =
+      workload::parse_model("layers=2,hidden=4,heads=2,vocabulary=7,sequence=5,dropout=no,tied_embeddings=no");
+  write(untied);
+  EXPECT_NE(WeightFiles(file()).find("lm_head.weight"), nullptr);
+  EXPECT_EQ(found(untied), "");
+  workload::Model biased = small_llama();
+  biased.biases = true;
+  write(biased);
+  EXPECT_EQ(WeightFiles(file()).find("model.layers.1.mlp.up_proj.bias")->shape, Shape{6});
+  EXPECT_EQ(WeightFiles(file()).find("model.layers.0.self_attn.k_proj.bias")->shape, Shape{2});
+  EXPECT_EQ(found(biased), "");
+  EXPECT_NE(found(small_llama()).find("14 tensors have no place"), std::string::npos);
 }
 
-TEST_F(ConfigBeside, NoneAndBrokenOnes) {
-  EXPECT_NO_THROW(check_config_beside(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
-  EXPECT_EQ(refusal("[]", workload::parse_model("nano")), folder_ / "config.json" + " is not a JSON object");
-  EXPECT_EQ(refusal("{", workload::parse_model("nano")).rfind(folder_ / "config.json" + ": not JSON: ", 0), 0U);
+TEST_F(ModelFolder, UnknownSettingsAreANoteAndMissingTensorsAreRefused) {
+  write(small_llama());
+  std::ofstream(folder_ / "config.json")
+      << R"({"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "next": 5, "year": {"a": 1}, "empty": null})";
+  EXPECT_EQ(found(small_llama()), "");
+  EXPECT_EQ(note_, folder_ / "config.json" + ": 2 unknown settings are not used: next, year");
+  write(small_llama(), {}, "model.layers.1.mlp.up_proj.weight");
+  EXPECT_NE(found(small_llama()).find("has no tensor \"model.layers.1.mlp.up_proj.weight\""), std::string::npos);
+}
+
+TEST_F(ModelFolder, ATensorInTwoFilesOfAnIndexIsRefused) {
+  write(small_llama(), {}, "", "a.safetensors");
+  write(small_llama(), {}, "", "b.safetensors");
+  std::ofstream(folder_ / "model.safetensors.index.json")
+      << R"({"weight_map": {"model.norm.weight": "a.safetensors", "model.embed_tokens.weight": "b.safetensors"}})";
+  EXPECT_NE(found(small_llama()).find("b.safetensors, too; allowed: each tensor in one file"), std::string::npos);
 }
 
 }  // namespace

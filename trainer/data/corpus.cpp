@@ -234,7 +234,9 @@ std::string Corpus::read_files(std::span<const std::string> files, const Tokeniz
     Encoder encoder(tokenizer);
     for (const std::string& file : files) {
       const MappedFile one = map(file);
+      sink(tokenizer.before());
       encoder.encode({reinterpret_cast<const char*>(one.bytes.data()), one.bytes.size()}, sink);
+      sink(tokenizer.after());
     }
     return name_of(files);
   }

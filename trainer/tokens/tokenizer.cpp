@@ -1,15 +1,9 @@
 #include "trainer/tokens/tokenizer.h"
 
 #include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <fstream>
-#include <optional>
 #include <queue>
-#include <sstream>
 
 #include "core/error.h"
-#include "core/record_json.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -41,7 +35,8 @@ BytePairs::BytePairs(const std::array<std::int32_t, 256>& id_of_byte, std::span<
     : id_of_byte_(id_of_byte) {
   joins_.reserve(merges.size());
   std::int32_t rank = 0;
-  for (const Merge& merge : merges) joins_.try_emplace(key_of(merge.left, merge.right), Join{rank++, merge.joined});
+  // A merge that is there twice has its last place, as in Hugging Face's tokenizers.
+  for (const Merge& merge : merges) joins_[key_of(merge.left, merge.right)] = {rank++, merge.joined};
 }
 
 const BytePairs::Join* BytePairs::find(std::int32_t left, std::int32_t right) const {
@@ -98,11 +93,11 @@ Tokenizer Tokenizer::bytes() {
   return made;
 }
 
-const Tokenizer::Added* Tokenizer::added_at(std::string_view text, std::size_t at) const {
-  if (!begins_added_[static_cast<unsigned char>(text[at])]) return nullptr;
-  const auto found = std::find_if(added_.begin(), added_.end(),
+const Tokenizer::Added* Tokenizer::AddedTokens::at(std::string_view text, std::size_t at) const {
+  if (!begins[static_cast<unsigned char>(text[at])]) return nullptr;
+  const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const Added& one) { return text.substr(at, one.content.size()) == one.content; });
-  return found == added_.end() ? nullptr : &*found;
+  return found == all.end() ? nullptr : &*found;
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
@@ -129,20 +124,27 @@ void Encoder::encode(std::string_view text, const Sink& sink) {
     }
     return give(1, sink);
   }
+  encode_added(text, 0, sink);
+  give(1, sink);
+}
+
+void Encoder::encode_added(std::string_view text, std::size_t normalized, const Sink& sink) {
+  const auto encode_rest = [&](std::string_view rest) {
+    normalized == 0 ? encode_added(rest, 1, sink) : encode_between(rest, sink);
+  };
   std::size_t begin = 0;  // start of the text that is not encoded yet
   for (std::size_t at = 0; at < text.size();) {
-    const Tokenizer::Added* const added = tokenizer_.added_at(text, at);
+    const Tokenizer::Added* const added = tokenizer_.added_[normalized].at(text, at);
     if (added == nullptr) {
       ++at;
       continue;
     }
-    encode_between(text.substr(begin, at - begin), sink);
+    encode_rest(text.substr(begin, at - begin));
     waiting_.push_back(added->id);
     at += added->content.size();
     begin = at;
   }
-  encode_between(text.substr(begin), sink);
-  give(1, sink);
+  encode_rest(text.substr(begin));
 }
 
 void Encoder::encode_between(std::string_view text, const Sink& sink) {
@@ -182,243 +184,6 @@ void Encoder::give(std::size_t at_least, const Sink& sink) {
   if (waiting_.size() < at_least) return;
   sink(waiting_);
   waiting_.clear();
-}
-
-// ---- Files of Hugging Face's tokenizers: tokenizer.json (https://github.com/huggingface/tokenizers), and vocab.json
-// with merges.txt, as published with GPT-2.
-
-namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-// One line: `why` quotes texts of the file, which may have control characters.
-core::Error refused(const std::string& file, std::string why) {
-  std::replace_if(
-      why.begin(), why.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
-  return core::usage_error(file + ": " + why);
-}
-
-std::string text_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
-    throw refused(file, "cannot be read; allowed: tokenizer.json, or vocab.json with merges.txt");
-  return text.str();
-}
-
-json json_of(const std::string& file) {
-  constexpr const char* kAllowed = "; allowed: tokenizer.json, or vocab.json with merges.txt";
-  const std::string text = text_of(file);
-  json parsed;
-  try {
-    parsed = core::parse_json(text, file);
-  } catch (const core::Error& error) {
-    throw core::usage_error(error.what() + std::string(kAllowed));
-  }
-  if (!parsed.is_object()) throw refused(file, std::string("is not a JSON object") + kAllowed);
-  return parsed;
-}
-
-// Vocabularies write a byte as a visible character: itself if it is one of Latin-1's, otherwise one from U+0100 on
-// (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
-std::array<std::int32_t, 0x144> bytes_of_characters() {
-  std::array<std::int32_t, 0x144> byte_of{};
-  byte_of.fill(-1);
-  std::size_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool seen = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    byte_of.at(seen ? static_cast<std::size_t>(byte) : next++) = byte;
-  }
-  return byte_of;
-}
-
-// Returns the bytes that a word of a vocabulary encodes, if each of its characters encodes a byte.
-std::optional<std::string> bytes_of(std::string_view written) {
-  static const auto kByteOf = bytes_of_characters();
-  std::string bytes;
-  for (std::size_t at = 0; at < written.size();) {
-    const Character one = character_at(written, at);
-    if (one.code >= kByteOf.size() || kByteOf.at(one.code) < 0) return std::nullopt;
-    bytes.push_back(static_cast<char>(kByteOf.at(one.code)));
-    at += one.bytes;
-  }
-  return bytes;
-}
-
-}  // namespace
-
-class TokenizerReader {
- public:
-  explicit TokenizerReader(std::string file) : file_(std::move(file)) { made_.name_ = file_; }
-
-  Tokenizer read_gpt2(const std::string& merges_file) {
-    made_.pattern_ = static_cast<int>(WordPattern::gpt2);
-    read_vocabulary(json_of(file_));
-    std::vector<std::pair<std::string, std::string>> merges;
-    std::istringstream lines(text_of(merges_file));
-    for (std::string line; std::getline(lines, line);) {
-      if (!line.empty() && line.back() == '\r') line.pop_back();
-      if (line.empty() || (merges.empty() && line.rfind("#version", 0) == 0)) continue;
-      merges.push_back(merge_of(merges_file, line));
-    }
-    read_merges(merges);
-    return std::move(made_);
-  }
-
-  Tokenizer read_json() {
-    const json all = json_of(file_);
-    const json none = json::object();
-    const auto found = all.find("model");
-    const json& model = found == all.end() ? none : *found;  // not copied: it may have 300,000 merges
-    if (!model.is_object() || model.value("type", "BPE") != "BPE" || !model.contains("vocab") ||
-        !model.contains("merges")) {
-      throw refused(file_, "its model is not a byte-pair encoding; allowed: model.type BPE with vocab and merges");
-    }
-    if (!all.value("normalizer", json()).is_null()) throw refused(file_, "it has a normalizer; allowed: none");
-    if (model.value("byte_fallback", false))
-      throw refused(file_, "byte_fallback is true; allowed: vocabularies of bytes, as GPT-2's and Llama 3's");
-    made_.whole_words_ = model.value("ignore_merges", false);
-    read_words(all.value("pre_tokenizer", json()));
-    read_vocabulary(model.at("vocab"));
-    std::vector<std::pair<std::string, std::string>> merges;
-    for (const json& merge : model.at("merges")) {
-      merges.push_back(merge.is_string() ? merge_of(file_, merge.get<std::string>())
-                                         : std::pair{merge.at(0).get<std::string>(), merge.at(1).get<std::string>()});
-    }
-    read_merges(merges);
-    for (const json& added : all.value("added_tokens", json::array())) read_added(added);
-    return std::move(made_);
-  }
-
- private:
-  static std::pair<std::string, std::string> merge_of(const std::string& file, const std::string& line) {
-    const std::size_t blank = line.find(' ');
-    if (blank == std::string::npos) throw refused(file, "merge '" + line + "' has no blank between two tokens");
-    return {line.substr(0, blank), line.substr(blank + 1)};
-  }
-
-  // Accepts {"type": "ByteLevel"} with GPT-2's words, or a sequence of {"type": "Split", "pattern": {"Regex": ...}} and
-  // a ByteLevel without them.
-  void read_words(const json& given) {
-    std::vector<json> steps;
-    if (given.is_object() && given.value("type", "") == "Sequence") {
-      for (const json& step : given.value("pretokenizers", json::array())) steps.push_back(step);
-    } else if (given.is_object()) {
-      steps.push_back(given);
-    }
-    std::optional<WordPattern> pattern;
-    bool of_bytes = false;
-    for (const json& step : steps) {
-      const std::string type = step.value("type", "");
-      if (type == "Split" && step.value("behavior", "Isolated") == "Isolated" && !step.value("invert", false)) {
-        const json regex = step.value("pattern", json::object());
-        pattern = pattern_of(regex.value("Regex", ""));
-      } else if (type == "ByteLevel" && !of_bytes) {
-        of_bytes = true;
-        made_.leads_with_blank_ = step.value("add_prefix_space", true);
-        const bool cuts = step.value("use_regex", true);
-        if (pattern && (cuts || made_.leads_with_blank_)) {
-          throw refused(file_, "ByteLevel behind Split changes words; allowed: use_regex and add_prefix_space false");
-        }
-        if (cuts) pattern = WordPattern::gpt2;
-      } else {
-        throw refused(file_, "pre_tokenizer " + type + " is not known; allowed: ByteLevel, and Split before it");
-      }
-    }
-    if (!of_bytes || !pattern)
-      throw refused(
-          file_,
-          "its words are not cut as GPT-2's or Llama 3's; allowed: pre_tokenizer ByteLevel, or Split and ByteLevel");
-    made_.pattern_ = static_cast<int>(*pattern);
-  }
-  WordPattern pattern_of(const std::string& expression) const {
-    for (const WordPattern one : {WordPattern::gpt2, WordPattern::llama3}) {
-      if (expression == expression_of(one)) return one;
-    }
-    throw refused(file_, "words are cut by '" + expression + "'; allowed: the expressions of GPT-2 and of Llama 3");
-  }
-
-  // The ids decide how much memory the vocabulary takes.
-  std::int32_t id_in(const json& value) const {
-    constexpr std::int64_t kMost = (1 << 20) - 1;
-    if (const auto id = core::integer_in(value, 0, kMost)) return static_cast<std::int32_t>(*id);
-    throw refused(file_, "token id " + value.dump() + "; allowed: 0 to " + std::to_string(kMost));
-  }
-
-  void put(const std::string& bytes, std::int32_t id) {
-    if (static_cast<std::size_t>(id) >= made_.bytes_of_.size())
-      made_.bytes_of_.resize(static_cast<std::size_t>(id) + 1);
-    made_.bytes_of_[static_cast<std::size_t>(id)] = bytes;
-  }
-
-  void read_vocabulary(const json& vocabulary) {
-    if (!vocabulary.is_object()) throw refused(file_, "its vocabulary is not a JSON object of ids");
-    for (const auto& [written, id] : vocabulary.items()) {
-      const std::optional<std::string> bytes = bytes_of(written);
-      if (!bytes) throw refused(file_, "token '" + written + "' is not written in GPT-2's characters for bytes");
-      made_.ids_.emplace(*bytes, id_in(id));
-      put(*bytes, id_in(id));
-    }
-  }
-
-  std::int32_t id_of(const std::string& bytes) const {
-    const auto found = made_.ids_.find(bytes);
-    return found == made_.ids_.end() ? -1 : found->second;
-  }
-
-  void read_merges(const std::vector<std::pair<std::string, std::string>>& merges) {
-    std::array<std::int32_t, 256> id_of_byte{};
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      id_of_byte[byte] = id_of(std::string(1, static_cast<char>(byte)));
-      if (id_of_byte[byte] < 0)
-        throw refused(file_, "byte " + std::to_string(byte) + " is not a token; allowed: vocabularies with all 256");
-    }
-    std::vector<BytePairs::Merge> joins;
-    for (const auto& [left, right] : merges) {
-      const std::optional<std::string> left_bytes = bytes_of(left);
-      const std::optional<std::string> right_bytes = bytes_of(right);
-      const BytePairs::Merge join{left_bytes ? id_of(*left_bytes) : -1, right_bytes ? id_of(*right_bytes) : -1,
-                                  left_bytes && right_bytes ? id_of(*left_bytes + *right_bytes) : -1};
-      if (join.left < 0 || join.right < 0 || join.joined < 0) {
-        throw refused(file_, std::string("merge '").append(left).append(" ").append(right) +
-                                 "' has or makes something that is not a token");
-      }
-      joins.push_back(join);
-    }
-    made_.pairs_ = BytePairs(id_of_byte, joins);
-  }
-
-  void read_added(const json& added) {
-    const std::string content = added.value("content", "");
-    if (content.empty()) throw refused(file_, "an added token has no content");
-    for (const char* const flag : {"single_word", "lstrip", "rstrip"}) {
-      if (added.value(flag, false))
-        throw refused(file_, "added token '" + content + "' has " + flag + "; allowed: false");
-    }
-    const std::int32_t id = id_in(added.value("id", json()));
-    put(content, id);
-    made_.added_.push_back({content, id});
-    made_.begins_added_[static_cast<unsigned char>(content.front())] = true;
-    std::stable_sort(made_.added_.begin(), made_.added_.end(),
-                     [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
-  }
-
-  std::string file_;
-  Tokenizer made_;
-};
-
-Tokenizer Tokenizer::of_file(const std::string& path) {
-  try {
-    fs::path file = path;
-    if (fs::is_directory(file)) file /= fs::exists(file / "tokenizer.json") ? "tokenizer.json" : "vocab.json";
-    if (file.filename() == "vocab.json") {
-      return TokenizerReader(file.string()).read_gpt2((file.parent_path() / "merges.txt").string());
-    }
-    return TokenizerReader(file.string()).read_json();
-  } catch (const json::exception& error) {
-    throw refused(path, "is not as expected: " + core::reason_of(error));
-  }
 }
 
 }  // namespace lockstep::trainer

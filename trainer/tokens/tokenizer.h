@@ -96,13 +96,18 @@ class Tokenizer {
   // One token per byte, 256 in all.
   static Tokenizer bytes();
   // `path`: tokenizer.json, or vocab.json with merges.txt beside it, or a folder with either. Throws a usage Error of
-  // one line that names the file and the unsupported feature: other models than byte-level byte pairs, other word
-  // patterns than WordPattern's, a normalizer.
+  // one line that names the file and the field that would change tokens and is not carried: other models than
+  // byte-level byte pairs, other word patterns than WordPattern's, a normalizer, and every field that is not known.
   static Tokenizer of_file(const std::string& path);
 
   bool is_bytes() const { return pattern_ == kBytes; }
   const std::string& name() const { return name_; }                                  // "bytes", or the path
   std::int32_t size() const { return static_cast<std::int32_t>(bytes_of_.size()); }  // one more than the largest id
+
+  // Tokens that the post-processor puts before and after a text, such as <|begin_of_text|>. encode() leaves them out,
+  // as Hugging Face's does with add_special_tokens=False.
+  std::span<const std::int32_t> before() const { return before_; }
+  std::span<const std::int32_t> after() const { return after_; }
 
   std::vector<std::int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
@@ -119,14 +124,19 @@ class Tokenizer {
   TokenIds ids_;
   BytePairs pairs_;
   std::vector<std::string> bytes_of_;  // by id
+  std::vector<std::int32_t> before_, after_;
   // Tokens that are found in the text before it is cut into words, longest first, and the bytes that may begin one.
+  // Those that the normalizer does not see (normalized: false) are found first, the others in the text between them.
   struct Added {
     std::string content;
     std::int32_t id;
   };
-  const Added* added_at(std::string_view text, std::size_t at) const;  // nullptr: none begins there
-  std::vector<Added> added_;
-  std::array<bool, 256> begins_added_{};
+  struct AddedTokens {
+    const Added* at(std::string_view text, std::size_t at) const;  // nullptr: none begins there
+    std::vector<Added> all;
+    std::array<bool, 256> begins{};
+  };
+  std::array<AddedTokens, 2> added_;  // [normalized]
 };
 
 // Encodes long texts piece by piece and caches words. For use by one thread.
@@ -141,6 +151,7 @@ class Encoder {
   void encode(std::string_view text, const Sink& sink);
 
  private:
+  void encode_added(std::string_view text, std::size_t normalized, const Sink& sink);
   void encode_between(std::string_view text, const Sink& sink);
   void encode_word(std::string_view word);
   void give(std::size_t at_least, const Sink& sink);  // passes on pending tokens if there are at least this many

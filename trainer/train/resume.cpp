@@ -322,11 +322,13 @@ std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {
   return gemm->second;
 }
 
+std::string note_on_weights(const TrainOptions& options) {
+  return options.init_from.empty() ? "" : check_model_folder(WeightFiles(options.init_from), options.model);
+}
+
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file) {
   const WeightFiles source(file);
   const HuggingFaceNames names(options.model);
-  require_same(source.path(), names.sizes_in(source), names.sizes());
-  check_config_beside(source.path(), options.model);
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_masters(*stage.store, held);
   read_hugging_face(names, source, held.tensors, held.pieces);

@@ -33,8 +33,11 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   const bool tells = trainer.model().rank() == 0;
   if (!options.init_from.empty()) init_run(trainer, options, options.init_from);
   const std::int64_t done = options.resume.empty() ? 0 : resume_run(trainer, options, options.resume);
-  const std::string note = tells && !options.resume.empty() ? note_on_resume(options, options.resume) : "";
-  if (!note.empty()) observer.note(note);
+  if (tells) {
+    const std::string note =
+        options.resume.empty() ? note_on_weights(options) : note_on_resume(options, options.resume);
+    if (!note.empty()) observer.note(note);
+  }
   for (std::int64_t step = done + 1; step <= options.steps; ++step) {
     const std::vector<StepReport> round = trainer.train_round(step);
     const std::int64_t first = std::exchange(step, round.back().step);
@@ -270,6 +273,7 @@ void check_sync(const TrainOptions& options) {
 TrainOptions checked(TrainOptions options) {
   check_compression(options);
   check_tiles(options);
+  note_on_weights(options);  // refuses files that do not fit
   check_layout(options.model, options.layout);
   options.layout = balanced(options.model, options.layout, workload::declared_price);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();

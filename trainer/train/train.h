@@ -67,6 +67,10 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
 // another compression wrote it. Otherwise empty.
 std::string note_on_resume(const TrainOptions& options, const std::string& path);
 
+// Throws a usage Error if the model folder of --init-from has anything that the model has not (check_model_folder).
+// Returns a line for the user if it has settings that are not known. Otherwise empty.
+std::string note_on_weights(const TrainOptions& options);
+
 // Returns TrainOptions::gemm of the run that wrote the checkpoint if that run computed in this dtype: the run then
 // continues with the same bits. Empty if it is not recorded.
 std::string gemm_of_checkpoint(const std::string& path, core::DType compute);
