@@ -125,7 +125,8 @@ std::vector<Program> programs() {
         "--sync\ndiloco:every=2\n--straggler\nreplica=1,factor=3\n--compression\ntopk:density=0.01"},
        [](int argc, const char* const* argv) { mini_train::parse_train_flags(argc, argv); }},
       {"scaling",
-       {"--mode\nweak\n--layouts\ndp=2,zero=1;pp=2,microbatches=4\n--simulate\ndp=8"},
+       {"--mode\nweak\n--layouts\ndp=2,zero=1;pp=2,microbatches=4\n--simulate\ndp=8",
+        "--ranks\n1,2,4\n--mode\nweak,strong\n--simulate-to\n64\n--machine\ndgx-h100\n--rounds\n6"},
        [](int argc, const char* const* argv) { scaling::parse_scaling_flags(argc, argv); }},
   };
 }

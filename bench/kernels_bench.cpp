@@ -157,16 +157,19 @@ int serve_kernels(Bench& bench) {
 // record of --json when it is known. Returns the exit status: 0, or that of the worst instance.
 int run_and_report(Bench& bench) {
   make_instances(bench);
-  if (num_chosen(bench) == 0) {
+  if (chosen_instances(bench).empty()) {
     throw core::usage_error("--benchmark_filter matches no benchmark; allowed: what --benchmark_list_tests prints");
   }
   if (bench.flags.serve) return serve_kernels(bench);
-  Collector collector(bench);
-  if (!lists_only(bench.flags)) {
-    collector.begin();
-    if (bench.flags.ceilings) measure_ceilings(bench);
-    collector.take_ceilings();
+  if (lists_only(bench.flags)) {  // without the endings of Google Benchmark's list
+    for (const Instance* instance : chosen_instances(bench)) program::to_stdout(instance->name() + "\n");
+    return 0;
   }
+  program::check_writable({bench.flags.benchmark_out});
+  Collector collector(bench);
+  collector.begin();
+  if (bench.flags.ceilings) measure_ceilings(bench);
+  collector.take_ceilings();
   Workbench workbench(workbench_options(bench));
   register_benchmarks(bench, workbench);
   run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); },

@@ -157,13 +157,19 @@ class Teller {
     std::vector<schedules::Breakdown> ranks;
     if (!timeline.empty()) ranks = schedules::breakdown_of(step_, timeline, trainer::blocking_lanes(flags_.options));
     if (last || report.step == 1 || report.step % flags_.report_every == 0) {
-      print_(step_text(flags_, report, peak_flops_, ranks.empty() ? -1 : exposed_share(ranks)));
+      const double exposed = exposed_share(ranks);
+      print_(
+          step_text(flags_, report, peak_flops_, ranks.empty() || (ranks.size() == 1 && exposed == 0) ? -1 : exposed));
     }
     if (report.step == flags_.trace_step && !flags_.trace_file.empty()) {
       program::write_file(flags_.trace_file, schedules::to_trace(step_, timeline, basis_of(flags_.options)));
     }
     if (!last) return;
-    print_(breakdown_text(ranks));
+    std::vector<std::vector<schedules::Breakdown>> steps;
+    for (const TrainingLog::Timed& timed : log_.timed()) {
+      steps.push_back(schedules::breakdown_of(step_, timed.timeline, trainer::blocking_lanes(flags_.options)));
+    }
+    print_(breakdown_text(steps));
     if (predicted_ != nullptr && log_.has_timed_step()) {
       const TrainingLog::Timed& timed = log_.typical();
       print_(predicted_->text_beside(step_, timed.timeline, timed.report.seconds * 1e3));
@@ -232,6 +238,7 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   flags.options = trainer::checked(flags.options);
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
+  if (tells) program::check_writable({flags.json_file, flags.trace_file, flags.options.export_file});
   std::optional<core::FolderLock> checkpoints;  // for as long as this run may write there
   if (tells && !flags.options.checkpoint_folder.empty()) {
     checkpoints.emplace("--checkpoints", flags.options.checkpoint_folder);

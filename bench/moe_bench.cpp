@@ -52,6 +52,7 @@ std::string row_text(const ExpertsFlags& flags, const Case& one, const Result& r
     const auto& serial = result.parts_us[static_cast<std::size_t>(Way::serial)];
     return serial[0][static_cast<std::size_t>(which)] + serial[1][static_cast<std::size_t>(which)];
   };
+  const auto between = [&](Part which) { return one.ranks == 1 ? "-" : ms(part(which)); };  // ranks
   const double serial_us = result.median_us(Way::serial);
   const double async_us = result.median_us(Way::async);
   const double tokens = static_cast<double>(flags.tokens) * one.ranks;
@@ -59,7 +60,7 @@ std::string row_text(const ExpertsFlags& flags, const Case& one, const Result& r
   return fmt::format(
       fmt::runtime(kRow), one.experts, one.top_k, one.ranks, fmt::format("{:g}", one.capacity_factor),
       fmt::format("{:.2f}", result.most_load), ms(part(Part::router)), ms(part(Part::permute) + part(Part::unpermute)),
-      ms(part(Part::dispatch)), ms(part(Part::shared)), ms(part(Part::experts)), ms(part(Part::combine)), ms(serial_us),
+      between(Part::dispatch), ms(part(Part::shared)), ms(part(Part::experts)), between(Part::combine), ms(serial_us),
       ms(async_us), fmt::format("{:.0f}", tokens / std::min(serial_us, async_us) * 1e6),
       fmt::format("{:.2f}", result.experts_slowest_us / result.experts_mean_us),
       fmt::format("{:.2f}", static_cast<double>(result.most_rows) / result.mean_rows), result.dropped,

@@ -39,10 +39,10 @@ std::string overlap_heading_text(const OverlapFlags& flags) {
                       flags.link.latency_us, flags.link.gbps);
   text += "# compute: kernels alone; comm: collectives alone, in the same order; exposed: step - compute;\n";
   text += "#   hidden: 1 - exposed/comm; closed: the buckets' recurrence; emu/sim: step over its simulation\n";
-  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10} {:>8} {:>7}\n", "zero",
+  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8} {:>7}\n", "zero",
                       "ranks", "cap", "calls", "sent", "compute", "comm", "step", "exposed", "hidden", "closed",
                       "emu/sim", "late");
-  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10} {:>8} {:>7}\n", "", "",
+  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8} {:>7}\n", "", "",
                       "(MiB)", "", "(MB/rank)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)", "(ms)", "(%)", "(us)");
   return text;
 }
@@ -52,10 +52,10 @@ std::string overlap_row_text(const OverlapCase& one, const OverlapResult& result
   const std::string difference =
       result.emulation ? fmt::format("{:+.2f}", 100 * (result.step_ms / result.simulated_ms - 1)) : "N/A";
   return fmt::format(
-      " {:>4} {:>5} {:>8} {:>6} {:>10.2f} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>8.2f} {:>10} {:>8} {:>7}\n",
+      " {:>4} {:>5} {:>8} {:>6} {:>10.2f} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>9} {:>10} {:>8} {:>7}\n",
       one.zero_stage, one.replicas, cap, result.collectives, result.sent_bytes / 1e6, result.compute_ms,
-      result.communication_ms, result.step_ms, result.exposed_ms(), 100 * result.efficiency(), form_text(result),
-      difference, late_text(result));
+      result.communication_ms, result.step_ms, result.exposed_ms(), program::share_text(result.hidden()),
+      form_text(result), difference, late_text(result));
 }
 
 std::string source_of(const OverlapCase& one) {
@@ -74,7 +74,7 @@ core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& one
           .collectives = result.collectives,
           .compute_alone_ms = result.compute_ms,
           .communication_alone_ms = result.communication_ms,
-          .efficiency = result.efficiency()};
+          .efficiency = result.hidden().value};
 }
 
 // No rank has a bubble at its start, as all begin together.
@@ -144,6 +144,7 @@ int run_overlaps(const OverlapFlags& flags) {
   const std::vector<OverlapCase> cases = cases_of(flags);
   check_algorithm(flags, cases);
   program::check_single("--trace", flags.trace_file, cases.size(), "rows");
+  program::check_writable({flags.trace_file});
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = overlap_run_record(flags);
   writer.write(run);

@@ -27,6 +27,7 @@ int run_pipeline(PipelineFlags flags, const program::Print& print) {
   program::check_single("--trace", flags.trace_file, cases.all.size(), "schedules");
   for (const Case& one : cases.all) check_ranks(flags, one);
   const bool tells = program::tells(flags.mpi);
+  if (tells) program::check_writable({flags.dump_csv_file, flags.trace_file});
   core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = run_record(flags, cases);
   writer.write(run);

@@ -1,6 +1,9 @@
-// scaling: a training step beside the sum of its pieces, by layout. The table, the records and the exit status.
+// scaling: how far a training step scales over ranks, and a step beside the sum of its pieces, by layout. The tables,
+// the records and the exit status.
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +19,7 @@
 #include "core/statistics.h"
 #include "core/wait.h"
 #include "schedules/schedule.h"
-#include "schedules/step/breakdown.h"
+#include "simulator/predict/predict.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/options.h"
 #include "trainer/train/rank_steps.h"
@@ -24,215 +27,59 @@
 namespace lockstep::scaling {
 namespace {
 
-struct Result {
-  Mode mode = Mode::weak;
-  std::string name;  // "dp=2,zero=1"
-  trainer::TrainOptions options;
-  bool oversubscribed = false;
-  LayoutTimes times;
-  double measured_ms = 0;                 // median
-  std::optional<double> efficiency = {};  // relative to one rank in the same mode
-
-  // Mean over ranks; the parts sum to the step. The last, "around", exists only for the measured step.
-  core::NamedNumbers isolated_parts;
-  core::NamedNumbers contended_parts;
-  core::NamedNumbers measured_parts;
-
-  double isolated_ms() const { return static_cast<double>(times.isolated.makespan_ps) / 1e9; }
-  double contended_ms() const { return static_cast<double>(times.contended.makespan_ps) / 1e9; }
-  bool simulated() const { return times.samples_ms.empty(); }
-  double tokens_per_s() const {
-    return static_cast<double>(options.tokens_per_step()) / (simulated() ? isolated_ms() : measured_ms) * 1e3;
-  }
-};
-
-// Measured slowdowns as rows: the slowed piece, the concurrent work, and the number of ranks.
-struct SlowdownRow {
-  std::string of;
-  std::string beside;
-  std::int32_t ranks = 1;
-  double factor = 1;
-  std::size_t samples = 0;
-};
-
-core::NamedNumbers parts_of(const schedules::Step& step, const schedules::StepTimeline& timeline, double around_ms) {
-  core::NamedNumbers parts = pipeline::mean_parts_ms(schedules::breakdown_of(step, timeline));
-  parts.emplace_back("around", around_ms);
-  return parts;
+// Ranks of a layout that have cores, or a GPU, of their own.
+int ranks_with_room(const trainer::TrainOptions& options) {
+  const int ranks = options.layout.ranks();
+  if (options.device.cuda) return std::max(program::num_gpus(options.device, nullptr, ranks), 1);
+  return std::clamp(core::usable_cores() / options.threads, 1, ranks);
 }
 
-Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes times) {
-  Result result;
-  result.mode = mode;
-  result.name = mini_train::layout_record(options.layout).text;
-  result.options = options;
-  result.oversubscribed = options.layout.ranks() * options.threads > core::usable_cores();
-  result.measured_ms = core::median(times.samples_ms);
-  result.isolated_parts = parts_of(times.step, times.isolated.timeline, 0);
-  result.contended_parts = parts_of(times.step, times.contended.timeline, 0);
-  result.measured_parts = parts_of(times.step, times.measured, times.around_ms);
-  result.times = std::move(times);
-  return result;
+Result result_of(Mode mode, const trainer::TrainOptions& options) {
+  const int ranks = options.layout.ranks();
+  const int room = ranks_with_room(options);
+  return {.mode = mode,
+          .name = mini_train::layout_record(options.layout).text,
+          .options = options,
+          .oversubscribed =
+              options.device.cuda ? room < ranks : program::is_oversubscribed(nullptr, ranks, options.threads),
+          .ideal_speedup = static_cast<double>(room)};
 }
 
-// A layout that was not run, from one that was: its step is simulated (bench/scaling/scaling.h), with isolated times
-// only.
-Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two) {
-  Result result;
-  result.mode = mode;
-  result.name = mini_train::layout_record(many.layout).text;
-  result.options = many;
-  const trainer::TrainStep made = trainer::make_train_step(many.model, many.layout);
-  const schedules::Step step =
-      priced_beyond(made.step, many.layout, two.times.step, two.options.layout, two.times.prices);
-  result.times.step = step;
-  result.times.isolated = simulator::play(step);
-  result.isolated_parts = parts_of(step, result.times.isolated.timeline, 0);
-  return result;
-}
-
-std::vector<SlowdownRow> rows_of(const Slowdowns& slowdowns, std::int32_t ranks) {
-  std::vector<SlowdownRow> rows;
-  for (const auto& [op, by_ranks] : slowdowns.kernel) {
-    for (const auto& [computing, factor] : by_ranks) {
-      rows.push_back(
-          {std::string(schedules::name_of(op)), "kernels of other ranks", computing, factor.value(), factor.samples()});
-    }
-  }
-  for (const auto& [op, factor] : slowdowns.kernel_beside) {
-    rows.push_back(
-        {std::string(schedules::name_of(op)), "a collective of its rank", ranks, factor.value(), factor.samples()});
-  }
-  for (std::size_t lane = 0; lane < schedules::kNumLanes; ++lane) {
-    const Factor& factor = slowdowns.collective[lane];
-    if (factor.samples() == 0) continue;
-    rows.push_back({std::string(schedules::name_of(static_cast<schedules::Lane>(lane))) + " collective",
-                    "kernels of its members", ranks, factor.value(), factor.samples()});
-  }
-  std::erase_if(rows, [](const SlowdownRow& row) { return row.samples == 0; });
-  return rows;
-}
-
-double percent(double of, double whole) {
-  return 100 * of / whole;
-}
-
-// "backward +3.1, bubble -0.4 ms"; parts below a hundredth of the step are left out.
-std::string difference_text(const core::NamedNumbers& from, const core::NamedNumbers& to, double step_ms) {
-  std::string text;
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    const double more = to[i].second - from[i].second;
-    if (more < -0.01 * step_ms || more > 0.01 * step_ms) {
-      text += fmt::format("{}{} {:+.2f}", text.empty() ? "" : ", ", to[i].first, more);
-    }
-  }
-  return text.empty() ? "each part within 1 %" : text + " ms";
-}
-
-std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
-                         int most_ranks, int cores) {
-  const workload::Model& model = options.model;
-  std::string text = fmt::format(
-      "# {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens per step, on each rank (weak) or in "
-      "total "
-      "(strong); data: {}\n"
-      "# {} thread{} per rank, {} cores: layouts that need more are marked *, because their ranks share cores\n"
-      "# isolated: simulated from pieces timed alone; contended: simulated with the slowdowns measured "
-      "while pieces run concurrently; measured: the median of whole steps, timed alternately with these\n",
-      title_of(model), model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
-      flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores);
-  if (options.device.cuda) text += "# " + program::gpus_text(options.device, most_ranks) + "\n";
-  if (options.link) {
-    text += fmt::format("# EMULATED links: {} us, {} GB/s\n", options.link->latency_us, options.link->gbps);
-  }
-  return text;
-}
-
-std::string columns_text() {
-  return fmt::format(
-      "{:<6} {:<34} {:>5} {:>10} {:>10} {:>10} {:>15} {:>9} {:>9} {:>10} {:>10}\n"
-      "{:<6} {:<34} {:>5} {:>10} {:>10} {:>10} {:>15} {:>9} {:>9} {:>10} {:>10}\n",
-      "# mode", "layout", "ranks", "isolated", "contended", "measured", "5 to 95 %", "c/isol.", "c/cont.", "tokens/s",
-      "efficiency", "#", "", "", "ms", "ms", "ms", "ms", "%", "%", "", "%");
-}
-
-std::string row_text(const Result& result) {
-  if (result.simulated()) {
-    return fmt::format("{:<6} {:<34} {:>5} {:>10.2f} {:>10} {:>10} {:>15} {:>9} {:>9} {:>10.0f} {:>10.1f}\n",
-                       name_of(result.mode), result.name, result.options.layout.ranks(), result.isolated_ms(), "-",
-                       "simulated", "-", "-", "-", result.tokens_per_s(), *result.efficiency * 100);
-  }
-  const core::Summary summary = core::summarize(result.times.samples_ms);
-  return fmt::format("{:<6} {:<34} {:>5} {:>10.2f} {:>10.2f} {:>10.2f} {:>15} {:>+9.1f} {:>+9.1f} {:>10.0f} {:>10}\n",
-                     name_of(result.mode), result.name,
-                     fmt::format("{}{}", result.options.layout.ranks(), result.oversubscribed ? "*" : ""),
-                     result.isolated_ms(), result.contended_ms(), result.measured_ms,
-                     fmt::format("{:.2f}-{:.2f}", summary.p5, summary.p95),
-                     percent(result.measured_ms - result.isolated_ms(), result.isolated_ms()),
-                     percent(result.measured_ms - result.contended_ms(), result.contended_ms()), result.tokens_per_s(),
-                     result.efficiency ? fmt::format("{:.1f}", *result.efficiency * 100) : "-");
-}
-
-// Differences of the measured step from both predictions, by part.
-std::string gap_text(const Result& result) {
-  return fmt::format("#   measured - isolated:  {}\n#   measured - contended: {}\n",
-                     difference_text(result.isolated_parts, result.measured_parts, result.measured_ms),
-                     difference_text(result.contended_parts, result.measured_parts, result.measured_ms));
-}
-
-// Slowdowns of pieces that run concurrently.
-std::string slowdowns_text(const Result& result) {
-  std::string text;
-  for (const SlowdownRow& row : rows_of(result.times.slowdowns, result.options.layout.ranks())) {
-    text += fmt::format("{}{} beside {}{} {:.2f} times", text.empty() ? "#   concurrently: " : "; ", row.of, row.beside,
-                        row.beside.starts_with("kernels of other") ? fmt::format(" ({} ranks)", row.ranks) : "",
-                        row.factor);
-  }
-  return text.empty() ? text : text + "\n";
-}
-
-std::string closing_text() {
-  return "# c/isol., c/cont.: how much longer the measured step is than predicted. The part that isolated pieces do "
-         "not "
-         "explain is contention to the extent that c/cont. is nearer to 0; the rest is listed by part.\n";
-}
-
-core::StepTimeRecord step_record(const char* kind, double step_ms, const core::NamedNumbers& parts,
-                                 const schedules::Step& step, const schedules::StepTimeline& timeline) {
-  return {.kind = kind,
-          .step_ms = step_ms,
-          .samples_ms = {step_ms},
-          .parts_ms = parts,
-          .timeline = pipeline::timeline_record(step, timeline)};
-}
-
-core::ScalingRecord record_without_steps(const core::RunRecord& run, const Result& result) {
-  return {.run = run.run,
-          .program = run.program,
-          .basis = run.basis,
-          .mode = name_of(result.mode),
-          .model = mini_train::model_record(result.options),
-          .layout = mini_train::layout_record(result.options.layout),
-          .dtype = std::string(core::short_name_of(result.options.layout.compute)),
-          .ranks = result.options.layout.ranks(),
-          .threads = result.options.threads,
-          .oversubscribed = result.oversubscribed,
-          .sequences_per_step = result.options.layout.global_batch(),
-          .tokens_per_step = result.options.tokens_per_step(),
-          .steps = {},
-          .tokens_per_s = result.tokens_per_s(),
-          .efficiency = result.efficiency};
+core::StepTimeRecord step_record(const char* kind, double step_ms, const core::NamedNumbers& parts) {
+  return {.kind = kind, .step_ms = step_ms, .samples_ms = {step_ms}, .parts_ms = parts};
 }
 
 // With more tasks a record's timeline is too large to draw or to keep.
 constexpr std::size_t kMostRanksKept = 16;
 
-core::ScalingRecord simulated_record(const core::RunRecord& run, const Result& result) {
-  core::ScalingRecord record = record_without_steps(run, result);
-  const schedules::StepTimeline& timeline = result.times.isolated.timeline;
-  record.steps = {step_record("isolated", result.isolated_ms(), result.isolated_parts, result.times.step,
-                              timeline.size() <= kMostRanksKept ? timeline : schedules::StepTimeline{})};
+core::StepTimeRecord simulated_step(const char* kind, const schedules::Step& step,
+                                    const simulator::Simulation& simulation) {
+  core::StepTimeRecord record =
+      step_record(kind, static_cast<double>(simulation.makespan_ps) / 1e9, parts_of(step, simulation.timeline, 0));
+  if (simulation.timeline.size() <= kMostRanksKept) {
+    record.timeline = pipeline::timeline_record(step, simulation.timeline);
+  }
   return record;
+}
+
+void add_pieces(LayoutTimes times, Result& result) {
+  const double measured_ms = core::median(times.samples_ms);
+  core::StepTimeRecord measured =
+      step_record("measured", measured_ms, parts_of(times.step, times.measured, times.around_ms));
+  measured.samples_ms = times.samples_ms;
+  measured.timeline = pipeline::timeline_record(times.step, times.measured);
+  result.steps = {simulated_step("isolated", times.step, times.isolated),
+                  simulated_step("contended", times.step, times.contended), std::move(measured)};
+  result.times = std::move(times);
+}
+
+// The step of the round whose time is the median.
+core::StepTimeRecord step_of_rounds(const Result& result) {
+  std::vector<StepSample> sorted = result.rounds;
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
+  core::StepTimeRecord measured = step_record("measured", result.step_ms(), sorted[(sorted.size() - 1) / 2].parts_ms);
+  measured.samples_ms = result.rounds_ms();
+  return measured;
 }
 
 // the run of simulated layouts in the same process
@@ -254,43 +101,36 @@ core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOption
   return run;
 }
 
-core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result) {
-  if (result.simulated()) return simulated_record(run, result);
-  const LayoutTimes& times = result.times;
-  core::StepTimeRecord measured =
-      step_record("measured", result.measured_ms, result.measured_parts, times.step, times.measured);
-  measured.samples_ms = times.samples_ms;
-  core::ScalingRecord record = record_without_steps(run, result);
-  record.steps = {
-      step_record("isolated", result.isolated_ms(), result.isolated_parts, times.step, times.isolated.timeline),
-      step_record("contended", result.contended_ms(), result.contended_parts, times.step, times.contended.timeline),
-      std::move(measured)};
-  record.energy = times.energy;
-  for (const SlowdownRow& row : rows_of(times.slowdowns, result.options.layout.ranks())) {
-    record.slowdowns.push_back({row.of, row.beside, row.ranks, row.factor, static_cast<std::int64_t>(row.samples)});
-  }
-  return record;
-}
-
 constexpr const char* kOneRank = "dp=1";  // the baseline of the other layouts
 
-struct Case {
-  Mode mode = Mode::weak;
-  trainer::TrainOptions options;
-};
+bool is_one_rank(const Result& result) {
+  return result.options.layout.ranks() == 1 && result.options.layout.microbatches == 1;
+}
 
-// One rank comes first in each mode because it is the baseline of the others.
-std::vector<Case> cases_of(const ScalingFlags& flags) {
-  std::vector<Case> cases;
-  for (const Mode mode : flags.modes) {
-    cases.push_back({mode, options_of(flags, kOneRank, mode)});
-    for (const std::string& layout : flags.simulated) two_replicas_of(options_of(flags, layout, mode));
-    for (const std::string& layout : flags.layouts) {
-      Case one{mode, options_of(flags, layout, mode)};
-      if (one.options.layout.ranks() > 1 || one.options.layout.microbatches > 1) cases.push_back(std::move(one));
+// Layouts of the curves, and of pieces.
+std::vector<std::string> measured_layouts(const ScalingFlags& flags) {
+  if (flags.ranks.empty()) return flags.layouts;
+  std::vector<std::string> layouts;
+  for (const std::string& layout : flags.layouts) {
+    for (const int ranks : std::set<int>(flags.ranks.begin(), flags.ranks.end())) {
+      layouts.push_back(grown_layout(flags, layout, ranks));
     }
   }
-  return cases;
+  return layouts;
+}
+
+// One rank comes first in each mode because it is the baseline of the others.
+std::vector<Result> results_of(const ScalingFlags& flags) {
+  std::vector<Result> results;
+  for (const Mode mode : flags.modes) {
+    results.push_back(result_of(mode, options_of(flags, kOneRank, mode)));
+    for (const std::string& layout : flags.simulated) two_replicas_of(options_of(flags, layout, mode));
+    for (const std::string& layout : measured_layouts(flags)) {
+      Result one = result_of(mode, options_of(flags, layout, mode));
+      if (!is_one_rank(one)) results.push_back(std::move(one));
+    }
+  }
+  return results;
 }
 
 trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
@@ -299,73 +139,185 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.model.sequence);
 }
 
-// Each remaining case gets an equal part of the remaining time.
-Effort effort_for(const ScalingFlags& flags, double spent_s, std::size_t left) {
-  return {flags.effort.rounds, std::max(flags.effort.seconds - spent_s, 0.0) / static_cast<double>(left)};
+double seconds_since(core::Clock::time_point begin) {
+  return core::us_between(begin, core::Clock::now()) / 1e6;
 }
 
-// Times one rank's steps before and after those of a layout, because machines drift: its efficiency is relative to
-// them.
-Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corpus& corpus, const Effort& effort) {
-  constexpr int kSteps = 3;  // on each side
-  const trainer::TrainOptions single = options_of(flags, kOneRank, one.mode);
-  const bool is_single = one.options.layout.ranks() == 1 && one.options.layout.microbatches == 1;
-  std::vector<double> single_ms;
-  if (!is_single) single_ms = time_steps(single, corpus, kSteps);
-  Result result = result_of(one.mode, one.options, time_layout(one.options, corpus, effort));
-  if (is_single) {
-    single_ms = result.times.samples_ms;
-  } else {
-    for (const double ms : time_steps(single, corpus, kSteps)) single_ms.push_back(ms);
+Ideal ideal_of(const Result& result, const Result& one, const OtherPrograms& others) {
+  const workload::Layout& layout = result.options.layout;
+  return {.work = static_cast<double>(result.options.tokens_per_step()) /
+                  static_cast<double>(one.options.tokens_per_step()),
+          .speedup = result.ideal_speedup,
+          .shares_cores = result.ideal_speedup < layout.ranks(),
+          .can_exceed = result.mode == Mode::strong || layout.dp < layout.ranks() || layout.microbatches > 1,
+          .simulated = result.simulated(),
+          .others = result.options.device.cuda ? 0 : others.share()};
+}
+
+// Rounds in which all layouts train, because machines drift: back and forth, so that a steady drift cancels.
+void time_rounds(const ScalingFlags& flags, const trainer::Corpus& corpus, double seconds,
+                 std::vector<Result>& results) {
+  constexpr int kSteps = 3;
+  const OtherPrograms others;
+  const auto begin = core::Clock::now();
+  for (int round = 0; round < flags.rounds && (round == 0 || seconds_since(begin) < seconds); ++round) {
+    for (std::size_t k = 0; k < results.size(); ++k) {
+      Result& result = results[round % 2 == 0 ? k : results.size() - 1 - k];
+      // One rank's step is the same in both modes.
+      if (is_one_rank(result) && &result != &results.front()) continue;
+      result.rounds.push_back(time_step(result.options, corpus, kSteps));
+    }
   }
-  const double single_tokens_per_s = static_cast<double>(single.tokens_per_step()) / core::median(single_ms) * 1e3;
-  result.efficiency = result.tokens_per_s() / single_tokens_per_s / one.options.layout.ranks();
-  return result;
+  const std::vector<StepSample> one = results.front().rounds;
+  for (Result& result : results) {
+    if (is_one_rank(result)) {
+      result.rounds = one;
+    } else {
+      result.efficiency = efficiency_of(one, result.rounds, ideal_of(result, results.front(), others));
+    }
+  }
 }
 
-// Beyond the machine: the same layout with two replicas is timed, the rest is simulated.
-void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, const core::RunRecord& measured_run,
-                   core::RecordWriter& writer, const program::Print& print) {
-  if (flags.simulated.empty()) return;
+// As many hosts of a calibrated machine as the ranks need, each as full as they make it.
+simulator::Machine as_many_hosts(simulator::Machine machine, const trainer::TrainOptions& options) {
+  simulator::Measured& measured = machine.measured;
+  if (measured.cores == 0) return machine;
+  const int copies = std::clamp(measured.cores / measured.threads, 1, options.layout.ranks());
+  for (auto& [kernel, us_of_copies] : measured.kernels) {
+    us_of_copies = simulator::Measured::Curve{{1, simulator::value_at(us_of_copies, copies)}};
+  }
+  measured.cores = 0;
+  return machine;
+}
+
+// Layouts that are not run: from pieces, each timed once, or on a described machine.
+class Simulator {
+ public:
+  Simulator(const ScalingFlags& flags, const trainer::Corpus& corpus) : flags_(flags), corpus_(corpus) {
+    if (!flags.machine.empty()) machine_ = simulator::load_machine(flags.machine);
+  }
+
+  Result result_of(Mode mode, const trainer::TrainOptions& options) {
+    Result result = scaling::result_of(mode, options);
+    result.oversubscribed = false;
+    result.ideal_speedup = options.layout.ranks();
+    machine_ ? add_predicted(result) : add_from_pieces(result);
+    return result;
+  }
+
+ private:
+  const LayoutTimes& pieces_of(const trainer::TrainOptions& options) {
+    const std::string key = workload::text_of(options.layout);
+    auto found = pieces_.find(key);
+    if (found == pieces_.end()) {
+      found = pieces_.emplace(key, time_layout(options, corpus_, {.rounds = flags_.effort.rounds})).first;
+    }
+    return found->second;
+  }
+
+  // From the pieces of two replicas, alone and with the slowdowns of two replicas that run concurrently. The two
+  // represent all others, and one rank.
+  void add_from_pieces(Result& result) {
+    trainer::TrainOptions two = result.options;
+    two.layout.dp = 2;
+    const LayoutTimes& times = pieces_of(two);
+    const schedules::Step step = priced_beyond(times.step, result.options.layout, times.step, two.layout, times.prices);
+    result.steps = {simulated_step("isolated", step, simulator::play(step))};
+    if (is_one_rank(result) || ranks_with_room(two) < two.layout.ranks()) return;  // slowdowns of shared cores
+    const auto contended = play_contended(step, times.beside, slowdown_of(step, times.slowdowns, times.beside));
+    result.steps.push_back(simulated_step("contended", step, contended));
+  }
+
+  void add_predicted(Result& result) {
+    const simulator::Prediction made =
+        predict(result.options.model, result.options.layout, as_many_hosts(*machine_, result.options));
+    core::NamedNumbers parts = pipeline::mean_parts_ms(made.parts);
+    parts.emplace_back("around", 0);
+    result.steps = {step_record("predicted", made.step_s * 1e3, parts)};
+  }
+
+  const ScalingFlags& flags_;
+  const trainer::Corpus& corpus_;
+  std::optional<simulator::Machine> machine_;
+  std::map<std::string, LayoutTimes> pieces_;
+};
+
+// The simulated layouts of a mode: of curves those of --ranks and of powers of two up to --simulate-to, until no layout
+// is possible, such as with fewer sequences than ranks.
+std::vector<trainer::TrainOptions> simulated_options(const ScalingFlags& flags, Mode mode,
+                                                     const program::Print& print) {
+  std::vector<trainer::TrainOptions> all;
+  for (const std::string& layout : flags.simulated) all.push_back(options_of(flags, layout, mode));
+  if (flags.simulate_to == 0) return all;
+  std::set<int> curve(flags.ranks.begin(), flags.ranks.end());
+  for (int ranks = 1; ranks <= flags.simulate_to; ranks *= 2) curve.insert(ranks);
+  for (const std::string& base : flags.layouts) {
+    for (const int ranks : curve) {
+      try {
+        trainer::TrainOptions options = options_of(flags, grown_layout(flags, base, ranks), mode);
+        if (ranks > 1 && flags.machine.empty()) {
+          if (options.layout.dp == 1) continue;  // no replicas whose pieces could be timed
+          two_replicas_of(options);
+        }
+        all.push_back(std::move(options));
+      } catch (const core::Error& error) {
+        print(fmt::format("# {}, {} ranks and more are not simulated: {}\n", name_of(mode), ranks, error.what()));
+        break;
+      }
+    }
+  }
+  return all;
+}
+
+void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, const std::vector<Result>& measured,
+                   const core::RunRecord& measured_run, core::RecordWriter& writer, const program::Print& print) {
+  if (flags.simulated.empty() && flags.simulate_to == 0) return;
   const core::RunRecord run = simulated_run(measured_run);
   writer.write(run);
+  const OtherPrograms others;
+  Simulator simulator(flags, corpus);
   for (const Mode mode : flags.modes) {
-    const trainer::TrainOptions single = options_of(flags, kOneRank, mode);
-    for (const std::string& layout : flags.simulated) {
-      const trainer::TrainOptions many = options_of(flags, layout, mode);
-      const trainer::TrainOptions two = two_replicas_of(many);
-      const Result alone = result_of(mode, single, time_layout(single, corpus, {.rounds = flags.effort.rounds}));
-      const Result pair = result_of(mode, two, time_layout(two, corpus, {.rounds = flags.effort.rounds}));
-      Result result = simulated_result(mode, many, pair);
-      const double single_tokens_per_s = static_cast<double>(single.tokens_per_step()) / alone.isolated_ms() * 1e3;
-      result.efficiency = result.tokens_per_s() / single_tokens_per_s / many.layout.ranks();
-      print(row_text(result));
-      if (writer.is_open()) writer.write(scaling_record(run, result));
+    const Result one = simulator.result_of(mode, options_of(flags, kOneRank, mode));
+    for (const trainer::TrainOptions& options : simulated_options(flags, mode, print)) {
+      Result result = simulator.result_of(mode, options);
+      result.efficiency = efficiency_of({{one.last_step()}}, {{result.last_step()}}, ideal_of(result, one, others));
+      print(row_text(result, measured));
+      if (writer.is_open()) writer.write(scaling_record(run, result, flags.machine));
     }
   }
 }
 
 int run_scaling(const ScalingFlags& flags, const program::Print& print) {
-  const std::vector<Case> cases = cases_of(flags);
-  const trainer::TrainOptions& first = cases.front().options;
+  std::vector<Result> results = results_of(flags);
+  const trainer::TrainOptions& first = results.front().options;
   const trainer::Corpus corpus = corpus_of(first);
   int most_ranks = 1;
-  for (const Case& one : cases) most_ranks = std::max(most_ranks, one.options.layout.ranks());
+  for (const Result& one : results) most_ranks = std::max(most_ranks, one.options.layout.ranks());
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags, first, most_ranks);
   writer.write(run);
+  const bool curve = !flags.ranks.empty();
   print(heading_text(flags, first, corpus.name(), most_ranks, core::usable_cores()) + columns_text());
 
   const auto begin = core::Clock::now();
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const Effort effort = effort_for(flags, core::us_between(begin, core::Clock::now()) / 1e6, cases.size() - i);
-    Result result = time_case(cases[i], flags, corpus, effort);
-    print(row_text(result) + gap_text(result) + slowdowns_text(result));
-    if (result.times.energy || i + 1 == cases.size()) print(result.times.energy_text);
-    if (writer.is_open()) writer.write(scaling_record(run, result));
+  const double share = !curve ? 0.5 : flags.simulate_to > 0 ? 0.7 : 1;  // the rest is for pieces
+  time_rounds(flags, corpus, share * flags.effort.seconds, results);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Result& result = results[i];
+    print(row_text(result, results));
+    if (curve) {
+      result.steps = {step_of_rounds(result)};
+    } else {
+      // Each remaining layout gets an equal part of the remaining time.
+      const double left_s = std::max(flags.effort.seconds - seconds_since(begin), 0.0);
+      const double own_s = left_s / static_cast<double>(results.size() - i);
+      add_pieces(time_layout(result.options, corpus, {flags.effort.rounds, own_s}), result);
+      print(pieces_text(result));
+      if (result.times->energy || i + 1 == results.size()) print(result.times->energy_text);
+    }
+    if (writer.is_open()) writer.write(scaling_record(run, result, ""));
   }
-  run_simulated(flags, corpus, run, writer, print);
-  print(closing_text());
+  run_simulated(flags, corpus, results, run, writer, print);
   writer.commit();
   return 0;
 }

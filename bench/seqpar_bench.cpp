@@ -85,9 +85,9 @@ std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& 
 }
 
 constexpr const char* kColumns =
-    "#{:>9} {:>3} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6} {:>5} {:>8} {:>8} {:>8} {:>9}\n";
+    "#{:>9} {:>3} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>5} {:>8} {:>8} {:>8} {:>9}\n";
 constexpr const char* kRow =
-    " {:>9} {:>3} {:>7} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>6.1f} {:>6} "
+    " {:>9} {:>3} {:>7} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9} {:>6} "
     "{:>5.2f} "
     "{:>8.3f} {:>8.3f} {:>8.2f} {:>9.1e}{}\n";
 
@@ -135,14 +135,14 @@ std::string row_text(const ContextFlags& flags, const parallel::ContextLayer& la
   const auto ms = [&](Form form, Direction direction) { return result.times.median_us(form, direction) / 1e3; };
   const std::string wrong = result.wrong();
   const std::string simulated = flags.link ? fmt::format("{:.1f}", 100 * result.simulated_hidden()) : "-";
-  std::string text = fmt::format(kRow, name_of(layer.shape.way), layer.shape.ranks, layer.length,
-                                 ms(Form::kernels, Direction::forward), ms(Form::exchanges, Direction::forward),
-                                 ms(Form::one_by_one, Direction::forward), ms(Form::beside, Direction::forward),
-                                 ms(Form::kernels, Direction::backward), ms(Form::exchanges, Direction::backward),
-                                 ms(Form::one_by_one, Direction::backward), ms(Form::beside, Direction::backward),
-                                 100 * result.hidden(), simulated, result.load(), result.sent_bytes[0] / 1e6,
-                                 result.sent_bytes[1] / 1e6, static_cast<double>(result.peak_bytes) / 1e6,
-                                 result.worst_difference, wrong.empty() ? "" : "  WRONG");
+  std::string text = fmt::format(
+      kRow, name_of(layer.shape.way), layer.shape.ranks, layer.length, ms(Form::kernels, Direction::forward),
+      ms(Form::exchanges, Direction::forward), ms(Form::one_by_one, Direction::forward),
+      ms(Form::beside, Direction::forward), ms(Form::kernels, Direction::backward),
+      ms(Form::exchanges, Direction::backward), ms(Form::one_by_one, Direction::backward),
+      ms(Form::beside, Direction::backward), layer.shape.ranks == 1 ? "-" : program::share_text(result.hidden()),
+      simulated, result.load(), result.sent_bytes[0] / 1e6, result.sent_bytes[1] / 1e6,
+      static_cast<double>(result.peak_bytes) / 1e6, result.worst_difference, wrong.empty() ? "" : "  WRONG");
   if (!wrong.empty()) text += "#   " + wrong + "\n";
   return text;
 }

@@ -258,12 +258,13 @@ Suite read_suite(std::istream& file, const std::string& path) {
 }
 
 // The suite of ci/quickstart.sh, which fills each page of the report. Send/recv runs on every kind of link, as the
-// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that two
-// cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that does
-// not. The same schedules are simulated and emulated, so that the report can show both. A small model is trained on two
-// ranks, its step is predicted from its pieces, and buckets and ZeRO stages are timed in steps of a smaller one. Layers
-// are split over two ranks on the emulated link, also with a vocabulary that they do not divide. Simulated sweeps come
-// last, at sizes and numbers of ranks that this machine does not have.
+// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that
+// two cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that
+// does not. The same schedules are simulated and emulated, so that the report can show both. A small model is
+// trained on two ranks, its step is predicted from its pieces, its tokens per second are measured and simulated over
+// ranks, and buckets and ZeRO stages are timed in steps of a smaller one. Layers are split over two ranks on the
+// emulated link, also with a vocabulary that they do not divide. Simulated sweeps come last, at sizes and numbers of
+// ranks that this machine does not have.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string share = " --time-budget {seconds}";
@@ -301,9 +302,11 @@ Suite quick_suite() {
       {"18-plan", 1, "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512"},
       {"19-step", 0.1, "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1"},
       {"20-training", 8, "mini_train --dp 2 --batch 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
-      {"21-scaling", 5,
-       "scaling --mode weak --batch 4 --steps 4 --time-budget 8 --layouts dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},
-      {"22-all_reduce-simulated", 0.1,
+      {"21-scaling", 6,
+       "scaling --mode weak --batch 4 --length 64 --steps 4 --time-budget 12 --layouts "
+       "dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},
+      {"22-scaling-curves", 6, "scaling --ranks 1,2,4 --mode both --batch 4 --length 64 --simulate-to 1024" + share},
+      {"23-all_reduce-simulated", 0.1,
        "all_reduce_perf --transport simulated --machine dgx-h100 --ranks 8,64,512 -b 1K -e 1G -f 4"
        " --algo ring,double_tree,hierarchical,recursive_doubling"},
   };

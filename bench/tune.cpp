@@ -206,12 +206,6 @@ void check_openmpi(const TunerOptions& options, const transports::MpiWorld* mpi)
       fmt::format("--openmpi-rules: {} does not list its algorithms; allowed: with Open MPI", mpi->library_version()));
 }
 
-// Before minutes of measuring: throws Error if a tuning file cannot be written. Leaves no file behind.
-void check_files(const TunerOptions& options) {
-  for (const std::string& path : {options.openmpi_rules, options.nccl_tuner})
-    if (!path.empty()) const core::AtomicFile writable(path);
-}
-
 // Measures, then replaces the entries of the same transport, collectives and numbers of ranks in the table at `path`,
 // if that table is of this machine; else begins a new one. Tuning files of libraries are written from the whole table,
 // so that runs of several numbers of ranks add up. Prints one line per measured size. Returns the exit status.
@@ -225,8 +219,9 @@ int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
   if (mpi == nullptr || mpi->placement().rank == 0) {
     if (tuning::has_table(options.path)) table = tuning::load_table(options.path);
     if (table.machine != machine) table = {machine, {}};
-    check_files(options);
+    program::check_writable({options.openmpi_rules, options.nccl_tuner});
     lock.emplace("--output", core::folder_of(options.path));
+    program::check_writable({options.path});
   }
   Points points;
   sweep::SweepOutput output;

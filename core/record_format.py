@@ -9,7 +9,7 @@ value. The schema also uses
   x-computed   a C++ expression of the struct `r`: the field is computed when the record is written, and is not a member
   x-written    a C++ expression that is written instead of the member itself
   x-ordered    an object with arbitrary names keeps their order of insertion; otherwise they are sorted
-  x-writer     "python": only ci/gate.py writes this, so there is no C++ for it
+  x-writer     "python": only ci/gate.py or reports/ writes this, so there is no C++ for it
   x-intro      text that the page shows before the fields of a kind of line
 A field that is not required, cannot be null and has no default is omitted from a line if it has no value.
 """

@@ -54,6 +54,55 @@ Interval bootstrap_median(std::span<const double> samples, std::uint64_t seed, i
   return {quantile_of_sorted(medians, 0.025), quantile_of_sorted(medians, 0.975)};
 }
 
+Estimate Estimate::within(double least, double most) const {
+  constexpr double kSlack = 0.1;
+  const double far = kSlack * (most - least);
+  if (low > most + far || high < least - far) return {std::clamp(value, least, most), least, most};
+  return {std::clamp(value, least, most), std::clamp(low, least, most), std::clamp(high, least, most)};
+}
+
+bool Estimate::is_known(double whole) const {
+  constexpr double kPrecise = 0.25;
+  return half() <= kPrecise * std::abs(whole);
+}
+
+Estimate estimate(std::span<const std::vector<double>> columns, const Figure& figure) {
+  LOCKSTEP_CHECK(!columns.empty() && !columns.front().empty(), "estimate of nothing");
+  constexpr std::size_t kParts = 6;
+  const std::size_t count = columns.front().size();
+  const auto figure_of = [&](std::size_t begin, std::size_t end) {
+    std::vector<double> medians;
+    for (const auto& column : columns) medians.push_back(median(std::span(column).subspan(begin, end - begin)));
+    return figure(medians);
+  };
+  Estimate result{figure_of(0, count)};
+  result.low = result.high = result.value;
+  const std::size_t parts = std::min(count, kParts);
+  for (std::size_t p = 0; p < parts; ++p) {
+    const double part = figure_of(p * count / parts, (p + 1) * count / parts);
+    result.low = std::min(result.low, part);
+    result.high = std::max(result.high, part);
+  }
+  const double more = count == 1 ? std::numeric_limits<double>::infinity() : result.high - result.low;
+  if (count < kParts) result = {result.value, result.low - more, result.high + more};
+  return result;
+}
+
+bool is_slower(const std::vector<double>& slow, const std::vector<double>& fast) {
+  constexpr double kOfInterest = 1.05;
+  const auto same = [](auto medians) { return medians[0]; };
+  const Estimate a = estimate({&slow, 1}, same);
+  const Estimate b = estimate({&fast, 1}, same);
+  const double least = std::min(a.low, quantile_of_sorted(sorted_copy(slow), 0.05));
+  return a.value > kOfInterest * b.value && least > b.high;
+}
+
+std::string undecided_text(const Estimate& figure, double whole) {
+  const double percent = 100 * figure.half() / std::abs(whole);
+  if (!std::isfinite(percent)) return "undecided on this machine: spread unknown";
+  return "undecided on this machine: spread " + std::to_string(std::llround(std::min(percent, 1e6))) + " %";
+}
+
 Summary summarize(std::span<const double> samples) {
   if (samples.empty()) return {};
   const std::vector<double> sorted = sorted_copy(samples);

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace lockstep::core {
@@ -24,6 +26,34 @@ struct Interval {
 // 95 % confidence interval of the median: percentile bootstrap (Efron and Tibshirani 1993, section 13.3). A single
 // sample gives an interval of zero width; fewer than about ten samples give one that is too narrow.
 Interval bootstrap_median(std::span<const double> samples, std::uint64_t seed = 1, int resamples = 1000);
+
+// A figure that is derived from times, with its interval. docs/method.md says when it is given.
+struct Estimate {
+  double value = 0;
+  double low = 0;
+  double high = 0;
+
+  // Limited to what is physically possible; all of that if the interval misses it by a tenth of it, as then it is
+  // noise.
+  Estimate within(double least, double most) const;
+  double half() const { return (high - low) / 2; }
+  // True if the interval's half is at most a quarter of `whole`: of a share's 1, or of the value itself.
+  bool is_known(double whole) const;
+};
+
+// figure(medians) of the columns' medians, such as step - compute, and its least and largest value over six parts of
+// consecutive rounds: 6 of 6 are on one side of the truth in 3 of 100 cases, also where other programs disturb many
+// rounds in a row. Columns are samples of the same rounds, in the order in which they were taken. Fewer than six rounds
+// give their range with as much again on both sides, a single one an infinite interval.
+using Figure = std::function<double(std::span<const double> medians)>;
+Estimate estimate(std::span<const std::vector<double>> columns, const Figure& figure);
+
+// True if the times of `slow` are longer for certain: by more than 5 %, and the near end of its interval, and its 5th
+// percentile, which other programs lengthen least, are beyond the interval of `fast`.
+bool is_slower(const std::vector<double>& slow, const std::vector<double>& fast);
+
+// "undecided on this machine: spread 40 %", with the interval's half relative to `whole`.
+std::string undecided_text(const Estimate& figure, double whole);
 
 struct Summary {
   std::size_t count = 0;

@@ -74,6 +74,58 @@ TEST(Summary, DoesNotDependOnTheOrder) {
   EXPECT_EQ(forward.mean, backward.mean);
 }
 
+double difference(std::span<const double> medians) {
+  return medians[0] - medians[1];
+}
+
+// Rounds are drawn together: what slows both columns of a round does not widen their difference.
+TEST(Estimate, OfADifferenceKeepsRoundsTogether) {
+  const Samples compute = skewed(40, 5);
+  Samples step = compute;
+  for (double& ms : step) ms += 3;
+  const Estimate exposed = estimate(std::vector{step, compute}, difference);
+  EXPECT_NEAR(exposed.value, 3, 1e-9);
+  EXPECT_NEAR(exposed.half(), 0, 1e-9);
+  EXPECT_TRUE(exposed.is_known(exposed.value));
+}
+
+// Disturbances that last for many rounds make the interval wide, whatever the number of rounds.
+TEST(Estimate, OfADisturbedSixthIsWide) {
+  Samples samples = skewed(300, 8);
+  const auto half = [&] { return estimate({&samples, 1}, [](auto medians) { return medians[0]; }).half(); };
+  EXPECT_LT(half(), 0.3);
+  for (std::size_t k = 100; k < 150; ++k) samples[k] += 100;
+  EXPECT_GT(half(), 45);
+}
+
+TEST(Estimate, OfOneRoundOrOfNoiseIsUndecided) {
+  const Estimate one = estimate(std::vector{Samples{3}, Samples{1}}, difference);
+  EXPECT_FALSE(one.is_known(one.value));
+  EXPECT_EQ(undecided_text(one, one.value), "undecided on this machine: spread unknown");
+  const Estimate noise = estimate(std::vector{Samples{3, 9, 5}, Samples{4, 2, 6}}, difference);
+  EXPECT_EQ(noise.low, -9);
+  EXPECT_EQ(noise.high, 15);
+  EXPECT_FALSE(noise.is_known(10));
+  EXPECT_EQ(undecided_text(noise, 10), "undecided on this machine: spread 120 %");
+  EXPECT_EQ((Estimate{-5, -6, -4}.within(0, 1).high), 1);  // cannot be, so that nothing is known
+  EXPECT_EQ((Estimate{1.04, 1.02, 1.06}.within(0, 1).low), 1);
+  EXPECT_EQ(noise.within(0, 10).low, 0);
+  EXPECT_EQ(noise.within(0, 10).high, 10);
+}
+
+TEST(IsSlower, NeedsIntervalsApartAndTheLeastDisturbedSamplesInTheSameOrder) {
+  Samples slow = skewed(40, 6);
+  const Samples fast = skewed(40, 7);
+  EXPECT_FALSE(is_slower(slow, fast));
+  EXPECT_FALSE(is_slower(Samples{3}, Samples{1}));
+  for (double& us : slow) us *= 1.5;
+  EXPECT_TRUE(is_slower(slow, fast));
+  EXPECT_FALSE(is_slower(fast, slow));
+  Samples disturbed = fast;  // most of them by a time slice, some by nothing
+  for (std::size_t k = 0; k < disturbed.size(); ++k) disturbed[k] += k % 8 == 0 ? 0.0 : 1000.0;
+  EXPECT_FALSE(is_slower(disturbed, slow));
+}
+
 TEST(Bootstrap, IsDeterministicAndDependsOnTheSeed) {
   const Samples samples = skewed(50, 2);
   EXPECT_EQ(bootstrap_median(samples, 1).low, bootstrap_median(samples, 1).low);

@@ -32,7 +32,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz), nccl-tests' text or JSON, OSU's text")
     parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
                         help="folder of the page; a report that is there is replaced (default: %(default)s)")
-    parser.add_argument("--ranks", type=_positive, metavar="N", help="number of ranks for outputs that do not contain it (OSU's)")
+    parser.add_argument("--ranks", type=_positive, metavar="N", help="number of ranks in outputs of other tools, whatever they say (OSU's says none)")
+    parser.add_argument("--collective", metavar="NAME", help="collective (all_reduce, ...) of nccl-tests' tables that name none")
     parser.add_argument("--version", action="version", version=f"lockstep-report (Lockstep) {VERSION}")
     parser.add_argument("--summary", action="store_true", help="only print the main findings; write nothing")
     return parser
@@ -55,13 +56,18 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    report = report_of(load(options.records, options.ranks))
+    report = report_of(records := load(options.records, options.ranks, options.collective))
+    notes = [note for run in records.runs for note in run.notes or ()]
+    for note in notes if not sys.stdout.isatty() else ():  # a terminal has them once, below
+        print(f"reports: note: {note}", file=sys.stderr)
     index = None
     if not options.summary:
         from reports.html.write import write_report  # matplotlib takes a second to import; a summary needs none
 
         index = write_report(report, Path(options.output))
     print(summary_text(report.findings))
+    for note in notes:
+        print(f"NOTE: {note}")
     for note in notes_on(report):
         if note.level == "error":
             print(f"WRONG OR FAILED: {note.text}")

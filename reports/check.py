@@ -35,7 +35,12 @@ def have(lines: list) -> str:
 
 
 def notes_on_runs(records: Records) -> list[Note]:
-    return [*_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+    return [*_of_readers(records), *_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+
+
+def _of_readers(records: Records) -> Iterable[Note]:
+    """Notes of the readers of other tools' files on what they left out or took with a reservation."""
+    return [Note("warning", note) for run in records.runs for note in run.notes or ()]
 
 
 def _stopped(records: Records) -> Iterable[Note]:
@@ -98,7 +103,7 @@ def _bases(records: Records) -> Iterable[Note]:
                            ("simulated", "computed in virtual time, not run")):
         if counts[basis]:
             yield Note("info", f"{counts[basis]:,} of {counted(sum(counts.values()), word)} are {basis} ({meaning}). "
-                               "They are labelled so, and no curve, bar or chart has measured ones beside them.")
+                               "They are labelled so: where a figure has measured ones too, they are named, or hollow and dashed.")
 
 
 def _word_for(records: Records) -> str:

@@ -1,10 +1,12 @@
 """Converts outputs of other benchmarks to lines of docs/record_format.md, so that reports and the gate read them like any record.
 
 Their machine is known by its fingerprint only (hosts and GPUs in the output); source, build, cores and start may be unknown."""
+import codecs
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field as of
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,24 +19,115 @@ from reports.schema import problem_in, ReportError
 UNKNOWN = "unknown"
 Line = dict[str, Any]
 
-# Lines within a table that are no rows: messages of NCCL ("host:pid:tid [0] NCCL INFO ..."), mpirun and Slurm.
-LOG = re.compile(r"\s*(\S+:\d+:\d+ \[\d+\] |\[\S+[:\]]|NCCL version|srun: |slurmstepd: |-{10})")
+# ---- Text as it reaches us: through terminals, launchers and logs
+
+_COLOURS = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_SHAPES = ((r"\d+", r"\d+"), (r"std(?:out|err|diag)", "std[a-z]+"), (r"[A-Z][a-z]{2}(?![a-z])", "[A-Z][a-z]{2}"), (r"\s+", r"\s*"), (r"[^\W\d]+|.", None))
+_PIECES = re.compile("|".join(f"({piece})" for piece, _ in _SHAPES))
+LONGEST_PREFIX = 200
+MESSAGE = re.compile(r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[\d{1,4}\] |\[[\w.-]{1,64}:\d{1,9}\] ")  # of NCCL, "HOST:PID:TID [DEVICE] ...", and of Open MPI, "[HOST:PID] ..."
+PROMPT = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)\s*|\S+@\S*)?\S*(?:\$|(?<!\d)%)(?:\s|$)|\s*\S+@\S+[#>](?:\s|$)")  # of a shell
+
+
+def decoded(data: bytes) -> str:
+    """Text of UTF-8, or of UTF-16 with a byte-order mark (PowerShell's files), without marks, colours, and carriage returns at ends of
+    lines. Raises UnicodeDecodeError."""
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = _COLOURS.sub("", data.decode("utf-16" if is_wide else "utf-8-sig"))
+    return re.sub(r"\r+\n", "\n", text) if "\n" in text else text.replace("\r", "\n")
+
+
+def unprefixed(lines: list[str], known: re.Pattern) -> list[str]:
+    """Lines without what a launcher, a log or a clock writes before each ("[1,0]<stdout>:", " 0: ", "2026-07-11T10:00:00Z "). That is the
+    first group of a line that matches `known`; other lines have it if they differ from it in numbers, months and days only."""
+    found = dict.fromkeys(match[1].strip() for line in lines if (match := known.match(line)))
+    shapes = {_shape(prefix) for prefix in found if 0 < len(prefix) <= LONGEST_PREFIX}
+    if not shapes:
+        return lines
+    prefix = re.compile(rf"\s*(?:{'|'.join(sorted(shapes, key=len, reverse=True))})\s?")
+    return [prefix.sub("", line, count=1) if prefix.match(line) else line for line in lines]
+
+
+def _shape(prefix: str) -> str:
+    return "".join(_SHAPES[match.lastindex - 1][1] or re.escape(match.group()) for match in _PIECES.finditer(prefix))
 
 
 @dataclass(frozen=True)
 class Text:
-    """Text of a file, and the number of ranks if the user gave it."""
+    """Text of a file, what the user says of it, and what a reader leaves out of it."""
 
     name: str
     text: str
-    ranks: Optional[int] = None  # number of ranks for outputs that do not contain it
+    ranks: Optional[int] = None  # the user's number of ranks
+    collective: Optional[str] = None  # the user's name for tables that name none
+    left: dict[str, list[str]] = of(default_factory=dict)  # by kind
+    _runs: Iterator[int] = of(default_factory=itertools.count)
 
-    def run_id(self, number: int) -> str:
-        digest = hashlib.sha256(self.text.encode()).hexdigest()[:8]
-        return f"{Path(self.name).name}-{digest}-{number}"
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()[:8]
+
+    def run_id(self) -> str:
+        return f"{Path(self.name).name}-{self.digest}-{next(self._runs)}"
 
     def at(self, line: int) -> str:
         return f"{self.name}:{line}"
+
+    def leave(self, kind: str, what: str) -> None:
+        self.left.setdefault(kind, []).append(what)
+
+    def notes(self) -> list[str]:
+        """A line for each kind of what was left out: how often, and the first three of it."""
+        return [f"{Path(self.name).name}: {kind} ({len(found)}): {', '.join(list(dict.fromkeys(found))[:3])}"
+                + (", ..." if len(set(found)) > 3 else "") for kind, found in self.left.items()]
+
+    def lines(self, known: re.Pattern) -> Iterator[tuple[int, str]]:
+        """Lines with their numbers, as `unprefixed` has them. What a carriage return overwrote is a line of its own, and a command that
+        a backslash continues is one line."""
+        begun = ""
+        for at, line in enumerate(unprefixed(self.text.split("\n"), known), start=1):
+            if line.endswith("\\"):
+                begun += line[:-1]
+                continue
+            yield from ((at, piece) for piece in (begun + line).split("\r"))
+            begun = ""
+
+
+# ---- Number of processes that a command starts
+
+_LAUNCHER = re.compile(r"(?:^|[\s/'\"])(mpirun|mpiexec|mpirun_rsh|orterun|prterun|prun|srun|jsrun|lrun|aprun|ibrun|flux run)(?:\.\w+)?\s")
+_HOSTS = ("-H", "-host", "--host", "-hosts", "--hosts")
+_PER_NODE = ("-ppn", "--ppn", "-perhost", "-npernode", "--npernode", "--ntasks-per-node", "--tasks-per-node", "-T")
+
+
+def processes_of(command: str, program: str) -> Optional[int]:
+    """Number of processes that a line with a launcher (mpirun, srun, jsrun, ...) and a program (a pattern) starts; 0 if it does not say;
+    None if it is no such line. Parts between colons (MPMD) add up."""
+    if not (launcher := _LAUNCHER.search(command)) or not re.search(program, command[launcher.end():]):
+        return None
+    parts = [_started_by(launcher[1], re.split(program, part)[0]) for part in re.split(r"\s:\s", command[launcher.end() - 1:])]
+    return sum(parts) if all(parts) else 0
+
+
+def _started_by(launcher: str, options: str) -> int:
+    def number(*names: str) -> int:
+        return int((_values(options, names, r"\d{1,9}(?!\d)") or ["0"])[-1])
+
+    per_node = number(*_PER_NODE)
+    if launcher in ("srun", "lrun", "flux run"):
+        return number("-n", "--ntasks") or number("-N", "--nodes") * (per_node or 1)  # srun's default is a task per node
+    if launcher == "jsrun":
+        return number("-p", "--np") or number("-n", "--nrs") * (number("-a", "--tasks_per_rs") or 1)
+    if total := number("-n", "-np", "--np", "--n"):
+        return total
+    per_node = per_node or number("-N") or int((re.findall(r"\bppr:(\d{1,9}):node\b", options) or ["0"])[-1])
+    hosts = [host.partition(":")[2] for value in _values(options, _HOSTS, r"\S+") for host in value.split(",")]
+    return sum(per_node or (int(slots) if re.fullmatch(r"\d{1,9}", slots) else 1) for slots in hosts)
+
+
+def _values(options: str, names: Iterable[str], value: str) -> list[str]:
+    """Values of flags with these names: "-n 4", "-n4", "--ntasks=4"."""
+    return re.findall(rf"(?<!\S)(?:{'|'.join(map(re.escape, names))})(?:=|\s+|(?<=-\w))({value})", options)
 
 
 @dataclass
@@ -146,6 +239,15 @@ def collective_of(name: str) -> str:
     return COLLECTIVES.get(re.sub(r"[\W_]", "", name.lower()), name)
 
 
+OF_A_RANK = ("all_gather", "all_to_all", "all_to_all_v", "gather", "scatter")  # of whose arrays a rank has a part
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md)."""
+    share = (ranks - 1) / ranks
+    return {"all_reduce": 2 * share, "reduce_scatter": share, **{name: share for name in OF_A_RANK}}.get(collective, 1.0)
+
+
 # Fields of JSON from other programs, checked when they are read: errors name the file and the field.
 
 _NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
@@ -178,14 +280,40 @@ def positive(data: Any, name: str, where: str) -> float:
     return float(value)
 
 
-def parsed_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ReportError(f"{where}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
-                         "allowed: a whole file (was the program stopped?)") from error
-    except (RecursionError, ValueError) as error:  # nested too deeply; an integer of thousands of digits
-        raise ReportError(f"{where}: not JSON that can be read: {error}") from error
+_JSON = re.compile(r"([^\"{]*)\{\s*(?:[\"}]|$)")
+
+
+def documents(source: Text) -> list[Any]:
+    """The JSON objects of a file, each of which begins a line. Other lines before and after them (warnings) are left out."""
+    text, end, found = "\n".join(unprefixed(source.text.split("\n"), _JSON)), 0, []
+    for begin in re.finditer(r"(?m)^\s*\{", text):
+        if begin.start() < end:
+            continue
+        _leave_lines(source, text, end, begin.start())
+        try:
+            data, end = json.JSONDecoder().raw_decode(text, begin.end() - 1)
+        except json.JSONDecodeError as error:
+            raise ReportError(f"{source.name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}; "
+                              "allowed: a whole file (was the program stopped?)") from error
+        except (RecursionError, ValueError) as error:  # nested too deeply; an integer of thousands of digits
+            raise ReportError(f"{source.name}: not JSON that can be read: {error}") from error
+        found.append(data)
+    _leave_lines(source, text, end, len(text))
+    return found
+
+
+def _leave_lines(source: Text, text: str, begin: int, end: int) -> None:
+    first = text.count("\n", 0, begin) + 1
+    for at, line in enumerate(text[begin:end].split("\n"), start=first):
+        if re.search(r"\w", line):
+            source.leave("lines outside of the JSON, left out", f"line {at} '{line.strip()[:60]}'")
+
+
+def leave_unread(source: Text, data: Any, read: Iterable[str], where: str = "") -> None:
+    """Notes the fields of an object that no reader takes and that are not empty."""
+    for name, value in data.items() if isinstance(data, dict) else ():
+        if name not in read and value not in (None, "", [], {}):
+            source.leave("fields that are not kept", f"{where}{name}")
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:

@@ -5,7 +5,8 @@ Events that are read: user_annotation "ProfilerStep#N" (a step), "Optimizer.step
 device, in microseconds); cuda_runtime and cuda_driver (what launched a kernel, by args.correlation); cpu_op
 "autograd::engine::evaluate_function: ..." (backward) and record_param_comms. NCCL's kernels, or the record_param_comms with the same
 External id, say "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Ranks" (the names are
-those of torch/csrc/profiler/util.h). docs/traces.md has what becomes of them.
+those of torch/csrc/profiler/util.h). A send or receive that the host launched within the call of another collective (record_param_comms,
+"c10d::alltoall_base_", "nccl:all_to_all") is that collective's. docs/traces.md has what becomes of them.
 """
 import argparse
 import bisect
@@ -22,6 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Iterable, Optional
 
+from reports.foreign import decoded, Text
 from reports.load import load
 from reports.records import Simulation
 from reports.schema import problem_in, ReportError
@@ -35,6 +37,11 @@ DTYPE_BYTES = {"Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, 
 COLLECTIVES = (("allreduce", "all_reduce"), ("allgather", "all_gather"), ("reducescatter", "reduce_scatter"), ("alltoall", "all_to_all"),
                ("broadcast", "broadcast"), ("reduce", "reduce"), ("sendrecv", "send_recv"), ("send", "send_recv"), ("recv", "send_recv"),
                ("barrier", "barrier"), ("gather", "gather"), ("scatter", "scatter"))
+# Categories of events that are no work of the device, or are read elsewhere
+HOST_CATEGORIES = {"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "python_function", "gpu_user_annotation", "overhead",
+                   "cuda_sync", "cuda_event", "async_cpu_op", "cpu_instant_event", "fwdbwd", "ac2g", "Trace", "None"}
+KNOWN = {ours for _, ours in COLLECTIVES}
+DEEPEST = 8  # calls of collectives that lie in each other: an operator, an annotation, record_param_comms
 LONGEST_US = 1e12
 LATEST_US = 2.0**63
 
@@ -72,6 +79,7 @@ class Work:
     step: int
     part: str
     collective: Optional[Collective] = None
+    call: Optional[int] = None  # the kernels of a collective's call that has several
 
 
 @dataclass
@@ -85,7 +93,7 @@ class Trace:
     gpu: str
     libraries: dict[str, str]
     started: str
-    memory_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
 
     def window(self, index: int) -> Interval:
@@ -114,6 +122,12 @@ class Trace:
         return dict(parts)
 
 
+def _ours(said: str) -> str:
+    """The name of a collective that c10d, its operators or NCCL's kernels call otherwise."""
+    short = re.sub(r"[^a-z0-9]", "", said.rpartition(":")[2].lower())
+    return next((ours for theirs, ours in COLLECTIVES if short.startswith(theirs)), said[:60] or "collective")
+
+
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
     """In order, with those that overlap, or lie in each other, as one."""
     found: list[Interval] = []
@@ -130,28 +144,33 @@ class Reader:
 
     def __init__(self, file: str, tensor_ranks: int) -> None:
         self.file, self.tensor_ranks = file, tensor_ranks
+        self.source = Text(file, "")
 
     def read(self) -> Trace:
         data = self._load()
         self.events = [self._checked(n, one) for n, one in enumerate(data["traceEvents"]) if isinstance(one, dict) and one.get("ph") == "X"]
+        for one in data["traceEvents"]:
+            if not isinstance(one, dict) or one.get("ph") in ("B", "E"):
+                self.source.leave("events that are no complete ones (ph X), left out", str(one)[:40])
         self.steps = self._steps()
         self.launches = {self._args(one).get("correlation"): one for one in self.events
                          if one.get("cat") in ("cuda_runtime", "cuda_driver") and self._is_key(self._args(one).get("correlation"))}
         self.comms = {self._args(one).get("External id"): self._args(one) for one in self.events
                       if one.get("name") == "record_param_comms" and self._is_key(self._args(one).get("External id"))}
+        self.calls = self._calls()
         self.backward = self._spans(lambda name: name.startswith("autograd::engine::evaluate_function"))
         self.optimizer = self._spans(lambda name: name.startswith("Optimizer.step"))
         works = [work for one in self.events if (work := self._work(one)) is not None]
         if not works:
             raise ReportError(f"{self.file}: has no kernels of its steps; allowed: a profile with ProfilerActivity.CUDA")
-        trace = Trace(self.file, self.steps, works, *self._about(data))
+        trace = Trace(self.file, self.steps, works, *self._about(data), notes=self.source.notes())
         self._set_ends(trace)
         return trace
 
     def _load(self) -> dict[str, Any]:
         try:
             with (gzip.open if self.file.endswith(".gz") else open)(self.file, "rb") as opened:
-                data = json.loads(opened.read().decode("utf-8"), strict=False)
+                data = json.loads(decoded(opened.read()), strict=False)
         except FileNotFoundError:
             raise ReportError(f"{self.file}: no such file") from None
         except (OSError, EOFError, ValueError, RecursionError) as error:
@@ -203,6 +222,23 @@ class Reader:
         at = bisect.bisect_right(of, (event["ts"], math.inf)) - 1
         return at >= 0 and event["ts"] <= of[at][1]
 
+    def _calls(self) -> dict[str, list[tuple[float, float, str, Event]]]:
+        """Begin, end, name and event of each call of a collective, no send or receive, by the host's thread and by begin."""
+        found: dict[str, list[tuple[float, float, str, Event]]] = defaultdict(list)
+        for one in sorted(self.events, key=lambda event: event["ts"]):
+            name = str(one.get("name"))
+            if one.get("cat") in ("cpu_op", "user_annotation") and (name == "record_param_comms" or re.match(r"_?c10d\w*::|nccl:", name)):
+                ours = _ours(str(self._args(one).get("Collective name") or name))
+                if ours in KNOWN - {"send_recv"}:
+                    found[str(one.get("tid"))].append((one["ts"], one["ts"] + one["dur"], ours, one))
+        return found
+
+    def _call_around(self, launch: Optional[Event]) -> Optional[tuple[str, Event]]:
+        """The innermost call of a collective within which the host launched a kernel."""
+        calls = self.calls.get(str(launch.get("tid")), []) if launch else []
+        at = bisect.bisect_right(calls, launch["ts"], key=lambda call: call[0]) if launch else 0
+        return next(((name, one) for _, end, name, one in reversed(calls[max(at - DEEPEST, 0):at]) if launch["ts"] <= end), None)
+
     def _step_of(self, ts: float) -> Optional[int]:
         """Index of the step whose time on the host it is."""
         return next((n for n, (_, begin, end) in enumerate(self.step_spans) if begin <= ts < end), None)
@@ -210,13 +246,20 @@ class Reader:
     def _work(self, event: Event) -> Optional[Work]:
         kind, name = event.get("cat"), str(event.get("name"))
         if kind not in ("kernel", "gpu_memcpy", "gpu_memset"):
+            if str(kind) not in HOST_CATEGORIES:
+                self.source.leave("events of unknown categories, left out", str(kind))
             return None
         correlation = self._args(event).get("correlation")
         launch = self.launches.get(correlation) if self._is_key(correlation) else None
         step = self._step_of((launch or event)["ts"])
         if step is None:
+            self.source.leave("kernels and copies outside of the profiled steps, left out", name[:40])
             return None
-        collective = self._collective(event, name) if kind == "kernel" else None
+        collective = self._collective(self._args(event), name) if kind == "kernel" else None
+        is_own = collective and collective.name in KNOWN - {"send_recv"}  # not so: "SendRecv", and "Generic" of RCCL
+        call = self._call_around(launch) if collective and not is_own else None
+        if call:
+            collective = self._collective({**self._args(call[1]), "Collective name": call[0]}, name)
         if collective:
             part = collective.part(self.tensor_ranks)
         elif kind == "gpu_memcpy" and ("HtoD" in name or "DtoH" in name):
@@ -225,20 +268,16 @@ class Reader:
             part = "optimizer"
         else:
             part = "backward" if launch and self._is_in(self.backward, launch) else "forward"
-        return Work(event["ts"], event["ts"] + event["dur"], step, part, collective)
+        return Work(event["ts"], event["ts"] + event["dur"], step, part, collective, id(call[1]) if call else None)
 
-    def _collective(self, event: Event, name: str) -> Optional[Collective]:
-        args = self._args(event)
+    def _collective(self, args: dict[str, Any], name: str) -> Optional[Collective]:
         if "nccl" not in name.lower() and "Collective name" not in args:
             return None
         external = args.get("External id")
         if "Collective name" not in args and self._is_key(external):
             args = {**self.comms.get(external, {}), **args}
-        said = str(args.get("Collective name") or re.sub(r"(?i).*nccl(dev)?kernel_", "", name))
-        short = re.sub(r"[^a-z0-9]", "", said.lower())
-        known = next((ours for theirs, ours in COLLECTIVES if short.startswith(theirs)), said[:60] or "collective")
         ranks, stride = self._group(args)
-        return Collective(known, ranks, stride, self._bytes(args))
+        return Collective(_ours(str(args.get("Collective name") or re.sub(r"(?i).*nccl(dev)?kernel_", "", name))), ranks, stride, self._bytes(args))
 
     @staticmethod
     def _count(value: Any) -> Optional[int]:
@@ -247,6 +286,8 @@ class Reader:
     def _bytes(self, args: dict[str, Any]) -> Optional[int]:
         counts = [count for name in ("In msg nelems", "Out msg nelems") if (count := self._count(args.get(name))) is not None]
         size = DTYPE_BYTES.get(str(args.get("dtype")))
+        if counts and not size:
+            self.source.leave("collectives of unknown datatypes, whose bytes are left open", str(args.get("dtype")))
         return max(counts) * size if counts and size else None
 
     def _group(self, args: dict[str, Any]) -> tuple[int, int]:
@@ -281,14 +322,14 @@ class Reader:
 
 def collectives_of(traces: Iterable[Trace]) -> list[dict[str, Any]]:
     """Means per rank and step: calls and time of each collective, longest first."""
-    found: dict[Collective, list[float]] = defaultdict(list)
+    found: dict[Collective, dict[Any, float]] = defaultdict(lambda: defaultdict(float))  # time by call
     whole = 0
     for trace in traces:
         whole += len(trace.steps)
         for work in trace.works:
             if work.collective:
-                found[work.collective].append((work.end - work.begin) / 1e3)
-    rows = [{"collective": one.name, "ranks": one.ranks, "bytes": one.bytes, "calls": len(ms) / whole, "ms": sum(ms) / whole,
+                found[work.collective][work.call or id(work)] += (work.end - work.begin) / 1e3
+    rows = [{"collective": one.name, "ranks": one.ranks, "bytes": one.bytes, "calls": len(ms) / whole, "ms": sum(ms.values()) / whole,
              "sent_bytes": len(ms) / whole * one.sent_bytes} for one, ms in found.items()]
     return sorted(rows, key=lambda row: -row["ms"])
 
@@ -314,7 +355,7 @@ def records_of(traces: list[Trace], beside: Simulation) -> list[dict[str, Any]]:
            "command": ["reports.kineto", *(Path(one.file).name for one in traces)], "started": min(trace.started for trace in traces), "git": {"revision": "unknown", "dirty": None},
            "build": {"compiler": None, "flags": None, "type": None}, "machine": _machine(traces), "libraries": traces[0].libraries,
            "ranks": beside.ranks, "transport": "nccl", "rank_kind": "processes", "oversubscribed": False, "seed": None, "link": None,
-           "basis": "measured"}
+           "basis": "measured", "notes": [note for trace in traces for note in trace.notes]}
     training = {
         "record": "training", "run": name, "program": "torch.profiler", "basis": "measured",
         "model": {"name": beside.model.name, "parameters": beside.model.parameters,
@@ -385,6 +426,8 @@ def main() -> int:
     except (ReportError, OSError) as error:
         print(f"reports.kineto: {error}", file=sys.stderr)
         return 2
+    for note in records[0]["notes"]:
+        print(f"reports.kineto: note: {note}", file=sys.stderr)
     predicted = records[1]["predicted"]
     print(f"{options.output}: a step of {predicted['measured_step_ms']:.3f} ms, simulated {predicted['step_ms']:.3f} ms "
           f"({100 * predicted['error']:+.1f} %); the largest gap: {predicted['gap']}")

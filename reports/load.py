@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
 from reports import nccl_tests, osu
-from reports.foreign import Line, Text
+from reports.foreign import decoded, Line, Text
 from reports.schema import KINDS, problem_in, ReportError, shown
 from reports.records import Records, Run, line_from, plural, run_from
 from reports.units import counted
@@ -29,14 +29,14 @@ def foreign_reader(name: str, text: str) -> Optional[ForeignReader]:
     first = text.lstrip().split("\n", 1)[0]
     if '"record"' in first or name.removesuffix(".gz").endswith(".jsonl"):
         return None
-    if first.startswith("{"):
-        return nccl_tests.json_lines if '"results"' in text else None
-    return next((tool.text_lines for tool in (osu, nccl_tests) if tool.is_text(text)), None)
+    if not first.startswith("{") and (tools := [tool for tool in (osu, nccl_tests) if tool.is_text(text)]):
+        return lambda source: [line for tool in tools for line in tool.text_lines(source)]
+    return nccl_tests.json_lines if '"results"' in text and "{" in text else None
 
 
-def load(files: Iterable[str], ranks: Optional[int] = None) -> Records:
-    """All lines of the files, in order. `ranks`: number of ranks for outputs of other tools that do not contain it. Raises ReportError."""
-    reader = _Reader(ranks)
+def load(files: Iterable[str], ranks: Optional[int] = None, collective: Optional[str] = None) -> Records:
+    """All lines of the files, in order. `ranks` and `collective`: of outputs of other tools that do not say them. Raises ReportError."""
+    reader = _Reader(ranks, collective)
     names = tuple(files)
     for name in names:
         reader.read_file(name)
@@ -47,8 +47,8 @@ def load(files: Iterable[str], ranks: Optional[int] = None) -> Records:
 
 
 class _Reader:
-    def __init__(self, ranks: Optional[int]) -> None:
-        self._ranks = ranks
+    def __init__(self, ranks: Optional[int], collective: Optional[str]) -> None:
+        self._said = ranks, collective  # by the user
         self.runs: dict[str, Run] = {}
         self.lines: dict[str, list[Any]] = {kind: [] for kind in KINDS if kind != "run"}
         self._first_seen: dict[str, str] = {}
@@ -57,8 +57,8 @@ class _Reader:
         lines = _whole_lines_of(name) if is_partial(name) else _lines_of(name)
         if not lines:
             raise ReportError(f"{name}: the file is empty; it must hold records (docs/record_format.md)")
-        if foreign := foreign_reader(name, text := "\n".join(lines)):
-            self._read_foreign(name, text, foreign)
+        if foreign := foreign_reader(name, "\n".join(lines)):
+            self._read_foreign(name, text_of(name), foreign)
             return
         for number, line in enumerate(lines, start=1):
             place = f"{name}:{number}"
@@ -69,12 +69,19 @@ class _Reader:
                 raise ReportError(f"{place}: {bad}{cut}") from None
 
     def _read_foreign(self, name: str, text: str, reader: ForeignReader) -> None:
-        last = text.rsplit("\n", 1)[-1]
-        if re.match(r"\s*\d", last) and not _bytes_of(name).endswith(b"\n"):
-            raise ReportError(f"{name}:{text.count(chr(10)) + 1}: '{last.strip()[:40]}' has no end of line, so its last number may be cut; "
+        whole, _, last = text.rpartition("\n")
+        if re.match(r"\s*\d", last):
+            raise ReportError(f"{name}:{whole.count(chr(10)) + 2}: '{last.strip()[:40]}' has no end of line, so its last number may be cut; "
                               "allowed: the whole output (was the program stopped?)")
-        for line in reader(Text(name, text, self._ranks)):
-            self._take(line, name, partial=False)
+        source = Text(name, text, *self._said)
+        lines = reader(source)
+        if notes := source.notes():
+            lines[0]["notes"] = notes
+        try:
+            for line in lines:
+                self._take(line, name, partial=False)
+        except _BadLine as bad:
+            raise ReportError(f"{name}: {bad}") from None
 
     def _take(self, data: dict[str, Any], place: str, partial: bool) -> None:
         kind = data.get("record")
@@ -123,16 +130,20 @@ def _bytes_of(name: str) -> bytes:
         return file.read()
 
 
-def _lines_of(name: str) -> list[str]:
+def text_of(name: str) -> str:
+    """The text of a file (foreign.decoded), which may be compressed by gzip. Raises ReportError."""
     try:
-        text = _bytes_of(name).decode("utf-8")
+        return decoded(_bytes_of(name))
     except FileNotFoundError:
         raise ReportError(f"{name}: no such file") from None
     except UnicodeDecodeError as error:
         raise ReportError(f"{name}: not UTF-8 text (byte {error.start})") from None
     except (OSError, EOFError) as error:
         raise ReportError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    lines = text.split("\n")
+
+
+def _lines_of(name: str) -> list[str]:
+    lines = text_of(name).split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 

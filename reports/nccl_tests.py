@@ -1,159 +1,334 @@
-"""nccl-tests' output: the tables that it prints, and its JSON (-J, version 3). Format: src/util.cu of nccl-tests 2.19.
+"""nccl-tests' and rccl-tests' output: the tables that they print, and nccl-tests' JSON (-J). Formats: src/util.cu of nccl-tests 2.19,
+src/common.cu of older versions and of rccl-tests.
 
-A text is one run, unless several tables begin ("Collective test starting"): then each table is one run. The time is the printed
-one, the mean of a call. Our own sweeps print the same table with further columns, of which ranks, transport and algorithm are read."""
+Each table is a run, and so is each JSON object. The time is the printed one, the mean of a call. Our own sweeps print the same table with
+further columns, of which ranks, transport and algorithm are read."""
 import re
-from dataclasses import dataclass, field as of
+from dataclasses import dataclass, field as of, replace
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 from reports.foreign import (
-    collective_of, field, fingerprint_of, Line, LOG, Measured, number, parsed_json, positive, row_line, run_line, Setting, Text, UNKNOWN,
-    utc, whole)
+    bus_factor, collective_of, documents, field, fingerprint_of, leave_unread, Line, Measured, MESSAGE, number, OF_A_RANK, processes_of,
+    positive, PROMPT, row_line, run_line, Setting, Text, UNKNOWN, utc, whole)
 from reports.schema import ReportError
 
-TOOL, COLUMNS_TOLD = "nccl-tests", "nccl-tests' columns"
+COLUMNS_TOLD = "nccl-tests' columns"
 WHOLE = "allowed: the whole output of a program of nccl-tests"
 _NONE = "N/A"
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)")
-_STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
-_NAMED = re.compile(r"(?:^|[^#]*[\s/])(\w+_perf)(?:_mpi)?(?=\s|$)")  # in the command before an older version's table
-_RANK = re.compile(r"#\s*Rank\s+\d+\s(.*)\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
-_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
-_COLUMNS = re.compile(r"#\s*size\s+count\s+type\b")
+_KNOWN = re.compile(r"(.*?)#?\s*(?:size\s+count\s+type\b|nThread\s+\d+\s+nGpus\b|[nr]ccl-tests:? [vV]ersion|Collective test starting:)")
+_VERSION = re.compile(r"\W*([nr]ccl-tests):? [vV]ersion:? (\S+)")
+_STARTING = re.compile(r"\W*Collective test (?:starting|concluded):\s*(\S+)")
+_SETTINGS = re.compile(r"\W*(nThread\s+(\d{1,4})\s+nGpus\s+(\d{1,4})\b.*)")
+_PROGRAM = r"\b\w+_perf(?:_mpi)?(?=\s|$)"
+_NAMED = re.compile(rf"(?:^|[^#]*[\s/'\"])({_PROGRAM})")  # in the command before an older version's table
+_RANK = re.compile(r"\W*Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
+_COLUMNS = re.compile(r"\W*size\s+count\s+type\b(.*)")
+_CLOSING = re.compile(r"\W*(?:Out of bounds values\s*:\s*(\d+)|Avg bus bandwidth\s*:)(.*)")
+_BEGUN = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
+_ROW = re.compile(_BEGUN.pattern + r"+(?:[a-z]\w*\s+)?-?\d")
+_GAP = re.compile(r"\S\s{25,}\d")  # in place of the out-of-place columns of a replayed trace
+_GROUP = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")  # columns of a placement
+_READ = ("redop", "root", "ranks", "transport", "algorithm", *_GROUP[:6])
+MOST_RANKS = 4096  # larger numbers cannot be told from each other by bandwidths
+
+
+@dataclass(frozen=True)
+class Device:
+    rank: int
+    group: str
+    pid: str
+    host: str
+    name: str
 
 
 @dataclass
 class Table:
     """A table and its heading, as far as they have been read."""
 
-    program: str = "collective"
+    source: Text
+    program: str = ""  # empty: nothing names it
     version: str = UNKNOWN
-    hosts: list[str] = of(default_factory=list)  # host of each rank
-    devices: list[str] = of(default_factory=list)
-    processes: set[str] = of(default_factory=set)
-    has_root: bool = True
-    width: int = 0  # columns of a placement: time algbw busbw #wrong, and with -I four more; 0: no table yet
-    more: list[str] = of(default_factory=list)  # columns after both
+    tool: str = "nccl-tests"
+    settings: str = ""
+    of_process: int = 0  # ranks of a process, threads x GPUs; 0: unknown
+    processes: int = 0  # number in the command before the table; 0: unknown
+    devices: list[Device] = of(default_factory=list)  # as far as they are listed
+    at: int = 0  # line of the columns' names; 0: none yet
+    columns: list[str] = of(default_factory=list)
+    placements: tuple[bool, ...] = (False, True)  # in-place?
+    width: int = 0  # columns of a placement
     open: bool = False  # between the columns' names and the closing lines
+    out_of_bounds: Optional[int] = None  # None: no closing line
     rows: list[Measured] = of(default_factory=list)
-
-    def setting(self) -> Setting:
-        known = ["nccl-tests", len(set(self.hosts)), *sorted(set(self.devices))]
-        return Setting(TOOL, self.version, Path(self.program).name, "nccl", max([len(self.devices)] + [r.ranks or 0 for r in self.rows]),
-                       fingerprint=fingerprint_of(known) if self.devices else UNKNOWN, hosts=len(set(self.hosts)),
-                       gpus=self.devices, rank_kind="mpi" if len(self.processes) > 1 else "threads")
+    started: str = UNKNOWN
+    command: list[str] = of(default_factory=list)
 
     @property
     def collective(self) -> str:
-        return collective_of(re.sub(r"_perf(_mpi)?$", "", Path(self.program).name))
+        match = re.search(r"(\w+)_perf(?:_mpi)?$", self.program)
+        name = match[1] if match else self.source.collective
+        return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at} {self.source.digest}"
+
+    def setting(self) -> Setting:
+        hosts, gpus = {one.host for one in self.devices}, [one.name for one in self.devices]
+        ranks = max(row.ranks or 0 for row in self.rows) or self.ranks()
+        gpus = gpus[:1] * ranks if len(set(gpus)) == 1 and ranks < 1 << 20 else gpus  # the list may be cut
+        return Setting(self.tool, self.version, Path(self.program).name or "unknown", "nccl", ranks, started=self.started,
+                       fingerprint=fingerprint_of(["nccl-tests", len(hosts), *sorted(set(gpus))]) if gpus else UNKNOWN, hosts=len(hosts),
+                       gpus=gpus, rank_kind="mpi" if len({(one.host, one.pid) for one in self.devices}) > 1 else "threads",
+                       command=self.command or [word for word in (Path(self.program).name, self.settings) if word])
+
+    def ranks(self) -> int:
+        """The number that the heading has, unless the rows' bandwidths contradict it; else the only number that fits them."""
+        said, given, name = self._ranks_of_heading(), self.source.ranks, Path(self.source.name).name
+        fit = [n for n in (*range(1, MOST_RANKS + 1), 10**9) if self._fits(n)] if not self._fits(said) or not said else [said]
+        found = fit[0] if len(fit) == 1 else 0
+        if given:
+            if found and found != given:
+                self.source.leave("numbers of ranks that --ranks replaced", str(found))
+            return given
+        if not found:
+            why = f"the heading has {said}, which busbw / algbw contradicts" if said else "no line '#  Rank 0 ... on HOST device 0'"
+            raise ReportError(f"{self.source.name}: {why}: it is not known how many ranks there were; allowed: --ranks N, or {WHOLE[9:]}")
+        if said and found != said:
+            self.source.leave("numbers of ranks in headings that busbw / algbw contradicts", f"{said}, {found} taken in {name}:{self.at}")
+        return found
+
+    def _ranks_of_heading(self) -> int:
+        """Threads x GPUs x processes. The list of devices may be cut or partial (a process's part ends at 2,048 bytes, JSON has the first of
+        each process), but names each process of the table's group. 0: unknown."""
+        mine = [one for one in self.devices if one.group == self.devices[0].group]
+        for group in {one.group: 0 for one in self.devices if one.group != self.devices[0].group}:
+            self.source.leave("groups of ranks that ran at the same time and have no table", group)
+        ranks, processes = {one.rank for one in mine}, {(one.host, one.pid) for one in mine}
+        if len(processes) > len(ranks) * (self.of_process or 1) or len(mine) > len(ranks):
+            for host, pid in sorted(processes):
+                self.source.leave("processes without MPI, which ran alone at the same time", f"{pid} on {host}")
+            return self.of_process or len(ranks)
+        listed = max(ranks, default=-1) + 1 if len(mine) == len(self.devices) else 0
+        return max((len(processes) or self.processes) * (self.of_process or 1 if self.processes and not mine else self.of_process), listed)
+
+    def _fits(self, ranks: int) -> bool:
+        """False if busbw / algbw is that of another number of ranks in some row, rounded as printed."""
+        if self.collective not in ("all_reduce", "reduce_scatter", *OF_A_RANK) or ranks < 1:
+            return True
+        factor = bus_factor(self.collective, ranks)
+        return all(abs(row.busbw_gbps - factor * row.algbw_gbps) <= (_half_unit(row.busbw_gbps) + factor * _half_unit(row.algbw_gbps)) * 1.01
+                   for row in self.rows if row.ranks is None and row.time_us > 0)
+
+    def lines(self) -> Iterator[Line]:
+        source, setting, run = self.source, self.setting(), self.source.run_id()
+        self.rows = [replace(row, collective=self.collective) for row in self.rows]  # the closing lines may have named it
+        if self.out_of_bounds == 0 and "error" in self.columns:  # the column is a deviation, and the closing line says that none is too large
+            self.rows = [replace(row, wrong=0) for row in self.rows]
+        elif self.out_of_bounds and not any(row.wrong for row in self.rows):
+            source.leave("tables whose closing line counts wrong values, in no row", f"{self.out_of_bounds} values")
+        if self.out_of_bounds is None:
+            source.leave("tables without closing lines (was the program stopped?)", f"line {self.at}")
+        if self.collective.startswith("unnamed"):
+            source.leave("tables that do not name their collective, kept apart (--collective NAME names it)", f"line {self.at}")
+        yield run_line(run, setting, source.name)
+        yield from (row_line(run, setting, row) for row in self.rows)
+
+
+def _half_unit(value: float) -> float:
+    """Half of the last digit of a number as it was printed, without final zeros."""
+    digits = repr(value).removesuffix(".0")
+    return 0.5e-6 if "e" in digits else max(0.5 * 10.0 ** -len(digits.partition(".")[2]), 1e-9 * value)
 
 
 def is_text(text: str) -> bool:
-    return any(_COLUMNS.match(line) or _STARTING.match(line) or line.startswith("# nThread") for line in text.splitlines())
+    return any(_KNOWN.match(line) and not line.lstrip().startswith("{") for line in text.split("\n"))
 
 
 def text_lines(source: Text) -> list[Line]:
-    table, version, tables = Table(), UNKNOWN, []
-    for at, line in enumerate(source.text.splitlines(), start=1):
-        if match := _VERSION.match(line):
-            version = table.version = match.group(1)
-        elif match := _STARTING.match(line):
-            table = Table(match.group(1), version)
-        elif match := _RANK.match(line):
-            table.processes.add(match.group(1) + match.group(2))
-            table.hosts.append(match.group(2))
-            table.devices.append(match.group(3).strip())
-        elif _COLUMNS.match(line):
-            _take_columns(line.strip("# \n").split(), table)
-            tables.append(table)
-        elif _ROW.match(line):
-            table.rows += _rows_of(line.split(), table, source.at(at))
-        elif not table.open and (match := _NAMED.match(line)):
-            table = Table(match.group(1), version)
-        elif line.startswith("# nThread") and table.rows:
-            table = Table(table.program, version)
-        elif line.startswith("#"):
-            table.open = table.open and not re.match(r"#\s*(Out of bounds|Avg bus)", line)
-        elif table.open and line.strip() and not LOG.match(line):
-            raise ReportError(f"{source.at(at)}: '{line.strip()[:40]}' is no line of a table; allowed: size, count, type, ... "
-                              "(was the program stopped?)")
-    if not any(one.rows for one in tables):
+    reader = _Reader(source)
+    for at, line in source.lines(_KNOWN):
+        reader.take(at, line)
+    if reader.torn:
+        raise ReportError(f"{source.name}: '{reader.torn.strip()[:60]}' has no end; {WHOLE} (was the program stopped?)")
+    tables = [one for one in reader.tables if one.rows]
+    if not tables:
         raise ReportError(f"{source.name}: no line of results; {WHOLE}")
-    return [line for number_, one in enumerate(tables) if one.rows for line in _lines_of(one, source.run_id(number_), source)]
+    return [line for one in tables for line in one.lines()]
 
 
-def _lines_of(table: Table, run: str, source: Text) -> Iterator[Line]:
-    setting = table.setting()
-    if setting.ranks == 0:
-        raise ReportError(f"{source.name}: no line '#  Rank 0 ... on HOST device 0' says how many ranks there were; {WHOLE}")
-    yield run_line(run, setting, source.name)
-    yield from (row_line(run, setting, one) for one in table.rows)
+class _Reader:
+    """Reads a text line by line."""
+
+    def __init__(self, source: Text) -> None:
+        self.source, self.table = source, Table(source)
+        self.tables = [self.table]
+        self.torn = ""  # the beginning of a row within which a message was printed
+        self.heading = ""  # the latest line with the names of placements
+
+    def take(self, at: int, line: str) -> None:
+        if match := _VERSION.match(line):
+            self._begin()
+            self.table.tool, self.table.version = match.groups()
+        elif match := _STARTING.match(line):
+            if "starting" in line:
+                self._begin()
+            self.table.program = self.table.program or match[1]
+        elif match := _SETTINGS.match(line):
+            self._begin()
+            self.table.settings, self.table.of_process = match[1].strip(), int(match[2]) * int(match[3])
+        elif match := _RANK.match(line):
+            self.table.devices.append(Device(int(match[1]), *(text or "" for text in match.groups()[1:])))
+        elif match := _COLUMNS.match(line):
+            self._take_columns(at, match[1].split())
+        elif match := _CLOSING.match(line):
+            self.table.open = False
+            self.table.out_of_bounds = int(match[1]) if match[1] else self.table.out_of_bounds
+            if not match[1] and "FAILED" in line:
+                self.source.leave("closing lines that say FAILED", f"line {at} '{line.strip()}'")
+        else:
+            self._take_other(at, line)
+
+    def _take_other(self, at: int, line: str) -> None:
+        if (message := MESSAGE.search(line)) and _BEGUN.match(before := line[:message.start()]):
+            self.torn, line = before + ("-1" if message[0].startswith("-1") else ""), line[message.start():]
+        elif self.torn and line.strip() and not message and not line.lstrip().startswith("#"):
+            self.torn, line = "", f"{self.torn} {line}"
+        if _ROW.match(line):
+            self.table.rows += _rows_of(line, self.table, self.source, self.source.at(at))
+        elif line.lstrip().startswith("#"):
+            self.heading = line if "in-place" in line else self.heading
+            if "# error:" in line:
+                self.source.leave("errors that the program printed", f"line {at} '{line.strip()[:60]}'")
+        elif (match := _NAMED.match(line)) and not message:
+            self._begin()
+            self.table.open, self.table.program, self.table.processes = False, match[1], processes_of(line, _PROGRAM) or 0
+        elif PROMPT.match(line):
+            self.table.open = False
+        elif "in-place" in line:
+            self.heading = line
+        elif self.table.open and re.search(r"[^\W_]", line) and not re.fullmatch(r"\s*\(B\)\s+\(elements\).*", line):
+            if re.search(_ROW.pattern.replace(r"\s*", r"\s", 1), line):
+                raise ReportError(f"{self.source.at(at)}: '{line.strip()[:40]}' is no line of a table; allowed: size, count, type, ... "
+                                  "(was the program stopped?)")
+            self.source.leave("lines between rows that are no rows, left out", f"line {at} '{line.strip()[:60]}'")
+
+    def _begin(self) -> None:
+        """A heading begins, unless it has begun."""
+        if self.table.at:
+            self.table = Table(self.source)
+            self.tables.append(self.table)
+
+    def _take_columns(self, at: int, columns: list[str]) -> None:
+        if self.table.rows and self.table.open:  # a process without MPI prints a table of its own
+            self.table = replace(self.table, rows=[])
+            self.tables.append(self.table)
+        elif self.table.rows:
+            self._begin()
+        times = [i for i, word in enumerate(columns) if word in ("time", "cputime")]
+        if not 1 <= len(times) <= 2 or columns[times[0] + 1:times[0] + 3] != ["algbw", "busbw"]:
+            raise ReportError(f"{self.source.at(at)}: columns size count type {' '.join(columns)}; allowed: once or twice time algbw busbw #wrong")
+        self.table.at, self.table.columns, self.table.open = at, columns, True
+        own = next((i for i, word in enumerate(columns[times[0]:]) if word not in _GROUP), len(columns) - times[0])
+        self.table.width = times[1] - times[0] if len(times) == 2 else own
+        self.table.placements = (False, True) if len(times) == 2 else ("out-of-place" not in self.heading,)
+        for column in columns:
+            if column not in _READ:
+                self.source.leave("columns that are not kept", column)
 
 
-def _take_columns(words: list[str], table: Table) -> None:
-    times = [i for i, word in enumerate(words) if word in ("time", "cputime")]
-    table.has_root, table.width = "root" in words, times[1] - times[0] if len(times) == 2 else 0
-    table.more = words[times[1] + table.width:] if table.width else []
-    table.open = True
-
-
-def _rows_of(cells: list[str], table: Table, where: str) -> Iterator[Measured]:
-    if not table.width:
+def _rows_of(line: str, table: Table, source: Text, where: str) -> Iterator[Measured]:
+    if not table.at:
         raise ReportError(f"{where}: a line of results, but no line 'size count type ... time ... time' before it; {WHOLE}")
+    cells, width = line.split(), table.width
     size, count, dtype, *rest = cells
     num_bytes, num_elems = (int(number(cell, where, COLUMNS_TOLD)) for cell in (size, count))
     op = rest.pop(0) if rest and re.fullmatch(r"[a-z]\w*", rest[0]) else "none"
-    root = rest.pop(0) if table.has_root and rest else "-1"
-    groups = [rest[i:i + table.width] for i in range(0, 2 * table.width, table.width)]
-    if len(groups[0]) < table.width or not re.fullmatch(r"-?[0-9]{1,9}", root) or 0 < len(groups[1]) < 4:
-        raise ReportError(f"{where}: {len(cells)} columns; allowed: size, count, type, redop, root, and twice {table.width} from "
-                          "the time on (was the program stopped?)")
-    apart = dict(zip(table.more, rest[2 * table.width:]))
+    root = rest.pop(0) if "root" in table.columns and rest else "-1"
+    groups = [rest[i * width:(i + 1) * width] for i in range(len(table.placements))]
+    more = table.columns[len(table.columns) - table.columns[::-1].index("busbw") + width - 3:]
+    after = rest[width * len(groups):]
+    if (len(groups[0]) < width or not re.fullmatch(r"-?[0-9]{1,9}", root) or 0 < len(groups[-1]) < min(width, 4)
+            or len(after) > len(more) + more.count("timestamp")):
+        raise ReportError(f"{where}: {len(cells)} columns; allowed: size, count, type, {', '.join(table.columns)} (was the program stopped?)")
+    apart = dict(zip(more, after))
     ranks = int(number(apart["ranks"], where, COLUMNS_TOLD)) if "ranks" in apart else None
-    for in_place, group in zip((False, True) if groups[1] else (True,), groups):  # a replayed trace has in-place results only
+    places = (True,) if not groups[-1] and _GAP.search(line) else table.placements
+    for in_place, group in zip(places, groups):
         if not group or group[0] == _NONE:
             continue
-        time, algbw, busbw = (number(cell, where, COLUMNS_TOLD) for cell in group[:3])
-        wrong = None if group[3] == _NONE else int(number(group[3], where, COLUMNS_TOLD))
-        yield Measured(where, table.collective, num_bytes, num_elems, dtype, time, algbw, busbw, op, int(root), in_place, wrong=wrong,
-                       ranks=ranks, transport=apart.get("transport"), algorithm=apart.get("algorithm", "library"))
+        is_failed = any(re.fullmatch(r"-?(nan|inf)", cell) for cell in group[:3])
+        time, algbw, busbw = (0.0 if is_failed else number(cell, where, COLUMNS_TOLD) for cell in group[:3])
+        yield Measured(where, table.collective, num_bytes, num_elems, dtype, time, algbw, busbw, op, int(root), in_place,
+                       wrong=_wrong(group, table, where), ranks=ranks, transport=apart.get("transport"),
+                       algorithm=apart.get("algorithm", "library"))
+
+
+def _wrong(group: list[str], table: Table, where: str) -> Optional[int]:
+    """Wrong elements; None: unchecked. rccl-tests marks a deviation that is too large by an asterisk."""
+    cell = group[3] if len(group) > 3 else _NONE
+    if cell == _NONE:
+        return None
+    value = number(cell.rstrip("*"), where, COLUMNS_TOLD)
+    return None if "error" in table.columns and not cell.endswith("*") else max(int(value), int(cell.endswith("*")))
+
+
+# ---- JSON
+
+_OF_FILE = ("version", "start_time", "args", "nccl_version", "config", "results", "out_of_bounds", "errors")
+_OF_CONFIG = ("nthreads", "ngpus", "devices", "minimum_bytes", "maximum_bytes", "step_factor", "step_bytes", "warmup_iters", "iterations",
+              "aggregated_iterations", "validation", "graph", "blocking_collectives", "per_iter_timing", "per_iter_skip", "parallel_init",
+              "unalign")  # all but devices are in the run's command
+_OF_ITERATIONS = ("times_us", "min_us", "max_us", "avg_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct")  # all are those of times_us
+_OF_ENTRY = ("size", "count", "type", "redop", "root", "out_of_place", "in_place", "out_of_place_per_iter", "in_place_per_iter",
+             "actual_iterations", "ranks", "transport", "algorithm")
 
 
 def json_lines(source: Text) -> list[Line]:
-    data = parsed_json(source.text, source.name)
+    found = documents(source)
+    if not found:
+        raise ReportError(f"{source.name}: no line begins a JSON object; {WHOLE} with -J")
+    return [line for at, data in enumerate(found, start=1) for line in _lines_of(data, at, source)]
+
+
+def _lines_of(data: Any, at: int, source: Text) -> Iterator[Line]:
     config = field(data, "config", dict, source.name, missing={})
-    devices = [one for one in field(config, "devices", list, source.name, missing=[]) if isinstance(one, dict)]
     args = field(data, "args", list, source.name, missing=[])
-    table = Table(str(args[0]) if args else "collective", str(data.get("version", UNKNOWN)),
-                  [str(one.get("hostname")) for one in devices], [str(one.get("device_info")) for one in devices])
-    table.processes = {f"{one.get('hostname')} {one.get('pid')}" for one in devices}
-    # without MPI only the first device is listed
-    ranks = max(len(devices), whole(config, "nthreads", source.name, 1) * whole(config, "ngpus", source.name, 1))
+    table = Table(source, str(args[0]) if args else "", str(data.get("version", UNKNOWN)), at=at)
+    if "nccl_version" in data:
+        table.version += f", NCCL {data['nccl_version']}"
+    table.devices = [Device(whole(one, "rank", source.name, at), str(one.get("group", "")), str(one.get("pid")), str(one.get("hostname")),
+                            str(one.get("device_info")))
+                     for at, one in enumerate(field(config, "devices", list, source.name, missing=[])) if isinstance(one, dict)]
+    table.of_process = whole(config, "nthreads", source.name, 1) * whole(config, "ngpus", source.name, 1) if config else 0
+    table.started, table.command = utc(str(data.get("start_time", ""))), [Path(str(word)).name for word in args]
     entries = field(data, "results", list, source.name)
-    table.rows = [row for at, entry in enumerate(entries)
-                  for row in _rows_of_entry(entry, table.collective, f"{source.name}: results[{at}]")]
+    table.rows = [row for at, entry in enumerate(entries) for row in _rows_of_entry(entry, table, f"{source.name}: results[{at}]")]
     if not table.rows:
         raise ReportError(f"{source.name}: no results; allowed: at least one (was the program stopped?)")
-    setting, run = table.setting(), source.run_id(0)
-    setting.ranks = max([ranks if any(row.ranks is None for row in table.rows) else 0] + [row.ranks or 0 for row in table.rows])
-    setting.started, setting.command = utc(str(data.get("start_time", ""))), [Path(str(word)).name for word in args]
-    return [run_line(run, setting, source.name), *(row_line(run, setting, row) for row in table.rows)]
+    table.out_of_bounds = whole(field(data, "out_of_bounds", dict, source.name, missing={}), "count", source.name, 0)
+    for error in field(data, "errors", list, source.name, missing=[]):
+        source.leave("errors that the program printed", f"'{str(error)[:60]}'")
+    leave_unread(source, data, _OF_FILE)
+    leave_unread(source, config, _OF_CONFIG, "config.")
+    yield from table.lines()
 
 
-def _rows_of_entry(entry: Any, collective: str, where: str) -> Iterator[Measured]:
+def _rows_of_entry(entry: Any, table: Table, where: str) -> Iterator[Measured]:
+    leave_unread(table.source, entry, _OF_ENTRY, "results.")
     for in_place, key in ((False, "out_of_place"), (True, "in_place")):
         if not isinstance(entry, dict) or entry.get(key) is None:
             continue
         at, one = f"{where}.{key}", field(entry, key, dict, where)
-        times = field(field(entry, f"{key}_per_iter", dict, where, missing={}), "times_us", list, where, missing=[])
-        samples = tuple(positive({"times_us": time}, "times_us", f"{at}_per_iter") for time in times)
+        per_iter = field(entry, f"{key}_per_iter", dict, where, missing={})
+        leave_unread(table.source, one, ("time", "cpu_time", "alg_bw", "bus_bw", "nwrong"), f"results.{key}.")
+        leave_unread(table.source, per_iter, _OF_ITERATIONS, f"results.{key}_per_iter.")
+        samples = tuple(positive({"times_us": time}, "times_us", f"{at}_per_iter") for time in field(per_iter, "times_us", list, where, missing=[]))
         root = field(entry, "root", str, where, missing="-1").strip()
         if not re.fullmatch(r"-?[0-9]{1,9}", root):
             raise ReportError(f"{where}: field 'root' is '{root}'; allowed: a rank, or -1")
-        yield Measured(at, collective, whole(entry, "size", where), whole(entry, "count", where, 0), field(entry, "type", str, where),
-                       positive(one, "time" if "time" in one else "cpu_time", at), field(one, "alg_bw", float, at),
-                       field(one, "bus_bw", float, at), field(entry, "redop", str, where, missing="").strip() or "none", int(root),
+        is_failed = "nan" in one.values()  # the text that stands for no number
+        time, algbw, busbw = (0.0 if is_failed else field(one, name, float, at)
+                              for name in ("time" if "time" in one else "cpu_time", "alg_bw", "bus_bw"))
+        yield Measured(at, table.collective, whole(entry, "size", where), whole(entry, "count", where, 0), field(entry, "type", str, where),
+                       time, algbw, busbw, field(entry, "redop", str, where, missing="").strip() or "none", int(root),
                        in_place, samples, None if one.get("nwrong") in (None, _NONE) else whole(one, "nwrong", at),
                        whole(entry, "actual_iterations", where, 0), whole(entry, "ranks", where, 0) or None,
                        field(entry, "transport", str, where, "") or None, field(entry, "algorithm", str, where, "library"))

@@ -230,7 +230,16 @@ def line_from(data: dict[str, Any], run: Run) -> Any:
     """Any line but a run, checked."""
     if data["record"] == "sharding":
         data = {"shard_ranks": data["ranks"], **data}  # in records from before hybrid sharding
+    if data["record"] == "training" and data["ranks"] == 1:
+        data = {**data, "parts_ms": _possible(data["parts_ms"])}
     return made(data, kind_schema(data["record"]), run=run)
+
+
+def _possible(parts_ms: dict[str, float]) -> dict[str, float]:
+    """Parts of one rank's step: it has neither a bubble nor communication, though older records say so."""
+    idle = [name for name in parts_ms if name == "bubble" or name.startswith("exposed_") and name != "exposed_copy"]
+    between = parts_ms.get("between", 0.0) + sum(parts_ms[name] for name in idle)
+    return {**{name: ms for name, ms in parts_ms.items() if name not in idle}, "between": between}
 
 
 def plural(kind: str) -> str:

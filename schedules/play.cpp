@@ -308,8 +308,8 @@ Spans spans_of(const Schedule& schedule, const Times& times, const Timeline& tim
 }
 
 Bubbles bubbles_of(const Spans& spans) {
-  const double idle = spans.makespan - spans.work;
-  const double own_idle = spans.own - spans.work;
+  const double idle = std::max(spans.makespan - spans.work, 0.0);  // below 0 only by noise of measured times
+  const double own_idle = std::max(spans.own - spans.work, 0.0);
   return {idle / spans.work, idle / spans.makespan, own_idle / spans.own, own_idle / spans.work};
 }
 

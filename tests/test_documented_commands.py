@@ -21,13 +21,14 @@ import pytest
 from conftest import MPIRUN, ROOT, Programs, find_binaries
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
-TOOLS = ("cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch")  # of others: their flags are not checked
+TOOLS = ("cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")  # of others: their flags are not checked
 SWEEP = "-b 1K -e 1K -n 1 -w 0 --ranks 2 -T 20"
 SMALL = {  # flags put behind those of the page; the last of a kind counts
     **{f"{name}_perf": SWEEP for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
                                           "sendrecv", "gather", "scatter", "hypercube")},
     "kernels_bench": "--benchmark_list_tests",
     "mini_train": "--steps 1 --length 16",
+    "scaling": "--rounds 1 --steps 1 --length 16",
     "suite": "--list",
     "tune": "-b 1K -e 1K --time-budget 1",
     "zero_bench": "--model nano --layers 1 --length 16 --batch 1 --steps 1 --warmup 1",
@@ -50,7 +51,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"compare_\w+\.(sh|py)|emulated_links\.py", "measures for minutes, beside other libraries"),
     (r"/tests/\w+_test", "a test program"),
     (r" tests/test_\w+\.py ", "tries for minutes what the file tries for seconds as a test"),
-    (r"--(transport|device) (cuda|nccl)", "needs a GPU"),
+    (r"--(transport|device) (cuda|nccl)|^nsys ", "needs a GPU"),
     (r"\s(x|NAME|FILE|BUNDLE|OUT)\b|\.\.\.|=x\b|/x\b", "has a placeholder"),
     (r"gpt2/", "needs files of the reader's"),
     (r"validation_page", "writes files of the repository; simulator_validation_test compares them"),
@@ -258,6 +259,36 @@ def test_the_commands_of_a_page_run(page: str, ours: frozenset[str], tmp_path: P
         command = Command(page, 0, ("all_reduce_perf", "--json", name), True)
         assert run(tmp_path, command) is None
     assert [problem for one in found if (problem := run(tmp_path, one))] == []
+
+
+# ---- What pages show of outputs that repeat exactly.
+
+def shown_after(page: str, command: str) -> str:
+    """The block of output that follows a command's block."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text[text.index(f"{command}\n```"):].split("```")[2]
+
+
+def without_layout(text: str) -> str:
+    """Pages break lines; the seconds of a search are those of a machine."""
+    return re.sub(r"; [0-9.]+ s\b", "", re.sub(r"[#\s]+", " ", text)).strip()
+
+
+@pytest.mark.parametrize(("page", "command"), [
+    ("docs/simulator.md", "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 1024 --batch 1536 --top 3"),
+    ("docs/collectives.md", "all_reduce_perf --algo two_shot --ranks 3 --draw")])
+def test_the_output_of_a_command_is_that_of_the_page(programs: Programs, page: str, command: str) -> None:
+    done = programs.run(*command.split(), timeout=300)
+    assert done.returncode == 0 and without_layout(shown_after(page, command)) in without_layout(done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_with_mpirun_names_the_flags_that_a_fresh_machine_needs(page: str) -> None:
+    """mpirun refuses root, and more ranks than cores, unless it is given these."""
+    blocks = (ROOT / page).read_text(encoding="utf-8").split("```")[1::2]
+    missing = [block for block in blocks if re.search(r"^(\S+ )*mpirun .*(-n|--hostfile)", block, re.MULTILINE)
+               and not ("--oversubscribe" in block and "--allow-run-as-root" in block)]
+    assert missing == []
 
 
 # Batch scripts of docs/examples/slurm: shellcheck, options that sbatch has, programs and flags that exist.

@@ -31,7 +31,7 @@ def test_every_schedule_meets_its_closed_form(programs: Programs) -> None:
     assert done.returncode == 0, done.stderr
     rows = rows_of(done.stdout)
     listed = {line.split()[0] for line in pipeline(programs, "--list").stdout.splitlines()}
-    assert set(rows) == listed and {"1f1b", "zb_search", "dualpipe"} <= set(rows)
+    assert set(rows) == listed and {"1f1b", "zb_search", "dualpipe", "zb_1p", "zb_2p"} <= set(rows)
     # (m + p - 1)(f + b) without deviation; with 1F1B's memory ZB-H1 is optimal, m (f + b) + (p - 1)(f + i - w)
     expected = {"makespan": "33.000", "own_span": "33.000", "bound": "27.000", "closed": "33.000", "diff": "0.000"}
     assert expected.items() <= rows["1f1b"].items()
@@ -153,6 +153,16 @@ def test_what_w_needs_is_counted_and_searched_for(programs: Programs, tmp_path: 
         assert max(held) == pytest.approx(line["peak_activations"]["until_w"][rank])
     whole = rows_of(pipeline(programs, "--schedule", "zb_search", *PAPER).stdout)["zb_search"]
     assert float(whole["of_own"]) > 10, "whole activations until W leave more than twice the bubble"
+
+
+def test_zb_1p_and_zb_2p_are_the_search_within_once_and_twice_the_memory_of_1f1b(programs: Programs) -> None:
+    times = PAPER[:-2]
+    share = ["--w-memory", f"{32 * 2304 / (34 * 2304 + 5 * 24 * 1024)}"]
+    rows = rows_of(pipeline(programs, "--schedule", "zb_1p,zb_2p,zb_search", *times, *share).stdout)
+    assert rows["zb_1p"] == rows["zb_search"], "8 microbatches are the search's own limit at 8 ranks"
+    assert float(rows["zb_1p"]["peak_W"]) <= 8 < float(rows["zb_2p"]["peak_W"]) <= 16
+    twice = rows_of(pipeline(programs, "--schedule", "zb_search", *PAPER, *share).stdout)["zb_search"]
+    assert rows["zb_2p"]["own_span"] == twice["own_span"] and float(rows["zb_2p"]["of_own"]) == pytest.approx(4.33, abs=0.1)
 
 
 def test_with_real_kernels_the_share_is_what_stages_keep(programs: Programs, tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
         (["--sweep", "machine.nope=1"], "'nope' is not a number of DGX A100"),
         (["--sweep", "machine.levels.0.gbps=fast"], "--sweep machine.levels.0.gbps=fast"),
         (["--sweep", "model.nope=1"], "nope"),
-        (["--layout", "order=tp-dp"], "order=tp-dp: not every axis occurs once"),
+        (["--layout", "order=tp-dp,pp=2"], "order=tp-dp leaves out pp, which has 2 ranks"),
     ],
 )
 def test_what_is_wrong_with_a_study_is_one_line(programs, words, says):

@@ -298,6 +298,27 @@ def test_every_algorithm_of_every_collective_is_simulated_and_says_so(programs: 
         assert row["time_us"] >= 3, row  # at least one kernel launch
 
 
+def test_a_simulated_row_is_explained_by_its_plan(programs: Programs) -> None:
+    words = ("all_reduce_perf", "--ranks", "8", "-b", "1M", "-e", "1M", "--algo", "ring,double_tree", "--explain")
+    simulated, run = (programs.run(*words, *more) for more in (SIMULATED, ("-n", "1", "-w", "0")))
+    assert simulated.returncode == run.returncode == 0, simulated.stderr
+    assert "predict, m/p: N/A" in simulated.stdout
+    explained = [[line.split()[-6:] for line in done.stdout.splitlines() if not line.startswith("#")] for done in (simulated, run)]
+    for of_plan, measured in zip(*explained, strict=True):
+        assert of_plan[:3] == measured[:3] and of_plan[3:] == ["N/A"] * 3  # algorithm, steps and wire bytes; nothing is predicted anew
+
+
+def test_a_placement_that_a_collective_lacks_is_not_available(programs: Programs, tmp_path: Path) -> None:
+    done = programs.run("alltoallv_perf", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "-I", "1", "--stats")
+    assert done.returncode == 0, done.stderr
+    row = next(line for line in done.stdout.splitlines() if not line.startswith("#")).split()
+    assert row[13:21] == ["N/A"] * 8 and row[-3:] == ["N/A"] * 3, row
+    (tmp_path / "t.txt").write_text(done.stdout)
+    told = subprocess.run([sys.executable, "-m", "reports", str(tmp_path / "t.txt"), "--summary"], capture_output=True, text=True,
+                          timeout=120, check=False, cwd=ROOT)
+    assert told.returncode == 0, told.stderr
+
+
 def test_a_sweep_repeats_exactly(programs: Programs) -> None:
     words = ("all_reduce_perf", *SIMULATED, "--ranks", "64", *SIZES, "--algo", "ring,double_tree,hierarchical")
     assert programs.run(*words).stdout == programs.run(*words).stdout
@@ -326,7 +347,6 @@ def test_a_users_own_plan_is_simulated(programs: Programs, tmp_path: Path) -> No
     (("--machine", "dgx-h100"), "--machine dgx-h100: describes simulated ranks"),
     (("--ranks", "2000"), "--ranks 2000: allowed: 1 to 1024, or 4096 with --transport simulated"),
     (("--transport", "simulated,local", "--machine", "dgx-h100"), "--transport simulated together with others"),
-    ((*SIMULATED, "--explain"), "--explain with --transport simulated"),
     ((*SIMULATED, "--link", "gbps=1"), "--link with --transport simulated"),
     ((*SIMULATED, "--processes"), "--processes with --transport simulated"),
     (("--transport", "simulated", "--machine", "nope"), "machine: 'nope' is not known"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import records_of
 
+from reports.analysis.report import report_of
 from reports.analysis.steps.schedules import cases_of
 from reports.analysis.steps.overlap import lanes_of
 from reports.__main__ import main
@@ -95,9 +96,43 @@ def test_what_was_simulated_is_in_a_run_of_its_own(programs, tmp_path) -> None:
     lines = written(programs, path, "scaling", *SMALL, *words)
     assert [line["basis"] for line in lines] == ["measured", "measured", "simulated", "simulated"]
     beyond = lines[-1]
-    assert beyond["ranks"] == 8 and [step["kind"] for step in beyond["steps"]] == ["isolated"]
-    assert beyond["tokens_per_s"] == pytest.approx(beyond["tokens_per_step"] / beyond["steps"][0]["step_ms"] * 1e3)
+    assert beyond["ranks"] == 8 and beyond["steps"][0]["kind"] == "isolated"
+    assert beyond["tokens_per_s"] == pytest.approx(beyond["tokens_per_step"] / beyond["steps"][-1]["step_ms"] * 1e3)
     assert load([str(path)]).scalings[1].basis == "simulated"
+
+
+def test_a_curve_is_measured_in_rounds_and_simulated_beyond(programs, tmp_path) -> None:
+    path = tmp_path / "c.jsonl"
+    words = ("--ranks", "1,2", "--mode", "both", "--batch", "2", "--rounds", "6", "--steps", "1", "--simulate-to", "64")
+    lines = [line for line in written(programs, path, "scaling", *SMALL, *words) if line["record"] == "scaling"]
+    measured = [line for line in lines if line["basis"] == "measured"]
+    one, two, *beyond = lines[len(measured):]
+    assert [(line["mode"], line["ranks"]) for line in measured] == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]
+    for line in measured:
+        assert [step["kind"] for step in line["steps"]] == ["measured"] and len(line["rounds_ms"]) == 6
+        assert line["steps"][0]["samples_ms"] == line["rounds_ms"]
+        if line["ranks"] > 1:
+            assert sum(loss["share"] for loss in line["losses"]) + line["efficiency"] == pytest.approx(1)
+            interval = line["efficiency_interval"]
+            assert interval["low"] <= line["efficiency"] <= interval["high"]
+            assert ("undecided" in line) == (line["verdict"] == "undecided")
+            assert line["mode"] == "strong" or line["verdict"] != "superlinear"
+    assert measured[0]["rounds_ms"] == measured[2]["rounds_ms"], "one rank's step is the same in both modes"
+    assert {line["basis"] for line in (one, two, *beyond)} == {"simulated"} and one["efficiency"] == pytest.approx(1)
+    weak = [line["ranks"] for line in (one, two, *beyond) if line["mode"] == "weak"]
+    assert weak == [1, 2, 4, 8, 16, 32, 64]
+    assert [line["ranks"] for line in beyond if line["mode"] == "strong"] == [1, 2], "two sequences"
+    result, = report_of(load([str(path)])).scalings
+    assert [(curve.name, len(curve.measured), len(curve.simulated)) for curve in result.curves] == [
+        ("data parallel, weak", 1, 6), ("data parallel, strong", 1, 1)], "of more than one rank"
+
+
+def test_a_curve_on_a_described_machine(programs, tmp_path) -> None:
+    path = tmp_path / "m.jsonl"
+    words = ("--ranks", "1,2", "--batch", "2", "--rounds", "1", "--machine", "dgx-h100", "--simulate-to", "16")
+    *_, last = written(programs, path, "scaling", *SMALL, *words)
+    assert last["machine"] == "dgx-h100" and last["ranks"] == 16 and [step["kind"] for step in last["steps"]] == ["predicted"]
+    assert 0 < last["efficiency"] <= 1
 
 
 def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
@@ -121,6 +156,10 @@ def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
     (("--model", "huge"), ["--model huge"]),
     (("--simulate", "tp=2"), ["--simulate", "dp=2 and more"]),
     (("--mode", "sideways"), ["--mode sideways", "weak strong both"]),
+    (("--ranks", "3", "--layouts", "tp=2"), ["--ranks 3 of --layouts tp=2", "multiples of 2"]),
+    (("--simulate-to", "8"), ["--simulate-to without --ranks"]),
+    (("--machine", "dgx-h100"), ["--machine: nothing is simulated", "--simulate-to or --simulate"]),
+    (("--ranks", "1,2", "--machine", "none"), ["--machine none"]),
 ])
 def test_what_is_wrong_is_said_in_one_line(programs, words, told) -> None:
     done = programs.run("scaling", *words)
@@ -145,6 +184,17 @@ def calibrated(programs, tmp_path_factory) -> Path:
     done = programs.run("simulate", "--calibrate", f"{folder / 'k.jsonl'},{folder / 'r.jsonl'}", "--output", str(folder / "m.json"))
     assert done.returncode == 0, done.stderr
     return folder / "m.json"
+
+
+def test_a_curve_goes_on_over_as_many_calibrated_hosts_as_it_needs(programs, calibrated: Path, tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    words = ("--model", TINY, "--ranks", "1,2", "--batch", "4", "--rounds", "1", "--machine", str(calibrated), "--simulate-to", "64")
+    lines = [line for line in written(programs, path, "scaling", *words) if "model" in line and line["basis"] == "simulated"]
+    assert [line["ranks"] for line in lines] == [1, 2, 4, 8, 16, 32, 64] and not any(line["oversubscribed"] for line in lines)
+    computing = [sum(line["steps"][0]["parts_ms"][part] for part in ("forward", "backward")) for line in lines]
+    assert computing[-1] == pytest.approx(computing[1], rel=0.01), "no host is fuller than this one"
+    done = programs.run("scaling", "--model", TINY, "--ranks", "1", "--threads", "2", "--machine", str(calibrated), "--simulate-to", "2")
+    assert done.returncode == USAGE and done.stdout == "" and "was measured with 1 thread(s) per rank" in done.stderr
 
 
 def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(programs, calibrated: Path, tmp_path: Path) -> None:

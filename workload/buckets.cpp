@@ -155,13 +155,14 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
   std::vector<schedules::Unit> units;
   for (auto bucket = plan.buckets.rbegin(); bucket != plan.buckets.rend(); ++bucket) {
     const std::int64_t elems = elems_of(plan, *bucket, layout);
-    const bool tied =
-        plan.tied && plan.place.embedding && plan.place.head && bucket->front() == word_embedding_of(plan.parameters);
+    const bool embeds = plan.place.embedding && first_part_of(plan, *bucket) == 0;
+    const bool tied = plan.tied && plan.place.head && bucket->front() == word_embedding_of(plan.parameters);
     units.push_back({.first_part = first_part_of(plan, *bucket),
                      .parameter_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.compute)),
                      .gradient_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.gradient)),
                      .group = group_of(plan.parameters[bucket->front()]),
-                     .held = tied,
+                     .held = embeds && tied,
+                     .in_backward = !embeds,
                      .tile = zero_of(layout) == 3 ? tile_unit_of(plan.parameters[bucket->front()]) : -1});
   }
   return units;
@@ -171,7 +172,7 @@ std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout) {
   std::vector<bool> has;
   const std::vector<schedules::Unit> units = units_of(plan, layout);
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-    has.push_back(layout.secondary_ranks > 0 && !unit->held && unit->group == schedules::GroupKind::data);
+    has.push_back(layout.secondary_ranks > 0 && unit->in_backward && unit->group == schedules::GroupKind::data);
   }
   return has;
 }

@@ -92,10 +92,13 @@ std::string text_of(std::int64_t value) {
   return std::to_string(value);
 }
 
-// Parses "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks.
+// Parses "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks. Axes
+// that are left out come first, and have one rank (check_left_out).
 AxisOrder order_of(const FieldValue& value) {
   const auto refused = [&](const std::string& what) {
-    return value.refused(what, "tp, cp, dp and pp once each, and ep directly before dp or left out: tp-cp-ep-dp-pp");
+    return value.refused(what,
+                         "tp, cp, dp and pp, once each or left out if of one rank, and ep directly before dp or "
+                         "left out: tp-cp-ep-dp-pp");
   };
   std::vector<Axis> found;
   const std::vector<std::string_view> names = split(value.text, '-');
@@ -108,12 +111,24 @@ AxisOrder order_of(const FieldValue& value) {
     if (axis == kAxes.end()) throw refused("'" + std::string(names[i]) + "' is not a kind of parallelism");
     found.push_back(static_cast<Axis>(axis - kAxes.begin()));
   }
-  std::vector<Axis> sorted = found;
-  std::sort(sorted.begin(), sorted.end());
-  if (!std::equal(sorted.begin(), sorted.end(), kMegatronOrder.begin(), kMegatronOrder.end())) {
-    throw refused("not every axis occurs once");
+  AxisOrder order = kMegatronOrder;
+  auto named = std::stable_partition(order.begin(), order.end(), [&](Axis axis) {
+    return std::find(found.begin(), found.end(), axis) == found.end();
+  });
+  if (static_cast<std::size_t>(order.end() - named) != found.size()) throw refused("an axis occurs twice");
+  std::copy(found.begin(), found.end(), named);
+  return order;
+}
+
+void check_left_out(const Layout& layout, std::string_view order) {
+  const std::vector<std::string_view> named = split(order, '-');
+  const std::array ranks{layout.tp, layout.cp, layout.dp, layout.pp};
+  for (std::size_t axis = 0; axis < ranks.size(); ++axis) {
+    if (ranks.at(axis) == 1 || std::find(named.begin(), named.end(), kAxes.at(axis)) != named.end()) continue;
+    throw core::usage_error("layout: order=" + std::string(order) + " leaves out " + std::string(kAxes.at(axis)) +
+                            ", which has " + std::to_string(ranks.at(axis)) +
+                            " ranks; allowed: an order of all axes with more than one rank");
   }
-  return {found[0], found[1], found[2], found[3]};
 }
 
 std::string text_of(const AxisOrder& order) {
@@ -191,6 +206,7 @@ struct Given {
   Layout layout = {};
   std::int64_t batch = 0;         // 0: not given
   std::int32_t microbatches = 0;  // 0: not given
+  std::string order = {};         // empty: not given
 };
 
 // A field and how it is written back.
@@ -228,8 +244,13 @@ const std::array kFields{
                  "with any of its experts, as DeepEP); copies",
                  [](Given& g, const FieldValue& v) { g.layout.dispatch_tokens = v.one_of(kDispatch) == 1; }},
                 [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
-    LayoutField{{"order", "order of rank numbers: neighbours differ in the first axis; tp-cp-ep-dp-pp",
-                 [](Given& g, const FieldValue& v) { g.layout.order = order_of(v); }},
+    LayoutField{{"order",
+                 "order of rank numbers: neighbours differ in the first axis; axes of one rank may be left out; "
+                 "tp-cp-ep-dp-pp",
+                 [](Given& g, const FieldValue& v) {
+                   g.layout.order = order_of(v);
+                   g.order = v.text;
+                 }},
                 [](const Layout& l) { return text_of(l.order); }},
     LayoutField{{"sp", "sequence parallelism: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
@@ -438,6 +459,7 @@ Layout parse_layout_over(const Layout& base, std::string_view text) {
     throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
                             text_of(kMostRanks));
   }
+  if (!given.order.empty()) check_left_out(layout, given.order);
   layout.microbatches = microbatches_of(given);
   return layout;
 }

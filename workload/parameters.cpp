@@ -333,9 +333,9 @@ ElemCount count_of_each(const Model& model, const Layout& layout, const StageSli
     const auto elems = static_cast<double>(elems_of_rank(parameter, layout));
     count.whole += elems;
     count.shard += elems / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
-    // As in units_of(): experts, and weights gathered for the whole step, have no secondary copy.
-    const bool held = model.tied_embeddings && slice.embedding && slice.head && parameter.name == kWordsName;
-    if (layout.secondary_ranks > 0 && !parameter.expert && !held) count.secondary += elems / layout.secondary_ranks;
+    // As in has_secondary(): experts, and the embedding, which backwards do not gather, have no secondary copy.
+    const bool embeds = slice.embedding && parameter.part == 0;
+    if (layout.secondary_ranks > 0 && !parameter.expert && !embeds) count.secondary += elems / layout.secondary_ranks;
     parts[{parameter.part, tile_unit_of(parameter)}] += elems;
   }
   for (const auto& [place, part] : parts) count.largest_part = std::max(count.largest_part, part);

@@ -202,7 +202,7 @@ std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan
 std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);
 
 // For each bucket, whether its weights have a secondary copy (Layout::secondary_ranks): if backwards gather them, which
-// excludes weights that are held until the end of a step; and not experts, which are sharded over other ranks.
+// excludes the embedding; and not experts, which are sharded over other ranks.
 std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout);
 
 // Payload of the sum over tensor-parallel ranks of gradients for which each has seen only some rows

@@ -302,19 +302,23 @@ class RankRun {
 
 }  // namespace
 
-double Result::hidden_of(double exposed) const {
-  double alone = 0;
-  for (const Direction direction : kDirections) alone += times.median_us(Form::exchanges, direction);
-  return alone > 0 ? std::clamp(1 - exposed / alone, 0.0, 1.0) : 1;
-}
-
-double Result::hidden() const {
-  return hidden_of(times.exposed_us(Form::beside, Direction::forward) +
-                   times.exposed_us(Form::beside, Direction::backward));
+core::Estimate Result::hidden() const {
+  std::vector<std::vector<double>> rounds(2,
+                                          std::vector<double>(times.samples(Form::exchanges, kDirections[0]).size()));
+  for (const Direction direction : kDirections) {
+    const std::vector<double> exposed = times.exposed(Form::beside, direction);
+    for (std::size_t i = 0; i < exposed.size(); ++i) {
+      rounds[0][i] += exposed[i];
+      rounds[1][i] += times.samples(Form::exchanges, direction)[i];
+    }
+  }
+  return core::estimate(rounds, [](auto medians) { return medians[1] > 0 ? 1 - medians[0] / medians[1] : 1; })
+      .within(0, 1);
 }
 
 double Result::simulated_hidden() const {
-  return hidden_of(simulated_exposed_us[0] + simulated_exposed_us[1]);
+  const double alone_us = times.median_us(Form::exchanges);
+  return alone_us > 0 ? std::clamp(1 - (simulated_exposed_us[0] + simulated_exposed_us[1]) / alone_us, 0.0, 1.0) : 1;
 }
 
 double Result::load() const {

@@ -147,13 +147,10 @@ struct Result {
   std::string energy_text = {};
 
   // Share of the communication time that kernels hide, forward and backward; 1 if there is almost none.
-  double hidden() const;
+  core::Estimate hidden() const;
   double simulated_hidden() const;  // the same, by the simulator
   double load() const;              // the slowest rank's kernels over the mean
   std::string wrong() const;        // empty: nothing is wrong
-
- private:
-  double hidden_of(double exposed_us) const;
 };
 
 // Under mpirun all ranks call it, and all have the result.

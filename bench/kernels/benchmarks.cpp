@@ -133,18 +133,12 @@ void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbe
   if (outcome.status != "ok") state.SkipWithError((outcome.status + ": " + outcome.error).c_str());
 }
 
-bool matches(const std::string& name, const std::string& filter) {
+// The endings that Google Benchmark's JSON gives to names are no part of a filter.
+bool matches(const std::string& name, const std::string& given) {
+  const std::string filter = std::regex_replace(given, std::regex("/min_time:[0-9.]+|/manual_time"), "");
   if (filter.empty() || filter == "all") return true;
   const bool negative = filter.front() == '-';
   return std::regex_search(name, std::regex(filter.substr(negative ? 1 : 0), std::regex::extended)) != negative;
-}
-
-template <class Do>
-void for_chosen(const Bench& bench, Do&& take) {
-  const std::string filter = benchmark::GetBenchmarkFilter();
-  for (const Instance& instance : bench.instances) {
-    if (matches(instance.name(), filter)) take(instance);
-  }
 }
 
 // Seconds to fill the operands through which cold calls rotate; the time of a check is unknown.
@@ -154,13 +148,14 @@ double seconds_to_prepare(const Instance& instance, double cold_bytes) {
 }
 
 // Google Benchmark needs about as much time again to find the number of iterations.
-double seconds_each(const Bench& bench, double seconds_left) {
+double seconds_each(Bench& bench, double seconds_left) {
   constexpr double kTimedShare = 0.4;
   constexpr double kLeast = 1e-3;
   const double cold_bytes = bench.cold_bytes();
   double left = seconds_left;
-  for_chosen(bench, [&](const Instance& instance) { left -= seconds_to_prepare(instance, cold_bytes); });
-  return std::max(kTimedShare * left / std::max(num_chosen(bench), 1), kLeast);
+  const std::vector<Instance*> chosen = chosen_instances(bench);
+  for (const Instance* instance : chosen) left -= seconds_to_prepare(*instance, cold_bytes);
+  return std::max(kTimedShare * left / std::max(static_cast<double>(chosen.size()), 1.0), kLeast);
 }
 
 }  // namespace
@@ -199,16 +194,11 @@ std::vector<Instance*> chosen_instances(Bench& bench) {
   return chosen;
 }
 
-int num_chosen(const Bench& bench) {
-  int number = 0;
-  for_chosen(bench, [&](const Instance& /*instance*/) { ++number; });
-  return number;
-}
-
 void register_benchmarks(Bench& bench, Workbench& workbench) {
   const std::optional<double> left = bench.seconds_left();
   const double seconds = left ? seconds_each(bench, *left) : 0;
-  for (Instance& instance : bench.instances) {
+  for (Instance* const chosen : chosen_instances(bench)) {
+    Instance& instance = *chosen;
     auto* const benchmark = benchmark::RegisterBenchmark(
         instance.name().c_str(),
         [&bench, &instance, &workbench](benchmark::State& state) { run(state, bench, instance, workbench); });

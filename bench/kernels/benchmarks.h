@@ -154,10 +154,9 @@ void make_instances(Bench& bench);
 
 // Returns the instances that --benchmark_filter chooses.
 std::vector<Instance*> chosen_instances(Bench& bench);
-int num_chosen(const Bench& bench);
 
-// With a time budget, the remaining time is divided among the instances, and those that would begin after its end are
-// left out.
+// Registers those. With a time budget, the remaining time is divided among them, and those that would begin after its
+// end are left out.
 void register_benchmarks(Bench& bench, Workbench& workbench);
 
 // The kernels of a training step as cases, with the step's shapes and dtypes.
@@ -181,7 +180,7 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
 // Called once per benchmark, as soon as all its repetitions are done. Returns whether its row is shown.
 using Ended = std::function<bool(const std::string& name, std::size_t repetitions)>;
 
-// Runs the registered benchmarks that --benchmark_filter chooses. `json_file`: gets Google Benchmark's JSON of those
+// Runs the registered benchmarks. `json_file`: gets Google Benchmark's JSON of those
 // that are shown, whole or not at all; empty: none.
 void run_benchmarks(Ended ended, const std::string& json_file);
 

@@ -196,8 +196,8 @@ void run_benchmarks(Ended ended, const std::string& json_file) {
   std::optional<core::AtomicFile> file;
   if (!json_file.empty()) file.emplace(json_file);  // refused before the run if it cannot be written
   Reporter reporter(std::move(ended));
-  benchmark::RunSpecifiedBenchmarks(&reporter);
-  if (!file || reporter.json().empty()) return;  // empty: --benchmark_list_tests
+  benchmark::RunSpecifiedBenchmarks(&reporter, "all");
+  if (!file) return;
   file->write(reporter.json());
   file->commit();
 }

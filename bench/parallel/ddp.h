@@ -11,6 +11,7 @@
 #include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
 #include "core/record.h"
+#include "core/statistics.h"
 #include "schedules/step/step.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/options.h"
@@ -119,12 +120,14 @@ struct DdpResult {
   double predicted_ms() const;
   double breakdown_exposed_ms() const;
   std::vector<double> exposed_samples_ms() const;  // step - compute of each round
-  double exposed_ms() const;
+  core::Estimate exposed() const;                  // their median in ms, not below 0
+  double exposed_ms() const { return exposed().value; }
   // True if reductions have the bytes that the formula says and the ranks sent no fewer.
   bool sent_as_formula() const;
   bool is_right() const { return wrong == 0 && sent_as_formula(); }
-  // Hidden communication as a fraction of the most that can be hidden (docs/metrics.md).
-  double efficiency() const;
+  // Hidden communication as a fraction of the most that can be hidden (docs/metrics.md): 0 for one bucket, which is
+  // complete only when the backward ends.
+  core::Estimate hidden() const;
 };
 
 // Runs one row of ddp_overlap_bench: one model, a number of replicas, one bucket size, one kind of link.

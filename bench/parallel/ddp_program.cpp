@@ -113,9 +113,7 @@ trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
 }
 
 bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one) {
-  const trainer::TrainOptions& options = flags.step.options;
-  if (options.mpi != nullptr) return options.mpi->placement().oversubscribed;
-  return one.replicas * options.threads > core::usable_cores();
+  return program::is_oversubscribed(flags.step.options.mpi, one.replicas, flags.step.options.threads);
 }
 
 namespace {
@@ -137,7 +135,7 @@ std::size_t as_width(const DdpFlags& flags) {
 
 std::string columns_text(std::size_t as) {
   constexpr const char* kFormat =
-      "#{:>4} {:>16} {:>{}} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>8} {:>6}\n";
+      "#{:>4} {:>16} {:>{}} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6}\n";
   return fmt::format(fmt::runtime(kFormat), "dp", "link", "as", as, "cap", "buckets", "sent", "compute", "backward",
                      "comm", "step", "exposed", "hidden", "after", "predicted", "error", "wrong") +
          fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "", as, "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)",
@@ -148,33 +146,51 @@ std::string cap_text(double cap_mb) {
   return cap_mb > 0 ? fmt::format("{:g}", cap_mb) : "one";
 }
 
-// Returns, for each pair of replica count and link, the index of the row with the least exposed communication. Exposed
-// times are differences within rounds, which other load on the machine disturbs less than step times of rows that ran
-// minutes apart.
-std::vector<std::size_t> best_of_groups(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
-  std::vector<std::size_t> best;
+// Returns the rows of each pair of replica count and link.
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<DdpCase>& cases) {
+  std::vector<std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const auto found = std::find_if(best.begin(), best.end(), [&](std::size_t other) {
-      return cases[other].replicas == cases[i].replicas && link_text(cases[other].link) == link_text(cases[i].link);
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      const DdpCase& other = cases[group.front()];
+      return other.replicas == cases[i].replicas && link_text(other.link) == link_text(cases[i].link);
     });
-    if (found == best.end()) {
-      best.push_back(i);
-    } else if (results[i].exposed_ms() < results[*found].exposed_ms()) {
-      *found = i;
-    }
+    (found == groups.end() ? groups.emplace_back() : *found).push_back(i);
   }
-  return best;
+  return groups;
 }
 
-std::string best_text(const DdpCase& one, const DdpResult& result) {
-  const std::string buckets =
-      one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket";
-  const std::string as = one.compression.given() ? fmt::format(" as {}", text_of(one.compression)) : "";
-  return fmt::format(
-      "# dp {}, {}: {}{} expose the least communication: {:.2f} of {:.2f} ms, {:.1f} % hidden; the step takes {:.2f} "
-      "ms\n",
-      one.replicas, one.link ? "links of " + link_text(one.link) : "no links", buckets, as, result.exposed_ms(),
-      result.communication_ms(), 100 * result.efficiency(), result.step_ms());
+std::string buckets_text(const DdpCase& one) {
+  return (one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket") +
+         (one.compression.given() ? fmt::format(" as {}", text_of(one.compression)) : "");
+}
+
+// Exposed times are differences within rounds, which other load on the machine disturbs less than step times of rows
+// that ran minutes apart. Rows that are not certain to expose more than the best are best, too.
+std::string best_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results,
+                      const std::vector<std::size_t>& group) {
+  const auto exposed = [&](std::size_t i) { return results[i].exposed(); };
+  const std::size_t best = *std::min_element(
+      group.begin(), group.end(), [&](std::size_t a, std::size_t b) { return exposed(a).value < exposed(b).value; });
+  const std::string place = fmt::format("# dp {}, {}: ", cases[best].replicas,
+                                        cases[best].link ? "links of " + link_text(cases[best].link) : "no links");
+  const DdpResult& result = results[best];
+  std::string names;
+  std::size_t good = 0;
+  core::Estimate widest = exposed(best);
+  for (const std::size_t i : group) {
+    if (exposed(i).half() > widest.half()) widest = exposed(i);
+    if (exposed(i).low > exposed(best).high) continue;
+    names += (good++ == 0 ? "" : ", ") + buckets_text(cases[i]);
+  }
+  if (group.size() > 1 && good == group.size()) {
+    return place + "which buckets expose the least communication is " +
+           core::undecided_text(widest, result.communication_ms()) +
+           " of it; more --steps or fewer ranks would decide it\n";
+  }
+  return place +
+         fmt::format("{} expose the least communication: {:.2f} of {:.2f} ms, {} % hidden; the step takes {:.2f} ms\n",
+                     names, result.exposed_ms(), result.communication_ms(), program::share_text(result.hidden()),
+                     result.step_ms());
 }
 
 std::string checks_text(const std::vector<DdpResult>& results) {
@@ -224,7 +240,8 @@ std::string ddp_heading_text(const DdpFlags& flags) {
       "# compute: kernels alone; backward: its part for the last microbatch; comm: buckets alone, one after the "
       "other;\n"
       "#   step: buckets are reduced during the backward; after: after it; exposed: step - compute;\n"
-      "#   hidden: (comm - exposed) / min(comm, backward); predicted: step time by the recurrence of buckets;\n"
+      "#   hidden: (comm - exposed) / min(comm, backward), none of one bucket; predicted: step time by the recurrence "
+      "of buckets;\n"
       "#   error: Euclidean norm of the error of reduced gradients over that of their exact sum;\n"
       "#   wrong: elements of gradients and weights that differ from those of `after` in any bit, or from those of one "
       "rank\n"
@@ -236,18 +253,21 @@ std::string ddp_heading_text(const DdpFlags& flags) {
 std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
   const std::string replicas = fmt::format("{}{}", one.replicas, is_oversubscribed(flags, one) ? "*" : "");
   const std::string wrong = result.sent_as_formula() ? std::to_string(result.wrong) : "bytes";
+  const core::Estimate exposed = result.exposed();
   return fmt::format(
-      " {:>4} {:>16} {:>{}} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>9.2f} "
+      " {:>4} {:>16} {:>{}} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9} {:>9} {:>9.2f} "
       "{:>9.2f} {:>8.2g} {:>6}\n",
       replicas, link_text(one.link), text_of(one.compression), as_width(flags), cap_text(one.bucket_cap_mb),
       result.buckets, result.sent_bytes / 1e6, result.compute_ms(), result.backward_ms(), result.communication_ms(),
-      result.step_ms(), result.exposed_ms(), 100 * result.efficiency(), result.one_by_one_ms(), result.predicted_ms(),
-      100 * result.relative_error, wrong);
+      result.step_ms(),
+      exposed.is_known(result.communication_ms()) ? fmt::format("{:.2f}", exposed.value) : "undecided",
+      program::share_text(result.hidden()), result.one_by_one_ms(), result.predicted_ms(), 100 * result.relative_error,
+      wrong);
 }
 
 std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
   std::string text;
-  for (const std::size_t i : best_of_groups(cases, results)) text += best_text(cases[i], results[i]);
+  for (const auto& group : groups_of(cases)) text += best_text(cases, results, group);
   return text + checks_text(results);
 }
 
@@ -272,6 +292,7 @@ core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result
   reductions.one_by_one_ms = result.one_by_one_ms();
   reductions.exposed_ms = result.exposed_ms();
   reductions.exposed_samples_ms = result.exposed_samples_ms();
+  reductions.communication_samples_ms = result.rounds.communication_ms;
   reductions.sent_bytes = result.sent_bytes;
   reductions.formula_bytes = result.formula_bytes;
   reductions.wrong = result.wrong;
@@ -291,7 +312,7 @@ core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const 
   overlap.collectives = result.buckets;
   overlap.compute_alone_ms = result.compute_ms();
   overlap.communication_alone_ms = result.communication_ms();
-  overlap.efficiency = result.efficiency();
+  overlap.efficiency = result.hidden().value;
   overlap.reductions = reductions_of(one, result);
   return overlap;
 }

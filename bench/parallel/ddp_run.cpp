@@ -50,17 +50,21 @@ std::vector<double> DdpResult::exposed_samples_ms() const {
   return differences;
 }
 
-double DdpResult::exposed_ms() const {
-  return core::median(exposed_samples_ms());
+core::Estimate DdpResult::exposed() const {
+  const std::vector<double> samples = exposed_samples_ms();
+  const core::Estimate found = core::estimate({&samples, 1}, [](auto medians) { return medians[0]; });
+  return found.within(0, std::max(found.high, communication_ms()));
 }
 
 bool DdpResult::sent_as_formula() const {
   return parallel_bench::sent_as_formula(sent_bytes, least_bytes, formula_bytes);
 }
 
-double DdpResult::efficiency() const {
-  const double most = std::min(communication_ms(), backward_ms());
-  return (communication_ms() - exposed_ms()) / most;
+core::Estimate DdpResult::hidden() const {
+  const std::vector samples{rounds.communication_ms, exposed_samples_ms(), rounds.backward_ms};
+  return core::estimate(samples,
+                        [](auto medians) { return (medians[0] - medians[1]) / std::min(medians[0], medians[2]); })
+      .within(0, buckets == 1 ? 0 : 1);
 }
 
 namespace {

@@ -181,17 +181,25 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     DdpRounds& rounds = results[i].rounds;
     const double step = cases[i].bucket_cap_mb == 25 ? 14 : 15 + static_cast<double>(i);
-    rounds = {{10}, {8}, {step}, {18}, {8}, {1}, {step}};
+    rounds = {{10, 10}, {8, 8}, {step, step}, {18, 18}, {8, 8}, {1, 1}, {step, step}};
+    results[i].buckets = 4;
     results[i].least_bytes = results[i].formula_bytes = results[i].sent_bytes = 100;
   }
   results[1].sent_bytes = 99;
   const std::string text = ddp_ending_text(cases, results);
-  EXPECT_NE(
-      text.find(
-          "# dp 2, links of 10, 0.5: buckets of 25 MiB expose the least communication: 4.00 of 8.00 ms, 50.0 % hidden; "
-          "the step takes 14.00 ms"),
-      std::string::npos)
+  EXPECT_NE(text.find("# dp 2, links of 10, 0.5: buckets of 25 MiB expose the least communication: 4.00 of 8.00 ms, "
+                      "50.00 % hidden; "
+                      "the step takes 14.00 ms"),
+            std::string::npos)
       << text;
+  for (DdpResult& result : results) result.rounds.step_ms = {8, 40};
+  EXPECT_NE(ddp_ending_text(cases, results)
+                .find("# dp 2, no links: which buckets expose the least communication is undecided on this machine: "
+                      "spread"),
+            std::string::npos);
+  results[0].buckets = 1;
+  EXPECT_EQ(results[0].hidden().high, 0);  // complete only when the backward ends
+  EXPECT_EQ(program::share_text(results[1].hidden()), "undecided");
   EXPECT_NE(text.find("counted bytes equal the formula in 7;"), std::string::npos) << text;
   EXPECT_NE(ddp_row_text(flags, cases[1], results[1]).find("bytes\n"), std::string::npos);
   EXPECT_EQ(ddp_row_text(flags, cases[0], results[0]).find('*'), std::string::npos);
@@ -214,16 +222,59 @@ ZeroFlags small_zero_flags() {
   return flags;
 }
 
-// Two buckets of 64 elements, one of which is kept once it is gathered; four ranks, f32.
-TEST(ZeroForms, StageThreeGathersWhatIsHeldOnce) {
-  const ZeroForms forms =
-      zero_forms({.replicas = 4, .stage = 3, .prefetch = true}, {{64, false}, {64, true}}, {.microbatches = 3});
-  EXPECT_EQ(bytes_of(forms.held, MemoryKind::weights), 2 * 64 / 4 * 4);
-  EXPECT_EQ(bytes_of(forms.held, MemoryKind::optimizer), 2 * 64 / 4 * 8);
+// Three buckets of 64 elements: a layer's, a word embedding's that is kept once it is gathered, and an embedding's of
+// its own; four ranks, f32.
+TEST(ZeroForms, StageThreeGathersAnEmbeddingForForwardsOnly) {
+  const ZeroForms forms = zero_forms({.replicas = 4, .stage = 3, .prefetch = true},
+                                     {{64, parallel::ZeroGathers::forward_and_backward},
+                                      {64, parallel::ZeroGathers::once_a_step},
+                                      {64, parallel::ZeroGathers::once_a_microbatch}},
+                                     {.microbatches = 3});
+  EXPECT_EQ(bytes_of(forms.held, MemoryKind::weights), 3 * 64 / 4 * 4);
+  EXPECT_EQ(bytes_of(forms.held, MemoryKind::optimizer), 3 * 64 / 4 * 8);
   const std::int64_t pass = std::int64_t{3} * 16 * 4;  // bytes that a rank sends to gather one of them
-  EXPECT_EQ(forms.sent.weights, (2 * 3 + 1) * pass);
-  EXPECT_EQ(forms.sent.gradients, std::int64_t{2} * 3 * pass);
-  EXPECT_EQ(forms.most_weights, 2 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
+  EXPECT_EQ(forms.sent.weights, (2 * 3 + 1 + 3) * pass);
+  EXPECT_EQ(forms.sent.gradients, std::int64_t{3} * 3 * pass);
+  EXPECT_EQ(forms.most_weights, 3 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
+}
+
+// The word embedding of a model with a head of its own is gathered for forwards, and its backward reads no weights.
+TEST(ZeroRun, BytesAreTheFormulasWithTiedAndUntiedEmbeddings) {
+  using workload::CompressionWay;
+  ZeroFlags flags = small_zero_flags();
+  flags.step.rounds = 1;
+  flags.step.warmup_rounds = 0;
+  flags.step.options.layout.microbatches = 2;
+  for (const char* const model :
+       {"nano,layers=2,hidden=32,heads=4,sequence=16", "nano,layers=2,hidden=32,heads=4,sequence=16,tied_embeddings=no",
+        "nano,layers=2,hidden=32,heads=4,sequence=16,tied_embeddings=no,learned_positions=no",
+        "llama-nano,layers=2,hidden=32,heads=4,kv_heads=2,ffn_hidden=64,sequence=16"}) {
+    flags.step.options.model = workload::parse_model(model);
+    for (const int stage : {1, 2, 3}) {
+      for (const CompressionWay way : {CompressionWay::none, CompressionWay::int8, CompressionWay::int4,
+                                       CompressionWay::fp8, CompressionWay::sign}) {
+        const bool weights = stage == 3 && way != CompressionWay::none && way != CompressionWay::sign;
+        const ZeroRow row{.replicas = 4,
+                          .stage = stage,
+                          .secondary_ranks = stage == 3 && way != CompressionWay::fp8 ? 2 : 0,
+                          .weight_compression = weights ? way : CompressionWay::none,
+                          .compression = way,
+                          .near_ranks = way == CompressionWay::int4 ? 2 : 0};
+        EXPECT_EQ(run_zero(flags, row).wrong(), "") << model << ", stage " << stage << ", " << text_of(row.compression);
+      }
+    }
+  }
+}
+
+// llama-nano on two ranks, in f32: every parameter is sent twice by halves, and those of the embedding once.
+TEST(ZeroRun, AnUntiedEmbeddingIsSentOnce) {
+  ZeroFlags flags = small_zero_flags();
+  flags.step.options.model = workload::parse_model("llama-nano,sequence=16");
+  const ZeroResult result = run_zero(flags, {.replicas = 2, .stage = 3});
+  EXPECT_EQ(result.wrong(), "");
+  const workload::Model& model = flags.step.options.model;
+  const std::int64_t embedding = model.vocabulary * model.hidden;
+  EXPECT_DOUBLE_EQ(result.sent.weights, static_cast<double>(2 * result.padded - embedding) / 2 * 4);
 }
 
 TEST(ZeroRun, BytesAreTheFormulasWithSeveralMicrobatches) {

@@ -65,7 +65,9 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row);  /
 
 struct BucketElems {
   std::int64_t padded = 0;
-  bool held = false;  // stage 3: gathered once per step and kept (e.g. a word embedding that is also the head's matrix)
+  // Stage 3: once per step for a word embedding that is also the head's matrix, and once per microbatch for other
+  // embeddings, whose backward reads no weights.
+  parallel::ZeroGathers gathers = parallel::ZeroGathers::forward_and_backward;
 };
 
 // Bytes that a rank sends per step.

@@ -184,6 +184,7 @@ core::RunRecord zero_run_record(const ZeroFlags& flags) {
   core::RunRecord run =
       pipeline::real_run_record(flags.step, most, flags.step.options.threads, flags.step.options.seed);
   program::add_place(flags.step.options.device, flags.step.options.mpi, most, run);
+  run.oversubscribed = program::is_oversubscribed(flags.step.options.mpi, most, flags.step.options.threads);
   return run;
 }
 
@@ -254,7 +255,7 @@ int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
   core::RecordWriter writer(tells ? flags.step.json_file : "");
   const core::RunRecord run = zero_run_record(flags);
   writer.write(run);
-  print(mini_train::place_text(options_of(flags, rows.front())));
+  print(mini_train::place_text(options_of(flags, rows.back())));
   print(zero_heading_text(flags));
   std::size_t wrong = 0;
   for (const ZeroRow& row : rows) {

@@ -55,7 +55,7 @@ SentBytes sent_of(const ZeroRow& row, const BucketElems& bucket, const parallel:
   sent.replicas = parallel::zero_replica_bytes(of, {.microbatches = traffic.microbatches});
   // Gathers of the forward, and of the backward if it gathers over the same ranks.
   std::int64_t over_all = passes.weights;
-  if (row.secondary_ranks > 0 && !bucket.held) {
+  if (row.secondary_ranks > 0 && bucket.gathers == parallel::ZeroGathers::forward_and_backward) {
     over_all = traffic.microbatches;
     const std::int64_t others = bucket.padded / row.secondary_ranks * (row.secondary_ranks - 1);
     sent.secondary = times(passes.weights - over_all, others * elem_bytes(row.compute));
@@ -99,28 +99,28 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
   const workload::OffloadStaging staging =
       offload_staging(row.offload, layout.optimizer, row.compute, row.gradient, largest_shard);
   for (const BucketElems& bucket : buckets) {
-    const parallel::ZeroCase of{.elems = bucket.padded,
-                                .ranks = row.shards(),
-                                .stage = row.stage,
-                                .compute = row.compute,
-                                .gradient = row.gradient,
-                                .optimizer = layout.optimizer,
-                                .replicas = row.replicas / row.shards(),
-                                .secondary_ranks = bucket.held ? 0 : row.secondary_ranks};
+    const parallel::ZeroCase of{
+        .elems = bucket.padded,
+        .ranks = row.shards(),
+        .stage = row.stage,
+        .compute = row.compute,
+        .gradient = row.gradient,
+        .optimizer = layout.optimizer,
+        .replicas = row.replicas / row.shards(),
+        .secondary_ranks = bucket.gathers == parallel::ZeroGathers::forward_and_backward ? row.secondary_ranks : 0};
     parallel::BytesByKind held = parallel::zero_bytes(of);
     take_away(row.offload, held);
     if (row.update == workload::Update::per_bucket) held[static_cast<std::size_t>(MemoryKind::gradients)] = 0;
     for (std::size_t k = 0; k < held.size(); ++k) forms.held[k] += held[k];
-    const parallel::ZeroTraffic traffic{
-        .microbatches = microbatches,
-        .gathers = bucket.held ? parallel::ZeroGathers::once_a_step : parallel::ZeroGathers::forward_and_backward};
+    const parallel::ZeroTraffic traffic{.microbatches = microbatches, .gathers = bucket.gathers};
     const auto offloaded = parallel::offloaded_bytes(parallel::zero_passes(row.stage, traffic),
                                                      row.stage > 0 ? of.shard_elems() : of.elems, staging);
     for (std::size_t k = 0; k < offloaded.size(); ++k) forms.offloaded[k] += offloaded[k];
     add(forms.sent, sent_of(row, bucket, of, traffic));
     if (row.stage < 3) continue;
-    if (bucket.held) forms.most_weights += bucket.padded * elem_bytes(row.compute);
-    if (!bucket.held) largest = std::max(largest, bucket.padded);
+    const bool is_held = bucket.gathers == parallel::ZeroGathers::once_a_step;
+    if (is_held) forms.most_weights += bucket.padded * elem_bytes(row.compute);
+    if (!is_held) largest = std::max(largest, bucket.padded);
   }
   const std::int32_t ahead = row.prefetch ? kGatheredAhead : 1;
   forms.most_weights +=
@@ -136,10 +136,13 @@ namespace {
 
 std::vector<BucketElems> buckets_of(StepRank& rank) {
   const trainer::RankStage& stage = rank.model().stages().front();
-  const std::size_t tied = workload::word_embedding_of(stage.plan->parameters);
+  const std::vector<schedules::Unit> units = workload::units_of(*stage.plan, rank.model().layout());
   std::vector<BucketElems> buckets;
-  for (std::int32_t b = 0; b < stage.store->num_buckets(); ++b) {
-    buckets.push_back({stage.store->padded_elems(b), b == stage.store->bucket_of(tied)});
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    const auto gathers = unit->held          ? parallel::ZeroGathers::once_a_step
+                         : unit->in_backward ? parallel::ZeroGathers::forward_and_backward
+                                             : parallel::ZeroGathers::once_a_microbatch;
+    buckets.push_back({stage.store->padded_elems(static_cast<std::int32_t>(buckets.size())), gathers});
   }
   return buckets;
 }

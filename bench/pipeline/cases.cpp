@@ -241,16 +241,21 @@ constexpr int kUsualChunks = 2;
 constexpr int kUsualSlices = 4;
 constexpr std::int64_t kTokens = 4096;  // tokens per sequence; balanced slices are whole numbers of them
 
-Case search_case(const PipelineFlags& flags, const PipelineShape& shape) {
-  const schedules::MemoryLimit memory{flags.memory_limit.value_or(shape.ranks), flags.w_share()};
-  Schedule made = schedules::zb_search({shape, flags.times_ms, memory});
+// `entry`: a name for the search within a memory of its own, or null.
+Case search_case(const PipelineFlags& flags, const PipelineShape& shape, const CatalogueEntry* entry) {
+  const double most = entry == nullptr ? flags.memory_limit.value_or(shape.ranks)
+                                       : static_cast<double>(entry->searched_share * shape.ranks);
+  Schedule made = schedules::zb_search({shape, flags.times_ms, {most, flags.w_share()}});
+  made.name = entry == nullptr ? kSearch : entry->name;
   Schedule messages = schedules::with_messages(made);
-  Case one{std::string(kSearch), std::move(made), std::move(messages), shape, nullptr, std::string(kSearchSource)};
-  one.memory_limit = memory.most;
+  Case one{made.name, made,  std::move(messages),
+           shape,     entry, std::string(entry == nullptr ? kSearchSource : entry->source)};
+  one.memory_limit = most;
   return one;
 }
 
-Case named_case(const CatalogueEntry& entry, const PipelineShape& shape) {
+Case named_case(const PipelineFlags& flags, const CatalogueEntry& entry, const PipelineShape& shape) {
+  if (entry.searched_share > 0) return search_case(flags, shape, &entry);
   Schedule made = entry.make(shape);
   Schedule messages = schedules::with_messages(made);
   return {std::string(entry.name), std::move(made), std::move(messages), shape, &entry, std::string(entry.source)};
@@ -312,11 +317,11 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   if (!search) reason = schedules::why_invalid(*entry, shape);
   if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
   if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (reason.empty() && !search && flags.mode == Mode::real) reason = trainer::untrainable(entry->make(shape));
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = trainer::untrainable(*entry);
   if (!reason.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {
-    cases.all.push_back(search ? search_case(flags, shape) : named_case(*entry, shape));
+    cases.all.push_back(search ? search_case(flags, shape, nullptr) : named_case(flags, *entry, shape));
   }
 }
 

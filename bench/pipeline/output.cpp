@@ -38,7 +38,8 @@ std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& p
           {"exposed_gather", exposed(parts, Lane::gather)},
           {"exposed_reduce", parts.exposed_reductions_ps()},
           {"exposed_copy", exposed(parts, Lane::copy) + exposed(parts, Lane::load) + exposed(parts, Lane::host)},
-          {"bubble", parts.bubble_ps}};
+          {"bubble", parts.bubble_ps},
+          {"between", parts.between_ps}};
 }
 
 std::vector<std::pair<std::string, double>> mean_parts_ms(const std::vector<Breakdown>& ranks) {

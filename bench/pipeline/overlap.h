@@ -12,6 +12,7 @@
 #include "bench/program/program.h"
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"
+#include "core/statistics.h"
 #include "schedules/passes/passes.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
@@ -99,9 +100,9 @@ struct OverlapResult {
   std::int32_t collectives = 0;  // per rank
   double sent_bytes = 0;         // per rank
 
-  double exposed_ms() const { return step_ms - compute_ms; }
-  // Share of the communication that is hidden.
-  double efficiency() const { return communication_ms > 0 ? 1 - exposed_ms() / communication_ms : 1; }
+  double exposed_ms() const { return std::max(step_ms - compute_ms, 0.0); }
+  // Share of the communication that is hidden, 0 to 1; exact in virtual time.
+  core::Estimate hidden() const;
 };
 
 OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one);

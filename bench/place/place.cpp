@@ -180,6 +180,19 @@ std::string gpus_text(const backends::DeviceChoice& device, int ranks, const tra
                      gpus == 1 ? "" : "s", std::max(device.index, 0), where);
 }
 
+bool is_oversubscribed(const transports::MpiWorld* mpi, int ranks, int threads) {
+  if (mpi == nullptr) return ranks * threads > core::usable_cores();
+  return mpi->placement().oversubscribed || threads > mpi->placement().cores_per_rank;
+}
+
+std::string oversubscribed_text(const transports::MpiWorld* mpi, int ranks, int threads) {
+  if (!is_oversubscribed(mpi, ranks, threads)) return "";
+  const int cores = mpi == nullptr ? core::usable_cores() : mpi->placement().cores_per_rank;
+  return fmt::format("# OVERSUBSCRIBED: {} rank{} of {} thread{} on {} core{}{}: kernels share cores\n", ranks,
+                     ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s",
+                     mpi == nullptr ? "" : " per rank");
+}
+
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run) {
   run.transport = device.nccl ? "nccl" : device.cuda ? "cuda" : mpi != nullptr ? "mpi" : "local";
   if (device.cuda) add_gpus(device, mpi, ranks, run);

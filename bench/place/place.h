@@ -47,6 +47,10 @@ std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, 
 int num_gpus(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
 // "2 GPUs from cuda:0 on; each rank's collectives run in streams beside its kernels".
 std::string gpus_text(const backends::DeviceChoice& device, int ranks, const transports::MpiWorld* mpi = nullptr);
+// True if the kernel threads of all ranks outnumber the cores, so that kernels share cores.
+bool is_oversubscribed(const transports::MpiWorld* mpi, int ranks, int threads);
+// "# OVERSUBSCRIBED: 4 ranks of 1 thread on 2 cores"; empty if they have a core each.
+std::string oversubscribed_text(const transports::MpiWorld* mpi, int ranks, int threads);
 // Adds the transport and its devices to a run's record.
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run);
 

@@ -312,6 +312,12 @@ void write_file(const std::string& path, const std::string& text) {
   file.commit();
 }
 
+void check_writable(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (!path.empty()) const core::AtomicFile writable(path);
+  }
+}
+
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name) {
   if (path.empty() || rows == 1) return;
   throw core::usage_error(std::string(flag) + " " + path + ": there are " + std::to_string(rows) + " " + name +
@@ -338,6 +344,12 @@ int exit_status_of(const std::string& program, const std::function<int()>& run) 
 
 core::LinkRecord link_record(const transports::LinkSpec& link) {
   return {link.latency_us, link.gbps > 0 ? std::optional(link.gbps) : std::nullopt};
+}
+
+std::string share_text(const core::Estimate& share) {
+  if (!share.is_known(1)) return "undecided";
+  if (share.half() == 0) return fmt::format("{:.2f}", 100 * share.value);
+  return fmt::format("{:.0f}+-{:.0f}", 100 * share.value, 100 * share.half());
 }
 
 std::string emulated_text(const transports::LinkSpec& link) {

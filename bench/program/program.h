@@ -11,6 +11,7 @@
 #include "collectives/transports/paced_link.h"
 #include "core/error.h"
 #include "core/record.h"
+#include "core/statistics.h"
 
 namespace lockstep::program {
 
@@ -149,6 +150,9 @@ void to_stdout(const std::string& text);  // flushed at once
 
 // Writes the file completely or not at all.
 void write_file(const std::string& path, const std::string& text);
+// Before long work: throws a usage Error if one of these files, of which some may be "", cannot be written. Leaves no
+// file behind.
+void check_writable(const std::vector<std::string>& paths);
 
 // Throws a usage Error if `path` is given and there are several rows (or "schedules", ...) to write to it.
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);
@@ -160,6 +164,9 @@ void refuse_peers(const std::string& why, const std::string& allowed);
 // Returns the exit status of `run`, or the failure's after one line on stderr. Prints the help or another text if it
 // was requested. Under mpirun, what all processes would print is printed once.
 int exit_status_of(const std::string& program, const std::function<int()>& run);
+
+// "63+-5" percent, without +- if it is exact, or "undecided".
+std::string share_text(const core::Estimate& share);
 
 // An emulated link in a run's record; a part without limit is left out.
 core::LinkRecord link_record(const transports::LinkSpec& link);

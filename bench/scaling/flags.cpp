@@ -6,6 +6,7 @@
 
 #include "bench/trainer/flags.h"
 #include "core/error.h"
+#include "simulator/machine/machine.h"
 #include "trainer/train/train.h"
 #include "workload/fields.h"
 
@@ -21,7 +22,7 @@ constexpr const char* kWhat = "What is timed";
 std::vector<Mode> modes_of(const FlagValue& v) {
   if (v.text == "weak") return {Mode::weak};
   if (v.text == "strong") return {Mode::strong};
-  if (v.text == "both") return {Mode::weak, Mode::strong};
+  if (v.text == "both" || v.text == "weak,strong") return {Mode::weak, Mode::strong};
   throw v.refused("not a form of scaling", "weak strong both");
 }
 
@@ -53,6 +54,20 @@ const std::array kFlags{
          "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
          "kind]",
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = program::text_list(v, ';'); }},
+    Flag{"--ranks", "",
+         "\"1,2,4\": the scaling curve of each of --layouts [dp=1] over these numbers of ranks: tokens per second, "
+         "efficiency, and what takes the rest",
+         [](ScalingFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 1 << 20); }},
+    Flag{"--simulate-to", "", "with --ranks: simulate these ranks too, and powers of two up to this number",
+         [](ScalingFlags& f, const FlagValue& v) { f.simulate_to = program::integer(v, 2, 1 << 20); }},
+    Flag{"--machine", "",
+         "machine of simulated layouts: a name, or a file of simulate --calibrate [pieces that are timed here]",
+         [](ScalingFlags& f, const FlagValue& v) {
+           v.parsed_by([](const std::string& text) { return simulator::load_machine(text); });
+           f.machine = v.text;
+         }},
+    Flag{"--rounds", "10", "rounds, in each of which all layouts and one rank train: efficiencies are medians of these",
+         [](ScalingFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 10000); }},
     Flag{"--simulate", "",
          "further layouts that are only simulated, from the times of the pieces of the same layout with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = program::text_list(v, ';'); }},
@@ -120,9 +135,34 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
         "ranks of mpirun: layouts have different numbers of ranks, but mpirun starts a fixed number; "
         "allowed: --transport local or nccl without mpirun, or mini_train for one layout");
   }
-  train_flags_of(flags);  // refuses a wrong flag by its own name, not by a layout's
-  if (flags.layouts.empty()) flags.layouts = default_layouts();
+  const int threads = train_flags_of(flags).options.threads;  // refuses a wrong flag by its own name, not by a layout's
+  if (!flags.machine.empty()) {
+    const simulator::Measured measured = simulator::load_machine(flags.machine).measured;
+    if (measured.cores > 0 && measured.threads != threads) {
+      throw core::usage_error("--machine " + flags.machine + " was measured with " + std::to_string(measured.threads) +
+                              " thread(s) per rank; allowed: --threads " + std::to_string(measured.threads));
+    }
+  }
+  if (flags.simulate_to > 0 && flags.ranks.empty()) {
+    throw core::usage_error("--simulate-to without --ranks; allowed: --ranks 1,2,4");
+  }
+  if (!flags.machine.empty() && flags.simulate_to == 0 && flags.simulated.empty()) {
+    throw core::usage_error("--machine: nothing is simulated; allowed: with --simulate-to or --simulate");
+  }
+  if (flags.layouts.empty()) flags.layouts = flags.ranks.empty() ? default_layouts() : std::vector<std::string>{"dp=1"};
   return flags;
+}
+
+std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks) {
+  if (ranks == 1) return "dp=1";
+  std::string others;
+  for (const std::string_view part : workload::split(layout, ',')) {
+    if (workload::name_and_value(part).name != "dp") others.append(part).append(",");
+  }
+  const int each = options_of(flags, others + "dp=1", Mode::weak).layout.ranks();
+  if (ranks % each == 0) return others + "dp=" + std::to_string(ranks / each);
+  throw core::usage_error("--ranks " + std::to_string(ranks) + " of --layouts " + layout + "; allowed: multiples of " +
+                          std::to_string(each));
 }
 
 std::vector<std::string> default_layouts() {
@@ -160,7 +200,8 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
   } catch (const core::Error& error) {
     const bool is_simulated =
         std::find(flags.simulated.begin(), flags.simulated.end(), layout) != flags.simulated.end();
-    throw core::usage_error((is_simulated ? "--simulate " : "--layouts ") + layout + ": " + error.what());
+    const char* const named = is_simulated ? "--simulate " : flags.ranks.empty() ? "--layouts " : "--ranks: ";
+    throw core::usage_error(named + layout + ": " + error.what());
   }
 }
 

@@ -2,15 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <tuple>
 
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/pipeline/output.h"
 #include "bench/place/place.h"
 #include "core/error.h"
+#include "core/ranks.h"
 #include "core/statistics.h"
 #include "core/wait.h"
 #include "schedules/step/breakdown.h"
@@ -221,6 +229,11 @@ std::map<Piece, Priced> pieces_of(const Step& step, std::int32_t rank, const Pri
   return pieces;
 }
 
+bool joins_replicas(schedules::GroupKind kind) {
+  return kind == schedules::GroupKind::data || kind == schedules::GroupKind::world ||
+         kind == schedules::GroupKind::expert_data;
+}
+
 }  // namespace
 
 double ring_growth(std::int64_t n, std::int64_t m) {
@@ -231,15 +244,19 @@ double ring_growth(std::int64_t n, std::int64_t m) {
 Step priced_beyond(Step step, const workload::Layout& many, const Step& measured, const workload::Layout& two,
                    const Prices& prices) {
   const double shard = many.zero > 0 ? static_cast<double>(two.dp) / many.dp : 1;
+  workload::Layout own = many;  // the step's
+  own.dp = static_cast<std::int32_t>(step.num_ranks() / (many.ranks() / many.dp));
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
-    const workload::Coordinates at = workload::coordinates_of(many, rank);
+    const workload::Coordinates at = workload::coordinates_of(own, rank);
     const auto pieces = pieces_of(measured, workload::rank_at(two, {at.tp, 0, at.pp}), prices);
     for (Task& task : step.of_rank[static_cast<std::size_t>(rank)].tasks) {
       const auto piece = pieces.find(piece_of(step, task));
       LOCKSTEP_CHECK(piece != pieces.end(), "a piece that two replicas have as well");
       double scale = task.op == schedules::Op::optimizer ? shard : 1;
       if (task.comm != schedules::Comm::none) {
-        scale = ring_growth(step.groups[static_cast<std::size_t>(task.peer)].size(), piece->second.members);
+        const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
+        const std::int64_t members = joins_replicas(group.kind) ? group.size() * many.dp / own.dp : group.size();
+        scale = ring_growth(members, piece->second.members);
       }
       task.amount = std::llround(static_cast<double>(piece->second.ps) * scale);
     }
@@ -405,6 +422,7 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
   });
   LayoutTimes times;
   times.step = seen.step;
+  times.beside = seen.beside;
   predict(seen, times);
   take_median(seen, times);
   times.energy = seen.energy;
@@ -412,15 +430,52 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
   return times;
 }
 
-std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps) {
-  std::vector<double> all_ms;
-  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep&, RankTrainer& trainer) {
+core::NamedNumbers parts_of(const Step& step, const StepTimeline& timeline, double around_ms) {
+  core::NamedNumbers parts = pipeline::mean_parts_ms(schedules::breakdown_of(step, timeline));
+  parts.emplace_back("around", around_ms);
+  return parts;
+}
+
+double OtherPrograms::busy_s() {
+  std::ifstream file("/proc/stat");
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
+  double ticks = 0;
+  for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
+    int core = 0;
+    std::array<double, 8> spent = {};  // user, nice, system, idle, iowait, irq, softirq, steal (proc(5))
+    const int read = std::sscanf(line.c_str(), "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &spent[0], &spent[1],
+                                 &spent[2], &spent[3], &spent[4], &spent[5], &spent[6], &spent[7]);
+    if (read != 9 || line[3] == ' ' || !CPU_ISSET(static_cast<std::size_t>(core), &cores)) continue;
+    ticks += std::accumulate(spent.begin(), spent.end(), 0.0) - spent[3] - spent[4];
+  }
+  timespec own{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) - static_cast<double>(own.tv_sec) -
+         static_cast<double>(own.tv_nsec) / 1e9;
+}
+
+double OtherPrograms::share() const {
+  const double cores_s = core::us_between(begin_, core::Clock::now()) / 1e6 * core::usable_cores();
+  return std::max(busy_s() - busy_s_, 0.0) / cores_s;
+}
+
+StepSample time_step(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps) {
+  Seen seen;
+  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, RankTrainer& trainer) {
+    const bool tells = trainer.model().rank() == 0;
+    if (tells) seen.step = made.step;
     for (int step = 1; step <= kWarmUp + steps; ++step) {
       const double ms = trainer.train_step(step).seconds * 1e3;
-      if (step > kWarmUp && trainer.model().rank() == 0) all_ms.push_back(ms);
+      if (step <= kWarmUp) continue;
+      StepTimeline timeline = trainer.gather_timeline();
+      if (tells) seen.measured.push_back({ms, std::move(timeline)});
     }
   });
-  return all_ms;
+  LayoutTimes times;
+  take_median(seen, times);
+  const core::NamedNumbers parts = parts_of(seen.step, times.measured, times.around_ms);
+  return {times.around_ms + end_ms(times.measured), parts};
 }
 
 }  // namespace lockstep::scaling

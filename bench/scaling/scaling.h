@@ -1,6 +1,7 @@
 // scaling: its flags, the order in which tasks are timed, and a step composed of such times.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -8,7 +9,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -17,6 +20,8 @@
 #include "bench/program/program.h"
 #include "collectives/backends/mesh.h"
 #include "core/record.h"
+#include "core/statistics.h"
+#include "core/wait.h"
 #include "schedules/interpreter/interpreter.h"
 #include "schedules/step/step.h"
 #include "simulator/engine/contended.h"
@@ -181,7 +186,8 @@ simulator::Slowdown slowdown_of(const schedules::Step& step, const Slowdowns& sl
 // shards does its share. Collectives over replicas grow like the bytes that a rank of a ring sends, (n - 1) / n of the
 // payload: latencies that grow with n are left out. Each rank is assumed to have cores of its own.
 
-// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces; `step`: that of `many`.
+// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces. `step`: that of `many`,
+// or of `two`, whose replicas then represent those of `many`, as all do the same.
 schedules::Step priced_beyond(schedules::Step step, const workload::Layout& many, const schedules::Step& measured,
                               const workload::Layout& two, const Prices& prices);
 
@@ -197,6 +203,7 @@ struct Effort {
 
 struct LayoutTimes {
   schedules::Step step;
+  simulator::LanesBeside beside = {};
   std::vector<double> samples_ms;            // steps as they train, on the slowest rank
   schedules::StepTimeline measured;          // the step with the median time; communication while its bytes move
   std::optional<core::EnergyRecord> energy;  // energy of steps as they train
@@ -212,8 +219,68 @@ struct LayoutTimes {
 // warm-up.
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort);
 
-// Milliseconds of this many steps as they train, after a warm-up.
-std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
+// The parts of a step, mean over ranks; they sum to the step. The last is "around", the time outside of its tasks.
+core::NamedNumbers parts_of(const schedules::Step& step, const schedules::StepTimeline& timeline, double around_ms);
+
+// Share of this process's cores that other programs (or other virtual machines) have used since it was made.
+class OtherPrograms {
+ public:
+  double share() const;
+
+ private:
+  static double busy_s();  // CPU time of all others since the machine started; 0 without /proc/stat
+
+  core::Clock::time_point begin_ = core::Clock::now();
+  double busy_s_ = busy_s();
+};
+
+struct StepSample {
+  double ms = 0;
+  core::NamedNumbers parts_ms = {};
+};
+
+// The median one of this many steps as they train, after a warm-up.
+StepSample time_step(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
+
+// How much of the ideal throughput a layout reaches, and what takes the rest: from rounds in each of which one rank and
+// the layout train.
+
+struct Ideal {
+  double work = 1;            // tokens of the layout's step over those of one rank's
+  double speedup = 1;         // ranks that have a core or a GPU of their own
+  bool shares_cores = false;  // there are more ranks than that
+  bool can_exceed = false;    // a rank's kernels differ from one rank's, and may be faster for their work
+  bool simulated = false;     // one sample each
+  double others = 0;          // share of the cores that other programs used
+};
+
+enum class Verdict : std::uint8_t { loss, no_loss, superlinear, undecided };
+inline const char* name_of(Verdict verdict) {
+  constexpr std::array kNames{"loss", "no loss", "superlinear", "undecided"};
+  return kNames[static_cast<std::size_t>(verdict)];
+}
+
+struct Loss {
+  const char* to;  // "compute", "communication", "bubble", "other"; "cores" alone where ranks share them
+  double share = 0;
+  core::Interval interval{0, 0};
+  bool is_decided() const { return interval.low > 0 || interval.high < 0; }
+};
+
+struct Efficiency {
+  double value = 1;
+  core::Interval interval{1, 1};  // 95 %
+  std::size_t rounds = 0;
+  Verdict verdict = Verdict::undecided;
+  std::string undecided = {};     // why the samples do not decide, and what would; empty if they do
+  std::vector<Loss> losses = {};  // shares of the layout's step; with `value` they add up to 1
+};
+
+// 95 % interval of the median: the range of fewer than 10 samples, else its bootstrap interval.
+core::Interval interval_of(std::span<const double> samples);
+
+// `one` and `many`: the steps of one rank and of the layout in each round.
+Efficiency efficiency_of(std::span<const StepSample> one, std::span<const StepSample> many, const Ideal& ideal);
 
 // The command line of scaling.
 
@@ -224,8 +291,12 @@ inline const char* name_of(Mode mode) {
 
 struct ScalingFlags : program::Invocation {
   std::vector<Mode> modes{Mode::weak};
-  std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
+  std::vector<std::string> layouts;      // "dp=2,zero=1"; with `ranks` each grows to these
+  std::vector<int> ranks;                // numbers of ranks of each curve; empty: no curve
+  std::int32_t simulate_to = 0;          // ranks up to which curves are simulated; 0: they are not
+  std::string machine;                   // described machine of simulated layouts; empty: this one's pieces
   std::vector<std::string> simulated;    // layouts that are only simulated
+  int rounds = 10;                       // in each of which all layouts train
   std::vector<std::string> train_words;  // flags of mini_train that all layouts share
   program::PlaceFlags place;
   std::int64_t batch = 8;  // sequences per step: of one rank (weak), of all (strong)
@@ -238,6 +309,9 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 // Some layouts of each kind for this machine's cores.
 std::vector<std::string> default_layouts();
 
+// The layout with so many ranks, by its replicas; one rank is always the plain one. Throws a usage Error.
+std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks);
+
 // One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has
 // one), and a batch such that the sequences of a step grow with the ranks or stay constant. Throws a usage Error that
 // names the layout and the problem.
@@ -245,5 +319,44 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
 
 // The layout from which a simulated one is made: two replicas with the same work per rank.
 trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
+
+// Results of a layout, as a row of the table and as a record.
+
+struct Result {
+  Mode mode = Mode::weak;
+  std::string name;  // "dp=2,zero=1"
+  trainer::TrainOptions options;
+  bool oversubscribed = false;
+  double ideal_speedup = 1;
+  std::optional<LayoutTimes> times = {};  // times of its pieces
+  std::vector<StepSample> rounds = {};    // empty: simulated
+  std::optional<Efficiency> efficiency = {};
+  // Predicted and measured steps. Parts are the mean over ranks and sum to the step; "around" is 0 in predictions.
+  std::vector<core::StepTimeRecord> steps = {};
+
+  bool simulated() const { return rounds.empty(); }
+  const core::StepTimeRecord& step(std::string_view kind) const {
+    return *std::find_if(steps.begin(), steps.end(), [&](const auto& one) { return one.kind == kind; });
+  }
+  std::vector<double> rounds_ms() const {
+    std::vector<double> all_ms;
+    for (const StepSample& sample : rounds) all_ms.push_back(sample.ms);
+    return all_ms;
+  }
+  StepSample last_step() const { return {steps.back().step_ms, steps.back().parts_ms}; }
+  double step_ms() const { return simulated() ? steps.back().step_ms : core::median(rounds_ms()); }
+  double tokens_per_s() const { return static_cast<double>(options.tokens_per_step()) / step_ms() * 1e3; }
+};
+
+std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
+                         int most_ranks, int cores);
+std::string columns_text();
+// `measured`: the measured layouts, with which a simulated one is compared.
+std::string row_text(const Result& result, const std::vector<Result>& measured);
+// The step beside the sum of its pieces, and the slowdowns of those that run concurrently.
+std::string pieces_text(const Result& result);
+
+// `machine`: on which it was simulated; empty: from pieces.
+core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result, const std::string& machine);
 
 }  // namespace lockstep::scaling

@@ -337,6 +337,26 @@ TEST(Beyond, KernelsStayShardsShrinkAndEveryPieceIsFound) {
   }
 }
 
+// Two replicas represent all others of a layout with more.
+TEST(Beyond, TwoReplicasStandForAll) {
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    for (const workload::Layout& base : {workload::Layout{.zero = zero}, workload::Layout{.tp = 2, .zero = zero},
+                                         workload::Layout{.pp = 2, .zero = zero, .microbatches = 4}}) {
+      workload::Layout two = base;
+      two.dp = 2;
+      workload::Layout many = base;
+      many.dp = 8;
+      const schedules::Step measured = narrow_step_of(two);
+      const Prices prices = all_alike(measured);
+      const auto all = simulator::play(priced_beyond(narrow_step_of(many), many, measured, two, prices));
+      const auto represented = simulator::play(priced_beyond(measured, many, measured, two, prices));
+      EXPECT_EQ(all.makespan_ps, represented.makespan_ps) << "zero " << zero << " tp " << base.tp << " pp " << base.pp;
+      const auto one = simulator::play(priced_beyond(measured, base, measured, two, prices));
+      EXPECT_LT(one.makespan_ps, represented.makespan_ps) << "one replica has no collectives";
+    }
+  }
+}
+
 }  // namespace
 
 }  // namespace lockstep::scaling

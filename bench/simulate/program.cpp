@@ -292,6 +292,7 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
   const bool single = cases.size() == 1;
   program::check_single("--trace", flags.trace_file, cases.size(), "layouts");
   program::check_single("--chakra", flags.chakra, cases.size(), "layouts");
+  program::check_writable({flags.trace_file, flags.chakra.empty() ? "" : schedules::chakra_file_name(flags.chakra, 0)});
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags);
   writer.write(run);
@@ -346,6 +347,7 @@ int serve_predictions(const SimulateFlags& flags) {
 }
 
 int run_calibration(const SimulateFlags& flags, const program::Print& print) {
+  program::check_writable({flags.output});
   const auto [records, where] = simulator::read_record_files(program::text_list({"--calibrate", flags.records}));
   const std::string text =
       to_json(flags.has_machine ? calibrate_nccl(simulator::load_machine(flags.machine), records.nccl_rows, where)

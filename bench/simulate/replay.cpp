@@ -156,6 +156,7 @@ int run_replay(int argc, const char* const* argv, const program::Print& print) {
   line.parse(static_cast<int>(words.size()), words.data());
   program::read_all(line, kFlags, flags);
   if (flags.prefix.empty()) throw core::usage_error("replay without --chakra; allowed: --chakra PREFIX");
+  program::check_writable({flags.trace_file});
   const ChakraTrace trace = read_trace(flags);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const schedules::Step step = schedules::step_of(trace, flags.prefix);

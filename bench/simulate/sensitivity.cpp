@@ -33,7 +33,6 @@ struct Ordered {
 };
 
 std::string short_name(const Layout& layout) {
-  const std::string full = text_of(layout);
   const std::array<std::pair<const char*, std::int32_t>, 4> axes{
       {{"tp", layout.tp}, {"cp", layout.cp}, {"dp", layout.dp}, {"pp", layout.pp}}};
   std::string name;
@@ -41,7 +40,7 @@ std::string short_name(const Layout& layout) {
     const auto& [text, ranks] = axes.at(static_cast<std::size_t>(axis));
     if (ranks > 1) name += (name.empty() ? "" : "-") + std::string(text);
   }
-  return name.empty() ? "one rank" : name;
+  return name.empty() ? "tp" : name;
 }
 
 // Orders that differ only in axes of one rank count once.

@@ -344,7 +344,6 @@ void check_simulated(const SweepFlags& flags) {
   }
   refuse(flags.processes, "--processes", "no ranks run");
   refuse(!flags.link.empty(), "--link", "links are the machine's");
-  refuse(flags.explain, "--explain", "the times are predictions themselves");
   refuse(flags.stats || flags.per_iteration_timing, "--stats or -I", "every call takes the same time");
   refuse(flags.unalign_elems != 0, "-u,--unalign", "there are no buffers");
   refuse(flags.serve, "--serve", "there is nothing to time");

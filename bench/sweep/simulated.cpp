@@ -49,6 +49,7 @@ class Simulation {
     result.time_us = static_cast<double>(time_of(operation, candidate).play_ps(operation)) / 1e6;
     result.samples_us = {result.time_us};
     set_bandwidths(result, session_.num_ranks);
+    if (session_.flags.explain) result.plan = facts_of(plan_of(operation, candidate), operation, nullptr);
     return result;
   }
 
@@ -72,12 +73,11 @@ class Simulation {
     const auto key = std::pair(candidate.algorithm, operation.root);
     const auto known = times_.find(key);
     if (known != times_.end()) return known->second;
-    return times_
-        .emplace(key, candidate.own_plan ? PlanTime(*candidate.own_plan, machine_) : generated(operation, candidate))
-        .first->second;
+    return times_.emplace(key, PlanTime(plan_of(operation, candidate), machine_)).first->second;
   }
-  PlanTime generated(const Operation& operation, const Candidate& candidate) const {
-    return {algorithms::make_plan(choice_of(candidate), session_.num_ranks, operation.root), machine_};
+  plan::Plan plan_of(const Operation& operation, const Candidate& candidate) const {
+    if (candidate.own_plan) return *candidate.own_plan;
+    return algorithms::make_plan(choice_of(candidate), session_.num_ranks, operation.root);
   }
 
   const SessionPlan& session_;

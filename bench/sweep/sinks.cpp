@@ -59,7 +59,8 @@ Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ran
   const RowResult& result = comparison.out_of_place;
   Row row = new_row(result.operation, *comparison.backend, result.algorithm, num_ranks);
   row.out_of_place = measured_of(result, flags);
-  row.in_place = measured_of(comparison.in_place.value_or(RowResult{}), flags);
+  if (comparison.in_place) row.in_place = measured_of(*comparison.in_place, flags);
+  row.in_place.absent = !comparison.in_place;
   if (result.plan) {
     row.steps = result.plan->steps;
     row.wire_bytes = result.plan->wire_bytes_max;
@@ -234,7 +235,9 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
     if (algorithm == "auto" && std::any_of(session.backends.begin(), session.backends.end(), looks_up))
       lines.push_back("auto: " + tuning_note_);
   }
-  if (flags_.explain) {
+  if (flags_.explain && is_simulated(session)) {
+    lines.push_back("steps, wire: counted from the plan; predict, m/p: N/A, as the times are predictions themselves");
+  } else if (flags_.explain) {
     lines.push_back("steps, wire: counted from the plan; predict: the plan's time by measured or given links;");
     lines.push_back("  m/p: median of the measured times over predict; ip_m/p: the same in place");
   }

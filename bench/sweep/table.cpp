@@ -46,7 +46,7 @@ void append_explanation(std::vector<ExtraCell>& cells, const Columns& columns, c
 
 void append_percentiles(std::vector<ExtraCell>& cells, const Row& row) {
   const auto text = [](const Measured& measured, double value) {
-    return measured.failed ? std::string("N/A") : number_text(value, 7);
+    return measured.failed || measured.absent ? std::string("N/A") : number_text(value, 7);
   };
   cells.push_back({"p50", "(us)", 7, text(row.out_of_place, row.out_of_place.p50_us)});
   cells.push_back({"p95", "(us)", 7, text(row.out_of_place, row.out_of_place.p95_us)});
@@ -93,14 +93,15 @@ std::string placement_title(const Columns& columns) {
 
 std::string iteration_cells(const Columns& columns, const Measured& measured) {
   if (!columns.per_iteration) return "";
-  if (measured.failed) return fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "N/A", "N/A", "N/A", "N/A");
+  if (measured.failed || measured.absent)
+    return fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "N/A", "N/A", "N/A", "N/A");
   return fmt::format("  {}  {}  {}  {}", number_text(measured.min_us, 7), number_text(measured.max_us, 7),
                      number_text(measured.p99_us, 7), number_text(measured.cv_percent, 7));
 }
 
 std::string placement_text(const Columns& columns, const Measured& measured) {
-  if (measured.failed) {
-    return fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "N/A", "N/A", "N/A", "FAILED") +
+  if (measured.failed || measured.absent) {
+    return fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "N/A", "N/A", "N/A", measured.failed ? "FAILED" : "N/A") +
            iteration_cells(columns, measured);
   }
   const std::string wrong = measured.wrong ? fmt::format("  {:>6g}", static_cast<double>(*measured.wrong)) : "    N/A";

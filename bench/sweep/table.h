@@ -62,6 +62,7 @@ struct Measured {
   double busbw_gbps = 0;
   std::optional<std::int64_t> wrong;  // nothing (printed as N/A) if unchecked
   bool failed = false;                // shown as N/A N/A N/A FAILED
+  bool absent = false;                // the collective has no such placement: all shown as N/A
   // Statistics of the timed iterations: -I prints min, max, p99 and the coefficient of variation, --stats the
   // percentiles.
   double min_us = 0, max_us = 0, p50_us = 0, p95_us = 0, p99_us = 0, cv_percent = 0;

@@ -219,6 +219,12 @@ void LayerTimes::add(Way way, Direction direction, double us, const Spent& spent
   rounds.spent_us.push_back(spent);
 }
 
+std::vector<double> LayerTimes::both(Way way) const {
+  std::vector<double> sums = samples(way, Direction::forward);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += samples(way, Direction::backward)[i];
+  return sums;
+}
+
 std::vector<double> LayerTimes::exposed(Way way, Direction direction) const {
   std::vector<double> differences = samples(way, direction);
   const std::vector<double>& kernels = samples(Way::kernels, direction);

@@ -144,6 +144,7 @@ class LayerTimes {
   double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
   // Forward and backward together.
   double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
+  std::vector<double> both(Way way) const;  // time of each round, forward and backward together
   // Exposed communication of each round: time beyond that of kernels alone, for a way that has both.
   std::vector<double> exposed(Way way, Direction direction) const;
   double exposed_us(Way way, Direction direction) const { return core::median(exposed(way, direction)); }

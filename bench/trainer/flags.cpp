@@ -59,13 +59,6 @@ using Flag = program::FlagOf<TrainFlags>;
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 constexpr int kMostRanks = 1024;
 
-workload::Recompute recompute_of(const FlagValue& v) {
-  if (v.text == "none") return workload::Recompute::none;
-  if (v.text == "selective") return workload::Recompute::selective;
-  if (v.text == "full") return workload::Recompute::full;
-  throw v.refused("not a form of recomputation", "none selective full");
-}
-
 std::string gemm_of(const FlagValue& v) {
   std::string allowed = std::string(kProbeGemms) + " " + trainer::TrainOptions::kPerShape;
   if (v.text == kProbeGemms || v.text == trainer::TrainOptions::kPerShape) return v.text;
@@ -91,9 +84,12 @@ const std::array kFlagsOfModel{
          "a name from --list, fields, or a name changed by fields: nano,layers=2 (as simulate --model)",
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
-         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); the flags "
-         "below change single fields of it",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout = v.parsed_by(workload::parse_layout); }},
+         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); fields that "
+         "it does not name are those of a run without it (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and "
+         "the flags below change single ones",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(trainer::usual_layout(), v.text);
+         }},
     Flag{"--layers", "", "layers, in place of the named size's",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "layers", v.integer(1, 10000)); }},
     Flag{"--hidden", "", "hidden size",
@@ -191,7 +187,9 @@ const std::array kFlagsOfLayout{
         [](TrainFlags& f, const FlagValue& v) {
           f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
         }},
-    Flag{"--schedule", "", "schedule of the pipeline (pipeline_perf --list shows them) [1f1b, or the layout's]",
+    Flag{"--schedule", "",
+         "schedule of the pipeline (simulate --list shows them; token slices and bpipe are not trained) [1f1b, or the "
+         "layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            schedules::entry_named(v.text);
            f.options.layout.schedule = v.text;
@@ -207,7 +205,9 @@ const std::array kFlagsOfLayout{
            f.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
          }},
     Flag{"--recompute", "", "activations that the backward recomputes: none, selective or full [none, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute = recompute_of(v); }},
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "recompute=" + v.text);
+         }},
     Flag{"--recompute-every", "",
          "with --recompute full: number of layers between two kept inputs, which the backward recomputes from "
          "the first [1, or the layout's]",
@@ -302,8 +302,8 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
     Flag{"--batch", "", "sequences per microbatch [8, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
-    Flag{"--lr", "1e-3", "peak learning rate",
-         [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number(0, 1e6); }},
+    Flag{"--lr", "1e-3", "peak learning rate; 0: weights stay as they are",
+         [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number_from(0, 1e6); }},
     Flag{"--min-lr", "", "learning rate at the end of the cosine [a tenth of --lr]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.floor = v.number_from(0, 1e6); }},
     Flag{"--warmup", "", "steps until the learning rate reaches its peak [a tenth of --steps]",

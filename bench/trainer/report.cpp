@@ -17,31 +17,15 @@
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
+#include "workload/fields.h"
 
 namespace lockstep::mini_train {
 namespace {
-
-using schedules::Lane;
-
-struct Share {
-  const char* name;
-  double ps;
-};
 
 std::string link_text(const trainer::TrainOptions& options) {
   if (!options.link) return "";
   return fmt::format("# EMULATED links of {:g} us and {:g} GB/s in wall-clock time; kernels run on this machine\n",
                      options.link->latency_us, options.link->gbps);
-}
-
-double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
-  double sum = 0;
-  for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
-  return sum / static_cast<double>(ranks.size());
-}
-
-std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
-  return rank.exposed_ps[static_cast<std::size_t>(lane)];
 }
 
 }  // namespace
@@ -86,7 +70,8 @@ std::string place_text(const trainer::TrainOptions& options) {
            (options.attention.empty() ? "" : "; attention by " + options.attention) +
            (options.graph ? "; the step is a CUDA graph\n" : "\n");
   }
-  if (options.mpi == nullptr) return "";
+  const std::string crowded = program::oversubscribed_text(options.mpi, options.ranks(), options.threads);
+  if (options.mpi == nullptr) return crowded;
   const transports::MpiWorld& mpi = *options.mpi;
   const bool threaded = trainer::is_threaded(options);
   std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
@@ -97,8 +82,9 @@ std::string place_text(const trainer::TrainOptions& options) {
   if (threaded && threads > cores) {
     text += fmt::format("# OVERSUBSCRIBED: {} threads per rank, {} of them waiting for communication, on {} core{}\n",
                         threads, threads - options.threads, cores, cores == 1 ? "" : "s");
+    return text;
   }
-  return text;
+  return text + crowded;
 }
 
 namespace {
@@ -183,32 +169,43 @@ double exposed_share(const std::vector<schedules::Breakdown>& ranks) {
   double all = 0;
   for (const schedules::Breakdown& rank : ranks) {
     exposed += static_cast<double>(rank.all_exposed_ps());
-    all += static_cast<double>(rank.all_exposed_ps() + rank.compute_ps() + rank.bubble_ps);
+    all += static_cast<double>(rank.all_exposed_ps() + rank.compute_ps() + rank.bubble_ps + rank.between_ps);
   }
   return all > 0 ? exposed / all : 0;
 }
 
-std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
-  using B = schedules::Breakdown;
-  const std::array shares{
-      Share{"forward", mean_ps(ranks, [](const B& b) { return b.forward_ps; })},
-      Share{"backward", mean_ps(ranks, [](const B& b) { return b.backward_ps; })},
-      Share{"recomputation", mean_ps(ranks, [](const B& b) { return b.recompute_ps; })},
-      Share{"optimizer", mean_ps(ranks, [](const B& b) { return b.optimizer_ps; })},
-      Share{"exposed: messages between stages",
-            mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::send) + exposed_in(b, Lane::receive); })},
-      Share{"exposed: collectives in layers", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::tensor); })},
-      Share{"exposed: gathers of weights", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::gather); })},
-      Share{"exposed: reductions of gradients", mean_ps(ranks, [](const B& b) { return b.exposed_reductions_ps(); })},
-      Share{"exposed: copies of activations", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::copy); })},
-      Share{"bubble: waiting for other ranks", mean_ps(ranks, [](const B& b) { return b.bubble_ps; })}};
-  const double all =
-      std::accumulate(shares.begin(), shares.end(), 0.0, [](double sum, const Share& share) { return sum + share.ps; });
-  std::string text = fmt::format("# breakdown of the last step's {:.2f} ms, mean over {} rank{}\n", all / 1e9,
-                                 ranks.size(), ranks.size() == 1 ? "" : "s");
-  for (const Share& share : shares) {
-    if (share.ps == 0) continue;
-    text += fmt::format("#   {:<34} {:>9.2f} ms  {:>5.1f} %\n", share.name, share.ps / 1e9, 100 * share.ps / all);
+std::string breakdown_text(std::span<const std::vector<schedules::Breakdown>> steps) {
+  constexpr std::array kNames{"forward",
+                              "backward",
+                              "recomputation",
+                              "optimizer",
+                              "exposed: collectives in layers",
+                              "exposed: messages between stages",
+                              "exposed: gathers of weights",
+                              "exposed: reductions of gradients",
+                              "exposed: copies of activations",
+                              "bubble: waiting for other ranks",
+                              "between kernels"};  // in the order of mean_parts_ms
+  if (steps.empty()) return "";
+  std::array<std::vector<double>, kNames.size()> shares;
+  std::vector<double> steps_ms;
+  for (const auto& ranks : steps) {
+    double& step_ms = steps_ms.emplace_back();
+    const auto parts = pipeline::mean_parts_ms(ranks);
+    for (const auto& part : parts) step_ms += part.second;
+    for (std::size_t p = 0; p < parts.size(); ++p) shares.at(p).push_back(parts[p].second / step_ms);
+  }
+  const std::size_t ranks = steps.front().size();
+  std::string text =
+      fmt::format("# breakdown of the last {} step{}, {:.2f} ms in the median; mean over {} rank{}\n", steps.size(),
+                  steps.size() == 1 ? "" : "s", core::median(steps_ms), ranks, ranks == 1 ? "" : "s");
+  for (std::size_t p = 0; p < shares.size(); ++p) {
+    const auto share = core::estimate({&shares[p], 1}, [](auto medians) { return medians[0]; }).within(0, 1);
+    if (share.value == 0) continue;
+    const bool is_known = steps.size() == 1 || share.is_known(1);
+    text += fmt::format("#   {:<34} {:>9.2f} ms  {}{}\n", kNames[p], share.value * core::median(steps_ms),
+                        is_known ? fmt::format("{:>5.1f} %", 100 * share.value) : core::undecided_text(share, 1),
+                        is_known && steps.size() > 1 ? fmt::format(" +- {:.1f}", 100 * share.half()) : "");
   }
   return text;
 }
@@ -279,17 +276,6 @@ std::string public_name(const std::string& data) {
   return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
 }
 
-const char* recompute_name(workload::Recompute recompute) {
-  switch (recompute) {
-    case workload::Recompute::selective:
-      return "selective";
-    case workload::Recompute::full:
-      return "full";
-    default:
-      return "none";
-  }
-}
-
 core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
   core::NamedNumbers named;
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
@@ -313,7 +299,7 @@ core::ModelRecord model_record(const trainer::TrainOptions& options) {
                       {"length", number(options.model.sequence)}}};
 }
 
-// Field names are those of scaling's --layouts.
+// The text is one for --layout and scaling's --layouts.
 core::LayoutRecord layout_record(const workload::Layout& layout) {
   core::LayoutRecord record;
   const auto add_word = [&](const std::string& name, const std::string& value) {
@@ -329,23 +315,20 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   add("pp", layout.pp, 1);
   add("zero", layout.zero, 0);
   add("shard_ranks", layout.shard_ranks, 0);
-  if (layout.secondary_ranks > 0) add("secondary_ranks", layout.secondary_ranks, 0);
-  if (layout.near_ranks > 0) add("near_ranks", layout.near_ranks, 0);
-  if (layout.weight_compression != workload::CompressionWay::none) {
-    add_word("weight_compression", text_of(workload::Compression(layout.weight_compression)));
-  }
+  if (layout.secondary_ranks > 0) record.numbers["secondary_ranks"] = layout.secondary_ranks;
+  if (layout.near_ranks > 0) record.numbers["near_ranks"] = layout.near_ranks;
   add("chunks", layout.chunks, 1);
   add("microbatches", layout.microbatches, 1);
-  add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);
+  record.numbers["sequence_parallel"] = layout.sequence_parallel ? 1 : 0;
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
-  if (layout.schedule != workload::Layout{}.schedule) add_word("schedule", layout.schedule);
-  if (layout.recompute != workload::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
-  if (layout.partition_activations) add_word("partition_activations", "yes");
-  if (layout.offload.any()) add_word("offload", text_of(layout.offload));
-  if (layout.offload_ahead != workload::Layout{}.offload_ahead) {
-    add_word("offload_ahead", std::to_string(layout.offload_ahead));
+  // The others, but for those that the record has apart or the trainer sets for all.
+  const std::string all = text_of(layout);
+  for (const std::string_view word : workload::split(all, ',')) {
+    constexpr std::array kApart{"tp",    "pp",    "dp",         "cp",         "zero",        "shard_ranks", "chunks",
+                                "batch", "dtype", "grad_dtype", "microbatch", "overlap_p2p", "early_stop"};
+    const auto [name, value, has_value] = workload::name_and_value(word);
+    if (std::find(kApart.begin(), kApart.end(), name) == kApart.end()) add_word(std::string(name), std::string(value));
   }
-  if (!layout.overlap_gradients) add_word("overlap", "0");
   return record;
 }
 
@@ -391,8 +374,8 @@ core::RunRecord run_record(const TrainFlags& flags) {
   const int ranks = options.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
-  run.oversubscribed = ranks * options.threads > core::usable_cores();
   program::add_place(options.device, options.mpi, ranks, run);
+  run.oversubscribed = program::is_oversubscribed(options.mpi, ranks, options.threads);
   run.seed = options.seed;
   if (options.link) run.link = program::link_record(*options.link);
   return run;

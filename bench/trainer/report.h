@@ -1,6 +1,7 @@
 // Output of mini_train: text, records, and the simulated time of a step beside the measured one.
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,16 +24,17 @@ std::string layout_text(const workload::Layout& layout);
 // A step's name as a case of a worker (bench/serve/orders.h): "step/nano/bf16/dp 2, tp 1, pp 1/threads:1".
 std::string step_name(const trainer::TrainOptions& options);
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
-// Describes the GPUs, and MPI's thread level with its consequences; empty without either. Also used by other programs
-// that run training steps.
+// Describes the GPUs, MPI's thread level with its consequences, and threads that share cores; empty without any. Also
+// used by other programs that run training steps.
 std::string place_text(const trainer::TrainOptions& options);
 // One line per step. `exposed`: share of the step in which the average rank's kernels wait for communication; below 0:
 // unknown.
 std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed);
 // Warns that the peak is too low if some step reached more than 100 % of it; otherwise empty.
 std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops);
-// Breakdown of a step's time, averaged over the ranks.
-std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
+// Breakdown of the time of some steps: medians of each part's share and, of several steps, half of its 95 % interval.
+// Parts that no step has are left out.
+std::string breakdown_text(std::span<const std::vector<schedules::Breakdown>> steps);
 // memory_text: memory by kind of the rank that needs most, predicted and counted. expert_text: how the routers spread
 // the tokens of a step, one line per layer; empty without experts.
 std::string expert_text(const trainer::StepReport& report);
@@ -73,6 +75,7 @@ class TrainingLog {
     schedules::StepTimeline timeline;
   };
   const Timed& typical() const;
+  const std::vector<Timed>& timed() const { return timed_; }
   // Callable once there is a step with times; validations are left out.
   core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data) const;
   void add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const;

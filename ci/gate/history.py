@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gate.inputs.files import read
-from gate.inputs.observation import Observation, Quantity, UNKNOWN
+from gate.inputs.observation import notes_of, Observation, Quantity, UNKNOWN
 from gate.model import Change, Channel, HistoryReport, Point, Series, UsageError
 from gate.rule import shift, shift_bounds, threshold_of
 
@@ -329,4 +329,4 @@ def run(arguments: argparse.Namespace) -> HistoryReport:
         raise UsageError(f"DIR {' '.join(arguments.files)}: no measurement; allowed: files with at least one")
     series, notes = history(observations, rule)
     return HistoryReport(Path(arguments.files[0]).name, rule.last, rule.error, 1 - 2 * rule.bound_error, rule.threshold,
-                         tuple(series), time.monotonic() - start, tuple(notes))
+                         tuple(series), time.monotonic() - start, (*notes, *notes_of(observations)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from gate import store
 from gate.drift import Drift, drift_of, drifts, notes
 from gate.inputs.files import files_of, read
-from gate.inputs.observation import by_quantity, compare_exactly, judged, Observation, Quantity, UNKNOWN
+from gate.inputs.observation import by_quantity, compare_exactly, judged, notes_of, Observation, Quantity, UNKNOWN
 from gate.model import Channel, Report, Result, Side, UsageError, Verdict
 from gate.rule import holm, least_p, p_above, shift, shift_bounds, threshold_of
 
@@ -185,7 +185,7 @@ def run(arguments: argparse.Namespace) -> Report:
     base_texts, head_texts = _sides(arguments)
     head = _measurements(head_texts, "HEAD")
     base = _measurements(base_texts, "BASE") if arguments.store is None else _of_store(arguments, head)
-    told = _of_machines(base, head, arguments.fingerprint) + _of_runs(base, head)
+    told = _of_machines(base, head, arguments.fingerprint) + _of_runs(base, head) + notes_of((*base, *head))
     results, more = compare(base, head, rule)
     if not results:
         raise UsageError("the two sides have no case in common, nor any of their own; allowed: files with cases")

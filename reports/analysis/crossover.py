@@ -1,31 +1,31 @@
 """Finds which series is faster at which sizes: compares size by size, then reports ranges of sizes.
 
-Two times are level when they differ by at most the tolerance, or when the 95 % intervals of their medians overlap.
+One is faster than another where their samples decide it (estimate.py): their intervals are apart, and so are their least disturbed
+samples. Otherwise they are level, or, where their samples do not even exclude a factor that matters, undecided.
 """
 
 from dataclasses import dataclass
 from enum import Enum
-from math import exp, log
+from math import exp, inf, log
 from typing import Optional, Sequence
 
+from reports.analysis.estimate import alike, certain_factor, TOLERANCE, undecided
 from reports.analysis.panels import Point, Series
 from reports.units import bytes_text, joined, times_text
-
-
-TOLERANCE = 0.05
 
 
 class Verdict(Enum):
     FIRST = "first"
     SECOND = "second"
     LEVEL = "level"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
 class Span:
     """A run of neighbouring tested sizes that share an answer."""
 
-    answer: object  # Verdict, or the label of the fastest series
+    answer: object  # Verdict, or the label of the fastest series; UNDECIDED if no series is known to be
     first: int
     last: int
 
@@ -39,14 +39,18 @@ class Comparison:
     verdicts: tuple[Verdict, ...]
     noisy: bool  # some size is level only because of its noise
     spans: tuple[Span, ...]
-    crossing_bytes: Optional[float]  # size at which the ratio passes 1, if it does so once
+    crossing_bytes: Optional[float]  # size at which the ratio passes 1, if it does so once, between sizes that are decided
+    factors: tuple[float, ...]  # by which one is faster for certain
+    spread: float  # largest where undecided: half of an interval over its median
 
 
 def verdict_of(first: Point, second: Point) -> Verdict:
-    ratio = second.time_us / first.time_us
-    if _close(ratio) or _intervals_overlap(first, second):
-        return Verdict.LEVEL
-    return Verdict.FIRST if ratio > 1 else Verdict.SECOND
+    one, other = first.estimate, second.estimate
+    if certain_factor(other, one) > 1:
+        return Verdict.FIRST
+    if certain_factor(one, other) > 1:
+        return Verdict.SECOND
+    return Verdict.LEVEL if alike(one, other) else Verdict.UNDECIDED
 
 
 def compare(first: Series, second: Series) -> Comparison:
@@ -55,7 +59,14 @@ def compare(first: Series, second: Series) -> Comparison:
     ratios = tuple(b.time_us / a.time_us for a, b in pairs)
     verdicts = tuple(verdict_of(a, b) for a, b in pairs)
     noisy = any(v is Verdict.LEVEL and not _close(r) for v, r in zip(verdicts, ratios))
-    return Comparison(sizes, ratios, verdicts, noisy, spans_of(sizes, verdicts), _crossing(sizes, ratios))
+    factors = tuple(max(certain_factor(a.estimate, b.estimate), certain_factor(b.estimate, a.estimate)) for a, b in pairs)
+    spread = _largest([point.estimate.spread for pair, v in zip(pairs, verdicts) if v is Verdict.UNDECIDED for point in pair])
+    return Comparison(sizes, ratios, verdicts, noisy, spans_of(sizes, verdicts), _crossing(sizes, ratios, verdicts), factors, spread)
+
+
+def _largest(spreads: Sequence[float]) -> float:
+    """A single sample has no spread, so those of others tell more."""
+    return max([one for one in spreads if one < inf], default=max(spreads, default=0.0))
 
 
 def spans_of(sizes: Sequence[int], answers: Sequence[object]) -> tuple[Span, ...]:
@@ -68,23 +79,30 @@ def spans_of(sizes: Sequence[int], answers: Sequence[object]) -> tuple[Span, ...
     return tuple(spans)
 
 
+def best_point(series: Sequence[Series], size: int) -> Point:
+    return min((point for one in series if (point := one.at(size))), key=lambda point: point.time_us)
+
+
 def best_time(series: Sequence[Series], size: int) -> float:
-    return min(point.time_us for one in series if (point := one.at(size)))
+    return best_point(series, size).time_us
 
 
 def fastest_spans(series: Sequence[Series]) -> tuple[Span, ...]:
-    """The fewest ranges such that one series is the fastest, or level with it, over each range.
+    """The fewest ranges such that one series is the fastest, or level with it, over each range; UNDECIDED where none is known to be.
 
     Goes up the sizes and always takes the series that stays level with the best for longest, which gives the fewest
     ranges; of equals the one with the least summed log time. So noise does not change the winner at every size.
     """
     sizes = sorted({size for one in series for size in one.sizes})
     level = {size: _level_with_best(series, size) for size in sizes}
-    answers: list[str] = []
+    answers: list[object] = []
     while len(answers) < len(sizes):
         rest = sizes[len(answers):]
         lasts = {one.label: _lasts(level, rest, one.label) for one in series}
         longest = max(lasts.values())
+        if longest == 0:
+            answers.append(Verdict.UNDECIDED)
+            continue
         covered = rest[:longest]
         candidates = [one for one in series if lasts[one.label] == longest]
         chosen = min(candidates, key=lambda one: _log_time(one, covered))
@@ -92,31 +110,40 @@ def fastest_spans(series: Sequence[Series]) -> tuple[Span, ...]:
     return spans_of(sizes, answers)
 
 
+def spread_of(series: Sequence[Series], spans: Sequence[Span]) -> float:
+    """The largest spread that leaves some size undecided: that of the best there, or of what may be faster."""
+    spreads: list[float] = []
+    for size in {size for one in series for size in one.sizes}:
+        if any(span.answer is Verdict.UNDECIDED and span.first <= size <= span.last for span in spans):
+            best = best_point(series, size)
+            spreads += [point.estimate.spread for one in series if (point := one.at(size))
+                        and (point is best or verdict_of(best, point) is Verdict.UNDECIDED)]
+    return _largest(spreads)
+
+
 def _close(ratio: float) -> bool:
     return 1 / (1 + TOLERANCE) <= ratio <= 1 + TOLERANCE
 
 
-def _intervals_overlap(a: Point, b: Point) -> bool:
-    if a.ci_low is None or a.ci_high is None or b.ci_low is None or b.ci_high is None:
-        return False
-    return a.ci_low <= b.ci_high and b.ci_low <= a.ci_high
-
-
-def _crossing(sizes: Sequence[int], ratios: Sequence[float]) -> Optional[float]:
-    """Straight lines between the tested sizes in log-log; None unless the ratio passes 1 exactly once."""
+def _crossing(sizes: Sequence[int], ratios: Sequence[float], verdicts: Sequence[Verdict]) -> Optional[float]:
+    """Straight lines between the tested sizes in log-log; None unless the ratio passes 1 exactly once and both sides are decided."""
     found = []
     for i in range(len(sizes) - 1):
         here, there = log(ratios[i]), log(ratios[i + 1])
         if here * there < 0:
             part = here / (here - there)
             found.append(exp(log(sizes[i]) + part * (log(sizes[i + 1]) - log(sizes[i]))))
-    return found[0] if len(found) == 1 else None
+    sides = [span.answer for span in spans_of(sizes, [one for one in verdicts if one is not Verdict.LEVEL])]
+    decided = len(sides) == 2 and Verdict.UNDECIDED not in sides
+    return found[0] if len(found) == 1 and decided else None
 
 
 def _level_with_best(series: Sequence[Series], size: int) -> set[str]:
+    """Series that no other is known to beat, or may beat by a factor that matters."""
     points = {one.label: point for one in series if (point := one.at(size))}
-    best = min(points.values(), key=lambda point: point.time_us)
-    return {label for label, point in points.items() if verdict_of(best, point) is Verdict.LEVEL}
+    good = (Verdict.FIRST, Verdict.LEVEL)
+    return {label for label, point in points.items()
+            if all(verdict_of(point, other) in good for other in points.values() if other is not point)}
 
 
 def _lasts(level: dict[int, set[str]], sizes: Sequence[int], label: str) -> int:
@@ -150,22 +177,28 @@ def _where(spans: Sequence[Span], sizes: Sequence[int]) -> str:
     return joined([span_text(span, sizes[0], sizes[-1]) for span in spans])
 
 
-def comparison_text(first: str, second: str, comparison: Comparison, place: str = "") -> str:
+def comparison_text(first: str, second: str, comparison: Comparison, place: str = "",
+                    oversubscribed: Optional[bool] = None) -> str:
     """Sentence on which of two is faster at which sizes. `place`, such as "at 8 ranks", is inserted once."""
     sizes, spans = comparison.sizes, comparison.spans
     if not sizes:
         return f"{first} and {second} have no size in common"
     level = [span for span in spans if span.answer is Verdict.LEVEL]
-    won = [span for span in spans if span.answer is not Verdict.LEVEL]
+    open_ = [span for span in spans if span.answer is Verdict.UNDECIDED]
+    won = [span for span in spans if span not in level and span not in open_]
     noise = ", or within their noise," if comparison.noisy else ""
     suffix = f" {place}" if place else ""
+    doubt = f"{_where(open_, sizes)} it is {undecided(comparison.spread, oversubscribed)}" if open_ else ""
     if not won:
-        return f"{first} and {second} are {WITHIN} of each other{noise} {_where(spans, sizes)}{suffix}"
+        text = f"{first} and {second} are {WITHIN} of each other{noise} {_where(level, sizes)}{suffix}" if level else ""
+        return "; ".join(part for part in (text, doubt and f"{first} or {second}{suffix}: {doubt}") if part)
     if len(spans) == 1:
         name, other = _names(won[0].answer, first, second)
         return f"{name} is faster than {other} at every size {_where(spans, sizes)}{suffix}"
     text = _winners_text(won, first, second, sizes, suffix)
-    return text + (f"; {_level_where(level, won, sizes)} the two are {WITHIN}{noise.rstrip(',')}" if level else "")
+    if level:
+        text += f"; {_level_where(level, won, sizes)} the two are {WITHIN}{noise.rstrip(',')}"
+    return f"{text}; {doubt}" if doubt else text
 
 
 def _names(answer: object, first: str, second: str) -> tuple[str, str]:
@@ -199,24 +232,25 @@ def margin_text(first: str, second: str, comparison: Comparison) -> str:
     parts = []
     for i in sorted({0, len(comparison.sizes) - 1}):
         verdict = comparison.verdicts[i]
-        if verdict is not Verdict.LEVEL:
+        if verdict in (Verdict.FIRST, Verdict.SECOND):
             name, _ = _names(verdict, first, second)
-            ratio = max(comparison.ratios[i], 1 / comparison.ratios[i])
-            parts.append(f"{name} by {times_text(ratio)} at {bytes_text(comparison.sizes[i])}")
+            parts.append(f"{name} by {times_text(comparison.factors[i])} at {bytes_text(comparison.sizes[i])}")
     return ", ".join(parts)
 
 
-def fastest_text(spans: Sequence[Span]) -> str:
-    """Sentence over all series: "one_shot is fastest up to 16 KiB, ring from 32 KiB on"."""
+def fastest_text(spans: Sequence[Span], spread: float = 0.0, oversubscribed: Optional[bool] = None) -> str:
+    """Sentence over all series: "one_shot is fastest up to 16 KiB, ring from 32 KiB on"; `spread` is of sizes that are undecided."""
     first, last = spans[0].first, spans[-1].last
-    if len(spans) == 1:
+    if len(spans) == 1 and spans[0].answer is not Verdict.UNDECIDED:
         return f"{spans[0].answer} is fastest, or {WITHIN} of it, at every size {span_text(spans[0], first, last)}"
-    names = list(dict.fromkeys(span.answer for span in spans))
-    parts = []
-    for name in names:
+    parts, doubt = [], ""
+    for name in dict.fromkeys(span.answer for span in spans):
         where = joined([span_text(span, first, last) for span in spans if span.answer == name])
-        parts.append(f"{name}{'' if parts else ' is fastest'} {where}")
-    return ", ".join(parts)
+        if name is Verdict.UNDECIDED:
+            doubt = f"{where} the fastest is {undecided(spread, oversubscribed)}"
+        else:
+            parts.append(f"{name}{'' if parts else ' is fastest'} {where}")
+    return "; ".join(part for part in (", ".join(parts), doubt) if part)
 
 
 def sentence(text: str) -> str:

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Iterable, Optional, Sequence
 
 from reports.analysis.panels import Panel, Setting
-from reports.analysis.results import basis_text, headline, PanelResult
-from reports.analysis.crossover import fastest_text
+from reports.analysis.estimate import certain_factor
+from reports.analysis.results import basis_text, fastest_words, headline, PanelResult
 from reports.units import bytes_text, collective_name, counted, times_text
 
 
@@ -24,7 +24,7 @@ class Cell:
     bytes: int
     label: str
     second: Optional[str]  # second fastest; None if no other was run
-    margin: float  # time of the second over that of the fastest; 1 without a second
+    margin: float  # times by which the second is slower for certain; 1 without a second
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class WinnerMap:
     @property
     def headline(self) -> str:
         """Sentence on the fastest algorithm on the fewest and on the most ranks."""
-        ends = [f"on {counted(result.panel.setting.ranks, 'rank')} {fastest_text(result.fastest)}"
+        ends = [f"on {counted(result.panel.setting.ranks, 'rank')} {fastest_words(result.panel, result.fastest)}"
                 for result in (self.results[0], self.results[-1])]
         text = "; ".join(ends)
         return text[0].upper() + text[1:] + "."
@@ -68,8 +68,9 @@ class WinnerMap:
     @property
     def finding(self) -> str:
         """The headline and the widest margin."""
-        widest = max(self.cells, key=lambda cell: cell.margin)
-        if not widest.second:
+        shared = {result.panel.setting.ranks for result in self.results if result.panel.oversubscribed}
+        widest = max((cell for cell in self.cells if cell.ranks not in shared), key=lambda cell: cell.margin, default=None)
+        if widest is None or widest.margin == 1:
             return self.headline
         return (f"{self.headline} The widest margin is {times_text(widest.margin)}: {widest.label} over {widest.second}, "
                 f"{counted(widest.ranks, 'rank')}, {bytes_text(widest.bytes)}.")
@@ -86,10 +87,10 @@ def maps_of(results: Sequence[PanelResult]) -> tuple[WinnerMap, ...]:
 
 
 def _cell(panel: Panel, size: int) -> Cell:
-    times = sorted((point.time_us, one.label) for one in panel.series if (point := one.at(size)))
-    (best, label), rest = times[0], times[1:]
-    second = rest[0] if rest else None
-    return Cell(panel.setting.ranks, size, label, second[1] if second else None, second[0] / best if second else 1.0)
+    points = sorted(((point, one.label) for one in panel.series if (point := one.at(size))), key=lambda one: (one[0].time_us, one[1]))
+    (best, label), rest = points[0], points[1:]
+    second, name = rest[0] if rest else (best, None)
+    return Cell(panel.setting.ranks, size, label, name, certain_factor(second.estimate, best.estimate))
 
 
 # The main findings, with which the page opens and which the terminal prints.

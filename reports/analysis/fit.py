@@ -7,6 +7,7 @@ from typing import Optional, Sequence, Union
 import numpy as np
 from scipy.optimize import nnls
 
+from reports.analysis.estimate import Estimate, exact
 from reports.analysis.panels import Panel, Point, Series, Setting, Variant
 
 
@@ -35,6 +36,7 @@ class Fit:
     worst_error: float
     worst_bytes: int
     sizes: int
+    turn: Estimate  # alpha over beta: bytes of a message whose two parts take equally long
 
     @property
     def gbps(self) -> float:
@@ -82,7 +84,18 @@ def fit_points(points: Sequence[Point]) -> Union[Fit, NoFit]:
         return NoFit("the times of send/recv do not grow with the size, so there is no bandwidth to be seen")
     if alpha * steps.min() < MIN_SHARE * times.min():
         return NoFit("the times of send/recv show no latency at the smallest sizes")
-    return _judged(alpha, beta, steps, wire, times, [point.bytes for point in points])
+    turn = _turn(alpha / beta, steps, wire, points)
+    return replace(_judged(alpha, beta, steps, wire, times, [point.bytes for point in points]), turn=turn)
+
+
+def _turn(value: float, steps: np.ndarray, wire: np.ndarray, points: Sequence[Point]) -> Estimate:
+    """The ends of its interval: small messages at one end of their times' intervals, large ones at the other."""
+    low, high = (np.array([max(end, 1e-3 * point.time_us) for point, end in zip(points, ends)]) for ends in
+                 zip(*((point.estimate.low, min(point.estimate.high, 1e3 * point.time_us)) for point in points)))
+    is_small = wire <= np.median(wire)
+    found = [robust_fit(steps, wire, np.where(is_small, one, other)) for one, other in ((low, high), (high, low))]
+    ends = [alpha / max(beta, 1e-300) for alpha, beta in found]
+    return Estimate(value, min(*ends, value), max(*ends, value))
 
 
 def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[float, float]:
@@ -110,7 +123,8 @@ def _judged(alpha: float, beta: float, steps: np.ndarray, wire: np.ndarray, time
     left = np.sum((logs - np.log(predicted)) ** 2)
     worst = int(np.argmax(error))
     r2 = 1 - left / max(float(np.sum((logs - logs.mean()) ** 2)), 1e-300)
-    return Fit(alpha, beta, float(r2), float(np.median(error)), float(error[worst]), sizes[worst], len(set(sizes)))
+    return Fit(alpha, beta, float(r2), float(np.median(error)), float(error[worst]), sizes[worst], len(set(sizes)),
+               exact(alpha / beta))
 
 
 # ---- Predictions of a series from its plans, and the size up to which latency decides. There are two, the better one first: the
@@ -168,7 +182,7 @@ def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:
 
 def _prediction(series: Series, times: Sequence[float], played_out: bool, fit: Optional[Fit]) -> Prediction:
     pairs = list(zip(series.points, times))
-    points = tuple(replace(point, time_us=time, ci_low=None, ci_high=None) for point, time in pairs)
+    points = tuple(replace(point, time_us=time, is_exact=True) for point, time in pairs)
     steps, last = series.points[0].plan.steps, series.points[-1]
     wire = last.plan.wire_bytes_max / last.bytes
     below = fit.alpha_us * steps / (fit.beta_us_per_byte * wire) if fit and wire > 0 else None

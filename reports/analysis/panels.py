@@ -3,11 +3,13 @@
 Lines of one panel come from one machine, one build, one basis and one emulated link; anything else is another panel.
 """
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Iterable, Optional
 
 import numpy as np
 
+from reports.analysis.estimate import Estimate, exact, median_of
 from reports.records import Build, Link, Machine, PlanCounts, Records, Row
 from reports.units import collective_order
 
@@ -44,6 +46,15 @@ class Point:
     samples: int  # 0: no samples were recorded, all times are the mean
     bus_bytes: float  # busbw times time, from which busbw at other times is computed
     plan: Optional[PlanCounts]
+    is_exact: bool = False  # simulated, or a single mean that another tool printed, which is taken as it is
+    plausible: bool = True  # False: its time is far beyond what its series' times at other sizes allow
+
+    @property
+    def estimate(self) -> Estimate:
+        if self.is_exact or self.samples == 0:
+            return exact(self.time_us)
+        known = self.samples > 1 and self.ci_low is not None and self.ci_high is not None and self.plausible
+        return Estimate(self.time_us, *((self.ci_low, self.ci_high) if known else (-inf, inf)), self.p5)
 
     def busbw_gbps(self, time_us: float) -> float:
         return self.bus_bytes / time_us / 1e3
@@ -149,7 +160,18 @@ def _panel(setting: Setting, rows: list[Row]) -> Panel:
         if row.in_place == in_place:
             by_series[(row.algorithm, variant_of(row))].append(row)
     series = tuple(_series(labels[key], *key, by_series[key]) for key in labels if key in by_series)
-    return Panel(setting, rows[0].run.machine, tuple(rows), series, in_place)
+    return Panel(setting, rows[0].run.machine, tuple(rows), tuple(map(_checked, series)), in_place)
+
+
+IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that leaves a cache, takes less than this longer
+
+
+def _checked(one: Series) -> Series:
+    """The series with points that know whether they are plausible by its 5th percentiles at other sizes: a smaller message takes no
+    longer, and a larger one no more than in proportion to its bytes. What is far beyond that waited for a core."""
+    return replace(one, points=tuple(
+        replace(point, plausible=point.p5 <= IMPLAUSIBLE * min(other.p5 * max(point.bytes / other.bytes, 1) for other in one.points))
+        for point in one.points))
 
 
 def _is_plotted(row: Row) -> bool:
@@ -172,22 +194,17 @@ def point_of(rows: list[Row]) -> Point:
     first = rows[0]
     bus_bytes = (first.busbw_gbps or 0.0) * (first.time_us or 0.0) * 1e3
     samples = [sample for row in rows for sample in row.samples_us]
-    stats = first.stats
-    if stats and (len(rows) == 1 or not samples):
+    stats, is_exact = first.stats, first.basis == "simulated" or first.run.is_foreign and len(samples) == 1
+    if stats and not samples:
         return Point(first.bytes, stats.median, stats.p5, stats.p95, stats.p99, stats.min, stats.max, stats.ci_low,
-                     stats.ci_high, stats.count, bus_bytes, first.plan)
+                     stats.ci_high, stats.count, bus_bytes, first.plan, is_exact)
     if not samples:
         mean = float(np.mean([row.time_us for row in rows]))
-        return Point(first.bytes, mean, mean, mean, mean, mean, mean, None, None, 0, bus_bytes, first.plan)
-    median, p5, p95, p99 = (float(q) for q in np.percentile(samples, [50, 5, 95, 99]))
-    low, high = median_interval(samples)
-    return Point(first.bytes, median, p5, p95, p99, min(samples), max(samples), low, high, len(samples), bus_bytes,
-                 first.plan)
-
-
-def median_interval(samples: list[float], resamples: int = 1000) -> tuple[float, float]:
-    """95 % bootstrap interval of the median (percentile method); the same samples give the same interval."""
-    values = np.asarray(samples)
-    drawn = np.random.default_rng(0).choice(values, size=(resamples, len(values)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
-    return float(low), float(high)
+        return Point(first.bytes, mean, mean, mean, mean, mean, mean, None, None, 0, bus_bytes, first.plan, is_exact)
+    median, p5, p95, p99 = np.percentile(samples, [50, 5, 95, 99]).tolist()
+    interval = median_of(samples)
+    if stats and len(rows) == 1:
+        interval *= stats.median / max(median, 1e-9)
+        median, p5, p95, p99 = stats.median, stats.p5, stats.p95, stats.p99
+    return Point(first.bytes, median, p5, p95, p99, min(samples), max(samples), interval.low, interval.high, len(samples),
+                 bus_bytes, first.plan, is_exact)

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Optional, Sequence, Union
 
 from reports.analysis.crossover import (
-    best_time, compare, Comparison, comparison_text, fastest_spans, fastest_text, margin_text, sentence, Span,
+    best_point, compare, Comparison, comparison_text, fastest_spans, fastest_text, margin_text, sentence, Span, spread_of,
     Verdict)
+from reports.analysis.estimate import alike, certain_factor, undecided
 from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Prediction, Predictions, predictions_of
 from reports.analysis.panels import Panel, panels_of, Point, Series, Setting, Variant
 from reports.records import Link, Records, Run
@@ -31,8 +32,9 @@ class Family:
     @property
     def called(self) -> str:
         """Name for a sentence: a member's, if it is the fastest of its family, or level with it, at every size."""
-        spans = fastest_spans(self.members)
-        return str(spans[0].answer) if len(spans) == 1 else f"the best {self._noun}{self._over}"
+        answers = {span.answer for span in fastest_spans(self.members)}
+        known = len(answers) == 1 and Verdict.UNDECIDED not in answers
+        return str(answers.pop()) if known else f"the best {self._noun}{self._over}"
 
     @property
     def _over(self) -> str:
@@ -109,7 +111,7 @@ def _per_byte(point: Point) -> str:
 
 def _model_text(first: Family, second: Family, measured: Comparison, predictions: Predictions) -> str:
     known = [predictions.by_label.get(member.label) for member in (*first.members, *second.members)]
-    if not all(known) or len({p.played_out for p in known}) > 1:
+    if not all(known) or len({p.played_out for p in known}) > 1 or not known[0].played_out and known[0].fit.poor:
         return ""
     model = compare(_predicted(first, predictions), _predicted(second, predictions))
     same = model.spans == measured.spans
@@ -269,8 +271,9 @@ def _duels(panel: Panel, predictions: Predictions) -> list[Duel]:
 
 def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions) -> Duel:
     comparison = compare(tree.best, ring.best)
-    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.setting.ranks, 'rank')}")
-    margin = margin_text(tree.called, ring.called, comparison)
+    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.setting.ranks, 'rank')}",
+                           panel.oversubscribed)
+    margin = "" if panel.oversubscribed else margin_text(tree.called, ring.called, comparison)
     why = why_text(tree, ring, comparison, predictions)
     return Duel(tree, ring, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
 
@@ -293,8 +296,12 @@ def _best_text(panel: Panel, fastest: tuple[Span, ...]) -> str:
     sizes = [point.bytes for series in panel.series for point in series.points]
     if len(sizes) == len(set(sizes)):  # such as with --algo auto
         return f"{joined([series.label for series in panel.series])} were run at different sizes, so nothing here says which is faster."
-    text = f"Of {counted(len(panel.series), 'algorithm')}, {fastest_text(fastest)}"
-    return f"{text}. {_stake_text(panel)}"
+    text = f"Of {counted(len(panel.series), 'algorithm')}, {fastest_words(panel, fastest)}"
+    return f"{text}.{_stake_text(panel)}"
+
+
+def fastest_words(panel: Panel, fastest: tuple[Span, ...]) -> str:
+    return fastest_text(fastest, spread_of(panel.series, fastest), panel.oversubscribed)
 
 
 def _single_text(panel: Panel) -> str:
@@ -308,10 +315,13 @@ def _single_text(panel: Panel) -> str:
 
 
 def _stake_text(panel: Panel) -> str:
-    """Sentence on the cost of a wrong choice: the worst ratio of slowest to fastest."""
-    worst, size, label = max((point.time_us / best_time(panel.series, point.bytes), point.bytes, one.label)
+    """Sentence on the cost of a wrong choice: the worst ratio of slowest to fastest that is certain; empty if none is, and where
+    ranks share cores, as times are then waits for a core."""
+    if panel.oversubscribed:
+        return ""
+    worst, size, label = max((certain_factor(point.estimate, best_point(panel.series, point.bytes).estimate), point.bytes, one.label)
                              for one in panel.series for point in one.points)
-    return f"The wrong choice costs up to {times_text(worst)} the time ({label} at {bytes_text(size)})."
+    return f" The wrong choice costs up to {times_text(worst)} the time ({label} at {bytes_text(size)})." if worst > 1 else ""
 
 
 def _members_text(duels: tuple[Duel, ...]) -> str:
@@ -326,10 +336,15 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
     known = [p for label in told if (p := predictions.by_label.get(label)) and p.latency_bound_below]
     if not known:
         return ""
-    others = [f"{p.label} at {about(p.latency_bound_below)}" for p in known[1:]]
-    tail = f"; {joined(others)}" if others else ""
-    return (f"{known[0].label} turns from latency-bound to bandwidth-bound near {about(known[0].latency_bound_below)}"
-            f"{tail}.")
+    turn = known[0].fit.turn
+    if known[0].fit.poor or not alike(turn, turn):
+        return f"Where messages turn from latency-bound to bandwidth-bound is {undecided(turn.spread)}."
+    at: dict[str, list[str]] = {}
+    for one in known:
+        at.setdefault(about(one.latency_bound_below), []).append(one.label)
+    (first, names), *others = at.items()
+    tail = "".join(f", {joined(labels)} near {size}" for size, labels in others)
+    return f"{joined(names)} {'turns' if len(names) == 1 else 'turn'} from latency-bound to bandwidth-bound near {first}{tail}."
 
 
 def headline(result: PanelResult) -> str:

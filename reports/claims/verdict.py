@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Sequence
 
+from reports.analysis.estimate import Estimate, exact, of_stats
 from reports.claims.data import BASES, Claim, Commands, Evidence, EXACT, Selection
 from reports.schema import ReportError
 from reports.records import Records, Run
@@ -13,14 +14,14 @@ from reports.units import bytes_text, joined, short
 # ---- Records to the points of a piece of evidence: the values of its selections, and the points at which its test holds
 
 Axis = Any  # a number, or a name
-Curve = dict[Axis, float]
+Curve = dict[Axis, Estimate]
 
 
 @dataclass(frozen=True)
 class Point:
     x: Axis
     value: float
-    holds: bool
+    holds: Optional[bool]  # None: the interval of its samples has both answers
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,10 @@ class Found:
 
     @property
     def deciding(self) -> list[Point]:
+        """Those that decide: the points, or the last, that are decided themselves; all if none is."""
         last = self.evidence.at == "last"
-        return [point for points in self.curves.values() for point in (points[-1:] if last else points)]
+        points = [point for points in self.curves.values() for point in (points[-1:] if last else points)]
+        return [point for point in points if point.holds is not None] or points
 
 
 def line_of(run: Run, commands: Commands) -> Optional[str]:
@@ -70,10 +73,15 @@ def found_for(evidence: Evidence, lines: Mapping[str, list[Any]]) -> Optional[Fo
     curves = {}
     for group, curve in above.items():
         divided = curve if below is None else _divided(curve, _partner(below, group))
-        points = tuple(Point(x, value, evidence.test.holds(value)) for x, value in _ordered(_relative(divided, evidence.relative_to)))
+        points = tuple(Point(x, one.value, _holds(evidence, one)) for x, one in _ordered(_relative(divided, evidence.relative_to)))
         if points:
             curves[group] = points
     return Found(evidence, curves) if curves else None
+
+
+def _holds(evidence: Evidence, one: Estimate) -> Optional[bool]:
+    answers = {evidence.test.holds(value) for value in (one.low, one.value, one.high)}
+    return answers.pop() if len(answers) == 1 else None
 
 
 def _partner(below: Mapping[Axis, Curve], group: Axis) -> Curve:
@@ -100,11 +108,18 @@ def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[A
             if x is None and evidence.along:
                 continue  # a record without the axis is no point of it
             if selection.pick is None and run_at.get((group, x)) == record.run.run and curve[x] != value:
-                raise ReportError(f"claims: '{evidence.shows}': {curve[x]:g} and {value:g} where {evidence.along} is {x};"
+                raise ReportError(f"claims: '{evidence.shows}': {curve[x].value:g} and {value.value:g} where {evidence.along} is {x};"
                                   " allowed: one record at each point, or 'pick'")
             run_at[group, x] = record.run.run
-            curve[x] = value if selection.pick is None else {"least": min, "most": max}[selection.pick](curve.get(x, value), value)
+            curve[x] = value if selection.pick is None else _PICKS[selection.pick](curve.get(x, value), value, key=_value_of)
     return curves
+
+
+_PICKS = {"least": min, "most": max}
+
+
+def _value_of(one: Estimate) -> float:
+    return one.value
 
 
 def _x(record: Any, evidence: Evidence) -> Axis:
@@ -123,13 +138,21 @@ def _matches(record: Any, where: Mapping[str, Any]) -> bool:
     return all(_at(record, path) in (wanted if isinstance(wanted, list) else [wanted]) for path, wanted in where.items())
 
 
-def _value(record: Any, selection: Selection) -> Optional[float]:
-    parts = [_number(record, path) for path in selection.field]
+def _value(record: Any, selection: Selection) -> Optional[Estimate]:
+    parts = [_estimate(record, path) for path in selection.field]
     factor = 1.0 if selection.times is None else _number(record, selection.times)
-    divisor = 1.0 if selection.per is None else _number(record, selection.per)
-    if None in parts or factor is None or not divisor:
+    divisor = exact(1.0) if selection.per is None else _estimate(record, selection.per)
+    if None in parts or factor is None or not divisor or not divisor.value:
         return None
-    return sum(parts) * factor / divisor
+    return sum(parts[1:], parts[0]) * factor / divisor
+
+
+def _estimate(record: Any, path: str) -> Optional[Estimate]:
+    """Times that were taken have the interval of their samples; all else is exact."""
+    if path in ("stats.median", "makespan_ms") and record.run.basis != "simulated" and getattr(record, "stats", None):
+        return of_stats(record.stats)
+    value = _number(record, path)
+    return None if value is None else exact(value)
 
 
 def _number(record: Any, path: str) -> Optional[float]:
@@ -150,14 +173,14 @@ def _divided(above: Curve, below: Curve) -> Curve:
     """Quotients at each x that both have; a single value below applies to every x."""
     if len(below) == 1 and len(above) > 1:
         below = dict.fromkeys(above, next(iter(below.values())))
-    return {x: value / below[x] for x, value in above.items() if below.get(x)}
+    return {x: value / below[x] for x, value in above.items() if x in below and below[x].value}
 
 
 def _relative(curve: Curve, to: Optional[str]) -> Curve:
     if to is None or not curve:
         return curve
-    base = next(iter(dict(_ordered(curve)).values())) if to == "first" else {"least": min, "most": max}[to](curve.values())
-    return {x: value / base for x, value in curve.items()} if base else {}
+    base = next(iter(dict(_ordered(curve)).values())) if to == "first" else _PICKS[to](curve.values(), key=_value_of)
+    return {x: exact(1.0) if value is base else value / base for x, value in curve.items()} if base.value else {}
 
 
 def _ordered(curve: Curve) -> list[tuple[Axis, float]]:
@@ -169,6 +192,8 @@ def _ordered(curve: Curve) -> list[tuple[Axis, float]]:
 # Points to verdicts, and their words. The rule is in docs/claims.md: each basis has its own verdict, and they are never averaged.
 
 HOLDS, ONLY_IF, NOT, UNTESTED, UNKNOWN = "holds", "holds only if", "does not hold", "not testable here", "not run"
+UNDECIDED = "undecided on this machine"  # the intervals of all samples have both answers
+_VERDICTS = {True: HOLDS, False: NOT, None: UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -182,7 +207,7 @@ class Answer:
     def verdict(self) -> str:
         if self.found is None:
             return UNKNOWN
-        return _of_all([HOLDS if point.holds else NOT for point in self.found.deciding])
+        return _of_all([_VERDICTS[point.holds] for point in self.found.deciding])
 
 
 @dataclass(frozen=True)
@@ -236,7 +261,7 @@ def settle(claims: Sequence[Claim], records: Records, commands: Commands) -> lis
 
 
 def _of_all(verdicts: Sequence[str]) -> str:
-    kinds = set(verdicts)
+    kinds = set(verdicts) - {UNDECIDED} or {UNDECIDED}
     return kinds.pop() if len(kinds) == 1 else ONLY_IF
 
 
@@ -251,8 +276,8 @@ def condition_of(answers: Sequence[Answer]) -> str:
 
 
 def _where(answer: Answer) -> str:
-    if answer.verdict in (HOLDS, NOT):
-        return "always" if answer.verdict == HOLDS else "never"
+    if answer.verdict != ONLY_IF:
+        return {HOLDS: "always", NOT: "never"}.get(answer.verdict, answer.verdict)
     evidence, curves = answer.evidence, answer.found.curves
     parts: dict[str, list[str]] = {}
     for group, points in curves.items():
@@ -265,6 +290,7 @@ def _where(answer: Answer) -> str:
 
 def _span(points: Sequence[Point], evidence: Evidence) -> str:
     """Words such as "up to 4 KiB", "from 16 on" or "2, 4 and 16"."""
+    points = [point for point in points if point.holds is not None] or points
     held = [i for i, point in enumerate(points) if point.holds]
     if len(held) == len(points):
         return "of any value"

@@ -6,15 +6,15 @@ from typing import Mapping, Sequence
 from reports.analysis.findings import Finding
 from reports.check import Note, notes_on_runs
 from reports.claims.data import BASES, Commands
-from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, test_text, value_text
+from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNDECIDED, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, test_text, value_text
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, word
 from reports.plots.figures import FigureFile
 from reports.records import Records
 from reports.units import joined
 
-_CLASSES = {HOLDS: "holds", ONLY_IF: "only-if", NOT: "fails", UNTESTED: "untested", UNKNOWN: "untested"}
-ORDER = (HOLDS, ONLY_IF, NOT, UNTESTED, UNKNOWN)
+_CLASSES = {HOLDS: "holds", ONLY_IF: "only-if", NOT: "fails", UNTESTED: "untested", UNDECIDED: "untested", UNKNOWN: "untested"}
+ORDER = (HOLDS, ONLY_IF, NOT, UNDECIDED, UNTESTED, UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ def summary_text(settled: Sequence[Settled]) -> str:
     counts = Counter(one.verdict for one in settled)
     words = {HOLDS: ("holds", "hold"), ONLY_IF: ("holds only under a condition", "hold only under a condition"),
              NOT: ("does not hold", "do not hold"), UNTESTED: ("is not testable here", "are not testable here"),
+             UNDECIDED: ("is undecided on this machine", "are undecided on this machine"),
              UNKNOWN: ("was not run", "were not run")}
     told = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in ORDER if counts[verdict]]
     return f"{len(settled)} claims of surveys: {joined(told)}."
@@ -79,7 +80,7 @@ def summary_text(settled: Sequence[Settled]) -> str:
 
 def claim_findings(settled: Sequence[Settled]) -> list[Finding]:
     """Findings of the claims: those that do not hold or have a condition first, as they are news to the reader."""
-    first = sorted(settled, key=lambda one: (NOT, ONLY_IF, HOLDS, UNTESTED, UNKNOWN).index(one.verdict))
+    first = sorted(settled, key=lambda one: (NOT, ONLY_IF, HOLDS, UNDECIDED, UNTESTED, UNKNOWN).index(one.verdict))
     return [Finding(one.claim.claim, f"{one.verdict} {one.condition}".strip().capitalize() + ".", "", "", _anchor(one))
             for one in first if one.verdict not in (UNTESTED, UNKNOWN)]
 
@@ -114,6 +115,6 @@ def _points(answer: Answer) -> Table:
     columns = (Column(evidence.by_name or "curve", "", False), Column(evidence.axis or "at", ""), Column("value", evidence.shows),
                Column("holds", test_text(evidence), False))
     lines = tuple(Line((word("" if group is None else str(group)), Cell("" if point.x is None else axis_text(point.x, evidence), point.x),
-                        Cell(value_text(point.value, evidence), point.value), word("yes" if point.holds else "no")))
+                        Cell(value_text(point.value, evidence), point.value), word({True: "yes", False: "no", None: "undecided"}[point.holds])))
                   for group, points in answer.found.curves.items() for point in points)
     return Table(f"{evidence.basis.capitalize()}: {evidence.shows}", columns, lines)

@@ -62,8 +62,8 @@ SUBJECTS = {
         "Training", "Does it learn, how fast, and where does the time of a step go?", "parts",
         "Does it learn, how fast, where does the time of a step go, and what fills the memory?", "Failed runs"),
     "scaling": _Subject(
-        "Scaling", "Do the pieces of a step explain the step?", "parts",
-        "How well do layouts scale, and do the pieces of a step explain the step?", "Failed layouts"),
+        "Scaling", "How many tokens per second do more ranks give, and what eats the rest?", "curve",
+        "How well do layouts scale, what eats the rest, and do the pieces of a step explain the step?", "Failed layouts"),
     "gate": _Subject(
         "Gate", "Did the change make anything slower?", "times",
         "Did the change make anything slower?", ""),

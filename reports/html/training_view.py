@@ -3,8 +3,9 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from reports.analysis.findings import MOST, Finding
+from reports.analysis.training.curves import efficiency_text, losses_text
 from reports.analysis.training.runs import (
-    behind_ms, budget, compared, computing_ms, efficiency_text, energy_text, equal_bytes_text, gaps_text, joined_sentences,
+    behind_ms, budget, compared, computing_ms, energy_text, equal_bytes_text, joined_sentences,
     KINDS, line_name, loss_at, loss_text, memory_text, mfu, missed_text, off, parts_text, predicted_runs, predicted_text,
     run_name, ScalingResult, SMOOTH, speed_text, step_ms, straggler_text, titled, tokens_per_s, TrainingResult, way_name,
     why_text)
@@ -69,8 +70,7 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
     facts = [Fact("What was timed", joined(sorted({titled(one.model) for one in lines}))),
              Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, "
                              f"{sum(one.oversubscribed for one in lines)} with more ranks than cores")]
-    views = [_view(result, drawn, [gaps_text(result), *(f"{text[:1].upper()}{text[1:]}." for text in
-                                                        efficiency_text(result))],
+    views = [_view(result, drawn, result.texts,
                    [scaling_table(result), slowdowns_table(result)], 0) for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
 
@@ -217,13 +217,14 @@ _SCALING = (
     Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),
     Column("off alone %", "measured over alone, minus 1"), Column("off contended %", "measured over contended, minus 1"),
     Column("computing ms", "part of the measured step, mean over ranks"), Column("tokens/s", "tokens per second of all ranks"),
-    Column("efficiency %", "tokens/s per rank over those of one rank"),
+    Column("efficiency %", "tokens/s over the ideal: one rank's times the ranks that have cores; 95 % interval", False),
+    Column("what takes the rest", "shares of the step that their intervals decide", False),
     Column("what contention leaves", "measured minus contended, by part", False),
 )
 
 
 def scaling_table(result: ScalingResult) -> Table:
-    return Table("Every layout of the records", _SCALING, tuple(Line(_scaling_cells(one)) for one in result.lines))
+    return Table("Every layout of the records", _SCALING, tuple(Line(_scaling_cells(one)) for one in (*result.lines, *result.beyond)))
 
 
 def _scaling_cells(one: Scaling) -> tuple[Cell, ...]:
@@ -234,7 +235,7 @@ def _scaling_cells(one: Scaling) -> tuple[Cell, ...]:
             *(number(step and step.step_ms) for step in times), word(interval),
             *(number(_percent(off(one, kind)), 3) for kind in ("isolated", "contended")),
             number(times[2] and computing_ms(times[2].parts_ms)), number(one.tokens_per_s, 5),
-            number(_percent(one.efficiency), 3), word(why_text(one, "contended") or "–"))
+            word(efficiency_text(one)), word(one.undecided or losses_text(one) or "–"), word(why_text(one, "contended") or "–"))
 
 
 def _percent(share: Optional[float]) -> Optional[float]:

@@ -61,7 +61,7 @@ def claim_figure(answer: Answer, heading: Heading) -> Figure:
 
 def _hollow(axes: Axes, points: Sequence[Point], how: style.Style) -> None:
     """Points at which it does not hold."""
-    failed = [point for point in points if not point.holds]
+    failed = [point for point in points if point.holds is False]
     axes.plot([point.x for point in failed], [point.value for point in failed], linestyle="", marker=how.marker, markersize=5.2,
               markerfacecolor=style.PAPER, markeredgecolor=how.colour, zorder=4)
 

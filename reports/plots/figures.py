@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from reports.analysis.crossover import best_time, sentence, TOLERANCE
+from reports.analysis.crossover import best_time, sentence, TOLERANCE, Verdict
 from reports.analysis.findings import Cell, WinnerMap
 from reports.analysis.panels import Series, Setting
 from reports.analysis.results import headline as headline_of, link_text, PanelResult
@@ -114,7 +114,7 @@ def shown_labels(result: PanelResult) -> list[str]:
     libraries = [one.label for one in series if one.variant.executor == "library"]
     plain = [one.label for one in series if one.algorithm in _FIRST[:1]]
     winners = sorted(result.fastest, key=lambda span: span.first / span.last)
-    wanted = [*duellists, *plain, *(str(span.answer) for span in winners), *libraries, *_by_distance(result)]
+    wanted = [*duellists, *plain, *(str(span.answer) for span in winners if span.answer is not Verdict.UNDECIDED), *libraries, *_by_distance(result)]
     return list(dict.fromkeys(wanted))[:MOST]
 
 

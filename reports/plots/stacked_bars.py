@@ -41,16 +41,17 @@ class Scale:
     colours: tuple[tuple[str, str, str], ...] = ()  # part, its name, its colour; in the order of the stack
 
 
-def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading) -> Figure:
+def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width: float = WIDTH) -> Figure:
     places, at = [], 0.0
     for row in rows:
         at += 1.6 if row.gap and places else 1.0 if places else 0.0
         places.append(at)
-    legend = 0.2 * -(-len(scale.colours) // COLUMNS)
-    figure, top = new_figure(heading, HEAD + FOOT + legend + ROW * max(at + 1, 2), WIDTH)
+    columns = min(max(len(scale.colours), 1), int(COLUMNS * width / WIDTH))
+    legend = 0.2 * -(-len(scale.colours) // columns)
+    figure, top = new_figure(heading, HEAD + FOOT + legend + ROW * max(at + 1, 2), width)
     height = figure.get_figheight()
-    left = (0.25 + CHARACTER * max(len(row.name) for row in rows)) / WIDTH
-    right = (0.2 + CHARACTER * max(len(row.label) for row in rows)) / WIDTH
+    left = (0.25 + CHARACTER * max(len(row.name) for row in rows)) / width
+    right = (0.2 + CHARACTER * max(len(row.label) for row in rows)) / width
     bottom = (0.62 + legend) / height
     axes = figure.add_axes([left, bottom, 1 - left - right, top - bottom - 0.1 / height])
     _rows(axes, rows, places)
@@ -58,7 +59,7 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading) -> Fi
     _axis(axes, scale)
     handles = [Patch(facecolor=colour, edgecolor=MUTED if colour == PAPER else colour, linewidth=0.5, label=name)
                for _, name, colour in scale.colours]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), COLUMNS),
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=columns,
                   frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.6, labelcolor=INK)
     return figure
 

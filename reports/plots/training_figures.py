@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from reports.analysis.training.curves import Curve, efficiency_text, LOSSES
 from reports.analysis.training.runs import (
     behind_ms, by_bytes, charted, differences, KINDS, line_name, loss_by_bytes, off, parts_text, predicted_runs, run_name,
     ScalingResult, signed, slowed, titled, TrainingResult, way, way_name, why_text)
@@ -133,99 +134,93 @@ def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
     return stacked_figure(rows, Scale("mean time of a step, mean of the replicas (ms)", colours=colours), heading)
 
 
-# Scaling: efficiency over ranks, three times of a step side by side, and their differences.
+# Scaling: tokens per second over ranks, what takes the efficiency, three times of a step side by side, and their differences.
 
-SCALING_WIDTH, SCALING_HEIGHT = 11.4, 4.5  # inches
-LABELS = 2.9  # inches at the right for names
-_WAYS = ("data parallel", "tensor parallel", "pipeline parallel", "mixed")
-
-
-def way_of(line: Scaling) -> str:
-    used = [line.layout.numbers.get(name, 1) > 1 for name in ("dp", "tp", "pp")]
-    return _WAYS[used.index(True)] if sum(used) == 1 else _WAYS[3]
+SCALING_WIDTH, SCALING_HEIGHT = 7.0, 4.4  # inches
+CURVES = 6  # most curves of a figure
+_LOSS_COLOURS = {"reached": "#009e73", "compute": "#56b4e9", "communication": "#d55e00", "bubble": "#e69f00",
+                 "other": "#b4bac2", "cores": "#cc79a7"}
 
 
-def efficiency_figure(result: ScalingResult, heading: Heading) -> Figure:
-    """A point per layout; a line joins the best of each kind at each number of ranks."""
-    figure, top = new_figure(heading, SCALING_HEIGHT, SCALING_WIDTH)
+def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
+    """Tokens per second over ranks: measured points with the range of their rounds, simulated ones hollow and dashed."""
+    curves = result.curves[:CURVES]
+    legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
+    figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
     height = figure.get_figheight()
-    axes = figure.add_axes([0.75 / SCALING_WIDTH, 0.95 / height, 1 - (0.75 + LABELS) / SCALING_WIDTH, top - 1.0 / height])
+    bottom = (0.6 + legend_inches) / height
+    axes = figure.add_axes([1.2 / SCALING_WIDTH, bottom, 1 - 1.4 / SCALING_WIDTH, top - bottom - 0.1 / height])
     tidy(axes)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for number, curve in enumerate(curves):
+        _draw(axes, curve, numbered(number))
+    _ideal(axes, curves)
     _ranks_axis(axes, result)
-    axes.set_ylabel("tokens/s per rank, over one rank's (%)")
-    lines = [one for one in result.lines if one.efficiency is not None]
-    for mode in result.modes:
-        for split in _WAYS:
-            points = [one for one in lines if one.mode == mode and way_of(one) == split and one.ranks > 1]
-            _draw(axes, points, split, mode)
-    _mark_cores(axes, result)
-    axes.set_ylim(0, max([100.0, *(100 * one.efficiency for one in lines)]) * 1.08)
-    axes.axhline(100, color=INK, linewidth=0.9, zorder=2)
-    _name_points(axes, [one for one in lines if one.ranks > 1])
-    _legend(figure, result)
+    axes.set_ylabel("tokens per second, all ranks")
+    handles = [Line2D([], [], color=numbered(i).colour, marker=numbered(i).marker, label=curve.name) for i, curve in enumerate(curves)]
+    handles += [Line2D([], [], color=MUTED, linewidth=1, label="ideal: one rank's times the ranks"),
+                Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle=(0, (4, 2)), label="simulated")]
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=2, frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
 
 
-def _draw(axes: Axes, points: list[Scaling], way: str, mode: str) -> None:
-    if not points:
-        return
-    style = numbered(_WAYS.index(way))
-    best = {one.ranks: max(100 * other.efficiency for other in points if other.ranks == one.ranks) for one in points}
-    axes.plot([1, *sorted(best)], [100, *(best[ranks] for ranks in sorted(best))], color=style.colour, linewidth=1.5,
-              linestyle="-" if mode == "weak" else (0, (4, 2)), zorder=3)
-    axes.plot([one.ranks for one in points], [100 * one.efficiency for one in points], linestyle="none",
-              marker=style.marker, markersize=6, color=style.colour, zorder=4,
-              markerfacecolor=style.colour if mode == "weak" else "none")
+def _draw(axes: Axes, curve: Curve, drawn: style.Style) -> None:
+    run = [one for one in (curve.one, *curve.measured) if one and one.basis != "simulated"]
+    near, far = zip(*(_range(one) for one in run)) if run else ((), ())
+    axes.errorbar([one.ranks for one in run], [one.tokens_per_s for one in run], yerr=[near, far], color=drawn.colour,
+                  marker=drawn.marker, markersize=6, linewidth=1.5, capsize=3, zorder=4)
+    axes.plot([one.ranks for one in curve.simulated], [one.tokens_per_s for one in curve.simulated], color=drawn.colour,
+              marker=drawn.marker, markersize=6, markerfacecolor="none", linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
+
+
+def _range(one: Scaling) -> tuple[float, float]:
+    """Distances of the slowest and the fastest round from the median, in tokens per second."""
+    rates = [1e3 * one.tokens_per_step / ms for ms in one.rounds_ms or ()] or [one.tokens_per_s]
+    return max(one.tokens_per_s - min(rates), 0), max(max(rates) - one.tokens_per_s, 0)
+
+
+def _ideal(axes: Axes, curves: Sequence[Curve]) -> None:
+    ranks = [one.ranks for curve in curves for one in (*curve.measured, *curve.simulated)]
+    for rate in {curve.one.tokens_per_s for curve in curves if curve.one}:
+        axes.plot([1, max(ranks)], [rate, rate * max(ranks)], color=MUTED, linewidth=1, zorder=2)
 
 
 def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
-    ranks = sorted({1, *(one.ranks for one in result.lines)})
-    axes.set_xscale("log", base=2)
+    lines = (*result.lines, *result.beyond)
+    ranks = sorted({1, *(one.ranks for one in lines)})
     axes.set_xlim(0.87, ranks[-1] * 1.15)
     axes.xaxis.set_major_locator(FixedLocator(ranks))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(n) for n in ranks]))
+    axes.xaxis.set_major_formatter(FixedFormatter([f"{n:,}" for n in ranks]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    axes.set_xlabel("ranks")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel("ranks (number)")
+    shared = [one.ranks for one in lines if one.oversubscribed]
+    if shared:
+        axes.axvspan(min(shared) / 1.08, max(shared) * 1.08, color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
+        axes.text(min(shared), 0.98, "measured with more ranks than cores", transform=axes.get_xaxis_transform(), size=8.5,
+                  color=ALARM, va="top", ha="center", rotation=90)
 
 
-def _mark_cores(axes: Axes, result: ScalingResult) -> None:
-    one = result.first
-    cores = one.run.machine.cores / one.threads
-    if all(line.ranks <= cores for line in result.lines):
-        return
-    edge = cores * 1.08
-    axes.axvspan(edge, axes.get_xlim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
-    axes.text(edge * 1.02, 0.02, "more ranks than cores", transform=axes.get_xaxis_transform(), size=8, color=ALARM,
-              va="bottom", rotation=90)
-
-
-def _name_points(axes: Axes, lines: list[Scaling]) -> None:
-    """At the right edge, each joined to its point."""
-    low, high = axes.get_ylim()
-    wanted = [(100 * one.efficiency - low) / (high - low) for one in lines]
-    gap = 0.145 / (axes.get_position().height * axes.figure.get_figheight())
-    for one, here, place in zip(lines, wanted, spread(wanted, gap)):
-        axes.annotate(line_name(one), xy=(one.ranks, 100 * one.efficiency), xycoords="data", xytext=(1.03, place),
-                      textcoords="axes fraction", size=7.6, va="center", color=INK, annotation_clip=False,
-                      arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkB": 4})
-
-
-def _legend(figure: Figure, result: ScalingResult) -> None:
-    ways = [way for way in _WAYS if any(way_of(one) == way and one.ranks > 1 for one in result.lines)]
-    handles = [Line2D([], [], color=numbered(_WAYS.index(way)).colour, marker=numbered(_WAYS.index(way)).marker,
-                      label=way) for way in ways]
-    if "strong" in result.modes:
-        handles += [Line2D([], [], color=INK, marker="o", label="weak: work grows with the ranks"),
-                    Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle=(0, (4, 2)),
-                           label="strong: work stays")]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=3, frameon=False, fontsize=8.5,
-                  labelcolor=INK)
+def losses_figure(result: ScalingResult, heading: Heading) -> Figure:
+    """A bar for each measured layout, and for the last simulated one of each curve: what is reached, and what takes the rest."""
+    rows = []
+    for curve in result.curves[:CURVES]:
+        for line in (*curve.measured, *curve.simulated[-1:]):
+            if line.losses:
+                parts = {} if line.verdict == "undecided" else {
+                    "reached": line.efficiency, **{loss.to: loss.share for loss in line.losses}}
+                told = "undecided" if line.undecided else f"{efficiency_text(line)} % of {line.ideal_speedup:,.0f} ranks' ideal"
+                rows.append(BarRow(line_name(line), parts, unbroken(told), gap=line is (*curve.measured, *curve.simulated)[0]))
+    names = {"reached": "reached", **LOSSES}
+    colours = tuple((part, names[part], colour) for part, colour in _LOSS_COLOURS.items()
+                    if part == "reached" or any(part in row.parts for row in rows))
+    return stacked_figure(rows, Scale("share of the step (%)", 100, colours=colours), heading, SCALING_WIDTH)
 
 
 def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:
     rows = []
-    for line in result.lines:
+    for line in result.pieces:
         for kind, meaning in KINDS.items():
             step = line.step(kind)
             if step:
@@ -290,7 +285,10 @@ def _training_figures(result: TrainingResult) -> Sequence[str]:
 
 def _scaling_figures(result: ScalingResult) -> Sequence[str]:
     """Steps that were simulated beyond the machine have no measured step to be compared with."""
-    return ("efficiency", "three", "gap") if any(one.step("measured") for one in result.lines) else ("efficiency", "three")
+    curves = ("curve",) if result.curves else ()
+    losses = ("losses",) if any(one.losses for one in result.lines) else ()
+    gaps = ("gap",) if any(one.step("measured") for one in result.pieces) else ()
+    return (*curves, *losses, *(("three", *gaps) if result.pieces else ()))
 
 
 def _rendered(results: Sequence, names: Callable, cases: Callable, folder: Path) -> list[list[FigureFile]]:
@@ -359,7 +357,10 @@ def _largest_gap(result: ScalingResult) -> str:
 
 
 def _stars(result: ScalingResult) -> str:
-    return result.name + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else "")
+    lines = [one for one in (*result.lines, *result.beyond) if one.verdict]
+    undecided = sum(one.verdict == "undecided" for one in lines)
+    return (result.name + (f"  ·  {undecided} of {len(lines)} efficiencies are undecided" if undecided else "")
+            + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else ""))
 
 
 _FIGURES = {
@@ -370,7 +371,8 @@ _FIGURES = {
     "parts": _Figure("parts", parts_figure, "Parts of a step of each run"),
     "predicted": _Figure("parts", predicted_figure, "Parts of a step of each run as predicted and as measured"),
     "memory": _Figure("memory", memory_figure, "Memory of the fullest rank of each run by kind"),
-    "efficiency": _Figure("efficiency", efficiency_figure, "Efficiency of each layout by number of ranks", _stars),
+    "curve": _Figure("curve", curve_figure, "Tokens per second by number of ranks, measured and simulated", _stars),
+    "losses": _Figure("losses", losses_figure, "Efficiency of each layout, and what takes the rest", _stars),
     "three": _Figure("parts", three_times_figure, "Time of each layout from its pieces alone, with contention, and measured", _stars),
     "gap": _Figure("parts", gap_figure, _largest_gap, _stars),
     "gantt": _Figure("gantt", lambda one, heading: gantt_figure(_timelines(one), heading), _gantt_title,

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from reports.claims.data import EXACT, Relation, exact_lines, load_claims, load_suite
-from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNKNOWN, UNTESTED, exact_verdicts, settle
+from reports.claims.verdict import HOLDS, NOT, ONLY_IF, UNDECIDED, UNKNOWN, UNTESTED, exact_verdicts, settle
 from reports.__main__ import main
 from reports.schema import ReportError
 from reports.load import load
@@ -53,6 +53,18 @@ def settled(tmp_path, records, *evidence, **fields):
     (Relation("near", 84, 0.05), (80, 88), (79, 89)), (Relation("between", 1.2, 0.0, 1.33), (1.2, 1.33), (1.19, 1.34))])
 def test_a_relation_holds_and_fails(test, good, bad):
     assert all(test.holds(value) for value in good) and not any(test.holds(value) for value in bad)
+
+
+def test_what_intervals_leave_open_is_undecided(tmp_path):
+    """Times of which the intervals have both answers decide no claim; the same times with narrow intervals do."""
+    for spread, verdict in ((0.9, UNDECIDED), (0.001, ONLY_IF)):
+        world = World(ranks=8)
+        lines = world.sweep(["ring", "double_tree"])
+        for line in lines:
+            median = line["stats"]["median"]
+            line["stats"].update(ci_low=median * (1 - spread), ci_high=median * (1 + spread))
+        file = write(tmp_path / f"{verdict}.jsonl", [run_of(world, next(iter(COMMANDS.values()))), *lines])
+        assert settled(tmp_path, load([file]), TREE_WINS).verdict == verdict
 
 
 def test_a_condition_is_found_where_lines_cross(tmp_path, records):

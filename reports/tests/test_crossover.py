@@ -50,9 +50,17 @@ def test_overlapping_intervals_are_level_and_say_why():
     assert words([1, 1], [1.2, 1.2]) == "tree is faster than ring at every size from 8 B to 16 B"
     assert words([1, 1], [1.2, 1.2], ci=0.1) == (
         "tree and ring are within 5 % of each other, or within their noise, from 8 B to 16 B")
-    unknown = replace(point(8, 1.2), ci_low=None)
-    first = series("tree", [1], 0.5)
-    assert compare(first, Series("ring", "ring", first.variant, (unknown,))).verdicts == (Verdict.FIRST,)
+
+
+def test_what_samples_do_not_decide_is_not_told():
+    """Wide intervals that overlap, a single sample, and medians that the least disturbed samples contradict."""
+    assert words([1, 1], [1.2, 1.2], ci=0.4) == (
+        "tree or ring: from 8 B to 16 B it is undecided on this machine: spread 40 %")
+    tree = series("tree", [1])
+    for other in (replace(point(8, 1.2), ci_low=None), replace(point(8, 9), samples=1), replace(point(8, 9), p5=1)):
+        compared = compare(tree, Series("ring", "ring", tree.variant, (other,)))
+        assert compared.verdicts == (Verdict.UNDECIDED,) and compared.crossing_bytes is None
+        assert compare(Series("ring", "ring", tree.variant, (other,)), tree).verdicts == (Verdict.UNDECIDED,)
 
 
 def test_margin_and_place():

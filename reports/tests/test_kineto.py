@@ -162,3 +162,60 @@ def test_refuses_in_one_line_that_names_the_file(tmp_path, capsys, change, what)
     told = capsys.readouterr().err
     assert told.startswith(f"reports.kineto: {bad}: ") and what in told and told.count("\n") == 1
     assert not out.exists()
+
+
+def with_sends(around, inner="record_param_comms", kernels=3, parts=("all_to_all",)):
+    """A profile with point-to-point kernels, of 1 ms each, that the host launched within a call."""
+    profile = Profile()
+    for n in range(3):
+        at = 100.0 * n
+        if around:
+            profile.add("cpu_op", around, at + 3.4, 0.5, AUTOGRAD)
+        if inner:
+            profile.add("cpu_op", inner, at + 3.45, 0.4, AUTOGRAD, **{"Collective name": parts[0], "dtype": "Half", "In msg nelems": 10 ** 6,
+                                                                    "Out msg nelems": 10 ** 6, "Group size": 2})
+        for k in range(kernels):
+            profile.kernel("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", at + 3.5 + k / 100, at + 90.5 + k, 1, AUTOGRAD)
+    return profile
+
+
+@pytest.mark.parametrize("around, inner, said, ours", [
+    ("c10d::alltoall_base_", "record_param_comms", "all_to_allv", "all_to_all"), ("nccl:all_to_all", None, "", "all_to_all"),
+    ("c10d::reduce_scatter_", None, "", "reduce_scatter"), ("_c10d_functional::all_gather_into_tensor", None, "", "all_gather"),
+    ("c10d::reduce_scatter_", "record_param_comms", "send", "reduce_scatter"), ("c10d::send", "record_param_comms", "send", "send_recv"),
+    (None, None, "", "send_recv")])
+def test_sends_within_a_collectives_call_are_that_collective(tmp_path, around, inner, said, ours):
+    one = measured(tmp_path, with_sends(around, inner, parts=(said,)).write(tmp_path / "r0.json"))
+    row = next(row for row in one.profile.collectives if row.collective != "all_reduce")
+    assert row.collective == ours and round(row.ms, 6) == 3 and row.calls == (3 if ours == "send_recv" else 1)
+    pipeline = one.parts_ms["exposed_pipeline"]
+    assert (pipeline > 0) == (ours == "send_recv")
+    if said == "all_to_allv":  # three kernels, and the call's bytes once
+        assert row.bytes == 2_000_000 and row.sent_bytes == 1e6
+
+
+def test_each_event_of_the_format_is_taken_or_noted(tmp_path, capsys):
+    """Categories of libkineto's ActivityType.cpp (PyTorch 2.9), and one that does not exist."""
+    profile = Profile()
+    known = ["cpu_op", "user_annotation", "gpu_user_annotation", "gpu_memcpy", "gpu_memset", "kernel", "cuda_runtime", "cuda_driver",
+             "cpu_instant_event", "python_function", "overhead", "cuda_sync", "cuda_event", "fwdbwd", "ac2g"]
+    for name in [*known, "mtia_runtime", "xpu_runtime", "new_category"]:
+        profile.add(name, "event", 1.0, 0.5)
+    profile.events.append({"ph": "B", "name": "half", "cat": "kernel", "ts": 1.0})
+    profile.kernel("late", 5000, 5000, 1)  # of no step
+    path = profile.write(tmp_path / "r0.json")
+    one = measured(tmp_path, path)
+    noted = " ".join(one.run.notes)
+    assert all(word in noted for word in ("mtia_runtime", "xpu_runtime", "new_category", "(3)", "half", "outside of the profiled steps", "late"))
+    unknown = next(note for note in one.run.notes if "unknown categories" in note)
+    assert not any(name in unknown for name in known)
+    told = capsys.readouterr().err
+    assert told.count("\n") == len(one.run.notes) == told.count("reports.kineto: note: r0.json: ")
+    assert report_main([str(tmp_path / "measured.jsonl"), "-o", str(tmp_path / "page")]) == 0
+    assert "outside of the profiled steps" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_a_trace_with_a_byte_order_mark_is_read(tmp_path):
+    path = Profile().write(tmp_path / "r0.json")
+    (tmp_path / "r0.json").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "r0.json").read_bytes())
+    assert measured(tmp_path, path).profile.ranks == 1

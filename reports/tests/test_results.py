@@ -277,7 +277,7 @@ def test_a_stopped_programs_file_is_read_up_to_its_last_whole_line_and_said_to_b
 
 def test_missing_file_directory_and_binary(tmp_path, capsys):
     binary = tmp_path / "b.jsonl"
-    binary.write_bytes(b"\xff\xfe")
+    binary.write_bytes(b"\xff\x00")
     cases = {tmp_path / "no.jsonl": "no such file", tmp_path: "cannot be read", binary: "not UTF-8"}
     for name, expected in cases.items():
         assert main([str(name), "--summary"]) == 2

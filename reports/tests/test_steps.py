@@ -95,6 +95,18 @@ def test_sentences_have_the_numbers_of_the_records(loaded):
     assert [name for name, _ in contest.frontier] == ["zb-h1"]
 
 
+def test_steps_that_took_a_while_each_time_have_no_best_schedule(tmp_path):
+    """Emulated steps of 12 runs: with little noise the best is told, with time slices of other programs none is."""
+    world = StepWorld(basis="emulated")
+    for noise, told in ((0.01, "zb-h1 has the smallest bubble of 3 schedules"),
+                        (0.8, "Which of 3 schedules has the smallest bubble is undecided on this machine: spread")):
+        lines = world.sweep()
+        for number, line in enumerate(lines):
+            line["samples_ms"] = [line["makespan_ms"] * (1 + noise * ((i + number) % 5) / 4) for i in range(12)]
+        result, = analyse_schedules(load([write(tmp_path / "s.jsonl", [world.run(), *lines])]))
+        assert contest_text(result.contests[0]).startswith(told)
+
+
 def test_equal_bubbles_are_told_together_unless_own_spans_differ(tmp_path):
     world = StepWorld()
     free = {**world.schedule("zb-h1")["bubbles"], "of_own_span": 0.0}

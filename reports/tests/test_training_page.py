@@ -1,8 +1,9 @@
 """Tests the pages of training and scaling: their sentences, their tables, and figures that equal the records."""
 import pytest
 
+from reports.analysis.estimate import told_share
 from reports.analysis.report import report_of
-from reports.analysis.training.data_parallel import analyse_sharding, best_text, bucket_bytes, bytes_sentence, curve_text
+from reports.analysis.training.data_parallel import analyse_sharding, best_text, bucket_bytes, bytes_sentence, curve_text, hidden_of
 from reports.analysis.training.runs import (
     behind_ms, budget, compared, differences, equal_bytes_text, line_text, loss_at, missed_text, off, predicted_text, slowed,
     step_ms, straggler_name, straggler_text, telling, tokens_per_s, way_name, why_text)
@@ -55,8 +56,8 @@ def test_the_gap_is_told_by_part(report):
 
 
 def test_what_was_emulated_stands_apart(report):
-    assert [(result.first.basis, len(result.lines)) for result in report.scalings] == [("measured", 4), ("emulated", 1),
-                                                                                       ("simulated", 1)]
+    assert [(result.first.basis, len(result.lines), len(result.beyond)) for result in report.scalings] == [
+        ("measured", 4, 1), ("emulated", 1, 0)]
     assert telling(report.scalings, "dp=2").layout.text == "dp=2"
     assert telling(report.scalings).oversubscribed is False
 
@@ -98,7 +99,8 @@ def test_pages(records, tmp_path):
         assert "dp=2, f32, 1 thread per rank, 2,048 tokens per step: 50 ms, 40,960 tokens/s, MFU 40 %" in text
     assert "pieces timed alone give 50 ms, with their measured contention 54 ms, and the step takes 60 ms" in first
     assert "below the 2.78 that counting pairs of tokens reaches" in first
-    assert "1 layout, simulated from the pieces of two replicas; none was run." in scaling
+    assert "Data parallel, weak: simulated, 64 ranks reach 83 % of the ideal." in scaling
+    assert "dp=64, weak, simulated" in scaling
     assert "dp=32, weak *" in scaling and "EMULATED" not in first
 
 
@@ -265,6 +267,14 @@ def test_runs_without_replicas_have_none_of_it(tmp_path):
     assert compared(result.runs) == () and replica_tables(result) == [] and equal_bytes_text(result.runs) == ""
 
 
+def test_one_rank_has_no_communication_and_no_bubble(tmp_path):
+    world = TrainingWorld()
+    parts = {"forward": 15.0, "backward": 30.0, "exposed_reduce": 10.0, "bubble": 5.0}
+    line = world.training(layout=layout(), ranks=1, parts_ms=parts)
+    result, = report_of(load([write(tmp_path / "t.jsonl", [world.run(), line])])).trainings
+    assert result.findings[0].why == "Its time: backward 50 %, forward 25 % and between kernels 25 %."
+
+
 def test_the_page_is_written(file, tmp_path):
     assert main([str(file), "-o", str(tmp_path / "report")]) == 0
     page = "".join(one.read_text() for one in (tmp_path / "report").rglob("*") if one.suffix in (".html", ".svg"))
@@ -277,7 +287,7 @@ CAPS = (8, 16, 0)  # MiB; of 8 layers of 8 MiB; 0: one bucket
 BACKWARD_MS = 8.0
 
 
-def real(line, spread=0.5, **fields):
+def real(line, spread=0.01, **fields):
     """A step of the made-up world as a real one that gave these numbers."""
     one = line["overlap"]
     exposed = line["makespan_ms"] - one["compute_alone_ms"]
@@ -334,6 +344,20 @@ def test_the_best_bucket_is_the_one_that_leaves_least(bucket_report):
     assert "with one bucket" in best_text(result)
     assert "64 MiB on 2 ranks and 64 MiB on 4 ranks" in bytes_sentence(result)
     assert "3 rows not what the formula" in bytes_sentence(bucket_report.buckets[1])
+
+
+def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):
+    """Exposed times below 0 and beyond the communication are noise: neither is told, and what is impossible is not either."""
+    world = StepWorld(ranks=2, run_name="noisy", basis="measured")
+    lines = [real(world.overlap(cap or 64), exposed_samples_ms=[-3.0, 0.1, 4.0], exposed_ms=0.1) for cap in CAPS]
+    lines[-1]["overlap"].update(bucket_cap_bytes=0, efficiency=10.7)
+    result, = report_of(load([write(tmp_path / "n.jsonl", [world.run(), *lines])])).buckets
+    assert curve_text(result.curves[0]).startswith("2 ranks, links without limit: which buckets are best is undecided on this machine: spread")
+    assert best_text(result).startswith("Which buckets are best is undecided on this machine: spread")
+    assert hidden_of(result.curves[0].lines[-1]).high == 0, "one bucket is complete only when the backward ends"
+    for line in result.lines[:-1]:
+        share = hidden_of(line)
+        assert 0 <= share.low <= share.value <= share.high <= 1 and "undecided" in told_share(share, "hidden")
 
 
 def test_the_figure_has_what_the_records_have(bucket_report):

@@ -349,7 +349,7 @@ def experts_run(run_name: str = "experts-1", basis: str = "measured", **run_fiel
 def experts_line(run_name: str = "experts-1", basis: str = "measured", load_of: float = 1.0, us: float = 700.0,
          **fields: Any) -> dict[str, Any]:
     """A record in which each direction takes `us`, half of it in the experts."""
-    times = [{"direction": direction, "way": way, "samples_us": [us], "stats": stats_of([us]),
+    times = [{"direction": direction, "way": way, "samples_us": [us] * 7, "stats": stats_of([us] * 7),
               "parts_us": {part: us / 2 if part == "experts" else us / 12 for part in EXPERTS_PARTS}}
              for direction in ("forward", "backward") for way in ("serial", "async")]
     record = {

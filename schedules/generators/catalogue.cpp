@@ -135,6 +135,18 @@ std::optional<ClosedForm> none_known(const PipelineShape& /*shape*/, const Times
   return std::nullopt;
 }
 
+namespace {
+
+// ZB-1p and ZB-2p: found for equal times, within the activations of `share` microbatches for each rank of the pipe.
+template <std::int32_t share>
+Schedule searched(const PipelineShape& shape) {
+  Schedule made = zb_search({shape, {1, 1, 1}, {static_cast<double>(share * shape.ranks), 1}});
+  made.name = share == 1 ? "zb_1p" : "zb_2p";
+  return made;
+}
+
+}  // namespace
+
 // ---- Generators: pure functions of a shape, called with shapes that the catalogue accepts.
 
 Schedule naive(const PipelineShape& shape);
@@ -280,6 +292,12 @@ constexpr std::array kEntries{
     CatalogueEntry{"zb_h2", "ZB-H2", "Qi et al. 2023 (arXiv:2401.10241), section 2.3.2",
                    "own span: (p-1)(f+i-2w), if w <= f, i and m >= 2p-1", 1, Versions::one, false, zb_h2, any,
                    of_zb_h2},
+    CatalogueEntry{"zb_1p", "ZB-1p, found by search",
+                   "Qi et al. 2023 (arXiv:2401.10241), section 3: in the memory of 1F1B", "no closed form", 1,
+                   Versions::one, false, searched<1>, any, none_known, false, false, 1},
+    CatalogueEntry{"zb_2p", "ZB-2p, found by search",
+                   "Qi et al. 2023 (arXiv:2401.10241), section 3: in twice that memory", "no closed form", 1,
+                   Versions::one, false, searched<2>, any, none_known, false, false, 2},
     CatalogueEntry{"zb_v", "ZB-V", "Qi et al. 2023 (arXiv:2401.10241), section 6",
                    "own span: 0, if f = i = w and m >= 2p-1", 1, Versions::one, false, zb_v, any, of_zb_v},
     CatalogueEntry{"v_half", "V-Half", "Qi et al. 2024 (arXiv:2405.15362), section 4", "about p/2m of the ideal time",

@@ -40,6 +40,9 @@ struct CatalogueEntry {
   std::optional<ClosedForm> (*closed_form)(const PipelineShape& shape, const Times& times);
   bool takes_slices = false;  // accepts token slices (schedules/slices.h); false: microbatches are whole
   bool evicts = false;        // moves kept activations to other ranks
+  // A search finds the schedule (zb_search) within this number of microbatches' activations for each rank of the pipe:
+  // for equal times in make(), and for given ones by the search itself. 0: a rule makes it.
+  std::int32_t searched_share = 0;
 };
 
 std::span<const CatalogueEntry> catalogue();

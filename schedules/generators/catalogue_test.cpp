@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -151,6 +152,24 @@ TEST(Catalogue, ChimeraDoubledHoldsTwiceAsMuch) {
         most = std::max(most, rank.peak.until_weight_gradient);
       }
       EXPECT_DOUBLE_EQ(most, 2 * p);
+    }
+  }
+}
+
+// The search is never behind the schedules made by hand, within 1F1B's activations and within twice as many.
+TEST(Catalogue, SearchedSchedulesKeepWithinTheirMemory) {
+  const Times times{1, 1, 1};
+  for (const std::int32_t p : {1, 2, 4, 7}) {
+    for (const std::int32_t m : {1, p, 2 * p - 1, 3 * p}) {
+      const PipelineShape shape{p, m, 1};
+      for (const auto& [name, by_hand, share] : {std::tuple("zb_1p", "zb_h1", 1), std::tuple("zb_2p", "zb_h2", 2)}) {
+        const Schedule made = make_schedule(name, shape);
+        EXPECT_EQ(made.name, name);
+        for (const RankCounts& rank : count_ranks(made)) EXPECT_LE(rank.peak.until_weight_gradient, share * p);
+        const Schedule other = make_schedule(by_hand, shape);
+        EXPECT_LE(spans_of(made, times, play(made, times)).own, spans_of(other, times, play(other, times)).own)
+            << name << " " << p << " " << m;
+      }
     }
   }
 }

@@ -125,6 +125,9 @@ struct Unit {
   // Once gathered, stays until the end of the step, whatever ShardingOptions::keep is: parts of other units use it, too
   // (a word embedding that is also the head's matrix; FSDP's root unit).
   bool held = false;
+  // False: the backward of its parts reads no parameters, so that nothing is gathered for it (an embedding, whose
+  // backward adds rows of gradients).
+  bool in_backward = true;
   std::int32_t tile = -1;  // tile of the part whose tasks alone need the unit; -1: all other tasks need it
 };
 // One bucket per unit, the last unit first.

@@ -120,7 +120,7 @@ std::uint32_t last_reduction_between(const RankStep& rank, std::uint32_t begin, 
 
 bool gives_up_after(const UnitUse& use, Keep keep, const Unit& unit) {
   if (unit.held) return false;
-  return keep == Keep::while_used || (keep == Keep::until_backward && use.backward);
+  return keep == Keep::while_used || (keep == Keep::until_backward && (use.backward || !unit.in_backward));
 }
 
 class Planner {
@@ -140,8 +140,10 @@ class Planner {
     const auto stage = static_cast<std::size_t>(use.stage);
     PlannedUse planned{.use = use};
     planned.from_secondary = options_.secondary && rank_.tasks[use.first].op != Op::forward;
+    const bool is_backward = use.backward && rank_.tasks[use.first].op != Op::recompute;
     for (std::int32_t u = use.first_unit; u < use.first_unit + use.num_units; ++u) {
       const auto unit = static_cast<std::size_t>(u);
+      if (is_backward && !units_[stage][unit].in_backward) continue;
       if (!present_[stage][unit]) planned.gathered.push_back(u);
       planned.waits_for = later_of(planned.waits_for, last_use_[stage][unit]);
       const bool gives_up = gives_up_after(use, options_.keep, units_[stage][unit]);

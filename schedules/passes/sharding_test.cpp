@@ -212,6 +212,22 @@ TEST(Sharding, AHeldUnitStays) {
   EXPECT_EQ((times[{Op::reshard, 1}]), (times[{Op::unshard, 1}]));
 }
 
+// A unit that backwards do not read is gathered for forwards only, and freed after them.
+TEST(Sharding, AUnitOfForwardsIsNotGatheredForBackwards) {
+  for (const Keep keep : {Keep::while_used, Keep::until_backward}) {
+    Step step = one_stage(3);
+    auto units = units_of(step);
+    units[0][0].in_backward = false;
+    shard_parameters(step, units, {.keep = keep});
+    EXPECT_TRUE(check_step(step, 1).empty());
+    std::map<std::pair<Op, std::int32_t>, int> times;
+    for (const Task& task : step.of_rank[0].tasks) ++times[{task.op, task.part}];
+    EXPECT_EQ((times[{Op::unshard, 0}]), 3);
+    EXPECT_EQ((times[{Op::reshard, 0}]), 3);
+    EXPECT_EQ((times[{Op::unshard, 1}]), keep == Keep::while_used ? 6 : 3);
+  }
+}
+
 // A unit that is gathered anew is freed first: by an edge, as the lanes run concurrently.
 TEST(Sharding, AGatherWaitsForTheReshardBeforeIt) {
   for (const std::string_view name : {"1f1b", "gpipe", "zb_h1"}) {

@@ -115,14 +115,25 @@ std::int64_t& part_for(Breakdown& parts, Op op) {
   }
 }
 
+// True if the step has one rank, which neither stands for others nor has messages from them.
+bool is_alone(const Step& step) {
+  if (step.of_rank.size() > 1) return false;
+  const auto& tasks = step.of_rank.front().tasks;
+  const auto has_peer = [](const Task& task) { return task.lane == Lane::send || task.lane == Lane::receive; };
+  return std::none_of(tasks.begin(), tasks.end(), has_peer) &&
+         std::all_of(step.groups.begin(), step.groups.end(), [](const Group& group) { return group.size() <= 1; });
+}
+
 class RankBreakdown {
  public:
-  RankBreakdown(const RankStep& rank, const std::vector<TaskSpan>& spans, std::int64_t makespan_ps,
+  // A collective of one rank moves nothing.
+  RankBreakdown(const Step& step, const RankStep& rank, const std::vector<TaskSpan>& spans, std::int64_t makespan_ps,
                 const BlockingLanes& blocking)
-      : rank_(rank), spans_(spans), makespan_ps_(makespan_ps), blocking_(blocking) {
+      : rank_(rank), spans_(spans), makespan_ps_(makespan_ps), blocking_(blocking), alone_(is_alone(step)) {
     for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
-      const std::size_t lane = index_of(rank.tasks[i].lane);
-      if (lane != index_of(Lane::compute)) moving_[lane].push_back(spans[i]);
+      const Task& task = rank.tasks[i];
+      const bool moves = task.comm == Comm::none || step.groups[static_cast<std::size_t>(task.peer)].size() > 1;
+      if (task.lane != Lane::compute && moves) moving_[index_of(task.lane)].push_back(spans[i]);
     }
   }
 
@@ -198,13 +209,14 @@ class RankBreakdown {
       left -= end - begin;
       cursor = end;
     }
-    parts_.bubble_ps += left;
+    (alone_ ? parts_.between_ps : parts_.bubble_ps) += left;
   }
 
   const RankStep& rank_;
   const std::vector<TaskSpan>& spans_;
   std::int64_t makespan_ps_;
   const BlockingLanes& blocking_;
+  const bool alone_;
   std::array<std::vector<TaskSpan>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
   std::vector<Moved> moved_;  // in the current gap
@@ -228,7 +240,7 @@ std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeli
   }
   std::vector<Breakdown> all;
   for (std::size_t r = 0; r < timeline.size(); ++r) {
-    all.push_back(RankBreakdown(step.of_rank[r], timeline[r], makespan_ps, blocking).take());
+    all.push_back(RankBreakdown(step, step.of_rank[r], timeline[r], makespan_ps, blocking).take());
   }
   return all;
 }

@@ -50,8 +50,9 @@ struct Breakdown {
   // message to leave.
   std::array<std::int64_t, kNumLanes> exposed_ps = {};
   // The compute lane is idle and nothing that it waits for moves: other ranks are not that far. Includes the time
-  // before a rank's start and after its end.
+  // before a rank's start and after its end. One rank alone has none.
   std::int64_t bubble_ps = 0;
+  std::int64_t between_ps = 0;  // one rank's time between its kernels, in which it waits for nobody
 
   std::int64_t compute_ps() const { return forward_ps + backward_ps + recompute_ps + optimizer_ps + filler_ps; }
   std::int64_t all_exposed_ps() const;

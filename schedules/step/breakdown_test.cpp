@@ -114,10 +114,24 @@ TEST(Breakdown, WhatALaneStillMovesAtTheEndIsExposed) {
   RankWriter rank;
   const std::uint32_t kernel[] = {rank.add({.op = Op::optimizer, .amount = 10})};
   rank.add({.op = Op::unshard, .lane = Lane::gather, .comm = Comm::all_gather, .peer = 0}, kernel);
-  const Step step{.name = "tail", .of_rank = {rank.take()}, .groups = {{GroupKind::data, {0}}}};
+  const Step step{.name = "tail", .of_rank = {rank.take()}, .groups = {{GroupKind::data, {0}, 2}}};
   const std::vector<Breakdown> parts = breakdown_of(step, {{{0, 10}, {10, 17}}});
   EXPECT_EQ(parts[0].exposed_ps[static_cast<std::size_t>(Lane::gather)], 7);
   EXPECT_EQ(parts[0].bubble_ps, 0);
+}
+
+TEST(Breakdown, OneRankAloneHasNeitherCommunicationNorABubble) {
+  RankWriter rank;
+  const std::uint32_t kernel[] = {rank.add({.op = Op::backward, .amount = 10})};
+  const std::uint32_t reduced[] = {
+      rank.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = 0}, kernel)};
+  rank.add({.op = Op::optimizer, .amount = 3}, reduced);
+  const Step step{.name = "alone", .of_rank = {rank.take()}, .groups = {{GroupKind::data, {0}}}};
+  const Breakdown parts = breakdown_of(step, {{{0, 10}, {10, 17}, {20, 23}}}).front();
+  EXPECT_EQ(parts.all_exposed_ps(), 0);
+  EXPECT_EQ(parts.bubble_ps, 0);
+  EXPECT_EQ(parts.between_ps, 10);
+  EXPECT_EQ(parts.compute_ps() + parts.between_ps, 23);
 }
 
 using PartBytes = std::vector<std::vector<ActivationBytes>>;

@@ -267,10 +267,10 @@ void write_values(SafetensorsWriter& writer, std::span<const float> values, core
 HuggingFaceNames::HuggingFaceNames(const workload::Model& model)
     : model_(model), llama_(is_llama(model)), words_(llama_ ? "model.embed_tokens.weight" : "wte.weight") {
   if (llama_ || is_gpt2(model)) return;
-  throw core::usage_error(
-      "model " + model.name +
-      " is neither Hugging Face's GPT-2 nor its Llama; allowed: all of biases, learned positions and norm=layer, or "
-      " gated=yes, norm=rms and rotary positions of halves");
+  throw core::usage_error("model " + model.name +
+                          " is neither Hugging Face's GPT-2 nor its Llama, which --init-from and --export take; "
+                          "allowed: experts=0, and all of biases, learned positions and "
+                          "norm=layer, or gated=yes, norm=rms and rotary positions of halves");
 }
 
 std::vector<FileTensor> HuggingFaceNames::tensors_of(const WholeTensor& ours) const {

@@ -33,25 +33,34 @@ schedules::Step checked(schedules::Step step, const workload::Layout& layout) {
 
 }  // namespace
 
+// Features that the trainer lacks come first: what would make the layout valid is no remedy then.
 void check_layout(const workload::Model& model, const workload::Layout& layout) {
   if (const std::string reason = why_invalid(model); !reason.empty()) throw core::usage_error("model: " + reason);
-  if (const std::string reason = why_invalid(model, layout); !reason.empty()) {
-    throw core::usage_error("layout: " + reason);
-  }
   check_trainable(model, layout);
-  if (const std::string why = untrainable(schedule_of(layout)); !why.empty()) throw core::usage_error("layout: " + why);
+  const std::string why =
+      layout.own_schedule ? untrainable(*layout.own_schedule) : untrainable(schedules::entry_named(layout.schedule));
+  for (const std::string& reason : {why, why_invalid(model, layout)}) {
+    if (!reason.empty()) throw core::usage_error("layout: " + reason);
+  }
 }
 
+namespace {
+
+std::string untrainable_text(std::string_view name, bool slices, bool evicts) {
+  if (!slices && !evicts) return "";
+  return "the schedule " + std::string(name) +
+         (slices ? " cuts sequences into slices" : " keeps activations on other ranks") +
+         ", which is simulated and emulated, not trained; allowed: such as 1f1b";
+}
+
+}  // namespace
+
 std::string untrainable(const schedules::Schedule& schedule) {
-  if (schedule.slices() > 1) {
-    return "the schedule " + schedule.name + " cuts sequences into " + std::to_string(schedule.slices()) +
-           " slices, which are simulated and emulated, not trained; allowed: slices=1";
-  }
-  if (evicts_activations(schedule)) {
-    return "the schedule " + schedule.name +
-           " keeps activations on other ranks, which is simulated and emulated, not trained; allowed: such as 1f1b";
-  }
-  return "";
+  return untrainable_text(schedule.name, schedule.slices() > 1, evicts_activations(schedule));
+}
+
+std::string untrainable(const schedules::CatalogueEntry& entry) {
+  return untrainable_text(entry.name, entry.takes_slices, entry.evicts);
 }
 
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout) {

@@ -15,6 +15,7 @@
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "kernels/attention/attention.h"
+#include "trainer/checkpoint/hugging_face.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
@@ -273,7 +274,8 @@ void check_sync(const TrainOptions& options) {
 TrainOptions checked(TrainOptions options) {
   check_compression(options);
   check_tiles(options);
-  note_on_weights(options);  // refuses files that do not fit
+  if (!options.export_file.empty()) HuggingFaceNames{options.model};  // refuses models that such files cannot hold
+  note_on_weights(options);                                           // refuses files that do not fit
   check_layout(options.model, options.layout);
   options.layout = balanced(options.model, options.layout, workload::declared_price);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
@@ -281,6 +283,9 @@ TrainOptions checked(TrainOptions options) {
     throw core::usage_error("--tokenizer " + options.tokenizer->name() + " has " +
                             std::to_string(options.tokenizer->size()) + " words, but the model's vocabulary is " +
                             std::to_string(options.model.vocabulary) + "; allowed: a --vocabulary of at least as many");
+  }
+  if (options.sample_tokens > 0 && options.tokenizer->encode(options.prompt).empty()) {
+    throw core::usage_error("--sample with an empty --prompt; allowed: a prompt of at least one token");
   }
   const workload::OffloadPlaces on_host{.optimizer = options.layout.offload.optimizer};
   if (options.device.cuda && (options.layout.offload != on_host || on_host.any_in(workload::Offload::file))) {

@@ -2,14 +2,15 @@
 import glob
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN
 from gate.inputs.records import read_foreign, read_records
 from gate.model import Channel, UsageError
-from reports.foreign import field, fingerprint_of, parsed_json, positive, utc
-from reports.load import foreign_reader
+from reports.foreign import documents, field, fingerprint_of, leave_unread, Text, utc
+from reports.load import foreign_reader, text_of
 from reports.schema import ReportError
 
 SUFFIXES = (".jsonl", ".json", ".txt", ".out", ".log")  # endings of files in a folder; a file that is named may have any
@@ -43,17 +44,14 @@ def read_file(path: Path) -> list[Observation]:
     try:
         return _reader_of(path)(path)
     except ReportError as error:
-        raise UsageError(str(error)) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text (byte {error.start}); allowed: {ALLOWED}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; allowed: {ALLOWED}") from error
+        text = str(error)
+        raise UsageError(text if "allowed" in text else f"{text}; allowed: {ALLOWED}") from error
 
 
 def _reader_of(path: Path) -> Reader:
     """Reader of a file, chosen by its content. Our records are recognised by their first line, even if the file is broken. Raises
     UsageError for an empty or unknown file."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = text_of(str(path))
     first = text.lstrip().split("\n", 1)[0]
     if not first:
         raise UsageError(f"{path}: the file is empty; allowed: {ALLOWED}")
@@ -61,10 +59,10 @@ def _reader_of(path: Path) -> Reader:
         return read_records
     if foreign_reader(path.name, text):
         return read_foreign
+    if '"benchmarks"' in text and "{" in text:
+        return read_google_benchmark
     if not first.startswith("{"):
         raise UsageError(f"{path}:1: '{first[:40]}'; allowed: {ALLOWED}")
-    if '"benchmarks"' in text:
-        return read_google_benchmark
     raise UsageError(f"{path}: JSON without 'benchmarks' or 'results'; allowed: {ALLOWED}")
 
 
@@ -80,32 +78,64 @@ _HOW_LONG = re.compile(r"/(min_time|min_warmup_time|repeats):[^/]*")  # parts of
 _REVISIONS = ("revision", "git_revision")  # names that users give to it: --benchmark_context=revision=...
 
 
+_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)$")  # names of aggregates, which old versions give no run_type
+_READ = ("name", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index", "threads",
+         "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message", "skipped", "skip_message")
+
+
 def read_google_benchmark(path: Path) -> list[Observation]:
-    data = parsed_json(path.read_text(encoding="utf-8"), str(path))
-    context = field(data, "context", dict, str(path))
-    origin = Origin(str(path), path.name, utc(str(context.get("date", ""))), _revision(context), _fingerprint(context))
-    found = [one for number, entry in enumerate(field(data, "benchmarks", list, str(path)))
-             for one in _of_benchmark(entry, origin, f"{path}: benchmarks[{number}]")]
+    source = Text(str(path), text_of(str(path)))
+    found = [one for number, data in enumerate(documents(source)) for one in _of_process(data, source, f" {number + 1}" if number else "")]
     if not found:
         raise UsageError(f"{path}: no benchmark; allowed: at least one that is not an aggregate (was "
-                         "--benchmark_report_aggregates_only given?)")
-    return found
+                         f"--benchmark_report_aggregates_only given?){''.join(f'; {note}' for note in source.notes())}")
+    notes = tuple(source.notes())
+    return [replace(one, origin=replace(one.origin, notes=notes)) for one in found]
 
 
-def _of_benchmark(entry: Any, origin: Origin, where: str) -> Iterator[Observation]:
+def _of_process(data: Any, source: Text, number: str) -> Iterator[Observation]:
+    context = field(data, "context", dict, source.name)
+    origin = Origin(source.name + number, Path(source.name).name, utc(str(context.get("date", ""))), _revision(context), _fingerprint(context))
+    leave_unread(source, data, ("context", "benchmarks"))
+    entries = field(data, "benchmarks", list, source.name)
+    names = {one.get("name") for one in entries if isinstance(one, dict) and isinstance(one.get("name"), str)}
+    for at, entry in enumerate(entries):
+        yield from _of_benchmark(entry, origin, names, source, f"{source.name}: benchmarks[{at}]")
+
+
+def _is_aggregate(entry: dict, name: str, names: set) -> bool:
+    if "run_type" in entry or not (match := _AGGREGATE.match(name)):
+        return entry.get("run_type", "iteration") == "aggregate"
+    return match[1] in names or "big_o" in entry or "rms" in entry or {f"{match[1]}_{one}" for one in ("mean", "median", "stddev")} <= names
+
+
+def _of_benchmark(entry: Any, origin: Origin, names: set, source: Text, where: str) -> Iterator[Observation]:
     name = field(entry, "name", str, where)
-    if field(entry, "run_type", str, where, missing="iteration") != "iteration":
+    if _is_aggregate(entry, name, names):
+        source.leave("aggregates, left out", name)
         return
     case = _HOW_LONG.sub("", field(entry, "run_name", str, where, missing=name))
+    leave_unread(source, entry, _READ)
+    if (kind := field(entry, "run_type", str, where, missing="iteration")) != "iteration":
+        source.leave("entries that are no repetitions, left out", f"{name} ({kind})")
+        return
     failed = field(entry, "error_occurred", bool, where, missing=False)
-    yield Observation(Quantity(f"{case}: failures", Channel.EXACT, FAILURES), origin, (float(failed),))
+    failure = Observation(Quantity(f"{case}: failures", Channel.EXACT, FAILURES), origin, (float(failed),))
     if failed or field(entry, "skipped", bool, where, missing=False):
+        source.leave("benchmarks that failed or were skipped", f"{name} '{str(entry.get('error_message') or entry.get('skip_message'))[:60]}'")
+        yield failure
         return
     unit = field(entry, "time_unit", str, where, missing="ns")
     if unit not in _US:
         raise UsageError(f"{where}: field 'time_unit' is '{unit}'; allowed: {', '.join(_US)}")
     taken = "real_time" if any(word in _REAL for word in case.split("/")) else "cpu_time"
-    yield Observation(Quantity(case, Channel.STORED, "us"), origin, (positive(entry, taken, where) * _US[unit],))
+    is_nan = entry.get(taken) != entry.get(taken)
+    time = 0.0 if is_nan else field(entry, taken, float, where)
+    if time <= 0:
+        source.leave("benchmarks without a time above 0, left out", f"{name} ('{taken}' is {entry[taken]:g})")
+        return
+    yield failure
+    yield Observation(Quantity(case, Channel.STORED, "us"), origin, (time * _US[unit],))
 
 
 def _revision(context: dict) -> str:

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from gate.model import Channel, UsageError
-from gate.inputs.files import files_of, read, read_file
+from gate.inputs.files import _of_process, files_of, read, read_file
 from gate.inputs.files_for_tests import (
     all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
-from gate.inputs.observation import by_quantity
+from gate.inputs.observation import by_quantity, notes_of
 from gate.inputs.records import FACTS, KINDS
-from reports.foreign import utc
+from reports.foreign import Text, utc
 from reports.records import (
     Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
 from reports.tests.world import ContextWorld, experts_line, experts_run, LayerWorld, TrainingWorld, World
@@ -68,6 +68,69 @@ def test_google_repetitions_are_one_run_by_the_time_that_the_name_chooses(tmp_pa
     (tmp_path / "g.json").write_text(google({"BM_a/8": [1000.0, 1200.0], "BM_a/8/real_time": [1000.0], "BM_b/min_time:0.5/manual_time": [500.0]}))
     assert times(tmp_path / "g.json") == {"BM_a/8": [(1.0, 1.2)], "BM_a/8/real_time": [(2.0,)], "BM_b/manual_time": [(1.0,)]}
     assert facts(tmp_path / "g.json")["BM_a/8: failures"] == [0]
+
+
+def notes(path) -> str:
+    return " ".join(notes_of(read([str(path)], "BASE")))
+
+
+def entry(name: str, **fields) -> dict:
+    return {"name": name, "iterations": 100, "real_time": 100.0, "cpu_time": 100.0, "time_unit": "ns", **fields}
+
+
+def test_google_entries_without_a_time_do_not_refuse_the_others(tmp_path):
+    entries = [entry("BM_good"), entry("BM_tick", cpu_time=0.0), entry("BM_nan", cpu_time=float("nan")), entry("BM_back", cpu_time=-1.0),
+               entry("BM_bad", error_occurred=True, error_message="out of memory"), entry("BM_not", skipped=True, skip_message="no GPU")]
+    (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": entries}))
+    assert times(tmp_path / "g.json") == {"BM_good": [(0.1,)]}
+    assert facts(tmp_path / "g.json") == {"BM_good: failures": [0], "BM_bad: failures": [1], "BM_not: failures": [0]}
+    told = notes(tmp_path / "g.json")
+    assert "without a time above 0, left out (3): BM_tick ('cpu_time' is 0), BM_nan" in told and "failed or were skipped (2): BM_bad 'out of memory'" in told
+
+
+@pytest.mark.parametrize("names, cases", [
+    (["BM_a", "BM_a", "BM_a_mean", "BM_a_median", "BM_a_stddev", "BM_a_cv"], {"BM_a"}), (["BM_mean", "BM_median"], {"BM_mean", "BM_median"}),
+    (["BM_a/8", "BM_a/8_mean", "BM_a_BigO", "BM_a_RMS", "BM_b", "BM_b_mean"], {"BM_a/8", "BM_b", "BM_a_BigO", "BM_a_RMS"}),
+    (["BM_b", "BM_a_mean", "BM_a_median", "BM_a_stddev"], {"BM_b"})])
+def test_aggregates_of_old_versions_are_no_cases(tmp_path, names, cases):
+    """Before 1.5 an entry had no run_type. A case may be called "..._mean" where no other entry has the name without it."""
+    (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": [entry(name) for name in names]}))
+    assert set(times(tmp_path / "g.json")) == cases
+    left = len(names) - sum(name in cases for name in names)
+    assert (f"aggregates, left out ({left})" in notes(tmp_path / "g.json")) == (left > 0)
+
+
+# Fields that google/benchmark 1.9 writes (src/json_reporter.cc) for a run and an aggregate; user counters have names of their own.
+GOOGLE_FIELDS = {"name": "BM_a", "family_index": 0, "per_family_instance_index": 0, "run_name": "BM_a", "run_type": "iteration", "repetitions": 1,
+                 "repetition_index": 0, "threads": 1, "iterations": 100, "real_time": 100.0, "cpu_time": 100.0, "time_unit": "ns", "label": "x",
+                 "error_occurred": False, "error_message": "", "skipped": False, "skip_message": "", "bytes_per_second": 1.0, "items_per_second": 1.0,
+                 "allocs_per_iter": 1.0, "max_bytes_used": 1, "my_counter": 3.0}
+
+
+def test_complexities_of_old_versions_are_no_cases(tmp_path):
+    fits = [{"name": "BM_a_BigO", "cpu_coefficient": 1.0, "real_coefficient": 1.0, "big_o": "N", "time_unit": "ns"}, {"name": "BM_a_RMS", "rms": 0.1}]
+    (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": [entry("BM_a/8"), *fits]}))
+    assert set(times(tmp_path / "g.json")) == {"BM_a/8"}
+
+
+def test_each_google_field_is_taken_or_noted(tmp_path):
+    (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": [GOOGLE_FIELDS], "new": 1}))
+    assert times(tmp_path / "g.json") == {"BM_a": [(0.1,)]}
+    source = Text("g.json", (tmp_path / "g.json").read_text())
+    list(_of_process(json.loads(source.text), source, ""))
+    assert set(source.left["fields that are not kept"]) == {"new", "label", "bytes_per_second", "items_per_second", "allocs_per_iter", "max_bytes_used", "my_counter"}
+    assert "g.json: fields that are not kept (7): new, label, bytes_per_second, ..." in notes(tmp_path / "g.json")
+
+
+@pytest.mark.parametrize("encoded", [
+    lambda text: text.encode("utf-16"), lambda text: b"\xef\xbb\xbf" + text.encode(), lambda text: ("***WARNING*** CPU scaling is enabled\n" + text).encode(),
+    lambda text: "".join(f"[1,0]<stdout>:{line}\n" for line in text.splitlines()).encode(), lambda text: text.replace("\n", "\r\n").encode()])
+def test_google_json_as_it_reaches_us(tmp_path, encoded):
+    text = json.dumps(json.loads(google({"BM_a": [1000.0], "BM_b": [10.0]})), indent=2)
+    (tmp_path / "g.json").write_bytes(encoded(text))
+    assert times(tmp_path / "g.json") == {"BM_a": [(1.0,)], "BM_b": [(0.01,)]}
+    (tmp_path / "g.json").write_text(text + "\n" + text)  # two processes
+    assert times(tmp_path / "g.json") == {"BM_a": [(1.0,), (1.0,)], "BM_b": [(0.01,), (0.01,)]}
 
 
 def test_google_revision_comes_of_the_context(tmp_path):
@@ -144,7 +207,8 @@ BROKEN = {
     "text.txt": ("hello\n", "text.txt:1: 'hello'; allowed: our records"),
     "other.json": ('{"a": 1}', "other.json: JSON without 'benchmarks' or 'results'"),
     "unit.json": (google({"BM": [1.0]}).replace('"ns"', '"days"'), "benchmarks[0]: field 'time_unit' is 'days'; allowed: ns"),
-    "zero.json": (google({"BM": [0.0]}), "benchmarks[0]: field 'cpu_time' is 0; allowed: a time above 0"),
+    "zero.json": (google({"BM": [0.0]}), "zero.json: benchmarks without a time above 0, left out (1): BM ('cpu_time' is 0)"),
+    "word.json": (google({"BM": [1.0]}).replace('"cpu_time": 1.0', '"cpu_time": "1"'), "benchmarks[0]: field 'cpu_time' is \"1\"; allowed: a number"),
     "stopped.json": (google({"BM": [1.0]})[:-20], "stopped.json:1: not JSON"),
     "none.json": (google({}), "none.json: no benchmark"),
     "row.txt": (NCCL_HEAD + NCCL_COLUMNS + "  8  2  float  sum  -1  12.90\n", "row.txt:12: 6 columns; allowed: size"),

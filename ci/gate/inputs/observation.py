@@ -20,6 +20,7 @@ class Origin:
     started: str = ""  # UTC, ISO 8601; empty if the file does not say
     revision: str = UNKNOWN
     fingerprint: str = UNKNOWN  # fingerprint of the machine
+    notes: tuple[str, ...] = ()  # notes of its reader on what is left out
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Observation:
     @property
     def typical(self) -> float:
         return statistics.median(self.values)
+
+
+def notes_of(observations: Iterable[Observation]) -> list[str]:
+    return list(dict.fromkeys(note for one in observations for note in one.origin.notes))
 
 
 def by_quantity(observations: Iterable[Observation]) -> dict[Quantity, list[Observation]]:

@@ -328,4 +328,5 @@ def _with(case: str, part: str) -> str:
 
 def _origin(run: Run, source: str) -> Origin:
     revision = run.build.revision + ("+" if run.build.dirty else "")
-    return Origin(run.run, source, "" if run.started == UNKNOWN else run.started, revision, run.machine.fingerprint)
+    return Origin(run.run, source, "" if run.started == UNKNOWN else run.started, revision, run.machine.fingerprint,
+                  tuple(run.notes or ()))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Callable, Iterable, Optional, Sequence
 
+from reports.analysis.estimate import Estimate, exact, of_stats
 from reports.analysis.findings import Finding
 from reports.analysis.roofline.rooflines import binding_name, Case, device_text, Roofline, rooflines_of, Way, way_text
 from reports.records import Kernel, Records
@@ -105,9 +106,18 @@ _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch
 
 
 def with_share(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
-    """Farthest from the limit first; cases without a ceiling are left out."""
+    """Farthest from the limit for certain first; cases without a ceiling are left out."""
     known = [(case, kernel) for case, kernel in cases.items() if kernel.share is not None]
-    return sorted(known, key=lambda pair: pair[1].share)
+    return sorted(known, key=lambda pair: share_of(pair[1]).high)
+
+
+def share_of(kernel: Kernel) -> Estimate:
+    """The share of the ceiling with its interval, which reaches to that of the least disturbed calls."""
+    if not kernel.stats:
+        return exact(kernel.share)
+    time = of_stats(kernel.stats)
+    fastest = max(min(time.low, time.least), 1e-3 * time.value)
+    return Estimate(kernel.share, kernel.share * time.value / time.high, kernel.share * time.value / fastest)
 
 
 def reach_text(cases: dict[Case, Kernel]) -> str:
@@ -116,8 +126,10 @@ def reach_text(cases: dict[Case, Kernel]) -> str:
     if not known:
         return f"No ceiling is known that binds any of {_cases_text(cases)}."
     near = sum(kernel.share >= NEAR for _, kernel in known)
+    open_ = sum(kernel.share < NEAR <= share_of(kernel).high for _, kernel in known)
+    doubt = f"; of {open_} it is undecided on this machine" if open_ else ""
     return (f"{near} of {_cases_text(dict(known))} {'reaches' if near == 1 else 'reach'} {share_text(NEAR)} of the "
-            f"ceiling that binds {'it' if len(known) == 1 else 'them'}{_above_text(known)}; {farthest_text(known)}.")
+            f"ceiling that binds {'it' if len(known) == 1 else 'them'}{_above_text(known)}{doubt}; {farthest_text(known)}.")
 
 
 def _above_text(known: Sequence[tuple[Case, Kernel]]) -> str:

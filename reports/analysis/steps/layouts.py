@@ -131,6 +131,7 @@ PARTS = {
     "exposed_tensor": "waiting for collectives in layers", "exposed_pipeline": "waiting for messages of the pipeline",
     "exposed_gather": "waiting for gathered weights", "exposed_reduce": "waiting for reduced gradients",
     "exposed_copy": "waiting for copies to and from the host", "bubble": "bubble",
+    "between": "between kernels",
 }
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 

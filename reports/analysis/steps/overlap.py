@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
+from reports.analysis.estimate import alike, certain_factor, Estimate, exact, median_of, PRECISE, told_share, undecided
 from reports.analysis.findings import Finding
 from reports.analysis.steps.schedules import BASES, place_of
 from reports.records import Link, Overlap, Records, ScheduleLine, Task, Timeline
@@ -216,18 +217,37 @@ def way_text(line: ScheduleLine) -> str:
     return buckets if one.zero_stage == 0 else f"ZeRO {one.zero_stage}, {buckets}"
 
 
+def step_of(line: ScheduleLine) -> Estimate:
+    return exact(line.makespan_ms) if line.basis == "simulated" else median_of(line.samples_ms)
+
+
 def exposed_ms(line: ScheduleLine) -> float:
     return max(line.makespan_ms - line.overlap.compute_alone_ms, 0.0)
 
 
+def most_hidden(line: ScheduleLine) -> float:
+    """Share that can be hidden at all: nothing of one bucket of all gradients, as it is complete only when the backward ends."""
+    return 0.0 if line.overlap.collectives == 1 and line.overlap.zero_stage == 0 else 1.0
+
+
+def hidden_of(line: ScheduleLine) -> Estimate:
+    """Hidden share of the collectives."""
+    one = line.overlap
+    alone = max(one.communication_alone_ms, 1e-12)
+    exposed = step_of(line)
+    shares = (1 - (ms - one.compute_alone_ms) / alone for ms in (exposed.value, exposed.high, exposed.low))
+    return Estimate(*shares).within(0.0, most_hidden(line))
+
+
 def hidden_text(line: ScheduleLine) -> str:
     """Words such as "92 % hidden, 3.1 ms exposed"."""
-    share = line.overlap.efficiency
-    if share >= HIDDEN:
+    share = hidden_of(line)
+    if share.low >= HIDDEN:
         return "all of it hidden"
-    if share <= 1 - HIDDEN:
-        return f"nothing hidden, {time_text(1e3 * exposed_ms(line))} exposed"
-    return f"{share_text(share)} hidden, {time_text(1e3 * exposed_ms(line))} exposed"
+    exposed = f", {time_text(1e3 * exposed_ms(line))} exposed"
+    if share.high <= 1 - HIDDEN:
+        return f"nothing hidden{exposed}"
+    return told_share(share, "hidden") + (exposed if share.half <= PRECISE else "")
 
 
 def link_finding(lines: list[ScheduleLine]) -> str:
@@ -236,7 +256,8 @@ def link_finding(lines: list[ScheduleLine]) -> str:
     told = (f"computing takes {time_text(1e3 * alone.compute_alone_ms)}, the collectives alone "
             f"{time_text(1e3 * alone.communication_alone_ms)}, both together {time_text(1e3 * best.makespan_ms)} with "
             f"{way_text(best)} ({hidden_text(best)})")
-    if len(lines) == 1:
-        return told + "."
+    if certain_factor(step_of(worst), step_of(best)) == 1:
+        doubt = undecided(max(step_of(line).spread for line in lines), best.run.oversubscribed)
+        return told + ("." if len(lines) == 1 or alike(step_of(worst), step_of(best)) else f"; which case is shortest is {doubt}.")
     longest = time_text(1e3 * worst.makespan_ms)
     return f"{told}; the longest is {longest} with {way_text(worst)} ({hidden_text(worst)})."

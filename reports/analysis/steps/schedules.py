@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Iterable, Optional, Sequence
 
+from reports.analysis.estimate import Estimate, estimate, exact, undecided
 from reports.analysis.findings import Finding
 from reports.records import Records, ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
@@ -175,6 +176,13 @@ def bubble(line: ScheduleLine) -> float:
     return line.bubbles.of_makespan
 
 
+def bubble_of(line: ScheduleLine) -> Estimate:
+    """The bubble with the interval that the steps' times give."""
+    if line.basis == "simulated":
+        return exact(bubble(line))
+    return estimate(lambda ms: 1 - line.work_ms / ms, line.samples_ms).within(0.0, 1.0)
+
+
 def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
     results = []
     for number, (workload, cases) in enumerate(cases_of(records.schedules).items(), start=1):
@@ -218,7 +226,11 @@ def contest_text(contest: Contest) -> str:
     (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
     if len(contest.entries) == 1:
         return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
-    alike = [other for other, line in contest.entries if _order(line) == _order(best)]
+    alike = [other for other, line in contest.entries if _order(line) == _order(best) or contest.basis != "simulated"
+             and bubble_of(line).low <= bubble_of(best).high]
+    if contest.basis != "simulated" and len(alike) > len(contest.entries) / 2:
+        spread = max(bubble_of(line).half for _, line in contest.entries)
+        return f"Which of {len(contest.entries)} schedules has the smallest bubble is {undecided(spread, best.run.oversubscribed)}."
     have = "has" if len(alike) == 1 else "have"
     parts = [f"{joined(alike)} {have} the smallest bubble of {len(contest.entries)} schedules: {_bubble_text(best)}, "
              f"{_held_text(best)}"]
@@ -226,7 +238,7 @@ def contest_text(contest: Contest) -> str:
     if fewer:
         told = joined([f"{other} ({short(line.peak)}) {share_text(bubble(line))}" for other, line in fewer])
         parts.append(f"of those that hold fewer, {told}")
-    if last not in [*alike, *(other for other, _ in fewer)]:
+    if bubble_of(worst).low >= bubble_of(best).high and last not in [*alike, *(other for other, _ in fewer)]:
         parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
     return "; ".join(parts) + "."
 

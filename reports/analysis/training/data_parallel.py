@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from reports.analysis.estimate import Estimate, estimate, median_of, PRECISE, told_share, undecided
 from reports.analysis.findings import Finding
 from reports.analysis.steps.schedules import place_of
-from reports.analysis.steps.overlap import link_text
+from reports.analysis.steps.overlap import link_text, most_hidden
 from reports.analysis.training.runs import model_text
 from reports.records import Link, Overlap, Records, Reductions, ScheduleLine, Sharding
 from reports.units import bytes_text, counted, joined, share_text, time_text
@@ -37,6 +38,12 @@ class BucketCurve:
     @property
     def best(self) -> ScheduleLine:
         return min(self.lines, key=exposed_ms)
+
+    @property
+    def good(self) -> list[ScheduleLine]:
+        """Those that are not certain to leave more than the best; empty if that is all of several."""
+        found = [line for line in self.lines if exposed_of(line).low <= exposed_of(self.best).high]
+        return [] if len(found) == len(self.lines) > 1 else found
 
     @property
     def worst(self) -> ScheduleLine:
@@ -107,8 +114,14 @@ def reductions(line: ScheduleLine) -> Reductions:
     return line.overlap.reductions
 
 
+def exposed_of(line: ScheduleLine) -> Estimate:
+    """In ms."""
+    exposed = median_of(reductions(line).exposed_samples_ms)
+    return exposed.within(0.0, max(exposed.high, line.overlap.communication_alone_ms))
+
+
 def exposed_ms(line: ScheduleLine) -> float:
-    return reductions(line).exposed_ms
+    return max(reductions(line).exposed_ms, 0.0)
 
 
 def bucket_bytes(line: ScheduleLine) -> int:
@@ -127,47 +140,59 @@ def bucket_text(line: ScheduleLine) -> str:
     return f"buckets of {bytes_text(bucket_bytes(line), 3)}" if line.overlap.collectives > 1 else "one bucket"
 
 
+def hidden_of(line: ScheduleLine) -> Estimate:
+    """Hidden share of the communication that can be hidden. Older records lack the samples of the communication alone."""
+    real, alone = reductions(line), line.overlap.communication_alone_ms
+    alones = real.communication_samples_ms or [alone] * len(real.exposed_samples_ms)
+    share = estimate(lambda exposed, whole: (whole - exposed) / max(min(whole, real.backward_ms), 1e-12),
+                     real.exposed_samples_ms, alones)
+    return share.within(0.0, most_hidden(line))
+
+
 def hidden_share(line: ScheduleLine) -> float:
-    return min(line.overlap.efficiency, 1.0)
+    return hidden_of(line).value
 
 
 def _exposed_text(line: ScheduleLine) -> str:
-    if exposed_ms(line) <= 0:
-        return "nothing"
-    return time_text(1e3 * exposed_ms(line))
-
-
-def _hidden_text(line: ScheduleLine) -> str:
-    share = hidden_share(line)
-    return share_text(share) if share > 0 else "none of it"
+    return time_text(1e3 * exposed_ms(line)) if exposed_ms(line) > 0 else "nothing"
 
 
 def curve_text(curve: BucketCurve) -> str:
-    best, worst = curve.best, curve.worst
+    best, worst, good = curve.best, curve.worst, curve.good
     crowded = " (more ranks than cores)" if best.run.oversubscribed else ""
-    told = (f"{counted(curve.ranks, 'rank')}{crowded}, {curve.name}: {bucket_text(best)} are best, with "
-            f"{_exposed_text(best)} of {time_text(1e3 * best.overlap.communication_alone_ms)} exposed "
-            f"({_hidden_text(best)} hidden)").replace("one bucket are", "one bucket is")
-    if len(curve.lines) == 1:
+    told = f"{counted(curve.ranks, 'rank')}{crowded}, {curve.name}: "
+    if not good:
+        spread = max(exposed_of(line).half for line in curve.lines) / best.overlap.communication_alone_ms
+        return f"{told}which buckets are best is {undecided(spread, best.run.oversubscribed)}."
+    told += (f"{joined([bucket_text(line) for line in good])} {'is' if bucket_text(good[0]) == 'one bucket' else 'are'} best, with "
+             f"{_exposed_text(best)} of {time_text(1e3 * best.overlap.communication_alone_ms)} exposed "
+             f"({told_share(hidden_of(best), 'hidden')})")
+    if exposed_of(worst).low <= exposed_of(best).high:
         return told + "."
     return f"{told}; {bucket_text(worst)} {'leaves' if worst.overlap.collectives == 1 else 'leave'} {_exposed_text(worst)}."
 
 
 def best_text(result: BucketsResult) -> str:
     """The answer in a sentence."""
-    bests = [curve.best for curve in result.curves]
-    sizes = sorted({bucket_bytes(line) for line in bests})
-    shares = sorted(hidden_share(line) for line in bests)
-    span = bytes_text(sizes[0], 3) if len(sizes) == 1 else f"{bytes_text(sizes[0], 3)} to {bytes_text(sizes[-1], 3)}"
-    hidden = (share_text(max(shares[0], 0)) if round(100 * shares[0]) == round(100 * shares[-1]) else
-              f"{share_text(max(shares[0], 0))} to {share_text(max(shares[-1], 0))}")
-    text = f"The best buckets have {span} and hide {hidden} of what can be hidden"
-    single = [line for line in result.lines if line.overlap.collectives == 1]
-    if not single:
+    curves = [curve for curve in result.curves if curve.good]
+    if not curves:
+        spread = max(exposed_of(line).half / line.overlap.communication_alone_ms for line in result.lines)
+        text = f"Which buckets are best is {undecided(spread, any(line.run.oversubscribed for line in result.lines))}"
+    else:
+        sizes = sorted({bucket_bytes(line) for curve in curves for line in curve.good})
+        span = bytes_text(sizes[0], 3) if len(sizes) == 1 else f"{bytes_text(sizes[0], 3)} to {bytes_text(sizes[-1], 3)}"
+        text = f"The best buckets have {span}{_hide_text([hidden_of(curve.best) for curve in curves])}"
+    if all(line.overlap.collectives > 1 for line in result.lines):
         return text + "."
-    least = min(exposed_ms(line) / line.overlap.communication_alone_ms for line in single)
-    exposed = "all" if least >= 1 else f"at least {share_text(max(least, 0))}"
-    return f"{text}; with one bucket {exposed} of the communication is exposed."
+    return f"{text}; with one bucket, which is complete only when the backward ends, all of the communication is exposed."
+
+
+def _hide_text(shares: list[Estimate]) -> str:
+    known = sorted(share.value for share in shares if share.half <= PRECISE)
+    if not known:
+        return f"; how much they hide is {undecided(min(share.half for share in shares))}"
+    low, high = (share_text(share) for share in (known[0], known[-1]))
+    return f" and hide {low if low == high else f'{low} to {high}'} of what can be hidden"
 
 
 def bytes_sentence(result: BucketsResult) -> str:

@@ -2,8 +2,10 @@
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
+from reports.analysis.estimate import (
+    alike, certain_factor, Estimate, estimate, exact, median_of, PRECISE, told_share, undecided)
 from reports.analysis.findings import Finding
 from reports.analysis.training.runs import link_text
 from reports.records import Context, DIRECTIONS, ExpertsLine, Layer, Records
@@ -35,15 +37,17 @@ class Case:
 
     def added_us(self, form: Layer, way: str) -> float:
         """Time in us that communication, and tiles, add to the kernels in one tile: median of the rounds, both directions."""
-        return _over(form, way, self.one)
+        return _over(form, way, self.one).value
 
     def exposed_us(self, form: Layer, way: str) -> float:
         """The same relative to the kernels in as many tiles."""
-        return _over(form, way, form)
+        return _over(form, way, form).value
 
     @cached_property
     def best(self) -> Layer:
-        return min(self.forms, key=lambda form: form.median_us("async"))
+        """The fastest, if it is certain to be faster than one tile, which was timed in the same rounds."""
+        best = min(self.forms, key=lambda form: form.median_us("async"))
+        return best if certain_factor(_whole(self.one, "async"), _whole(best, "async")) > 1 else self.one
 
     @property
     def serial_us(self) -> float:
@@ -53,17 +57,36 @@ class Case:
     def async_us(self) -> float:
         return self.added_us(self.best, "async")
 
+    @cached_property
+    def hidden_part(self) -> Optional[Estimate]:
+        """Part of the time added by communication that the best number of tiles hides; None if it adds nothing for certain."""
+        serial = _over(self.one, "serial", self.one)
+        if serial.low <= FREE * self.one.median_us("kernels"):
+            return None
+        samples = [_sums(self.one, "serial", self.one), _sums(self.best, "async", self.one)]
+        return estimate(lambda added, left: 1 - left / max(added, 1e-9), *samples).within(0.0, 1.0)
+
     @property
     def hidden(self) -> Optional[float]:
-        """Part of the time added by communication that the best number of tiles hides; None if it adds nothing."""
-        adds = self.serial_us > FREE * self.one.median_us("kernels")
-        return min(max(1 - self.async_us / self.serial_us, 0.0), 1.0) if adds else None
+        return self.hidden_part and self.hidden_part.value
 
 
-def _over(form: Layer, way: str, kernels_of: Layer) -> float:
-    return sum(median(a - b for a, b in zip(form.time(direction, way).samples_us,
-                                            kernels_of.time(direction, "kernels").samples_us))
-               for direction in DIRECTIONS)
+def _sums(form: Layer, way: str, kernels_of: Layer) -> list[float]:
+    """Time that a way adds to the kernels in each round, forward and backward together."""
+    return [a - b for a, b in zip(_both(form, way), _both(kernels_of, "kernels"))]
+
+
+def _over(form: Layer, way: str, kernels_of: Layer) -> Estimate:
+    return median_of(_sums(form, way, kernels_of))
+
+
+def _both(line: Any, way: str, field: str = "samples_us") -> list[float]:
+    """Time of each round, forward and backward together."""
+    return [sum(both) for both in zip(*(getattr(line.time(direction, way), field) for direction in DIRECTIONS))]
+
+
+def _whole(line: Any, way: str) -> Estimate:
+    return median_of(_both(line, way))
 
 
 @dataclass(frozen=True)
@@ -118,23 +141,29 @@ def split_text(result: LayersResult) -> str:
     told = [f"{words} {share_text(parts.get(part, 0.0) / whole)}" for part, words in
             (("products", "matrix products"), ("other_kernels", "other kernels"), ("communication", "communication"))
             if parts.get(part, 0.0) > 0.005 * whole]
-    return (f"One after the other the {case.name} takes {time_text(whole)}, forward and backward: {joined(told)}.")
+    added = estimate(lambda serial, kernels: 1 - kernels / serial, _both(case.one, "serial"), _both(case.one, "kernels"))
+    shares = joined(told) if added.half <= PRECISE else f"its parts are {undecided(added.half, case.one.run.oversubscribed)}"
+    return f"One after the other the {case.name} takes {time_text(whole)}, forward and backward: {shares}."
 
 
 def gain_text(result: LayersResult) -> str:
     """Sentence on the part of communication that products hide: the layers with the most and the least."""
-    known = sorted((case for case in result.cases if case.hidden is not None), key=lambda case: -case.hidden)
+    known = sorted((case for case in result.cases if case.hidden_part is not None and case.one.ranks > 1), key=lambda case: -case.hidden)
     if not known:
-        return "Communication adds nothing that could be hidden."
+        spread = max(_over(case.one, "serial", case.one).half / case.one.median_us("kernels") for case in result.cases)
+        return "Communication adds nothing that could be hidden." if spread < PRECISE else f"What communication adds is {undecided(spread)}."
     adds = sum(case.serial_us for case in known)
-    hides = sum(case.hidden * case.serial_us for case in known)
-    text = (f"Beside products {share_text(hides / adds)} is hidden of the {time_text(adds)} that communication adds to "
+    whole = sum((case.hidden_part * (case.serial_us / adds) for case in known), exact(0.0))
+    if whole.half > PRECISE:
+        return f"The part of communication that products hide is {undecided(whole.half, result.first.run.oversubscribed)}."
+    text = (f"Beside products {told_share(whole)} is hidden of the {time_text(adds)} that communication adds to "
             f"{counted(len(known), 'layer')}")
-    return f"{text}: {_hidden_text(known[0])}, {_hidden_text(known[-1])}." if len(known) > 1 else f"{text}."
+    first, last = known[0], known[-1]
+    return f"{text}: {_hidden_text(first)}, {_hidden_text(last)}." if first.hidden_part.low > last.hidden_part.high else f"{text}."
 
 
 def _hidden_text(case: Case) -> str:
-    return f"{share_text(case.hidden)} in {case.name} ({counted(case.best.tiles, 'tile')})"
+    return f"{told_share(case.hidden_part)} in {case.name} ({counted(case.best.tiles, 'tile')})"
 
 
 def bytes_sentence(result: LayersResult) -> str:
@@ -265,19 +294,21 @@ def simulated_exposed_us(one: Context) -> float | None:
     return sum(one.simulated_exposed_us.values()) if one.simulated_exposed_us else None
 
 
+def hidden_of(one: Context) -> Estimate:
+    """Share of the communication alone that kernels hide; of one rank, which has none, all."""
+    if one.ranks == 1:
+        return exact(1.0)
+    columns = _both(one, "async", "exposed_us"), _both(one, "communication")
+    return estimate(lambda left, whole: 1 - left / max(whole, 1e-9), *columns).within(0.0, 1.0)
+
+
 def hidden(one: Context) -> float:
-    """Share of the communication alone that kernels hide."""
-    return _hidden_of(one, exposed_us(one))
+    return hidden_of(one).value
 
 
 def simulated_hidden(one: Context) -> float | None:
-    exposed = simulated_exposed_us(one)
-    return None if exposed is None else _hidden_of(one, exposed)
-
-
-def _hidden_of(one: Context, exposed: float) -> float:
-    alone = one.median_us("communication")
-    return min(max(1 - exposed / alone, 0.0), 1.0) if alone else 1.0
+    exposed, alone = simulated_exposed_us(one), one.median_us("communication")
+    return None if exposed is None else min(max(1 - exposed / alone, 0.0), 1.0) if alone else 1.0
 
 
 def sent_bytes(one: Context) -> float:
@@ -290,9 +321,12 @@ def _told(result: ContextResult, value: Callable[[Context], float], text: Callab
 
 
 def time_sentence(result: ContextResult) -> str:
+    """Times in order, and whether the order is certain from each to the next."""
     length = result.at_longest[0].length
-    return (f"At {length:,} tokens forward and backward take "
-            f"{_told(result, lambda one: one.median_us('async'), time_text)}.")
+    times = sorted((_whole(one, "async") for one in result.at_longest), key=lambda time: time.value)
+    doubt = [max(a.spread, b.spread) for a, b in zip(times, times[1:]) if certain_factor(b, a) == 1 and not alike(a, b)]
+    return (f"At {length:,} tokens forward and backward take {_told(result, lambda one: one.median_us('async'), time_text)}" +
+            (f"; their order is {undecided(max(doubt), result.first.run.oversubscribed)}." if doubt else "."))
 
 
 def memory_sentence(result: ContextResult) -> str:
@@ -302,6 +336,9 @@ def memory_sentence(result: ContextResult) -> str:
 
 def hidden_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
+    spread = max(hidden_of(one).half for one in result.at_longest)
+    if spread > PRECISE:
+        return f"What kernels hide of communication at {length:,} tokens is {undecided(spread, result.first.run.oversubscribed)}."
     return (f"At {length:,} tokens kernels hide {_told(result, hidden, share_text)} of the time that communication takes "
             "alone.")
 
@@ -385,24 +422,30 @@ def experts_split_text(result: ExpertsResult) -> str:
     return f"{case_name(one)}: {time_text(one.median_us('serial'))}, forward and backward, of which {joined(told)}."
 
 
-def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
-    """Ratio to the same case with the most even router; None for that case itself."""
+def even_of(line: ExpertsLine, result: ExpertsResult) -> ExpertsLine:
+    """The same case with the most even router."""
     alike = [one for one in result.lines if (one.experts, one.top_k, one.capacity_factor, one.ranks)
              == (line.experts, line.top_k, line.capacity_factor, line.ranks)]
-    even = min(alike, key=lambda one: one.load)
+    return min(alike, key=lambda one: one.load)
+
+
+def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
+    """Ratio to the same case with the most even router; None for that case itself."""
+    even = even_of(line, result)
     return None if even is line else line.median_us("serial") / even.median_us("serial")
 
 
 def skew_text(result: ExpertsResult) -> str:
     """Cost of the most uneven router."""
-    known = [(slowdown_of(one, result), one) for one in result.lines if one.ranks > 1]
-    told = [(ratio, one) for ratio, one in known if ratio is not None]
+    told = [one for one in result.lines if one.ranks > 1 and even_of(one, result) is not one]
     if not told:
         return "All cases have one load: nothing says what an uneven router costs."
-    ratio, one = max(told, key=lambda each: each[1].load)
-    rows = one.most_rows / one.mean_rows
-    return (f"With a load of {one.load:.2f} times an even share the busiest of {one.ranks} ranks has {rows:.2f} times the "
-            f"mean rows, and the layer takes {ratio:.2f} times as long as with the most even router.")
+    one = max(told, key=lambda each: each.load)
+    ratio = _whole(one, "serial") / _whole(even_of(one, result), "serial")
+    cost = (f"the layer takes {ratio.value:.2f} times as long as with the most even router" if ratio.spread <= PRECISE else
+            f"what that costs is {undecided(ratio.spread, one.run.oversubscribed)}")
+    return (f"With a load of {one.load:.2f} times an even share the busiest of {one.ranks} ranks has "
+            f"{one.most_rows / one.mean_rows:.2f} times the mean rows, and {cost}.")
 
 
 def experts_bytes_text(result: ExpertsResult) -> str:

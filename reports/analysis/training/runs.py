@@ -5,6 +5,7 @@ from typing import Any, Optional, Sequence
 
 from reports.analysis.findings import Finding
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
+from reports.analysis.training.curves import Curve, curves_of
 from reports.records import Link, Records, Scaling, StepTime, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
@@ -133,8 +134,8 @@ def joined_sentences(*sentences: str) -> str:
 
 def speed_text(one: Training) -> str:
     memory = f", {bytes_text(one.memory_bytes['total'], 3)} on the fullest rank" if one.memory_bytes else ""
-    return (f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, "
-            f"MFU {share_text(mfu(one))}{memory}.")
+    share = f"MFU {share_text(mfu(one))}" if mfu(one) <= 1 else "MFU undecided, as its peak is below what was reached"
+    return f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, {share}{memory}."
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
@@ -292,6 +293,7 @@ MOST_CHARTS = 8  # number of charts of a group
 class ScalingResult:
     anchor: str
     lines: tuple[Scaling, ...]  # weak before strong, each in the order of ranks
+    beyond: tuple[Scaling, ...] = ()  # simulated ones, where others were run
 
     @property
     def first(self) -> Scaling:
@@ -304,30 +306,45 @@ class ScalingResult:
         return ", ".join(part for part in parts if part)
 
     @property
-    def modes(self) -> list[str]:
-        return list(dict.fromkeys(one.mode for one in self.lines))
+    def pieces(self) -> tuple[Scaling, ...]:
+        """Lines that stand beside what their pieces give."""
+        return tuple(line for line in self.lines if line.step("isolated"))
+
+    @property
+    def curves(self) -> list[Curve]:
+        return curves_of((*self.lines, *self.beyond))
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for text in (*(curve.text for curve in self.curves), gaps_text(self)) if text]
 
     @property
     def findings(self) -> list[Finding]:
         badge = "" if self.first.basis == "measured" else self.first.basis
-        return [Finding(f"Scaling of {self.name}", gaps_text(self), "; ".join(efficiency_text(self)) + ".", badge,
-                        self.anchor)]
+        return [Finding(f"Scaling of {self.name}", text, "", badge, self.anchor) for text in self.texts]
 
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
-    """Keeps the latest of equal layouts of several runs."""
+    """Keeps the latest of equal layouts of several runs. What was simulated continues what was run with the same setting."""
     grouped: dict[tuple, dict[tuple, Scaling]] = {}
     for one in records.scalings:
         key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
-               one.basis, one.run.link, one.run.machine.fingerprint, one.run.build)
-        grouped.setdefault(key, {})[one.mode, one.layout.text, one.sequences_per_step] = one
-    ordered = [sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in grouped.values()]
-    return tuple(ScalingResult(f"scaling-{number}", tuple(of)) for number, of in enumerate(ordered, start=1))
+               one.run.link, one.run.machine.fingerprint, one.run.build)
+        kinds = tuple(step.kind for step in one.steps)
+        grouped.setdefault(key, {})[one.basis, one.machine, kinds, one.mode, one.layout.text, one.sequences_per_step] = one
+    results = []
+    for number, of in enumerate(grouped.values(), start=1):
+        ordered = sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks))
+        run = tuple(one for one in ordered if one.basis != "simulated")
+        beyond = tuple(one for one in ordered if one.basis == "simulated")
+        results.append(ScalingResult(f"scaling-{number}", run or beyond, beyond if run else ()))
+    return tuple(results)
 
 
 def line_name(one: Scaling) -> str:
     """Name such as "dp=2, weak"; " *" at its end marks more ranks than cores."""
-    return f"{one.layout.text}, {one.mode}" + (" *" if one.oversubscribed else "")
+    where = f", simulated on {one.machine}" if one.machine else ", simulated" if one.basis == "simulated" else ""
+    return f"{one.layout.text}, {one.mode}{where}" + (" *" if one.oversubscribed else "")
 
 
 def off(line: Scaling, kind: str) -> Optional[float]:
@@ -338,6 +355,8 @@ def off(line: Scaling, kind: str) -> Optional[float]:
 
 def gaps_text(result: ScalingResult) -> str:
     """Sentence on the errors of the predictions, over all layouts."""
+    if not result.pieces:
+        return ""
     told = []
     for kind in ("isolated", "contended"):
         values = [abs(value) for line in result.lines if (value := off(line, kind)) is not None]
@@ -345,21 +364,8 @@ def gaps_text(result: ScalingResult) -> str:
             told.append(f"{share_text(median(values))} in the median ({share_text(max(values))} at most) from "
                         f"{_FROM[kind]}")
     if told:
-        return f"Steps of {counted(len(result.lines), 'layout')} differ by {', and by '.join(told)}."
+        return f"Steps of {counted(len(result.pieces), 'layout')} differ by {', and by '.join(told)}."
     return f"{counted(len(result.lines), 'layout')}, simulated from the pieces of two replicas; none was run."
-
-
-def efficiency_text(result: ScalingResult) -> list[str]:
-    """Words per mode and number of ranks, such as "weak, 2 ranks: the best is dp=2 with 93 % of one rank's tokens/s for each"."""
-    told = []
-    for mode in result.modes:
-        lines = [one for one in result.lines if one.mode == mode and one.efficiency is not None and one.ranks > 1]
-        for ranks in sorted({one.ranks for one in lines}):
-            best = max((one for one in lines if one.ranks == ranks), key=lambda one: one.efficiency)
-            shared = " (ranks share cores)" if best.oversubscribed else ""
-            told.append(f"{mode}, {counted(ranks, 'rank')}{shared}: the best is {best.layout.text} with "
-                        f"{share_text(best.efficiency)} of one rank's tokens/s for each")
-    return told
 
 
 def differences(line: Scaling, kind: str) -> dict[str, float]:

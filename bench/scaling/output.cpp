@@ -1,0 +1,209 @@
+#include "bench/scaling/scaling.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "bench/place/place.h"
+#include "bench/trainer/report.h"
+#include "core/dtype.h"
+
+namespace lockstep::scaling {
+namespace {
+
+// Measured slowdowns: the slowed piece, the concurrent work, and the number of ranks.
+std::vector<core::SlowdownRecord> rows_of(const Result& result) {
+  const Slowdowns& slowdowns = result.times->slowdowns;
+  const std::int32_t ranks = result.options.layout.ranks();
+  std::vector<core::SlowdownRecord> rows;
+  const auto add = [&](std::string of, const char* beside, std::int32_t computing, const Factor& factor) {
+    const auto samples = static_cast<std::int64_t>(factor.samples());
+    if (samples > 0) rows.push_back({std::move(of), beside, computing, factor.value(), samples});
+  };
+  for (const auto& [op, by_ranks] : slowdowns.kernel) {
+    for (const auto& [computing, factor] : by_ranks) {
+      add(std::string(schedules::name_of(op)), "kernels of other ranks", computing, factor);
+    }
+  }
+  for (const auto& [op, factor] : slowdowns.kernel_beside) {
+    add(std::string(schedules::name_of(op)), "a collective of its rank", ranks, factor);
+  }
+  for (std::size_t lane = 0; lane < schedules::kNumLanes; ++lane) {
+    add(std::string(schedules::name_of(static_cast<schedules::Lane>(lane))) + " collective", "kernels of its members",
+        ranks, slowdowns.collective[lane]);
+  }
+  return rows;
+}
+
+// "backward +3.1, bubble -0.4 ms"; parts below a hundredth of the step are left out.
+std::string difference_text(const core::NamedNumbers& from, const core::NamedNumbers& to, double step_ms) {
+  std::string text;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const double more = to[i].second - from[i].second;
+    if (more < -0.01 * step_ms || more > 0.01 * step_ms) {
+      text += fmt::format("{}{} {:+.2f}", text.empty() ? "" : ", ", to[i].first, more);
+    }
+  }
+  return text.empty() ? "each part within 1 %" : text + " ms";
+}
+
+}  // namespace
+
+std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
+                         int most_ranks, int cores) {
+  const workload::Model& model = options.model;
+  std::string text = fmt::format(
+      "# {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens per step, on each rank (weak) or in "
+      "total "
+      "(strong); data: {}\n"
+      "# {} thread{} per rank, {} cores: layouts that need more are OVERSUBSCRIBED and marked *; their ideal is the "
+      "throughput of ranks that have cores\n"
+      "# efficiency: tokens/s over the ideal times one rank's, median and 95 % interval of up to {} rounds, in each of "
+      "which all layouts train\n"
+      "# isolated: simulated from pieces timed alone; contended: with the slowdowns measured while pieces run "
+      "concurrently\n",
+      title_of(model), model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
+      flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores, flags.rounds);
+  if (options.device.cuda) text += "# " + program::gpus_text(options.device, most_ranks) + "\n";
+  if (options.link) {
+    text += fmt::format("# EMULATED links: {} us, {} GB/s\n", options.link->latency_us, options.link->gbps);
+  }
+  return text;
+}
+
+std::string columns_text() {
+  return fmt::format("{:<6} {:<34} {:>6} {:>10} {:>10} {:>6} {:>16}  {}\n", "# mode", "layout", "ranks", "step ms",
+                     "tokens/s", "ideal", "efficiency %", "basis; what takes the rest, with 95 % intervals");
+}
+
+namespace {
+
+std::string percents(const core::Interval& interval) {
+  return fmt::format("{:.0f} to {:.0f}", 100 * interval.low, 100 * interval.high);
+}
+
+// "71 (65 to 77)", "undecided"; simulated: "71".
+std::string efficiency_cell(const Result& result) {
+  if (!result.efficiency) return "-";
+  if (result.efficiency->verdict == Verdict::undecided) return "undecided";
+  const std::string value = fmt::format("{:.0f}", 100 * result.efficiency->value);
+  if (result.simulated()) return value;
+  return fmt::format("{} ({})", value, percents(result.efficiency->interval));
+}
+
+// "lost to compute 20 % (15 to 25), communication 9 % (7 to 11)": losses that are decided, of a hundredth and more.
+std::string losses_text(const Result& result) {
+  if (!result.efficiency->undecided.empty()) return "; undecided: " + result.efficiency->undecided;
+  std::string text;
+  for (const Loss& loss : result.efficiency->losses) {
+    if (!loss.is_decided() || std::abs(loss.share) < 0.01) continue;
+    text += fmt::format("{} {} {:.0f} %", text.empty() ? "; lost to" : ",", loss.to, 100 * loss.share);
+    if (!result.simulated()) text += " (" + percents(loss.interval) + ")";
+  }
+  return text;
+}
+
+std::string measured_text(const Result& result) {
+  const std::string text = result.oversubscribed ? "measured, OVERSUBSCRIBED" : "measured";
+  return result.efficiency ? text + losses_text(result) : text;
+}
+
+// A layout that was measured as well shows how far its simulation is off, with the interval of the measured time.
+std::string simulated_text(const Result& result, const std::vector<Result>& measured) {
+  std::string text = "simulated";
+  for (const Result& other : measured) {
+    if (other.mode != result.mode || other.name != result.name || other.oversubscribed) continue;
+    if (!result.efficiency->undecided.empty()) break;
+    const core::Interval ms = interval_of(other.rounds_ms());
+    const auto off = [&](double measured_ms) { return 100 * (measured_ms / result.step_ms() - 1); };
+    text += fmt::format(", {:+.0f} % ({:+.0f} to {:+.0f}) from measured tokens/s", off(other.step_ms()), off(ms.low),
+                        off(ms.high));
+    break;
+  }
+  return text + losses_text(result);
+}
+
+}  // namespace
+
+std::string row_text(const Result& result, const std::vector<Result>& measured) {
+  return fmt::format("{:<6} {:<34} {:>6} {:>10.2f} {:>10.0f} {:>6.0f} {:>16}  {}\n", name_of(result.mode), result.name,
+                     fmt::format("{}{}", result.options.layout.ranks(), result.oversubscribed ? "*" : ""),
+                     result.step_ms(), result.tokens_per_s(), result.ideal_speedup, efficiency_cell(result),
+                     result.simulated() ? simulated_text(result, measured) : measured_text(result));
+}
+
+namespace {
+
+// Slowdowns of pieces that run concurrently.
+std::string slowdowns_text(const Result& result) {
+  std::string text;
+  for (const core::SlowdownRecord& row : rows_of(result)) {
+    text += fmt::format("{}{} beside {}{} {:.2f} times", text.empty() ? "#   concurrently: " : "; ", row.of, row.beside,
+                        row.beside.starts_with("kernels of other") ? fmt::format(" ({} ranks)", row.ranks) : "",
+                        row.factor);
+  }
+  return text.empty() ? text : text + "\n";
+}
+
+}  // namespace
+
+// Both predictions from pieces, and the differences of the measured step from them by part.
+std::string pieces_text(const Result& result) {
+  const core::StepTimeRecord& measured = result.step("measured");
+  const core::Summary summary = core::summarize(measured.samples_ms);
+  std::string text = fmt::format("#   its pieces: measured {:.2f} ms (5 to 95 %: {:.2f} to {:.2f})\n", measured.step_ms,
+                                 summary.p5, summary.p95);
+  for (const char* kind : {"isolated", "contended"}) {
+    const core::StepTimeRecord& step = result.step(kind);
+    text += fmt::format("#   {:<9} {:.2f} ms; measured is {:+.1f} % longer: {}\n", kind, step.step_ms,
+                        100 * (measured.step_ms / step.step_ms - 1),
+                        difference_text(step.parts_ms, measured.parts_ms, measured.step_ms));
+  }
+  return text + slowdowns_text(result);
+}
+
+namespace {
+
+core::IntervalRecord interval_record(const core::Interval& interval) {
+  return {interval.low, interval.high};
+}
+
+void add_efficiency(const Result& result, core::ScalingRecord& record) {
+  const Efficiency& efficiency = *result.efficiency;
+  record.efficiency = efficiency.value;
+  if (!result.simulated()) record.efficiency_interval = interval_record(efficiency.interval);
+  record.verdict = name_of(efficiency.verdict);
+  if (!efficiency.undecided.empty()) record.undecided = efficiency.undecided;
+  for (const Loss& loss : efficiency.losses) {
+    record.losses.push_back({loss.to, loss.share, interval_record(loss.interval)});
+  }
+}
+
+}  // namespace
+
+core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result, const std::string& machine) {
+  core::ScalingRecord record{.run = run.run,
+                             .program = run.program,
+                             .basis = run.basis,
+                             .mode = name_of(result.mode),
+                             .model = mini_train::model_record(result.options),
+                             .layout = mini_train::layout_record(result.options.layout),
+                             .dtype = std::string(core::short_name_of(result.options.layout.compute)),
+                             .ranks = result.options.layout.ranks(),
+                             .threads = result.options.threads,
+                             .oversubscribed = result.oversubscribed,
+                             .sequences_per_step = result.options.layout.global_batch(),
+                             .tokens_per_step = result.options.tokens_per_step(),
+                             .steps = result.steps,
+                             .tokens_per_s = result.tokens_per_s(),
+                             .ideal_speedup = result.ideal_speedup,
+                             .rounds_ms = result.rounds_ms()};
+  if (!machine.empty()) record.machine = machine;
+  if (result.efficiency) add_efficiency(result, record);
+  if (!result.times) return record;
+  record.energy = result.times->energy;
+  record.slowdowns = rows_of(result);
+  return record;
+}
+
+}  // namespace lockstep::scaling
