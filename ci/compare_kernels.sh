@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$PWD/${1:-build/release} out=${2:-out/compare_kernels}
 rounds=${ROUNDS:-3} threads=${THREADS:-2} caches=${CACHES:-cold warm} ms=${MILLISECONDS:-100}
 families=${FAMILIES:-^gelu ^layernorm|^residual_layernorm ^rmsnorm|^residual_rmsnorm ^softmax ^cross_entropy ^adamw/.*N16M \
-^sgd_momentum/.*N16M ^(sum_of_squares|finite_check)/.*N16M ^residual_add ^reduction/.*(64KiB|16MiB) ^(un)?pack_bucket ^cast \
+^momentum/.*N16M ^(sum_of_squares|finite_check)/.*N16M ^residual_add ^reduction/.*(64KiB|16MiB) ^(un)?pack_bucket ^cast \
 ^quantize|^dequantize ^dropout ^embedding ^attention_[bfm] ^attention_decode/.*S1_ ^gemm}
 python=/usr/bin/python3  # Debian's, which has PyTorch
 

@@ -100,6 +100,18 @@ def simulated_bytes(programs: Programs, line: dict, layout: str, path: Path) -> 
     return json.loads(path.read_text(encoding="utf-8").splitlines()[1])["sent_bytes"]
 
 
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("momentum", 1), ("rmsprop", 1), ("adam", 2), ("adamw", 2)])
+def test_each_optimizer_holds_its_states_and_no_more(programs: Programs, tmp_path: Path, optimizer: str, states: int) -> None:
+    counted = tmp_path / "zero.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--zero", "0,1", "--dtype", "f32,bf16", "--optimizer", optimizer, "--json", str(counted))
+    assert done.returncode == 0 and "# 4 rows hold and send exactly the bytes of the formulas" in done.stdout, done.stderr
+    for line in (line for line in records_of(counted) if line["record"] == "sharding"):
+        bytes_per_parameter = 4 * states + (0 if line["dtype"] == "f32" else 4)
+        shards = 2 if line["zero_stage"] == 1 else 1
+        assert line["optimizer"] == optimizer
+        assert line["held_bytes"]["optimizer"] == bytes_per_parameter * line["padded_elems"] / shards
+
+
 def test_zero_plus_plus_sends_what_the_simulator_counts(programs: Programs, tmp_path: Path) -> None:
     """Weights as codes, backwards from a secondary copy, gradients as codes in two hops."""
     counted = tmp_path / "zero.jsonl"

@@ -203,6 +203,7 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.prefetch = row.prefetch;
   record.dtype = core::short_name_of(row.compute);
   record.gradient_dtype = core::short_name_of(row.gradient);
+  record.optimizer = kernels::rule_of(flags.step.options.layout.optimizer).name;
   record.microbatches = flags.step.options.layout.microbatches;
   record.padded_elems = result.padded;
   record.held_bytes = by_kind(result.held);
