@@ -173,7 +173,7 @@ int run_and_report(Bench& bench) {
   collector.take_ceilings();
   Workbench workbench(workbench_options(bench));
   register_benchmarks(bench, workbench);
-  program::Progress progress("benchmarks", static_cast<std::size_t>(num_chosen(bench)));
+  program::Progress progress("benchmarks", chosen_instances(bench).size());
   const program::Print before_row = progress.around([](const std::string&) {});
   run_benchmarks(
       [&](const std::string& name, std::size_t repetitions) {

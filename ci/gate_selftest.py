@@ -27,11 +27,12 @@ from pathlib import Path
 import numpy as np
 
 from gate.ab import Budget, measure, SUITE
-from gate.builds import Build, build_at, say, wipe
+from gate.builds import Build, build_at, wipe
 from gate.model import GateError, Result, UsageError, Verdict
 from gate.pairs import Pairing
 from gate.rule import Rule, wilson
 from gate.worker import Line, load_suite
+from reports.progress import Progress
 
 # ---- Trials: their verdicts, kept as JSON Lines, and their summary
 
@@ -225,6 +226,7 @@ def trial_of(line: Line, kind: Kind, build: Build) -> list[Trial]:
 def collect(lines: list[Line], kinds: dict[Kind, int], build: Build, records: Records, seconds: float) -> None:
     """Runs trials, beginning with the kinds that have the fewest for their goal, until all goals or the time are reached."""
     end = time.monotonic() + seconds
+    progress = Progress("percent of the trials of all lines", 100)
     while time.monotonic() < end:
         done = {(line, kind): records.trials_of(line.name, kind) / goal for line in lines for kind, goal in kinds.items()}
         least = min(done.values())
@@ -232,7 +234,7 @@ def collect(lines: list[Line], kinds: dict[Kind, int], build: Build, records: Re
             return
         line, kind = random.choice([one for one, share in done.items() if share == least])
         records.add(trial_of(line, kind, build))
-        say(f"{line.name}, {kind}: {100 * least:.0f} % of the trials of all lines are done")
+        progress(f"{line.name}, {kind}", int(100 * least))
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:

@@ -30,6 +30,7 @@ _ROW = re.compile(_BEGUN.pattern + r"+(?:[a-z]\w*\s+)?-?\d")
 _GAP = re.compile(r"\S\s{25,}\d")  # in place of the out-of-place columns of a replayed trace
 _GROUP = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")  # columns of a placement
 _READ = ("redop", "root", "ranks", "transport", "algorithm", *_GROUP[:6])
+MOST_OF_A_NAME = 64  # characters of a program's name that count
 MOST_RANKS = 4096  # larger numbers cannot be told from each other by bandwidths
 
 
@@ -66,7 +67,7 @@ class Table:
 
     @property
     def collective(self) -> str:
-        match = re.search(r"(\w+)_perf(?:_mpi)?$", self.program)
+        match = re.search(r"(\w+)_perf(?:_mpi)?$", self.program[-MOST_OF_A_NAME:])
         name = match[1] if match else self.source.collective
         return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at} {self.source.digest}"
 

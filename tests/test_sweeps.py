@@ -43,7 +43,7 @@ class Row:
 
 
 def _placement(cells: list[str]) -> Placement:
-    time_us, algbw, busbw, wrong = cells
+    time_us, algbw, busbw, wrong = [cell.replace("N/A", "nan") for cell in cells[:3]] + cells[3:]
     return Placement(float(time_us), float(algbw), float(busbw), None if wrong == "N/A" else int(float(wrong)))
 
 

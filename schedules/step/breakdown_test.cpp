@@ -69,7 +69,7 @@ Step a_step() {
   rank.add({.op = Op::optimizer, .amount = 2}, reduced);
   RankWriter other;
   other.add({.op = Op::forward, .amount = 50});
-  return {.name = "breakdown", .of_rank = {rank.take(), other.take()}, .groups = {{GroupKind::data, {0}}}};
+  return {.name = "breakdown", .of_rank = {rank.take(), other.take()}, .groups = {{GroupKind::data, {0}, 2}}};
 }
 
 TEST(Breakdown, PartsAreTheMakespan) {

@@ -274,8 +274,10 @@ void check_sync(const TrainOptions& options) {
 TrainOptions checked(TrainOptions options) {
   check_compression(options);
   check_tiles(options);
-  if (!options.export_file.empty()) HuggingFaceNames{options.model};  // refuses models that such files cannot hold
-  note_on_weights(options);                                           // refuses files that do not fit
+  if (!options.export_file.empty() || !options.init_from.empty()) {
+    HuggingFaceNames{options.model};  // refuses models that such files cannot hold
+  }
+  note_on_weights(options);  // refuses files that do not fit
   check_layout(options.model, options.layout);
   options.layout = balanced(options.model, options.layout, workload::declared_price);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
