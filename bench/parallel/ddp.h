@@ -70,7 +70,7 @@ double backward_ms(const schedules::Step& kernels, const schedules::StepTimeline
 // communication.
 std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels);
 
-// Step time by the recurrence of buckets (bench/pipeline/overlap.h), from the kernels alone and the collectives
+// Step time by the recurrence of buckets (schedules/step/buckets.h), from the kernels alone and the collectives
 // alone: the slowest rank's kernels, plus the wait for its gradients.
 double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels,
                     const schedules::StepTimeline& collectives);

@@ -9,13 +9,13 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "trainer/data/corpus.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 namespace {
 
 using parallel::ParameterStore;
 using program::FlagValue;
-using transports::now_ns;
 using Flag = program::FlagOf<StepFlags>;
 
 constexpr const char* kModel = "Model";
@@ -131,26 +131,46 @@ void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool reh
   worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_per_step()));
 }
 
-StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {
-  begin(worker, number);
-  mesh_.settle();  // a step of collectives alone waits for no kernels, and so not for the zeros of its gradients
-  mesh_.messages.barrier();
-  const std::int64_t start_ns = now_ns();
-  Timed timed;
-  timed.spans = steps_.run(step, worker);
-  const std::vector<double> all =
-      transports::all_gather_value(mesh_.messages, static_cast<double>(now_ns() - start_ns) * 1e-6);
-  timed.ms = *std::max_element(all.begin(), all.end());
-  return timed;
+namespace {
+
+// Calls body(rank, counter, parts) on all ranks of this process.
+template <class Body>
+void on_ranks(const StepRow& row, const MakeStepPart& make, const Body& body) {
+  trainer::run_ranks(row.options, row.made, row.steps,
+                     [&](backends::MeshRank& rank, const trainer::ChannelMap& channels) {
+                       step_bench::SentCounter counter(channels.channels());
+                       backends::MeshRank counted = counter.counting(rank);
+                       step_bench::Parts parts;
+                       parts.push_back(make(counted, channels));
+                       body(counted, counter, parts);
+                     });
 }
 
-void StepRank::run_alone(trainer::TrainWorker& worker, const schedules::Step& step) {
-  begin(worker, 1);
-  steps_.run(step, worker);
+}  // namespace
+
+std::optional<step_bench::PartResult> measure_step(const StepRow& row, std::span<const step_bench::Mode> modes,
+                                                   const MakeStepPart& make) {
+  const trainer::TrainOptions& options = row.options;
+  const step_bench::Rounds rounds{
+      .warmup = row.flags.warmup_rounds,
+      .timed = row.flags.rounds,
+      .budget_s = row.flags.budget_s,
+      .modes = {modes.begin(), modes.end()},
+      .tokens = options.tokens_per_step(),
+      .open_energy = [&] { return program::open_energy(options.device, options.mpi, options.layout.ranks()); }};
+  std::optional<step_bench::PartResult> result;
+  on_ranks(row, make, [&](backends::MeshRank& rank, const auto& counter, const auto& parts) {
+    std::vector<step_bench::PartResult> of_rank = measure_parts(rounds, parts, rank, counter);
+    if (rank.messages.rank() == 0) result = std::move(of_rank.front());
+  });
+  return result;
 }
 
-bool agreed(backends::MeshRank& mesh, bool mine) {
-  return transports::all_gather_value(mesh.messages, mine ? 1 : 0).front() != 0;
+void serve_step(const StepRow& row, std::span<const step_bench::Mode> modes, const std::vector<std::string>& names,
+                const MakeStepPart& make) {
+  on_ranks(row, make, [&](backends::MeshRank& rank, const auto& /*counter*/, const auto& parts) {
+    serve_parts(row.flags.program, modes, names, parts, rank);
+  });
 }
 
 namespace {

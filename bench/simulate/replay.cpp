@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "bench/pipeline/output.h"
+#include "bench/program/run_records.h"
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "core/output_file.h"
@@ -91,7 +91,7 @@ std::string heading_of(const ReplayFlags& flags, const ChakraTrace& trace, const
 std::string parts_text(const simulator::Replay& made) {
   std::string text =
       fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * made.step_s, made.busiest);
-  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
+  for (const auto& [name, ps] : program::named_parts(made.parts[made.busiest])) {
     const double ms = static_cast<double>(ps) / 1e9;
     const double percent = made.step_s > 0 ? ms / (10 * made.step_s) : 0;
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, ms, percent);
