@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "bench/step/values.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/wait.h"
@@ -233,8 +234,6 @@ Values rows_of(const parallel::ContextLayer& layer, const Values& all) {
 }
 
 double difference(const parallel::ContextLayer& layer, const Values& found, const Values& all) {
-  double largest = 0;
-  for (const float value : all) largest = std::max(largest, std::fabs(static_cast<double>(value)));
   const Values wanted = rows_of(layer, all);
   double worst = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -242,7 +241,7 @@ double difference(const parallel::ContextLayer& layer, const Values& found, cons
     if (std::isnan(error)) return std::numeric_limits<double>::quiet_NaN();
     worst = std::max(worst, error);
   }
-  return worst / largest;
+  return worst / step_bench::largest_of(all);
 }
 
 double allowed_difference(const parallel::ContextLayer& layer) {

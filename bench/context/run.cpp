@@ -7,7 +7,9 @@
 #include <numeric>
 #include <utility>
 
+#include "bench/step/values.h"
 #include "core/dtype.h"
+#include "parallel/parameters/device_memory.h"
 #include "workload/context_layer.h"
 
 namespace lockstep::context_bench {
@@ -24,28 +26,8 @@ using workload::OperationKind;
 
 parallel::Tensor tensor_of(parallel::Memory& memory, const std::vector<float>& values, core::DType dtype) {
   parallel::Tensor tensor = memory.make(parallel::MemoryKind::buffers, dtype, static_cast<std::int64_t>(values.size()));
-  std::vector<core::BFloat16> narrow;
-  const void* from = values.data();
-  if (dtype != core::DType::f32) {
-    for (const float value : values) narrow.push_back(core::to_bfloat16(value));
-    from = narrow.data();
-  }
-  memory.device().copy_to_device(tensor.data(), from, static_cast<std::size_t>(tensor.bytes()));
+  parallel::write_rounded(memory.device(), tensor.out(), values);
   return tensor;
-}
-
-std::vector<float> values_of(parallel::Memory& memory, kernels::In view) {
-  const auto elems = static_cast<std::size_t>(view.elems);
-  std::vector<float> values(elems);
-  if (view.dtype == core::DType::f32) {
-    memory.device().copy_to_host(values.data(), view.data, elems * sizeof(float));
-    return values;
-  }
-  std::vector<core::BFloat16> narrow(elems);
-  memory.device().copy_to_host(narrow.data(), view.data, elems * sizeof(core::BFloat16));
-  std::transform(narrow.begin(), narrow.end(), values.begin(),
-                 [](core::BFloat16 value) { return core::to_float(value); });
-  return values;
 }
 
 // The attention of one rank.
@@ -92,7 +74,8 @@ class ContextPart final : public step_bench::PassPart {
 
   void check(Mode /*mode*/, Direction direction, step_bench::Findings& findings) override {
     const bool backward = direction == Direction::backward;
-    const std::vector<float> found = values_of(site_.memory, backward ? d_qkv_.in() : attention_->output());
+    const std::vector<float> found =
+        step_bench::host_values(site_.memory.device(), backward ? d_qkv_.in() : attention_->output());
     findings.add_difference(difference(layer_, found, backward ? whole_.d_qkv : whole_.o));
   }
 

@@ -8,11 +8,13 @@
 #include <optional>
 #include <utility>
 
+#include "bench/step/values.h"
 #include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/moe/permute.h"
 #include "kernels/residual/residual.h"
 #include "parallel/layers/mixture.h"
+#include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store.h"
 
 namespace lockstep::experts_bench {
@@ -47,8 +49,8 @@ class RankOfExperts {
 
   const Pass& pass(Direction direction) const { return passes_[static_cast<std::size_t>(direction)]; }
 
-  std::vector<float> y() const { return host(y_); }
-  std::vector<float> dx() const { return host(dx_); }
+  std::vector<float> y() const { return step_bench::host_values(memory_.device(), y_.in()); }
+  std::vector<float> dx() const { return step_bench::host_values(memory_.device(), dx_.in()); }
   std::int64_t rows_here() const { return layer_.rows_here(saved_); }
   std::int64_t dropped() const;  // copies of this rank's tokens, after a forward
   // By direction: the copies for other ranks, four times in all, and counts.
@@ -63,7 +65,6 @@ class RankOfExperts {
   Expert expert(const std::string& name, std::int64_t outputs, std::int64_t inputs);
   static std::vector<parallel::LinearWeights> weights(const std::vector<Expert>& experts);
   static std::vector<parallel::LinearGradients> gradients(const std::vector<Expert>& experts);
-  std::vector<float> host(const Tensor& tensor) const;
 
   void route();
   void fit_bias(const std::vector<double>& targets);
@@ -126,11 +127,7 @@ Tensor RankOfExperts::random(const std::string& name, std::int64_t count, float 
   std::vector<float> values(static_cast<std::size_t>(count));
   parallel::fill_initial_values({.name = name, .shape = {count}, .deviation = deviation}, kSeed, 0, values);
   Tensor made = memory_.make(MemoryKind::weights, flags_.dtype, count);
-  if (flags_.dtype == core::DType::f32) {
-    std::copy(values.begin(), values.end(), made.as<float>());
-  } else {
-    std::transform(values.begin(), values.end(), made.as<core::BFloat16>(), core::to_bfloat16);
-  }
+  parallel::write_rounded(memory_.device(), made.out(), values);
   return made;
 }
 
@@ -152,15 +149,6 @@ std::vector<parallel::LinearGradients> RankOfExperts::gradients(const std::vecto
   std::vector<parallel::LinearGradients> all;
   for (const Expert& one : experts) all.push_back({one.d_weight.inout(), one.d_bias.inout()});
   return all;
-}
-
-std::vector<float> RankOfExperts::host(const Tensor& tensor) const {
-  std::vector<float> values(static_cast<std::size_t>(tensor.elems()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] =
-        flags_.dtype == core::DType::f32 ? tensor.as<float>()[i] : core::to_float(tensor.as<core::BFloat16>()[i]);
-  }
-  return values;
 }
 
 void RankOfExperts::route() {
@@ -332,13 +320,11 @@ void RankOfExperts::add_backward() {
 
 // Number of elements whose difference is larger than another order of sums and roundings to the dtype explain.
 std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& found, const std::vector<float>& wanted) {
-  float largest = 0;
-  for (const float value : wanted) largest = std::max(largest, std::abs(value));
-  const double allowed =
-      largest * (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +
-                 core::sum_tolerance(flags.dtype, 8));
+  const double allowed = step_bench::largest_of(wanted) *
+                         (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +
+                          core::sum_tolerance(flags.dtype, 8));
   std::int64_t wrong = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) wrong += std::abs(found[i] - wanted[i]) <= allowed ? 0 : 1;
+  for (std::size_t i = 0; i < found.size(); ++i) wrong += step_bench::is_beyond(found[i], wanted[i], allowed) ? 1 : 0;
   return wrong;
 }
 

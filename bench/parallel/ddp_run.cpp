@@ -20,28 +20,6 @@
 
 namespace lockstep::parallel_bench {
 
-double DdpResult::compute_ms() const {
-  return core::median(rounds.compute_ms);
-}
-double DdpResult::communication_ms() const {
-  return core::median(rounds.communication_ms);
-}
-double DdpResult::step_ms() const {
-  return core::median(rounds.step_ms);
-}
-double DdpResult::one_by_one_ms() const {
-  return core::median(rounds.one_by_one_ms);
-}
-double DdpResult::backward_ms() const {
-  return core::median(rounds.backward_ms);
-}
-double DdpResult::predicted_ms() const {
-  return core::median(rounds.predicted_ms);
-}
-double DdpResult::breakdown_exposed_ms() const {
-  return core::median(rounds.exposed_ms);
-}
-
 std::vector<double> DdpResult::exposed_samples_ms() const {
   std::vector<double> differences;
   for (std::size_t i = 0; i < rounds.step_ms.size(); ++i) {
@@ -90,34 +68,24 @@ constexpr std::array kModes{Mode::kernels, Mode::exchanges, Mode::overlapped, Mo
 constexpr std::array kServed{Mode::overlapped, Mode::serial};
 
 // A rank's step in each mode: kernels alone, collectives alone, buckets reduced during the backward, and after it.
-class DdpPart final : public step_bench::TimedPart {
+class DdpPart final : public StepPart {
  public:
-  DdpPart(Shared& shared, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
-      : shared_(shared),
-        rank_(shared.options, shared.steps.made, shared.corpus, mesh, channels),
-        start_(masters_of(rank_.model())) {
+  DdpPart(Shared& shared, const StepRow& row, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
+      : StepPart(row, shared.corpus, mesh, channels), shared_(shared), start_(masters_of(rank_.model())) {
     for (const Mode mode : kModes) {
       of(mode).worker = std::make_unique<TrainWorker>(step_of(mode), rank_.model());
       rank_.rehearse(*of(mode).worker, step_of(mode));
     }
   }
 
-  std::span<const Direction> directions() const override { return std::span(step_bench::kDirections).first(1); }
-
   void begin(Mode mode) override {
     start_again(rank_.model(), start_);
-    rank_.begin(*of(mode).worker, 1);
+    prepare(mode);
   }
   step_bench::Spent run(Mode mode, Direction /*direction*/) override {
     of(mode).spans = rank_.run(*of(mode).worker, step_of(mode));
     return {};
   }
-  void serve(Mode mode) override {
-    rank_.begin(*of(mode).worker, 1);
-    rank_.meet();
-    run(mode, Direction::forward);
-  }
-
   // Takes the results that all later runs must reproduce.
   void begin_timed(step_bench::Findings& findings) override {
     begin(Mode::serial);
@@ -153,6 +121,8 @@ class DdpPart final : public step_bench::TimedPart {
   }
 
  private:
+  void prepare(Mode mode) override { rank_.begin(*of(mode).worker, 1); }
+
   struct InMode {
     std::unique_ptr<TrainWorker> worker;
     std::vector<schedules::TaskSpan> spans;  // its last run's
@@ -164,7 +134,6 @@ class DdpPart final : public step_bench::TimedPart {
     if (step_bench::is_whole(mode)) return mode == Mode::overlapped ? steps.overlapped : steps.one_by_one;
     return mode == Mode::kernels ? steps.kernels : steps.collectives;
   }
-  bool tells() const { return rank_.rank() == 0; }
 
   // Runs every rank's share of the batch in one process, one share after the other, without collectives.
   void sum_all_shares() {
@@ -173,7 +142,7 @@ class DdpPart final : public step_bench::TimedPart {
     for (std::int32_t replica = 0; replica < shared_.options.layout.dp; ++replica) {
       start_again(rank_.model(), start_);
       rank_.load(replica);
-      rank_.begin(*of(Mode::kernels).worker, 1);
+      prepare(Mode::kernels);
       run(Mode::kernels, Direction::forward);
       shared_.serial->add(gradients_of(rank_.model()));
     }
@@ -203,7 +172,6 @@ class DdpPart final : public step_bench::TimedPart {
   }
 
   Shared& shared_;
-  StepRank rank_;
   std::array<InMode, step_bench::kNumModes> in_mode_;
   const std::vector<float> start_;
   std::vector<float> gradients_;  // the reference's
@@ -252,10 +220,11 @@ DdpResult with_row(const DdpFlags& flags, const DdpCase& one, const Tamper& tamp
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   Shared shared{options, steps, corpus, tamper};
   count(steps.overlapped, shared.result);
+  const StepRow row{flags.step, options, steps.made, all};
   const auto make = [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
-    return std::make_unique<DdpPart>(shared, mesh, channels);
+    return std::make_unique<DdpPart>(shared, row, mesh, channels);
   };
-  body(StepRow{flags.step, options, steps.made, all}, make, shared.result);
+  body(row, make, shared.result);
   return std::move(shared.result);
 }
 

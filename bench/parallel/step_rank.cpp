@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstddef>
 
+#include "bench/step/values.h"
 #include "bench/trainer/flags.h"
-#include "core/dtype.h"
 #include "core/error.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/train.h"
@@ -180,23 +180,6 @@ ParameterStore& store_of(trainer::RankModel& model) {
   return *model.stages().front().store;
 }
 
-template <class T>
-void append_widened(const kernels::InOut& view, std::vector<float>& to) {
-  for (std::int64_t i = 0; i < view.elems; ++i) to.push_back(core::to_float(view.as<T>()[i]));
-}
-
-void append(const kernels::InOut& view, std::vector<float>& to) {
-  switch (view.dtype) {
-    case core::DType::bf16:
-      return append_widened<core::BFloat16>(view, to);
-    case core::DType::f16:
-      return append_widened<core::Float16>(view, to);
-    default:
-      LOCKSTEP_CHECK(view.dtype == core::DType::f32, "gradients are f32, bf16 or f16");
-      to.insert(to.end(), view.as<float>(), view.as<float>() + view.elems);
-  }
-}
-
 }  // namespace
 
 std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model) {
@@ -209,13 +192,11 @@ std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model) {
 std::vector<float> gradients_of(trainer::RankModel& model) {
   ParameterStore& store = store_of(model);
   std::vector<float> all;
-  std::vector<std::byte> on_host;
   for (std::int32_t b = 0; b < store.num_buckets(); ++b) {
-    kernels::InOut gradient = store.own_gradient(b);
-    on_host.resize(static_cast<std::size_t>(gradient.elems) * core::size_of(gradient.dtype));
-    model.memory().device().copy_to_host(on_host.data(), gradient.data, on_host.size());
-    gradient.data = on_host.data();
-    append(gradient, all);
+    const kernels::InOut gradient = store.own_gradient(b);
+    const std::vector<float> values =
+        step_bench::host_values(model.memory().device(), {gradient.data, gradient.dtype, gradient.elems});
+    all.insert(all.end(), values.begin(), values.end());
   }
   return all;
 }

@@ -94,9 +94,30 @@ struct StepRow {
   std::span<const schedules::Step* const> steps;
 };
 
-// Makes the part of one rank.
-using MakeStepPart = std::function<std::unique_ptr<step_bench::TimedPart>(backends::MeshRank& mesh,
-                                                                          const trainer::ChannelMap& channels)>;
+// The step of one rank.
+class StepPart : public step_bench::TimedPart {
+ public:
+  StepPart(const StepRow& row, const trainer::Corpus& corpus, backends::MeshRank& mesh,
+           const trainer::ChannelMap& channels)
+      : rank_(row.options, row.made, corpus, mesh, channels) {}
+
+  std::span<const step_bench::Direction> directions() const final {
+    return std::span(step_bench::kDirections).first(1);
+  }
+  void serve(step_bench::Mode mode) final {
+    prepare(mode);
+    rank_.meet();
+    run(mode, step_bench::Direction::forward);
+  }
+
+ protected:
+  virtual void prepare(step_bench::Mode mode) = 0;  // begins the step
+  bool tells() const { return rank_.rank() == 0; }
+
+  StepRank rank_;
+};
+using MakeStepPart =
+    std::function<std::unique_ptr<StepPart>(backends::MeshRank& mesh, const trainer::ChannelMap& channels)>;
 // Measures the step in these modes, in this order. Empty in processes without rank 0.
 std::optional<step_bench::PartResult> measure_step(const StepRow& row, std::span<const step_bench::Mode> modes,
                                                    const MakeStepPart& make);

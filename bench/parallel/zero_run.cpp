@@ -156,20 +156,19 @@ struct Moved {
 };
 
 // A rank's step. Rank 0 fills in the result's formulas and what it has sent and moved.
-class ZeroPart final : public step_bench::TimedPart {
+class ZeroPart final : public StepPart {
  public:
   ZeroPart(const StepRow& row, const ZeroRow& zero, const trainer::Corpus& corpus, backends::MeshRank& mesh,
            const trainer::ChannelMap& channels, ZeroResult& result)
-      : row_(row),
+      : StepPart(row, corpus, mesh, channels),
+        row_(row),
         zero_(zero),
         result_(result),
-        rank_(row.options, row.made, corpus, mesh, channels),
         worker_(row.made.step, rank_.model()) {
     rank_.rehearse(worker_, row.made.step);
   }
 
-  std::span<const Direction> directions() const override { return std::span(step_bench::kDirections).first(1); }
-  void begin(Mode /*mode*/) override { rank_.begin(worker_, ++number_); }
+  void begin(Mode mode) override { prepare(mode); }
   // The time of the optimizer is a share.
   step_bench::Spent run(Mode /*mode*/, Direction /*direction*/) override {
     const std::vector<schedules::TaskSpan> spans = rank_.run(worker_, row_.made.step);
@@ -180,12 +179,6 @@ class ZeroPart final : public step_bench::TimedPart {
     }
     return {static_cast<double>(ps) / 1e6};
   }
-  void serve(Mode mode) override {
-    begin(mode);
-    rank_.meet();
-    run(mode, Direction::forward);
-  }
-
   void begin_timed(step_bench::Findings& /*findings*/) override {
     rank_.model().memory().restart_peaks();
     before_ = moved();
@@ -194,7 +187,7 @@ class ZeroPart final : public step_bench::TimedPart {
 
   // Bytes of each kind between steps, the peak of each, and of all at the peak.
   std::vector<double> figures() override {
-    if (rank_.rank() == 0) fill_in_result();
+    if (tells()) fill_in_result();
     const parallel::Memory& memory = rank_.model().memory();
     std::vector<double> figures;
     for (const BytesByKind& bytes : {memory.now(), memory.peak_of_each()})
@@ -204,6 +197,8 @@ class ZeroPart final : public step_bench::TimedPart {
   }
 
  private:
+  void prepare(Mode /*mode*/) override { rank_.begin(worker_, ++number_); }
+
   // The all-reduce of the norm is over all ranks, and is not counted.
   Moved moved() {
     const trainer::StepCollectives& collectives = rank_.model().collectives();
@@ -245,7 +240,6 @@ class ZeroPart final : public step_bench::TimedPart {
   const StepRow& row_;
   const ZeroRow& zero_;
   ZeroResult& result_;
-  StepRank rank_;
   trainer::TrainWorker worker_;
   std::int64_t number_ = 0;  // number of the optimizer step
   std::int64_t number_before_ = 0;

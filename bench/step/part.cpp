@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -130,7 +129,7 @@ class RankRounds {
       const std::vector<PassTime> all = transports::all_gather_value(rank_.messages, mine);
       if (is_timed) results_[p].times.add(mode, direction, all);
       if (is_whole(mode)) {
-        own_[p].sent_bytes[static_cast<std::size_t>(direction)] += after.sent - before.sent;
+        own_[p].sent_bytes[static_cast<std::size_t>(direction)] += static_cast<double>(after.sent - before.sent);
         own_[p].least_bytes += after.least - before.least;
         rank_.settle();
         part.check(mode, direction, own_[p].found);
@@ -233,73 +232,37 @@ void on_ranks(const PartFlags& flags, const PartRow& row, const MakeParts& make,
   });
 }
 
-template <class Value>
-auto sum_of(const std::vector<PartResult::OfRank>& ranks, const Value& value) {
-  decltype(value(ranks.front())) sum{};
-  for (const PartResult::OfRank& rank : ranks) sum += value(rank);
-  return sum;
-}
-
-template <class Value>
-auto most_of(const std::vector<PartResult::OfRank>& ranks, const Value& value) {
-  decltype(value(ranks.front())) most{};
-  for (const PartResult::OfRank& rank : ranks) most = std::max(most, value(rank));
-  return most;
-}
-
 }  // namespace
-
-std::int64_t PartResult::wrong() const {
-  return sum_of(ranks, [](const OfRank& rank) { return rank.found.wrong; });
-}
-
-std::int64_t PartResult::unlike() const {
-  return sum_of(ranks, [](const OfRank& rank) { return rank.found.unlike; });
-}
 
 double PartResult::worst() const {
   Findings all;
-  for (const OfRank& rank : ranks) {
-    if (rank.found.worst != rank.found.worst) return std::numeric_limits<double>::quiet_NaN();
-    all.add_difference(rank.found.worst);
-  }
+  for (const OfRank& rank : ranks) all.add_difference(rank.found.worst);
   return all.worst;
 }
 
-std::int64_t PartResult::memory_bytes() const {
-  return most_of(ranks, [](const OfRank& rank) { return rank.memory_bytes; });
-}
-
-double PartResult::sent_bytes(Direction direction) const {
-  const auto d = static_cast<std::size_t>(direction);
-  return static_cast<double>(sum_of(ranks, [&](const OfRank& rank) { return rank.sent_bytes[d]; })) /
-         static_cast<double>(checked_passes);
-}
-
-double PartResult::sent_bytes() const {
-  return sent_bytes(Direction::forward) + sent_bytes(Direction::backward);
-}
-
 double PartResult::least_bytes() const {
-  return sum_of(ranks, [](const OfRank& rank) { return rank.least_bytes; }) / static_cast<double>(checked_passes);
+  return sum([](const OfRank& rank) { return rank.least_bytes; }) / static_cast<double>(checked_passes);
 }
 
 // All ranks together send whole bytes.
 double PartResult::formula_bytes() const {
-  const double all = sum_of(ranks, [](const OfRank& rank) { return rank.formula_bytes[0] + rank.formula_bytes[1]; });
+  const double all = sum([](const OfRank& rank) { return rank.formula_bytes[0] + rank.formula_bytes[1]; });
   return std::round(all / static_cast<double>(checked_passes));
+}
+
+double PartResult::sent_bytes(Direction direction) const {
+  const auto d = static_cast<std::size_t>(direction);
+  return sum([&](const OfRank& rank) { return rank.sent_bytes[d]; }) / static_cast<double>(checked_passes);
 }
 
 double PartResult::most_sent_bytes(Direction direction) const {
   const auto d = static_cast<std::size_t>(direction);
-  return static_cast<double>(most_of(ranks, [&](const OfRank& rank) { return rank.sent_bytes[d]; })) /
-         static_cast<double>(checked_passes);
+  return most([&](const OfRank& rank) { return rank.sent_bytes[d]; }) / static_cast<double>(checked_passes);
 }
 
 double PartResult::most_formula_bytes(Direction direction) const {
   const auto d = static_cast<std::size_t>(direction);
-  return most_of(ranks, [&](const OfRank& rank) { return rank.formula_bytes[d]; }) /
-         static_cast<double>(checked_passes);
+  return most([&](const OfRank& rank) { return rank.formula_bytes[d]; }) / static_cast<double>(checked_passes);
 }
 
 bool PartResult::sent_as_formula() const {

@@ -3,6 +3,7 @@
 // of its modes in every round, checks and counts what it did, and collects the results of all ranks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -129,9 +130,9 @@ class PassPart : public TimedPart {
 // Results of a part, the same on all ranks except for the energy, which is rank 0's.
 struct PartResult {
   struct OfRank {
-    std::array<std::int64_t, 2> sent_bytes = {};  // by direction, in all checked passes: counted in the plans that ran
-    double least_bytes = 0;                       // likewise: bytes that algorithms of minimal traffic would have sent
-    std::array<double, 2> formula_bytes = {};     // likewise: bytes of such algorithms for the part's exchanges
+    std::array<double, 2> sent_bytes = {};     // by direction, in all checked passes: counted in the plans that ran
+    double least_bytes = 0;                    // likewise: bytes that algorithms of minimal traffic would have sent
+    std::array<double, 2> formula_bytes = {};  // likewise: bytes of such algorithms for the part's exchanges
     std::int64_t memory_bytes = 0;
     Findings found = {};  // over all checked passes
   };
@@ -144,15 +145,37 @@ struct PartResult {
   std::optional<core::EnergyRecord> energy = {};
   std::string energy_text = {};
 
-  std::int64_t wrong() const;
-  std::int64_t unlike() const;
-  double worst() const;               // NaN if a rank has one
-  std::int64_t memory_bytes() const;  // on the rank that has most
-  double sent_bytes() const;          // by all ranks in a forward and a backward, as below
+  // The total or the maximum over ranks of value(rank).
+  template <class Value>
+  auto sum(const Value& value) const {
+    decltype(value(ranks.front())) sum{};
+    for (const OfRank& rank : ranks) sum += value(rank);
+    return sum;
+  }
+  template <class Value>
+  auto most(const Value& value) const {
+    decltype(value(ranks.front())) most{};
+    for (const OfRank& rank : ranks) most = std::max(most, value(rank));
+    return most;
+  }
+
+  std::int64_t wrong() const {
+    return sum([](const OfRank& rank) { return rank.found.wrong; });
+  }
+  std::int64_t unlike() const {
+    return sum([](const OfRank& rank) { return rank.found.unlike; });
+  }
+  double worst() const;  // NaN if a rank has one
+  std::int64_t memory_bytes() const {
+    return most([](const OfRank& rank) { return rank.memory_bytes; });
+  }
+  // By all ranks in a forward and a backward.
+  double sent_bytes() const { return sent_bytes(Direction::forward) + sent_bytes(Direction::backward); }
   double least_bytes() const;
   double formula_bytes() const;
-  double sent_bytes(Direction direction) const;       // by all ranks
-  double most_sent_bytes(Direction direction) const;  // by the rank that sends most
+  // In one direction: by all ranks, and by the rank that sends most.
+  double sent_bytes(Direction direction) const;
+  double most_sent_bytes(Direction direction) const;
   double most_formula_bytes(Direction direction) const;
   bool sent_as_formula() const;  // all ranks together
   bool is_wrong() const { return wrong() != 0 || !sent_as_formula(); }

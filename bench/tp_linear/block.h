@@ -137,7 +137,6 @@ parallel::Tensor random_runs(parallel::Memory& memory, core::DType dtype, const 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below);
 parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids);
 
-std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor);  // a tensor of f32 or bf16
 void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigned char byte);
 
 // A block's operations on one rank, bound to tensors: each is a node that runs the kernel calls of its operation on

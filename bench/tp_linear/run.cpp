@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "bench/step/part.h"
+#include "bench/step/values.h"
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/grid_layer.h"
 #include "collectives/backends/mesh.h"
@@ -55,12 +56,6 @@ Roundings roundings_of(BlockKind kind, const Shape& shape) {
   }
 }
 
-double largest_of(const std::vector<float>& values) {
-  double largest = 0;
-  for (const float value : values) largest = std::max(largest, std::fabs(static_cast<double>(value)));
-  return largest;
-}
-
 template <class Make>
 Reference reference_by(int threads, const Make& make) {
   kernels::ThreadPool pool(threads);
@@ -75,7 +70,8 @@ Reference reference_by(int threads, const Make& make) {
     for (const step_bench::Task& task : block->pass(direction).tasks()) task.run();
   }
   Reference reference;
-  for (const Result& result : block->results()) reference[result.whole.name] = host_values(memory, *result.found);
+  for (const Result& result : block->results())
+    reference[result.whole.name] = step_bench::host_values(memory.device(), result.found->in());
   return reference;
 }
 
@@ -102,16 +98,15 @@ double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {
 
 std::int64_t wrong_elems(const Result& result, workload::TensorRank place, const std::vector<float>& found,
                          const std::vector<float>& whole, double allowed) {
-  const double largest = largest_of(whole);
+  const double largest = step_bench::largest_of(whole);
   std::int64_t wrong = 0;
   std::vector<bool> is_padding(found.size(), true);
   for_each_run(result, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       is_padding.at(static_cast<std::size_t>(to + i)) = false;
-      const double wanted = static_cast<double>(whole.at(static_cast<std::size_t>(from + i)));
-      const double is = static_cast<double>(found.at(static_cast<std::size_t>(to + i)));
-      const double bound = allowed * (result.elementwise ? std::fabs(wanted) : largest);
-      wrong += std::fabs(is - wanted) <= bound ? 0 : 1;  // written so that a NaN is wrong
+      const float wanted = whole.at(static_cast<std::size_t>(from + i));
+      const double bound = allowed * (result.elementwise ? std::fabs(static_cast<double>(wanted)) : largest);
+      wrong += step_bench::is_beyond(found.at(static_cast<std::size_t>(to + i)), wanted, bound) ? 1 : 0;
     }
   });
   for (std::size_t i = 0; i < found.size(); ++i) wrong += is_padding[i] && found[i] != 0 ? 1 : 0;
@@ -195,7 +190,7 @@ class TiledLayer final : public step_bench::PassPart {
     const auto results = block_->results();
     const bool is_first = layer_->first.empty();
     for (std::size_t i = 0; i < results.size(); ++i) {
-      std::vector<float> found = host_values(memory_, *results[i].found);
+      std::vector<float> found = step_bench::host_values(memory_.device(), results[i].found->in());
       if (results[i].in_tiles) found = out_of_tiles(Tiles{shape_.rows(), sharing_}, found);
       findings.wrong +=
           wrong_elems(results[i], {case_.ranks, sharing_.index}, found, reference_.at(results[i].whole.name), allowed);
