@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "bench/serve/orders.h"

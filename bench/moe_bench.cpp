@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "bench/experts/moe.h"
-#include "bench/pipeline/output.h"
 #include "bench/program/program.h"
+#include "bench/step/part.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
@@ -48,41 +48,29 @@ std::string heading_text(const ExpertsFlags& flags) {
 }
 
 std::string row_text(const ExpertsFlags& flags, const Case& one, const Result& result) {
-  const auto part = [&](Part which) {
-    const auto& serial = result.parts_us[static_cast<std::size_t>(Way::serial)];
-    return serial[0][static_cast<std::size_t>(which)] + serial[1][static_cast<std::size_t>(which)];
-  };
-  const auto between = [&](Part which) { return one.ranks == 1 ? "-" : ms(part(which)); };  // ranks
-  const double serial_us = result.median_us(Way::serial);
-  const double async_us = result.median_us(Way::async);
+  const auto share = [&](Share which) { return result.share_us(Mode::serial, which); };
+  const auto between = [&](Share which) { return one.ranks == 1 ? "-" : ms(share(which)); };  // ranks
+  const double serial_us = result.part.times.median_us(Mode::serial);
+  const double async_us = result.part.times.median_us(Mode::overlapped);
   const double tokens = static_cast<double>(flags.tokens) * one.ranks;
-  const auto a_rank = [&](std::int64_t bytes) { return fmt::format("{:.0f}", static_cast<double>(bytes) / one.ranks); };
+  const auto a_rank = [&](double bytes) { return fmt::format("{:.0f}", bytes / one.ranks); };
   return fmt::format(
       fmt::runtime(kRow), one.experts, one.top_k, one.ranks, fmt::format("{:g}", one.capacity_factor),
-      fmt::format("{:.2f}", result.most_load), ms(part(Part::router)), ms(part(Part::permute) + part(Part::unpermute)),
-      between(Part::dispatch), ms(part(Part::shared)), ms(part(Part::experts)), between(Part::combine), ms(serial_us),
-      ms(async_us), fmt::format("{:.0f}", tokens / std::min(serial_us, async_us) * 1e6),
+      fmt::format("{:.2f}", result.most_load), ms(share(Share::router)),
+      ms(share(Share::permute) + share(Share::unpermute)), between(Share::dispatch), ms(share(Share::shared)),
+      ms(share(Share::experts)), between(Share::combine), ms(serial_us), ms(async_us),
+      fmt::format("{:.0f}", tokens / std::min(serial_us, async_us) * 1e6),
       fmt::format("{:.2f}", result.experts_slowest_us / result.experts_mean_us),
       fmt::format("{:.2f}", static_cast<double>(result.most_rows) / result.mean_rows), result.dropped,
       fmt::format("{:.1f}", 100.0 * static_cast<double>(result.dropped) / static_cast<double>(result.copies)),
-      a_rank(result.sent_bytes), a_rank(result.formula_bytes), result.wrong,
-      result.wrong != 0   ? "  WRONG"
-      : result.is_wrong() ? "  WRONG BYTES"
-                          : "");
+      a_rank(result.part.sent_bytes()), a_rank(result.part.formula_bytes()), result.part.wrong(),
+      result.part.wrong() != 0 ? "  WRONG"
+      : result.is_wrong()      ? "  WRONG BYTES"
+                               : "");
 }
 
 std::string ending_text(int rows, int wrong_rows) {
   return fmt::format("# {} of {} rows wrong\n", wrong_rows, rows);
-}
-
-core::ExpertsTimeRecord time_record(const Result& result, std::size_t way, std::size_t direction) {
-  core::ExpertsTimeRecord time;
-  time.direction = direction == 0 ? "forward" : "backward";
-  time.way = way == static_cast<std::size_t>(Way::serial) ? "serial" : "async";
-  time.samples_us = result.samples_us[way][direction];
-  const PartTimes& parts = result.parts_us[way][direction];
-  for (std::size_t p = 0; p < kNumParts; ++p) time.parts_us.emplace_back(kParts[p], parts[p]);
-  return time;
 }
 
 core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& one,
@@ -104,24 +92,24 @@ core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlag
                   {"ffn", static_cast<double>(flags.inner)},
                   {"shared", static_cast<double>(flags.shared)}};
   record.algorithm = flags.algorithm;
-  for (std::size_t direction = 0; direction < 2; ++direction) {
-    for (std::size_t way = 0; way < kNumWays; ++way) record.times.push_back(time_record(result, way, direction));
+  for (const core::LayerTimeRecord& time : result.part.times.records(kShares)) {
+    record.times.push_back({time.direction, time.way, time.samples_us, time.parts_us});
   }
-  record.energy = result.energy;
+  record.energy = result.part.energy;
   record.experts_slowest_us = result.experts_slowest_us;
   record.experts_mean_us = result.experts_mean_us;
   record.most_rows = result.most_rows;
   record.mean_rows = result.mean_rows;
   record.copies = result.copies;
   record.dropped = result.dropped;
-  record.sent_bytes = static_cast<double>(result.sent_bytes) / one.ranks;
-  record.formula_bytes = static_cast<double>(result.formula_bytes) / one.ranks;
-  record.checked_passes = result.checked_passes;
-  record.wrong = result.wrong;
+  record.sent_bytes = result.part.sent_bytes() / one.ranks;
+  record.formula_bytes = result.part.formula_bytes() / one.ranks;
+  record.checked_passes = result.part.checked_passes;
+  record.wrong = result.part.wrong();
   if (!result.is_wrong()) return record;
   record.status = "wrong";
-  record.error = result.wrong != 0
-                     ? fmt::format("{} elements differ from one rank's by more than rounding", result.wrong)
+  record.error = record.wrong != 0
+                     ? fmt::format("{} elements differ from one rank's by more than rounding", record.wrong)
                      : fmt::format("{:.0f} bytes sent per rank, but the copies for other ranks need {:.0f}",
                                    record.sent_bytes, record.formula_bytes);
   return record;
@@ -131,8 +119,7 @@ core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlag
 // row is wrong. Throws core::Error.
 int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   core::RecordWriter writer(flags.json_file);
-  const core::RunRecord run = pipeline::real_run_record(
-      flags, *std::max_element(flags.ranks.begin(), flags.ranks.end()), flags.threads, kSeed, flags.link);
+  const core::RunRecord run = part_run_record(flags, *std::max_element(flags.ranks.begin(), flags.ranks.end()), kSeed);
   writer.write(run);
   print(heading_text(flags));
   int rows = 0;
@@ -141,7 +128,7 @@ int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   for (const Case& one : cases) {
     const Result result = run_case(flags, one);
     print(row_text(flags, one, result));
-    if (result.energy || &one == &cases.back()) print(result.energy_text);
+    if (result.part.energy || &one == &cases.back()) print(result.part.energy_text);
     if (writer.is_open()) writer.write(experts_record(run, flags, one, result));
     ++rows;
     wrong_rows += result.is_wrong() ? 1 : 0;

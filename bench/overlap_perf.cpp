@@ -11,6 +11,7 @@
 #include "bench/pipeline/output.h"
 #include "bench/pipeline/overlap.h"
 #include "bench/program/program.h"
+#include "bench/program/run_records.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
@@ -94,8 +95,8 @@ void add_times(core::ScheduleRecord& record, const OverlapResult& result) {
 }
 
 core::RunRecord overlap_run_record(const OverlapFlags& flags) {
-  core::RunRecord run = new_run_record(flags.program, flags.command, flags.mode,
-                                       *std::max_element(flags.replicas.begin(), flags.replicas.end()));
+  core::RunRecord run = program::new_run_record(flags, basis_of(flags.mode),
+                                                *std::max_element(flags.replicas.begin(), flags.replicas.end()));
   run.link = program::link_record(flags.link);
   return run;
 }
@@ -114,7 +115,7 @@ core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFla
   add_times(record, result);
   record.sends.assign(static_cast<std::size_t>(one.replicas), 0);
   if (result.closed_form_ms) record.closed_form_ms = core::ClosedFormRecord{*result.closed_form_ms, "makespan"};
-  record.timeline = timeline_record(result.step, result.timeline);
+  record.timeline = program::timeline_record(result.step, result.timeline);
   record.overlap = overlap_of(flags, one, result);
   return record;
 }

@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "bench/pipeline/output.h"
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
+#include "bench/program/run_records.h"
 #include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
 #include "core/ranks.h"
@@ -59,7 +59,7 @@ core::StepTimeRecord simulated_step(const char* kind, const schedules::Step& ste
   core::StepTimeRecord record =
       step_record(kind, static_cast<double>(simulation.makespan_ps) / 1e9, parts_of(step, simulation.timeline, 0));
   if (simulation.timeline.size() <= kMostRanksKept) {
-    record.timeline = pipeline::timeline_record(step, simulation.timeline);
+    record.timeline = program::timeline_record(step, simulation.timeline);
   }
   return record;
 }
@@ -69,7 +69,7 @@ void add_pieces(LayoutTimes times, Result& result) {
   core::StepTimeRecord measured =
       step_record("measured", measured_ms, parts_of(times.step, times.measured, times.around_ms));
   measured.samples_ms = times.samples_ms;
-  measured.timeline = pipeline::timeline_record(times.step, times.measured);
+  measured.timeline = program::timeline_record(times.step, times.measured);
   result.steps = {simulated_step("isolated", times.step, times.isolated),
                   simulated_step("contended", times.step, times.contended), std::move(measured)};
   result.times = std::move(times);
@@ -94,7 +94,7 @@ core::RunRecord simulated_run(core::RunRecord run) {
 
 // `most_ranks`: maximum over layouts.
 core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOptions& options, int most_ranks) {
-  core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, most_ranks);
+  core::RunRecord run = program::new_run_record(flags, "simulated", most_ranks);
   run.basis = options.link ? "emulated" : "measured";
   run.oversubscribed = most_ranks * options.threads > core::usable_cores();
   program::add_place(options.device, options.mpi, most_ranks, run);
@@ -233,7 +233,7 @@ class Simulator {
   void add_predicted(Result& result) {
     const simulator::Prediction made =
         predict(result.options.model, result.options.layout, as_many_hosts(*machine_, result.options));
-    core::NamedNumbers parts = pipeline::mean_parts_ms(made.parts);
+    core::NamedNumbers parts = program::mean_parts_ms(made.parts);
     parts.emplace_back("around", 0);
     result.steps = {step_record("predicted", made.step_s * 1e3, parts)};
   }

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "bench/context/seqpar.h"
-#include "bench/pipeline/output.h"
 #include "bench/program/program.h"
+#include "bench/step/part.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
@@ -91,12 +91,8 @@ constexpr const char* kRow =
     "{:>5.2f} "
     "{:>8.3f} {:>8.3f} {:>8.2f} {:>9.1e}{}\n";
 
-std::string place_text(const ContextFlags& flags) {
-  const backends::DeviceChoice& device = flags.place.device;
-  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  if (flags.link) return program::emulated_text(*flags.link) + "; kernels run on this machine";
-  if (device.cuda) return program::gpus_text(device, most, flags.mpi) + (device.nccl ? "; NCCL's" : "");
-  return flags.mpi == nullptr ? "through this machine's memory" : "MPI messages of " + flags.mpi->library_version();
+int most_ranks(const ContextFlags& flags) {
+  return *std::max_element(flags.ranks.begin(), flags.ranks.end());
 }
 
 std::string heading_text(const ContextFlags& flags) {
@@ -127,22 +123,23 @@ std::string heading_text(const ContextFlags& flags) {
              "#   the largest element. Times are medians of the slowest rank's, in turn; MB = 1e6 bytes\n",
              core::build().version, flags.program, flags.batch, flags.batch == 1 ? "" : "s", flags.heads,
              flags.head_columns, core::short_name_of(flags.dtype), flags.causal ? "causal" : "no mask", flags.threads,
-             flags.threads == 1 ? "" : "s", place_text(flags)) +
+             flags.threads == 1 ? "" : "s", step_bench::place_text(flags, most_ranks(flags))) +
          columns;
 }
 
 std::string row_text(const ContextFlags& flags, const parallel::ContextLayer& layer, const Result& result) {
-  const auto ms = [&](Form form, Direction direction) { return result.times.median_us(form, direction) / 1e3; };
+  const auto ms = [&](Mode mode, Direction direction) { return result.part.times.median_us(mode, direction) / 1e3; };
   const std::string wrong = result.wrong();
   const std::string simulated = flags.link ? fmt::format("{:.1f}", 100 * result.simulated_hidden()) : "-";
   std::string text = fmt::format(
-      kRow, name_of(layer.shape.way), layer.shape.ranks, layer.length, ms(Form::kernels, Direction::forward),
-      ms(Form::exchanges, Direction::forward), ms(Form::one_by_one, Direction::forward),
-      ms(Form::beside, Direction::forward), ms(Form::kernels, Direction::backward),
-      ms(Form::exchanges, Direction::backward), ms(Form::one_by_one, Direction::backward),
-      ms(Form::beside, Direction::backward), layer.shape.ranks == 1 ? "-" : program::share_text(result.hidden()),
-      simulated, result.load(), result.sent_bytes[0] / 1e6, result.sent_bytes[1] / 1e6,
-      static_cast<double>(result.peak_bytes) / 1e6, result.worst_difference, wrong.empty() ? "" : "  WRONG");
+      kRow, name_of(layer.shape.way), layer.shape.ranks, layer.length, ms(Mode::kernels, Direction::forward),
+      ms(Mode::exchanges, Direction::forward), ms(Mode::serial, Direction::forward),
+      ms(Mode::overlapped, Direction::forward), ms(Mode::kernels, Direction::backward),
+      ms(Mode::exchanges, Direction::backward), ms(Mode::serial, Direction::backward),
+      ms(Mode::overlapped, Direction::backward), layer.shape.ranks == 1 ? "-" : program::share_text(result.hidden()),
+      simulated, result.load(), result.part.most_sent_bytes(Direction::forward) / 1e6,
+      result.part.most_sent_bytes(Direction::backward) / 1e6, static_cast<double>(result.part.memory_bytes()) / 1e6,
+      result.part.worst(), wrong.empty() ? "" : "  WRONG");
   if (!wrong.empty()) text += "#   " + wrong + "\n";
   return text;
 }
@@ -153,13 +150,6 @@ std::string ending_text(std::size_t rows, std::size_t wrong) {
                        rows == 1 ? "" : "s", rows == 1 ? "s" : "", rows == 1 ? "s" : "");
   }
   return fmt::format("# {} of {} rows are WRONG\n", wrong, rows);
-}
-
-core::RunRecord run_record(const ContextFlags& flags) {
-  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  core::RunRecord run = pipeline::real_run_record(flags, most, flags.threads, kSeed, flags.link);
-  program::add_place(flags.place.device, flags.mpi, most, run);
-  return run;
 }
 
 core::ContextRecord context_record(const core::RunRecord& run, const ContextFlags& flags,
@@ -177,23 +167,26 @@ core::ContextRecord context_record(const core::RunRecord& run, const ContextFlag
                   {"length", static_cast<double>(layer.length)},
                   {"heads", static_cast<double>(layer.heads)},
                   {"head_columns", static_cast<double>(layer.head_columns)}};
-  record.times = result.times.records();
+  const step_bench::PartResult& part = result.part;
+  record.times = part.times.records(step_bench::kKindShares);
   const workload::ContextList list = workload::context_list(layer.shape);
   const double all_chunks = workload::chunks_of(layer.shape);
   for (std::int32_t r = 0; r < layer.shape.ranks; ++r) {
     record.pairs.push_back(workload::chunk_pairs(list, r) / (all_chunks * all_chunks));
   }
-  record.kernels_us = result.kernels_us;
-  record.sent_bytes = {{"forward", result.sent_bytes[0]}, {"backward", result.sent_bytes[1]}};
-  record.listed_bytes = {{"forward", result.listed_bytes[0]}, {"backward", result.listed_bytes[1]}};
+  record.kernels_us = result.kernels_us();
+  for (const auto& [name, direction] : {std::pair{"forward", Direction::forward}, {"backward", Direction::backward}}) {
+    record.sent_bytes.emplace_back(name, part.most_sent_bytes(direction));
+    record.listed_bytes.emplace_back(name, part.most_formula_bytes(direction));
+  }
   if (flags.link) {
     record.simulated_exposed_us = {{"forward", result.simulated_exposed_us[0]},
                                    {"backward", result.simulated_exposed_us[1]}};
   }
-  record.energy = result.energy;
-  record.peak_bytes = result.peak_bytes;
-  record.checked_passes = result.checked_passes;
-  record.difference = std::isnan(result.worst_difference) ? 1 : result.worst_difference;
+  record.energy = part.energy;
+  record.peak_bytes = part.memory_bytes();
+  record.checked_passes = part.checked_passes;
+  record.difference = std::isnan(part.worst()) ? 1 : part.worst();
   record.allowed_difference = result.allowed_difference;
   if (const std::string wrong = result.wrong(); !wrong.empty()) {
     record.status = "wrong";
@@ -209,7 +202,7 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
   const std::vector<Longest> longest = longest_sequences(flags);  // refuses wrong flags before anything is printed
   const bool tells = program::tells(flags.mpi);
   core::RecordWriter writer(tells ? flags.json_file : "");
-  const core::RunRecord run = run_record(flags);
+  const core::RunRecord run = part_run_record(flags, most_ranks(flags), kSeed);
   writer.write(run);
   print(heading_text(flags));
   std::size_t rows = 0;
@@ -222,7 +215,7 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
     length_of_whole = layer.length;
     const Result result = run_layer(flags, layer, whole);
     print(row_text(flags, layer, result));
-    if (result.energy || &layer == &layers.back()) print(result.energy_text);
+    if (result.part.energy || &layer == &layers.back()) print(result.part.energy_text);
     if (writer.is_open()) writer.write(context_record(run, flags, layer, result));
     ++rows;
     wrong += result.wrong().empty() ? 0 : 1;

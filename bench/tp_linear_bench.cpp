@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "bench/pipeline/output.h"
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"
+#include "bench/step/part.h"
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/tp_linear.h"
 #include "core/error.h"
@@ -21,12 +21,15 @@
 namespace lockstep::tp_linear {
 namespace {
 
+using step_bench::Mode;
+using step_bench::PartResult;
+
 // Sums over all rows, for the closing line.
 struct Totals {
   int rows = 0;
   int wrong_rows = 0;
-  // With one tile, by way; and with the fastest number of tiles of each layer.
-  std::array<double, kNumWays> in_one_us = {};
+  // With one tile, by mode; and with the fastest number of tiles of each layer.
+  std::array<double, step_bench::kNumModes> in_one_us = {};
   double in_best_us = 0;
 };
 
@@ -38,28 +41,18 @@ double spread_percent(const std::vector<double>& samples) {
   return summary.median > 0 ? 50 * (summary.p95 - summary.p5) / summary.median : 0;
 }
 
-std::string group_text(const Form& form, Direction direction) {
-  const auto ms = [&](Way way) { return fmt::format("{:.3f}", form.times.median_us(way, direction) / 1e3); };
-  const double products_us = form.times.median_spent(Way::kernels, direction).front();
-  return fmt::format(fmt::runtime(kGroup), fmt::format("{:.3f}", products_us / 1e3), ms(Way::kernels),
-                     ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
-                     fmt::format("{:.3f}", std::max(form.times.exposed_us(Way::beside, direction), 0.0) / 1e3),
-                     fmt::format("{:.0f}", spread_percent(form.times.samples(Way::beside, direction))));
+std::string group_text(const PartResult& form, Direction direction) {
+  const auto ms = [&](Mode mode) { return fmt::format("{:.3f}", form.times.median_us(mode, direction) / 1e3); };
+  const double products_us = form.times.median_spent(Mode::kernels, direction).front();
+  return fmt::format(fmt::runtime(kGroup), fmt::format("{:.3f}", products_us / 1e3), ms(Mode::kernels),
+                     ms(Mode::exchanges), ms(Mode::serial), ms(Mode::overlapped),
+                     fmt::format("{:.3f}", std::max(form.times.exposed_us(Mode::overlapped, direction), 0.0) / 1e3),
+                     fmt::format("{:.0f}", spread_percent(form.times.samples(Mode::overlapped, direction))));
 }
 
-const char* verdict(const Form& form) {
-  if (form.wrong != 0) return "  WRONG";
+const char* verdict(const PartResult& form) {
+  if (form.wrong() != 0) return "  WRONG";
   return form.is_wrong() ? "  WRONG BYTES" : "";
-}
-
-std::string place_text(const TpLinearFlags& flags) {
-  const backends::DeviceChoice& device = flags.place.device;
-  const int most = most_ranks(flags);
-  if (device.cuda) return program::gpus_text(device, most, flags.mpi) + (device.nccl ? "; NCCL's" : "");
-  if (flags.mpi == nullptr) return "through this machine's memory";
-  const bool beside = flags.mpi->threads() == transports::MpiThreads::multiple;
-  return "MPI messages of " + flags.mpi->library_version() +
-         (beside ? "" : "; communication cannot overlap with kernels: async equals serial");
 }
 
 // The ranks of a case: their number, or their grid.
@@ -92,9 +85,7 @@ std::string heading_text(const TpLinearFlags& flags) {
       "# h {}, {} heads, {} sequences of {} tokens, vocabulary {}; {}; {} thread{} per rank\n",
       core::build().version, flags.program, shape.hidden, shape.heads, shape.batch, shape.length, shape.vocabulary,
       core::short_name_of(shape.dtype), flags.threads, flags.threads == 1 ? "" : "s");
-  text += fmt::format("# collectives: {}; {}\n", flags.algorithm,
-                      flags.link ? program::emulated_text(*flags.link) + "; kernels and reductions run on this machine"
-                                 : place_text(flags));
+  text += fmt::format("# collectives: {}; {}\n", flags.algorithm, step_bench::place_text(flags, most_ranks(flags)));
   text +=
       "# kernels: all kernels alone; gemm: the part of it in matrix products; comm: communication alone; serial: one "
       "after\n"
@@ -121,39 +112,36 @@ std::string heading_text(const TpLinearFlags& flags) {
   return text + columns_text(ranks_width(flags));
 }
 
-std::string row_text(const TpLinearFlags& flags, const Case& one, const Form& form) {
-  const auto a_rank = [&](std::int64_t bytes) {
-    return fmt::format("{:.0f}", static_cast<double>(bytes) / static_cast<double>(form.checked_passes * one.ranks));
-  };
-  return fmt::format(" {:>13} {:>{}} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7} {:>11}{}\n", name_of(one.block),
-                     ranks_text(one), ranks_width(flags), one.sequence_parallel ? 1 : 0, form.tiles,
+std::string row_text(const TpLinearFlags& flags, const Case& one, int tiles, const PartResult& form) {
+  return fmt::format(" {:>13} {:>{}} {:>3} {:>5}{}{} {:>10.0f} {:>10.0f} {:>6} {:>7} {:>11}{}\n", name_of(one.block),
+                     ranks_text(one), ranks_width(flags), one.sequence_parallel ? 1 : 0, tiles,
                      group_text(form, Direction::forward), group_text(form, Direction::backward),
-                     a_rank(form.sent_bytes), a_rank(form.formula_bytes), form.wrong, form.unlike, form.memory_bytes,
-                     verdict(form));
+                     form.sent_bytes() / one.ranks, form.formula_bytes() / one.ranks, form.wrong(), form.unlike(),
+                     form.memory_bytes(), verdict(form));
 }
 
-void add_to(Totals& totals, const std::vector<Form>& forms) {
-  for (const Form& form : forms) {
+void add_to(Totals& totals, const std::vector<PartResult>& forms) {
+  for (const PartResult& form : forms) {
     ++totals.rows;
     totals.wrong_rows += form.is_wrong() ? 1 : 0;
   }
   for (std::size_t w = 0; w < totals.in_one_us.size(); ++w) {
-    totals.in_one_us[w] += forms.front().times.median_us(static_cast<Way>(w));
+    totals.in_one_us[w] += forms.front().times.median_us(static_cast<Mode>(w));
   }
-  const Form* best = &forms.front();  // more tiles only where they are faster for certain
-  for (const Form& form : forms) {
-    if (core::is_slower(best->times.both(Way::beside), form.times.both(Way::beside))) best = &form;
+  const PartResult* best = &forms.front();  // more tiles only where they are faster for certain
+  for (const PartResult& form : forms) {
+    if (core::is_slower(best->times.both(Mode::overlapped), form.times.both(Mode::overlapped))) best = &form;
   }
-  totals.in_best_us += best->times.median_us(Way::beside);
+  totals.in_best_us += best->times.median_us(Mode::overlapped);
 }
 
 std::string ending_text(const Totals& totals) {
-  const auto ms = [&](Way way) { return totals.in_one_us[static_cast<std::size_t>(way)] / 1e3; };
+  const auto ms = [&](Mode mode) { return totals.in_one_us[static_cast<std::size_t>(mode)] / 1e3; };
   return fmt::format(
       "# {} of {} rows wrong. All layers, forward and backward: kernels {:.3f} ms and communication {:.3f} ms alone; "
       "one after the other {:.3f} ms; concurrently {:.3f} ms in one tile, {:.3f} ms in more tiles where these are "
       "faster for certain\n",
-      totals.wrong_rows, totals.rows, ms(Way::kernels), ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
+      totals.wrong_rows, totals.rows, ms(Mode::kernels), ms(Mode::exchanges), ms(Mode::serial), ms(Mode::overlapped),
       totals.in_best_us / 1e3);
 }
 
@@ -165,26 +153,20 @@ core::NamedNumbers sizes_of(const Shape& shape) {
           {"vocabulary", static_cast<double>(shape.vocabulary)}};
 }
 
-void add_verdict(core::LayerRecord& record, const Form& form) {
+void add_verdict(core::LayerRecord& record, const PartResult& form) {
   record.checked_passes = form.checked_passes;
-  record.wrong = form.wrong;
-  record.unlike = form.unlike;
+  record.wrong = form.wrong();
+  record.unlike = form.unlike();
   if (!form.is_wrong()) return;
   record.status = "wrong";
-  record.error = form.wrong != 0 ? fmt::format("{} elements differ from one rank's by more than rounding", form.wrong)
-                                 : fmt::format("{:.0f} bytes sent per rank, but the exchanges of the layer need {:.0f}",
-                                               record.sent_bytes, record.formula_bytes);
+  record.error = form.wrong() != 0
+                     ? fmt::format("{} elements differ from one rank's by more than rounding", form.wrong())
+                     : fmt::format("{:.0f} bytes sent per rank, but the exchanges of the layer need {:.0f}",
+                                   record.sent_bytes, record.formula_bytes);
 }
 
-core::RunRecord run_record(const TpLinearFlags& flags) {
-  const int most = most_ranks(flags);
-  core::RunRecord run = pipeline::real_run_record(flags, most, flags.threads, kSeed, flags.link);
-  program::add_place(flags.place.device, flags.mpi, most, run);
-  return run;
-}
-
-core::LayerRecord layer_record(const core::RunRecord& run, const TpLinearFlags& flags, const Case& one,
-                               const Form& form) {
+core::LayerRecord layer_record(const core::RunRecord& run, const TpLinearFlags& flags, const Case& one, int tiles,
+                               const PartResult& form) {
   core::LayerRecord record;
   record.run = run.run;
   record.program = run.program;
@@ -194,16 +176,15 @@ core::LayerRecord layer_record(const core::RunRecord& run, const TpLinearFlags& 
   if (one.grid) record.grid = workload::text_of(*one.grid);
   record.threads = flags.threads;
   record.sequence_parallel = one.sequence_parallel;
-  record.tiles = form.tiles;
+  record.tiles = tiles;
   record.dtype = core::short_name_of(flags.shape.dtype);
   record.sizes = sizes_of(flags.shape);
   record.algorithm = flags.algorithm;
-  record.times = form.times.records();
-  const auto rank_passes = static_cast<double>(form.checked_passes * one.ranks);
-  record.sent_bytes = static_cast<double>(form.sent_bytes) / rank_passes;
-  record.formula_bytes = static_cast<double>(form.formula_bytes) / rank_passes;
-  record.forward_sent_bytes = static_cast<double>(form.forward_sent_bytes) / rank_passes;
-  record.memory_bytes = static_cast<double>(form.memory_bytes);
+  record.times = form.times.records(step_bench::kKindShares);
+  record.sent_bytes = form.sent_bytes() / one.ranks;
+  record.formula_bytes = form.formula_bytes() / one.ranks;
+  record.forward_sent_bytes = form.sent_bytes(Direction::forward) / one.ranks;
+  record.memory_bytes = static_cast<double>(form.memory_bytes());
   record.energy = form.energy;
   add_verdict(record, form);
   return record;
@@ -223,7 +204,7 @@ int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
   if (flags.serve) return serve_layer(flags);
   const bool tells = program::tells(flags.mpi);
   core::RecordWriter writer(tells ? flags.json_file : "");
-  const core::RunRecord run = run_record(flags);
+  const core::RunRecord run = part_run_record(flags, most_ranks(flags), kSeed);
   writer.write(run);
   print(heading_text(flags));
   Totals totals;
@@ -235,12 +216,12 @@ int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
       references[key] = one.grid ? grid_reference_of(one.block, flags.shape, flags.threads)
                                  : reference_of(one.block, flags.shape, flags.threads);
     }
-    const std::vector<Form> forms = run_case(flags, one, references[key]);
-    for (const Form& form : forms) {
-      print(row_text(flags, one, form));
-      const bool is_last = &one == &cases.back() && &form == &forms.back();
-      if (form.energy || is_last) print(form.energy_text);
-      if (writer.is_open()) writer.write(layer_record(run, flags, one, form));
+    const std::vector<PartResult> forms = run_case(flags, one, references[key]);
+    for (std::size_t f = 0; f < forms.size(); ++f) {
+      print(row_text(flags, one, one.tiles[f], forms[f]));
+      const bool is_last = &one == &cases.back() && f + 1 == forms.size();
+      if (forms[f].energy || is_last) print(forms[f].energy_text);
+      if (writer.is_open()) writer.write(layer_record(run, flags, one, one.tiles[f], forms[f]));
     }
     add_to(totals, forms);
   }

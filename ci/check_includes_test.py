@@ -1,5 +1,6 @@
 """Each check of ci/check_includes.py and ci/check_words.py fails on a planted tree, and passes on a sound one."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,16 @@ def test_the_exit_status_tells_findings_from_none(tmp_path):
 def test_the_repository_passes():
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_folders_of_bench_include_each_other_over_at_most_three_levels():
+    included: dict[str, set[str]] = {}
+    for path in (CI.parent / "bench").glob("*/*"):
+        if path.suffix in {".h", ".cpp"} and not path.stem.endswith("_test"):
+            named = re.findall(r'^#include "bench/(\w+)/', path.read_text(), re.MULTILINE)
+            included.setdefault(path.parent.name, set()).update(name for name in named if name != path.parent.name)
+
+    def levels(folder: str) -> int:
+        return 1 + max((levels(other) for other in included.get(folder, ())), default=0)
+
+    assert included and max(levels(folder) for folder in included) <= 3, included

@@ -52,8 +52,6 @@ const std::array kFlagsOfLayers{
 const std::array kFlagsOfRun{
     Flag{"--cp", "2", "context-parallel ranks, a list",
          [](ContextFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, kMostRanks); }},
-    Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
-         [](ContextFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
     Flag{"--fit", "",
          "a model, as simulate takes it: also print the longest sequence of it whose training step fits, for each way",
          [](ContextFlags& f, const FlagValue& v) {
@@ -67,15 +65,6 @@ const std::array kFlagsOfRun{
          }},
     Flag{"--fit-gb", "80", "memory of a rank, 1e9 bytes",
          [](ContextFlags& f, const FlagValue& v) { f.fit_gb = v.number(0.001, 1e6); }},
-    Flag{"-t,--threads", "1", "kernel threads per rank",
-         [](ContextFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
-    Flag{"--rounds", "7", "rounds; each of kernels, communication, serial and async is timed once in each",
-         [](ContextFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 100000); }},
-    Flag{"--warmup", "1", "rounds before the timed ones",
-         [](ContextFlags& f, const FlagValue& v) { f.warmup_rounds = program::integer(v, 1, 100000); }},
-    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
-         [](ContextFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    program::json_flag<ContextFlags>(),
 };
 
 // Ways that the user names are refused if they do not fit the mask; of all ways, those that fit are taken.
@@ -138,23 +127,23 @@ void check_layers(const ContextFlags& flags) {
 
 ContextFlags parse_context_flags(int argc, const char* const* argv) {
   ContextFlags flags;
+  flags.rounds = 7;
+  flags.warmup_rounds = 1;
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
                             ": time, bytes, load and memory of attention whose sequence several ranks share.");
   declare_all(line, kFlagsOfLayers, "Attention");
   declare_all(line, kFlagsOfRun, "Ranks and times");
+  const auto common = step_bench::part_flags("7", "1");
+  declare_all(line, common, "Ranks and times");
   declare_place(line, "Ranks and times");
   line.parse(argc, argv);
   read_all(line, kFlagsOfLayers, flags);
   read_all(line, kFlagsOfRun, flags);
+  read_all(line, common, flags);
   flags.all_ranks = !line.value("--cp");
-  flags.place = program::read_place(line);
   if (flags.ways.empty()) flags.ways = all_ways(flags.causal);
-  if (flags.link && (flags.place.mpi || flags.place.device.cuda)) {
-    throw core::usage_error(
-        "--link emulates links between local ranks on the CPU; allowed: with --transport local and --device cpu");
-  }
-  program::check_device(flags.place.device);
+  read_part_place(line, flags);
   return flags;
 }
 

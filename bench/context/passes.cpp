@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "bench/step/values.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/wait.h"
@@ -27,38 +28,21 @@ using collectives::Kind;
 using collectives::Operation;
 using schedules::Comm;
 
-collectives::Collective& Exchanges::of(Comm comm, const parallel::ContextMove& move) {
+Operation operation_of(Comm comm, const parallel::ContextMove& move, int num_ranks) {
   const auto bytes_of = [](const auto& view) {
     return static_cast<std::int64_t>(kernels::size_bytes(view.dtype, view.elems));
   };
-  Operation operation{.dtype = core::DType::u8};
   switch (comm) {
     case Comm::shift:
-      operation.kind = Kind::all_to_all_v;
-      operation.matrix = move.bytes_of_pairs;
-      break;
+      return {.kind = Kind::all_to_all_v, .dtype = core::DType::u8, .matrix = move.bytes_of_pairs};
     case Comm::all_gather:
-      operation.kind = Kind::all_gather;
-      operation.count = bytes_of(move.input);
-      break;
+      return {.kind = Kind::all_gather, .count = bytes_of(move.input), .dtype = core::DType::u8};
     case Comm::all_to_all:
-      operation.kind = Kind::all_to_all;
-      operation.count = bytes_of(move.input) / num_ranks_;
-      break;
+      return {.kind = Kind::all_to_all, .count = bytes_of(move.input) / num_ranks, .dtype = core::DType::u8};
     default:
       LOCKSTEP_CHECK(comm == Comm::reduce_scatter, "an exchange of context-parallel ranks");
-      operation.kind = Kind::reduce_scatter;
-      operation.dtype = move.output.dtype;
-      operation.count = move.output.elems;
+      return {.kind = Kind::reduce_scatter, .count = move.output.elems, .dtype = move.output.dtype};
   }
-  auto& one = prepared_[{comm, operation.dtype, operation.count, operation.matrix.get()}];
-  if (!one) one = rank_.prepare(channel_, operation, "auto").collective;
-  return *one;
-}
-
-void Exchanges::run(Comm comm, const parallel::ContextMove& move) {
-  of(comm, move)
-      .run(move.input.given() ? move.input.data : &nothing_, move.output.given() ? move.output.data : &nothing_);
 }
 
 std::vector<workload::Operation> operations_of(const workload::ContextLayer& layer) {
@@ -250,8 +234,6 @@ Values rows_of(const parallel::ContextLayer& layer, const Values& all) {
 }
 
 double difference(const parallel::ContextLayer& layer, const Values& found, const Values& all) {
-  double largest = 0;
-  for (const float value : all) largest = std::max(largest, std::fabs(static_cast<double>(value)));
   const Values wanted = rows_of(layer, all);
   double worst = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -259,7 +241,7 @@ double difference(const parallel::ContextLayer& layer, const Values& found, cons
     if (std::isnan(error)) return std::numeric_limits<double>::quiet_NaN();
     worst = std::max(worst, error);
   }
-  return worst / largest;
+  return worst / step_bench::largest_of(all);
 }
 
 double allowed_difference(const parallel::ContextLayer& layer) {

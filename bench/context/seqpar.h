@@ -2,21 +2,14 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "bench/place/place.h"
-#include "bench/program/program.h"
-#include "bench/tp_linear/pass.h"
-#include "collectives/backends/mesh.h"
+#include "bench/step/part.h"
+#include "collectives/collective.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
-#include "core/record.h"
 #include "core/statistics.h"
 #include "parallel/context/context_attention.h"
 #include "schedules/step/step.h"
@@ -28,7 +21,7 @@ namespace lockstep::context_bench {
 
 // The command line of seqpar_bench.
 
-struct ContextFlags : program::Invocation {
+struct ContextFlags : step_bench::PartFlags {
   std::vector<workload::ContextWay> ways;  // all, if none is given
   std::vector<int> ranks{2};
   std::vector<int> lengths{1024};
@@ -37,17 +30,9 @@ struct ContextFlags : program::Invocation {
   std::int64_t head_columns = 64;
   core::DType dtype = core::DType::f32;
   bool causal = true;
-  std::optional<transports::LinkSpec> link;
   std::string fit_model;   // model whose longest sequence is searched; empty: none
   std::string fit_layout;  // without cp and cp_way
   double fit_gb = 80;
-  int threads = 1;
-  int rounds = 7;
-  int warmup_rounds = 1;
-  std::chrono::milliseconds timeout{60'000};
-  program::PlaceFlags place;
-  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is initialised
-  bool all_ranks = true;                // true: all ranks of mpirun; false: the number given by --cp
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
@@ -59,28 +44,8 @@ std::vector<parallel::ContextLayer> layers_of(const ContextFlags& flags);
 // Refuses impossible layers before anything is timed.
 void check_layers(const ContextFlags& flags);
 
-// The collectives with which context-parallel ranks run the exchanges of their list.
-
-// All ranks must construct them in the same order; equal moves share one collective.
-class Exchanges {
- public:
-  Exchanges(const backends::MeshRank& rank, std::size_t channel, int num_ranks)
-      : rank_(rank), channel_(channel), num_ranks_(num_ranks) {}
-
-  // All ranks call it together, before the first run.
-  void prepare(schedules::Comm comm, const parallel::ContextMove& move) { of(comm, move); }
-  void run(schedules::Comm comm, const parallel::ContextMove& move);
-
- private:
-  using Key = std::tuple<schedules::Comm, core::DType, std::int64_t, const void*>;
-  collectives::Collective& of(schedules::Comm comm, const parallel::ContextMove& move);
-
-  const backends::MeshRank& rank_;
-  const std::size_t channel_;
-  const int num_ranks_;
-  std::byte nothing_{};  // placeholder buffer of a rank that sends or receives nothing
-  std::map<Key, std::unique_ptr<collectives::Collective>> prepared_;
-};
+// The collective of an exchange in the list of context-parallel ranks.
+collectives::Operation operation_of(schedules::Comm comm, const parallel::ContextMove& move, int num_ranks);
 
 // The attention of a layer as pieces of a pass, in the order and with the dependences of the step model's recipe.
 
@@ -122,30 +87,19 @@ double difference(const parallel::ContextLayer& layer, const std::vector<float>&
 // Its bound: 1e-5 in f32; otherwise from the roundings to the dtype (parallel/context/context_attention.h).
 double allowed_difference(const parallel::ContextLayer& layer);
 
-// Runs attention on its context-parallel ranks: timed in all ways of running it in every round, and checked in every
-// round.
+// Runs attention on its context-parallel ranks: timed in all modes in every round, and checked in every round.
 
-using tp_linear::Direction;
-using tp_linear::Spent;
-using Form = tp_linear::Way;  // how a pass is run; `way` is the form of context parallelism
+using step_bench::Direction;
+using step_bench::Mode;
 
 struct Result {
-  tp_linear::LayerTimes times = {};
-  std::vector<double> kernels_us;           // medians per rank, forward and backward
-  std::array<double, 2> sent_bytes = {};    // [direction], on the rank that sends most, per pass: counted in the plans
-  std::array<double, 2> listed_bytes = {};  // likewise: from the list
+  step_bench::PartResult part = {};
   // [direction], simulated time that overlapped exchanges add to kernels: kernels as measured, exchanges on the
   // emulated link; 0 without one.
   std::array<double, 2> simulated_exposed_us = {};
-  std::int64_t peak_bytes = 0;  // on the rank that holds most, without its input and the output's gradient
-  double worst_difference = 0;  // over all rounds and ranks, relative to the largest element
-  double allowed_difference = 0;
-  std::int64_t checked_passes = 0;
-  // Energy of a forward and a backward with overlapped exchanges. The text is one line, also without a counter. Only on
-  // rank 0.
-  std::optional<core::EnergyRecord> energy = {};
-  std::string energy_text = {};
+  double allowed_difference = 0;  // relative to the largest element
 
+  std::vector<double> kernels_us() const;  // medians per rank, forward and backward
   // Share of the communication time that kernels hide, forward and backward; 1 if there is almost none.
   core::Estimate hidden() const;
   double simulated_hidden() const;  // the same, by the simulator

@@ -43,8 +43,8 @@ TEST(Rows, AreRightAndSendByFormula) {
       const Result result = run_case(flags, one);
       SCOPED_TRACE(std::string(dtype) + " ep " + std::to_string(one.ranks) + " capacity " +
                    std::to_string(one.capacity_factor) + " skew " + std::to_string(one.skew));
-      EXPECT_EQ(result.wrong, 0);
-      EXPECT_EQ(result.sent_bytes, result.formula_bytes);
+      EXPECT_EQ(result.part.wrong(), 0);
+      EXPECT_EQ(result.part.sent_bytes(), result.part.formula_bytes());
       if (one.skew > 0) {
         EXPECT_NEAR(result.most_load, one.skew, 0.12);
       }
@@ -63,7 +63,7 @@ TEST(Rows, WithAnEvenCapacitySendTheLeast) {
   for (const Case& one : cases_of(flags)) {
     const Result result = run_case(flags, one);
     const double a_rank = 4.0 * 2 * 96 * 32 * 4 * (one.ranks - 1) / one.ranks;
-    EXPECT_EQ(static_cast<double>(result.sent_bytes), a_rank * one.ranks);
+    EXPECT_EQ(result.part.sent_bytes(), a_rank * one.ranks);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "bench/program/program.h"
-#include "bench/trainer/flags.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/backends/backend.h"
 #include "core/error.h"
@@ -69,17 +68,6 @@ const std::array kFlagsOfRun{
          [](ExpertsFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 64); }},
     Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding.md)",
          [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = algorithm_of(v); }},
-    Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
-         [](ExpertsFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
-    Flag{"-t,--threads", "1", "kernel threads per rank",
-         [](ExpertsFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
-    Flag{"--rounds", "9", "rounds; each way of running a layer is timed once in each",
-         [](ExpertsFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 100000); }},
-    Flag{"--warmup", "2", "rounds before the timed ones",
-         [](ExpertsFlags& f, const FlagValue& v) { f.warmup_rounds = program::integer(v, 1, 100000); }},
-    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
-         [](ExpertsFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    program::json_flag<ExpertsFlags>(),
 };
 
 void check(const Case& one) {
@@ -150,9 +138,12 @@ ExpertsFlags parse_experts_flags(int argc, const char* const* argv) {
       "of an uneven router.");
   declare_all(line, kFlagsOfLayer, "Layer");
   declare_all(line, kFlagsOfRun, "Ranks and times");
+  const auto common = step_bench::part_flags("9", "2");
+  declare_all(line, common, "Ranks and times");
   line.parse(argc, argv);
   read_all(line, kFlagsOfLayer, flags);
   read_all(line, kFlagsOfRun, flags);
+  read_all(line, common, flags);
   cases_of(flags);
   return flags;
 }

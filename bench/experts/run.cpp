@@ -2,32 +2,31 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <mutex>
+#include <map>
+#include <memory>
 #include <numeric>
-#include <string_view>
+#include <optional>
 #include <utility>
 
-#include "bench/place/place.h"
-#include "collectives/plan/cost.h"
+#include "bench/step/values.h"
 #include "core/device.h"
 #include "core/dtype.h"
-#include "core/ranks.h"
-#include "core/wait.h"
-#include "kernels/gemm/gemm.h"
 #include "kernels/moe/permute.h"
 #include "kernels/residual/residual.h"
+#include "parallel/layers/mixture.h"
+#include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store.h"
 
 namespace lockstep::experts_bench {
+namespace {
 
 using parallel::MemoryKind;
 using parallel::Tensor;
-using tp_linear::TaskKind;
-
-namespace {
-
-constexpr std::size_t kExchanges = 0;  // the channel
+using step_bench::Direction;
+using step_bench::Exchanger;
+using step_bench::kNothing;
+using step_bench::PartSite;
+using step_bench::Pass;
 
 parallel::MixtureLayer layer_of(const ExpertsFlags& flags, const Case& one, int index, bool alone) {
   const double even = static_cast<double>(flags.tokens * one.top_k) / one.experts;
@@ -39,18 +38,72 @@ parallel::MixtureLayer layer_of(const ExpertsFlags& flags, const Case& one, int 
           .index = alone ? 0 : index};
 }
 
-}  // namespace
+// The layer of a case on one of its ranks, or on a rank of its own that has all experts: a forward and backward as
+// lists of tasks.
+class RankOfExperts {
+ public:
+  // Without exchanges the rank is alone. With them it sends the other ranks its numbers of rows: all ranks construct
+  // theirs together.
+  RankOfExperts(const ExpertsFlags& flags, const Case& one, int index, Exchanger* exchanger,
+                const parallel::Workspace& workspace);
 
-RankOfExperts::RankOfExperts(const ExpertsFlags& flags, const Case& one, int index, backends::MeshRank& mesh,
-                             kernels::ThreadPool& pool, bool alone)
+  const Pass& pass(Direction direction) const { return passes_[static_cast<std::size_t>(direction)]; }
+
+  std::vector<float> y() const { return step_bench::host_values(memory_.device(), y_.in()); }
+  std::vector<float> dx() const { return step_bench::host_values(memory_.device(), dx_.in()); }
+  std::int64_t rows_here() const { return layer_.rows_here(saved_); }
+  std::int64_t dropped() const;  // copies of this rank's tokens, after a forward
+  // By direction: the copies for other ranks, four times in all, and counts.
+  std::array<double, 2> formula_bytes() const;
+  std::vector<double> loads() const;  // tokens per expert
+
+ private:
+  struct Expert {
+    Tensor weight, bias, d_weight, d_bias;
+  };
+  Tensor random(const std::string& name, std::int64_t count, float deviation);
+  Expert expert(const std::string& name, std::int64_t outputs, std::int64_t inputs);
+  static std::vector<parallel::LinearWeights> weights(const std::vector<Expert>& experts);
+  static std::vector<parallel::LinearGradients> gradients(const std::vector<Expert>& experts);
+
+  void route();
+  void fit_bias(const std::vector<double>& targets);
+  void shared_forward();
+  void shared_backward();
+  void run_experts();
+  void run_experts_back();
+  void finish_forward();
+  void finish_backward();
+  void exchange_counts();
+  void exchange(const parallel::RowExchange& rows);
+  int add_kernel(Direction direction, Share share, std::function<void()> run, int after = kNothing);
+  int add_exchange(Direction direction, Share share, std::function<void()> run, int after);
+  void add_forward();
+  void add_backward();
+
+  const ExpertsFlags& flags_;
+  const Case& case_;
+  Exchanger* const exchanger_;
+  const parallel::Workspace& workspace_;
+  parallel::Memory& memory_;
+  const parallel::MixtureLayer layer_;
+  Tensor x_, dy_, router_, d_router_, bias_;
+  std::vector<Expert> up_, down_, shared_;
+  parallel::MixtureSaved saved_;
+  parallel::MlpSaved shared_saved_;
+  Tensor shared_y_, shared_dx_, y_, dx_;
+  Tensor all_counts_, d_gates_, d_back_, d_out_, d_here_, d_sent_;
+  std::array<Pass, 2> passes_;  // by direction
+};
+
+RankOfExperts::RankOfExperts(const ExpertsFlags& flags, const Case& one, int index, Exchanger* exchanger,
+                             const parallel::Workspace& workspace)
     : flags_(flags),
       case_(one),
-      mesh_(mesh),
-      device_(alone ? core::make_cpu_device() : nullptr),
-      memory_(alone ? *device_ : mesh.device),
-      where_(pool),
-      workspace_{memory_, where_},
-      layer_(layer_of(flags, one, index, alone)) {
+      exchanger_(exchanger),
+      workspace_(workspace),
+      memory_(workspace.memory),
+      layer_(layer_of(flags, one, index, exchanger == nullptr)) {
   const std::string of_rank = ".of_rank" + std::to_string(index);
   x_ = random("x" + of_rank, flags.tokens * flags.hidden, 1);
   dy_ = random("dy" + of_rank, flags.tokens * flags.hidden, 1);
@@ -66,18 +119,15 @@ RankOfExperts::RankOfExperts(const ExpertsFlags& flags, const Case& one, int ind
     shared_.push_back(expert("shared_down", flags.hidden, flags.shared));
   }
   if (const std::vector<double> targets = one.targets(); !targets.empty()) fit_bias(targets);
-  make_passes();
+  add_forward();
+  add_backward();
 }
 
 Tensor RankOfExperts::random(const std::string& name, std::int64_t count, float deviation) {
   std::vector<float> values(static_cast<std::size_t>(count));
   parallel::fill_initial_values({.name = name, .shape = {count}, .deviation = deviation}, kSeed, 0, values);
   Tensor made = memory_.make(MemoryKind::weights, flags_.dtype, count);
-  if (flags_.dtype == core::DType::f32) {
-    std::copy(values.begin(), values.end(), made.as<float>());
-  } else {
-    std::transform(values.begin(), values.end(), made.as<core::BFloat16>(), core::to_bfloat16);
-  }
+  parallel::write_rounded(memory_.device(), made.out(), values);
   return made;
 }
 
@@ -99,15 +149,6 @@ std::vector<parallel::LinearGradients> RankOfExperts::gradients(const std::vecto
   std::vector<parallel::LinearGradients> all;
   for (const Expert& one : experts) all.push_back({one.d_weight.inout(), one.d_bias.inout()});
   return all;
-}
-
-std::vector<float> RankOfExperts::host(const Tensor& tensor) const {
-  std::vector<float> values(static_cast<std::size_t>(tensor.elems()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] =
-        flags_.dtype == core::DType::f32 ? tensor.as<float>()[i] : core::to_float(tensor.as<core::BFloat16>()[i]);
-  }
-  return values;
 }
 
 void RankOfExperts::route() {
@@ -143,10 +184,10 @@ std::vector<double> RankOfExperts::loads() const {
   return {counts, counts + case_.experts};
 }
 
-std::int64_t RankOfExperts::sent_bytes() const {
-  if (layer_.ranks == 1) return 0;
-  const auto counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * case_.experts * (layer_.ranks - 1);
-  // Half of the exchanges return rows from the experts: those that other ranks have sent here.
+// The forward sends this rank's rows to the experts' ranks and returns the rows that those have sent here; so does the
+// backward.
+std::array<double, 2> RankOfExperts::formula_bytes() const {
+  if (layer_.ranks == 1) return {};
   std::int64_t back = 0;
   const std::int64_t row_bytes = flags_.hidden * static_cast<std::int64_t>(core::size_of(flags_.dtype));
   for (int from = 0; from < layer_.ranks; ++from) {
@@ -155,38 +196,27 @@ std::int64_t RankOfExperts::sent_bytes() const {
         saved_.all_rows.begin() + std::int64_t{from} * case_.experts + layer_.index * layer_.experts_here();
     for (auto rows = first; rows != first + layer_.experts_here(); ++rows) back += *rows * row_bytes;
   }
-  return 2 * (layer_.sent_bytes(saved_, flags_.dtype) + back) + (layer_.tells_counts() ? counts : 0);
+  const auto rows = static_cast<double>(layer_.sent_bytes(saved_, flags_.dtype) + back);
+  const auto counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * case_.experts * (layer_.ranks - 1);
+  return {rows + static_cast<double>(layer_.tells_counts() ? counts : 0), rows};
 }
-
-PartTimes RankOfExperts::take_times() {
-  return std::exchange(times_, PartTimes{});
-}
-
-// ---- pieces
 
 void RankOfExperts::exchange_counts() {
   const parallel::RowExchange counts = layer_.exchange_counts(workspace_, saved_, all_counts_);
-  backends::Prepared& gather = prepared_[{}];
-  if (gather.collective == nullptr) {
-    gather = mesh_.prepare(
-        kExchanges, {.kind = collectives::Kind::all_gather, .count = counts.input.elems, .dtype = core::DType::i32},
-        "auto");
-  }
-  gather.collective->run(counts.input.data, counts.output.data);
+  const collectives::Operation gather{
+      .kind = collectives::Kind::all_gather, .count = counts.input.elems, .dtype = core::DType::i32};
+  exchanger_->prepared(gather, "auto").run(counts.input.data, counts.output.data);
   layer_.counts_exchanged(workspace_, all_counts_, saved_);
 }
 
 // The router's result is the same in every round, so that each size is prepared once.
 void RankOfExperts::exchange(const parallel::RowExchange& rows) {
-  const std::int64_t block = rows.output.elems / layer_.ranks;
-  backends::Prepared& one = prepared_[rows.matrix == nullptr ? std::vector{block} : rows.matrix->counts];
-  if (one.collective == nullptr) {
-    collectives::Operation operation{
-        .kind = collectives::Kind::all_to_all, .count = block, .dtype = flags_.dtype, .matrix = rows.matrix};
-    if (rows.matrix != nullptr) operation.kind = collectives::Kind::all_to_all_v;
-    one = mesh_.prepare(kExchanges, operation, rows.matrix == nullptr ? flags_.algorithm : "auto");
+  collectives::Operation operation{
+      .kind = collectives::Kind::all_to_all, .count = rows.output.elems / layer_.ranks, .dtype = flags_.dtype};
+  if (rows.matrix != nullptr) {
+    operation = {.kind = collectives::Kind::all_to_all_v, .dtype = flags_.dtype, .matrix = rows.matrix};
   }
-  one.collective->run(rows.input.data, rows.output.data);
+  exchanger_->run(operation, rows.input.data, rows.output.data);
 }
 
 // The shared experts, which overlap with the exchange of the routed experts' rows.
@@ -226,247 +256,168 @@ void RankOfExperts::finish_forward() {
   y_ = memory_.make(MemoryKind::activations, flags_.dtype, x_.elems());
   layer_.unpermute(workspace_, saved_, y_.out());
   if (shared_.empty()) return;
-  kernels::run(kernels::ResidualAdd{.count = y_.elems(), .a = y_.in(), .b = shared_y_.in(), .y = y_.out()}, where_);
+  kernels::run(kernels::ResidualAdd{.count = y_.elems(), .a = y_.in(), .b = shared_y_.in(), .y = y_.out()},
+               workspace_.where);
 }
 
 void RankOfExperts::finish_backward() {
   dx_ = memory_.make(MemoryKind::activations, flags_.dtype, x_.elems());
   layer_.permute_gradient(workspace_, saved_, d_sent_.in(), dx_.out());
   if (shared_.empty()) return;
-  kernels::run(kernels::ResidualAdd{.count = dx_.elems(), .a = dx_.in(), .b = shared_dx_.in(), .y = dx_.out()}, where_);
+  kernels::run(kernels::ResidualAdd{.count = dx_.elems(), .a = dx_.in(), .b = shared_dx_.in(), .y = dx_.out()},
+               workspace_.where);
 }
 
-// ---- the order of pieces, and their dependences
+int RankOfExperts::add_kernel(Direction direction, Share share, std::function<void()> run, int after) {
+  return passes_[static_cast<std::size_t>(direction)].add(false, static_cast<std::size_t>(share), std::move(run),
+                                                          after);
+}
 
-void RankOfExperts::make_passes() {
-  const auto timed = [this](Part part, auto work) {
-    return [this, part, work] {
-      const auto start = core::Clock::now();
-      work();
-      times_[static_cast<std::size_t>(part)] += core::us_between(start, core::Clock::now());
-    };
-  };
-  const auto kernel = [&](std::size_t pass, Part part, auto work, int after = tp_linear::kNothing) {
-    return passes_[pass].add(part == Part::experts || part == Part::shared ? TaskKind::product : TaskKind::other_kernel,
-                             timed(part, work), after);
-  };
-  const auto rows = [&](std::size_t pass, Part part, auto work, int after) {
-    if (layer_.ranks == 1) return tp_linear::kNothing;
-    return passes_[pass].add(TaskKind::exchange, timed(part, work), after);
-  };
-  kernel(0, Part::router, [this] { route(); });
-  const int permuted = kernel(0, Part::permute, [this] { layer_.permute(workspace_, x_.in(), saved_); });
-  const int dispatched = rows(
-      0, Part::dispatch,
-      [this] {
-        if (layer_.tells_counts()) exchange_counts();
-        exchange(layer_.dispatch(workspace_, saved_, saved_.sent, saved_.here));
-      },
-      permuted);
-  if (!shared_.empty()) kernel(0, Part::shared, [this] { shared_forward(); });
-  const int computed = kernel(
-      0, Part::experts, [this] { run_experts(); }, dispatched);
-  const int combined = rows(
-      0, Part::combine, [this] { exchange(layer_.combine(workspace_, saved_, saved_.out, saved_.back)); }, computed);
-  kernel(
-      0, Part::unpermute, [this] { finish_forward(); }, combined);
+int RankOfExperts::add_exchange(Direction direction, Share share, std::function<void()> run, int after) {
+  if (layer_.ranks == 1) return kNothing;
+  return passes_[static_cast<std::size_t>(direction)].add(true, static_cast<std::size_t>(share), std::move(run), after);
+}
 
-  const int split = kernel(1, Part::unpermute, [this] {
-    auto made = layer_.unpermute_gradient(workspace_, saved_, dy_.in());
-    (layer_.ranks == 1 ? d_out_ : d_back_) = std::move(made.rows);
-    d_gates_ = std::move(made.gates);
+void RankOfExperts::add_forward() {
+  constexpr Direction kForward = Direction::forward;
+  add_kernel(kForward, Share::router, [this] { route(); });
+  const int permuted = add_kernel(kForward, Share::permute, [this] { layer_.permute(workspace_, x_.in(), saved_); });
+  const auto dispatch = [this] {
+    if (layer_.tells_counts()) exchange_counts();
+    exchange(layer_.dispatch(workspace_, saved_, saved_.sent, saved_.here));
+  };
+  const int dispatched = add_exchange(kForward, Share::dispatch, dispatch, permuted);
+  if (!shared_.empty()) add_kernel(kForward, Share::shared, [this] { shared_forward(); });
+  const int computed = add_kernel(
+      kForward, Share::experts, [this] { run_experts(); }, dispatched);
+  const auto combine = [this] { exchange(layer_.combine(workspace_, saved_, saved_.out, saved_.back)); };
+  const int combined = add_exchange(kForward, Share::combine, combine, computed);
+  add_kernel(
+      kForward, Share::unpermute, [this] { finish_forward(); }, combined);
+}
+
+void RankOfExperts::add_backward() {
+  constexpr Direction kBackward = Direction::backward;
+  const int split = add_kernel(kBackward, Share::unpermute, [this] {
+    auto gradients = layer_.unpermute_gradient(workspace_, saved_, dy_.in());
+    (layer_.ranks == 1 ? d_out_ : d_back_) = std::move(gradients.rows);
+    d_gates_ = std::move(gradients.gates);
   });
-  const int went = rows(
-      1, Part::combine, [this] { exchange(layer_.dispatch(workspace_, saved_, d_back_, d_out_)); }, split);
-  if (!shared_.empty()) kernel(1, Part::shared, [this] { shared_backward(); });
-  const int back = kernel(
-      1, Part::experts, [this] { run_experts_back(); }, went);
-  const int home = rows(
-      1, Part::dispatch, [this] { exchange(layer_.combine(workspace_, saved_, d_here_, d_sent_)); }, back);
-  kernel(
-      1, Part::permute, [this] { finish_backward(); }, home);
-  kernel(1, Part::router, [this] {
+  const auto combine = [this] { exchange(layer_.dispatch(workspace_, saved_, d_back_, d_out_)); };
+  const int combined = add_exchange(kBackward, Share::combine, combine, split);
+  if (!shared_.empty()) add_kernel(kBackward, Share::shared, [this] { shared_backward(); });
+  const int computed = add_kernel(
+      kBackward, Share::experts, [this] { run_experts_back(); }, combined);
+  const auto dispatch = [this] { exchange(layer_.combine(workspace_, saved_, d_here_, d_sent_)); };
+  const int dispatched = add_exchange(kBackward, Share::dispatch, dispatch, computed);
+  add_kernel(
+      kBackward, Share::permute, [this] { finish_backward(); }, dispatched);
+  add_kernel(kBackward, Share::router, [this] {
     const Tensor d_logits = layer_.router_gradient(workspace_, router_.in(), saved_, d_gates_.in(), {}, dx_.inout());
     layer_.router_weight_gradient(workspace_, x_.in(), d_logits.in(), d_router_.inout());
   });
 }
 
-namespace {
-
-// Counts the bytes that a rank's collectives send, from the plans that they run.
-class Counted final : public collectives::Collective {
- public:
-  Counted(std::unique_ptr<Collective> inner, std::int64_t bytes, std::int64_t& sent)
-      : inner_(std::move(inner)), bytes_(bytes), sent_(sent) {}
-  void run(const void* input, void* output) override {
-    inner_->run(input, output);
-    sent_ += bytes_;
-  }
-
- private:
-  const std::unique_ptr<Collective> inner_;
-  const std::int64_t bytes_;
-  std::int64_t& sent_;
-};
-
-backends::MeshRank counting(backends::MeshRank& rank, std::int64_t& sent) {
-  const auto prepare = [&](std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
-    backends::Prepared made = rank.prepare(channel, operation, algorithm);
-    const auto own = static_cast<std::size_t>(rank.messages.rank());
-    const std::int64_t bytes = plan::count(*made.plan, plan::contents_of(*made.plan), operation).ranks[own].bytes_sent;
-    made.collective = std::make_unique<Counted>(std::move(made.collective), bytes, sent);
-    return made;
-  };
-  return {rank.messages, rank.device, rank.abort, rank.threaded, prepare, rank.queues, rank.settle};
-}
-
 // Number of elements whose difference is larger than another order of sums and roundings to the dtype explain.
 std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& found, const std::vector<float>& wanted) {
-  float largest = 0;
-  for (const float value : wanted) largest = std::max(largest, std::abs(value));
-  const double allowed =
-      largest * (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +
-                 core::sum_tolerance(flags.dtype, 8));
+  const double allowed = step_bench::largest_of(wanted) *
+                         (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +
+                          core::sum_tolerance(flags.dtype, 8));
   std::int64_t wrong = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) wrong += std::abs(found[i] - wanted[i]) <= allowed ? 0 : 1;
+  for (std::size_t i = 0; i < found.size(); ++i) wrong += step_bench::is_beyond(found[i], wanted[i], allowed) ? 1 : 0;
   return wrong;
 }
 
-constexpr std::array kLayerWays{tp_linear::Way::one_by_one, tp_linear::Way::beside};
-
-class RankRun {
+// A mixture on one of its ranks, and its results on one rank that has all experts.
+class Mixture final : public step_bench::PassPart {
  public:
-  RankRun(const ExpertsFlags& flags, const Case& one, backends::MeshRank& mesh)
-      : flags_(flags),
-        case_(one),
-        mesh_(counting(mesh, sent_)),
-        index_(mesh.messages.rank()),
-        pool_(flags.threads),
-        policy_(core::WaitPolicy::beside_work(one.ranks * (flags.threads + 1), core::usable_cores(), flags.timeout)),
-        runner_(mesh_, 0, policy_) {
-    kernels::choose_gemms_by_rule(kernels::Context(pool_));
-    layer_.emplace(flags, one, index_, mesh_, pool_, false);
-    RankOfExperts alone(flags, one, index_, mesh_, pool_, true);
-    run_pass(alone.forward(), tp_linear::Way::one_by_one);
-    run_pass(alone.backward(), tp_linear::Way::one_by_one);
+  Mixture(const ExpertsFlags& flags, const Case& one, PartSite& site)
+      : PassPart(site.runner),
+        flags_(flags),
+        exchanger_(site.rank, 0, flags.algorithm),
+        layer_(flags, one, site.index(), &exchanger_, site.workspace) {
+    const auto device = core::make_cpu_device();
+    parallel::Memory memory(*device);
+    const parallel::Workspace workspace{memory, site.where};
+    RankOfExperts alone(flags, one, site.index(), nullptr, workspace);
+    for (const Direction direction : step_bench::kDirections) {
+      for (const step_bench::Task& task : alone.pass(direction).tasks()) task.run();
+    }
     y_ = alone.y();
     dx_ = alone.dx();
   }
 
-  // The result is the same on all ranks.
-  Result run() {
-    if (index_ == 0) energy_.emplace(program::open_energy({}, nullptr, case_.ranks));
-    for (int round = -flags_.warmup_rounds; round < flags_.rounds; ++round) {
-      for (std::size_t way = 0; way < kNumWays; ++way) run_way(way, round >= 0);
-    }
-    finish();
-    if (energy_) {
-      result_.energy = energy_->record(flags_.tokens * case_.ranks);
-      result_.energy_text = energy_->text(flags_.tokens * case_.ranks);
-    }
-    return std::move(result_);
+  const Pass& pass(Mode /*mode*/, Direction direction) const override { return layer_.pass(direction); }
+  void check(Mode /*mode*/, Direction direction, step_bench::Findings& findings) override {
+    if (direction == Direction::forward) return;
+    findings.wrong += wrong_elems(flags_, layer_.y(), y_) + wrong_elems(flags_, layer_.dx(), dx_);
+  }
+  std::optional<std::size_t> remaining_share() const override { return std::nullopt; }
+  std::array<double, 2> formula_bytes() override { return layer_.formula_bytes(); }
+  // Rows, dropped copies, and the experts' loads.
+  std::vector<double> figures() override {
+    std::vector<double> figures = layer_.loads();
+    figures.insert(figures.begin(), {static_cast<double>(layer_.rows_here()), static_cast<double>(layer_.dropped())});
+    return figures;
   }
 
  private:
-  void run_pass(const tp_linear::Pass& pass, tp_linear::Way way) { runner_.run(pass, way); }
-
-  struct Timed {
-    double us = 0;
-    PartTimes parts = {};
-  };
-  void run_way(std::size_t way, bool counts) {
-    double experts_us = 0;
-    const std::int64_t sent_before = sent_;
-    for (std::size_t d = 0; d < 2; ++d) {
-      mesh_.messages.barrier();
-      layer_->take_times();
-      const bool draws =
-          counts && energy_ && way == static_cast<std::size_t>(Way::async);  // the energy of these runs counts
-      if (draws) energy_->begin_step();
-      const auto start = core::Clock::now();
-      run_pass(d == 0 ? layer_->forward() : layer_->backward(), kLayerWays.at(way));
-      const Timed mine{core::us_between(start, core::Clock::now()), layer_->take_times()};
-      if (draws) energy_->end_step(d == 1 ? 1 : 0);
-      experts_us += mine.parts[static_cast<std::size_t>(Part::experts)];
-      const std::vector<Timed> all = transports::all_gather_value(mesh_.messages, mine);
-      const Timed& slowest =
-          *std::max_element(all.begin(), all.end(), [](const Timed& a, const Timed& b) { return a.us < b.us; });
-      if (!counts) continue;
-      result_.samples_us[way][d].push_back(slowest.us);
-      parts_[way][d].push_back(slowest.parts);
-    }
-    const std::vector<double> all = transports::all_gather_value(mesh_.messages, experts_us);
-    if (!counts) return;
-    if (way == static_cast<std::size_t>(Way::serial)) {
-      slowest_us_.push_back(*std::max_element(all.begin(), all.end()));
-      mean_us_.push_back(std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size()));
-    }
-    last_sent_ = sent_ - sent_before;
-    ++result_.checked_passes;
-    result_.wrong += wrong_elems(flags_, layer_->y(), y_) + wrong_elems(flags_, layer_->dx(), dx_);
-  }
-
-  std::int64_t sum(std::int64_t mine) {
-    const auto all = transports::all_gather_value(mesh_.messages, mine);
-    return std::accumulate(all.begin(), all.end(), std::int64_t{0});
-  }
-
-  void finish() {
-    for (std::size_t way = 0; way < kNumWays; ++way) {
-      for (std::size_t d = 0; d < 2; ++d)
-        result_.parts_us[way][d] = parts_[way][d][tp_linear::median_round(result_.samples_us[way][d])];
-    }
-    result_.experts_slowest_us = core::median(slowest_us_);
-    result_.experts_mean_us = core::median(mean_us_);
-    const auto rows = transports::all_gather_value(mesh_.messages, layer_->rows_here());
-    result_.most_rows = *std::max_element(rows.begin(), rows.end());
-    result_.mean_rows = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})) /
-                        static_cast<double>(rows.size());
-    result_.copies = sum(flags_.tokens * case_.top_k);
-    result_.dropped = sum(layer_->dropped());
-    result_.sent_bytes = sum(last_sent_);
-    result_.formula_bytes = sum(layer_->sent_bytes());
-    result_.wrong = sum(result_.wrong);
-    const std::vector<double> loads = layer_->loads();
-    double most = 0;
-    for (const double load : loads) most = std::max(most, static_cast<double>(sum(static_cast<std::int64_t>(load))));
-    result_.most_load = most * case_.experts / static_cast<double>(result_.copies);
-  }
-
   const ExpertsFlags& flags_;
-  const Case& case_;
-  std::int64_t sent_ = 0;
-  std::int64_t last_sent_ = 0;
-  backends::MeshRank mesh_;
-  const int index_;
-  kernels::ThreadPool pool_;
-  const core::WaitPolicy policy_;
-  std::optional<RankOfExperts> layer_;
-  std::vector<float> y_, dx_;  // results of the layer on one rank
-  Result result_;
-  std::array<std::array<std::vector<PartTimes>, 2>, kNumWays> parts_;
-  std::vector<double> slowest_us_, mean_us_;
-  std::optional<program::StepEnergy> energy_;  // on rank 0
-  tp_linear::PassRunner runner_;               // destroyed first
+  Exchanger exchanger_;
+  RankOfExperts layer_;
+  std::vector<float> y_, dx_;
 };
+
+double sum_of(const std::vector<std::vector<double>>& of_ranks, std::size_t figure) {
+  double sum = 0;
+  for (const std::vector<double>& of_rank : of_ranks) sum += of_rank[figure];
+  return sum;
+}
+
+void add_experts_times(Result& result) {
+  std::vector<double> slowest;
+  std::vector<double> mean;
+  for (const auto& round : result.part.times.of_ranks(Mode::serial)) {
+    std::vector<double> us;
+    for (const step_bench::PassTime& rank : round) us.push_back(rank.spent[static_cast<std::size_t>(Share::experts)]);
+    slowest.push_back(*std::max_element(us.begin(), us.end()));
+    mean.push_back(std::accumulate(us.begin(), us.end(), 0.0) / static_cast<double>(us.size()));
+  }
+  result.experts_slowest_us = core::median(slowest);
+  result.experts_mean_us = core::median(mean);
+}
 
 }  // namespace
 
+double Result::share_us(Mode mode, Share share) const {
+  double us = 0;
+  for (const Direction direction : step_bench::kDirections) {
+    us += part.times.median_spent(mode, direction)[static_cast<std::size_t>(share)];
+  }
+  return us;
+}
+
 Result run_case(const ExpertsFlags& flags, const Case& one) {
-  backends::Channel members;
-  for (int r = 0; r < one.ranks; ++r) members.push_back(r);
-  const std::array channels{members};
-  const backends::MeshOptions options{.num_ranks = one.ranks,
-                                      .threads_per_rank = flags.threads + 1,
-                                      .link = flags.link,
-                                      .timeout = flags.timeout,
-                                      .queue_of_channel = {0}};
+  const step_bench::PartRow row{
+      .num_ranks = one.ranks, .tokens = flags.tokens * one.ranks, .modes = {Mode::serial, Mode::overlapped}};
   Result result;
-  backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
-    RankRun run(flags, one, rank);
-    Result mine = run.run();
-    if (rank.messages.rank() == 0) result = std::move(mine);
-  });
+  result.part = std::move(run_parts(flags, row, [&](PartSite& site) {
+                            step_bench::Parts parts;
+                            parts.push_back(std::make_unique<Mixture>(flags, one, site));
+                            return parts;
+                          }).front());
+  add_experts_times(result);
+  const std::vector<std::vector<double>>& figures = result.part.figures;
+  for (const std::vector<double>& of_rank : figures) {
+    result.most_rows = std::max(result.most_rows, static_cast<std::int64_t>(of_rank[0]));
+  }
+  result.mean_rows = sum_of(figures, 0) / one.ranks;
+  result.dropped = static_cast<std::int64_t>(sum_of(figures, 1));
+  result.copies = flags.tokens * one.top_k * one.ranks;
+  for (std::size_t f = 2; f < figures.front().size(); ++f) {
+    result.most_load = std::max(result.most_load, sum_of(figures, f));
+  }
+  result.most_load *= one.experts / static_cast<double>(result.copies);
   return result;
 }
 

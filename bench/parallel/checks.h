@@ -1,13 +1,11 @@
-// Checks of reduced gradients: their error, its bound, and the bytes that were sent.
+// Checks of reduced gradients: their error and its bound.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "collectives/backends/mesh.h"
 #include "core/dtype.h"
 #include "workload/compression.h"
 
@@ -73,36 +71,5 @@ class SerialSum {
  private:
   std::vector<BucketSums> buckets_;
 };
-
-// Counts the bytes that a rank's collectives send, from the plans that they run. A library's collective (NCCL) has no
-// plan and counts as sending the minimum.
-
-class SentCounter {
- public:
-  // `channels` belong to the mesh and must outlive this.
-  explicit SentCounter(std::span<const backends::Channel> channels) : channels_(channels) {}
-
-  // Returns the rank with collectives that count their bytes on each run. This counter and `rank` must outlive the
-  // result.
-  backends::MeshRank counting(backends::MeshRank& rank);
-
-  // Bytes that this rank has sent since the start.
-  struct Bytes {
-    std::int64_t sent = 0;
-    double least = 0;  // mean over members, by algorithms that send the minimum (schedules::wire_bytes)
-  };
-  Bytes so_far() const { return {sent_.load(), least_.load()}; }
-
- private:
-  backends::Prepared prepare(const backends::MeshRank& rank, std::size_t channel,
-                             const collectives::Operation& operation, std::string_view algorithm);
-
-  std::span<const backends::Channel> channels_;
-  std::atomic<std::int64_t> sent_{0};  // atomic because lanes run concurrently
-  std::atomic<double> least_{0};
-};
-
-// True if the traffic (`least` bytes at minimum) has the bytes of the minimum formula and no fewer were sent.
-bool sent_as_formula(double sent, double least, double formula);
 
 }  // namespace lockstep::parallel_bench

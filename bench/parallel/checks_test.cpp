@@ -1,4 +1,5 @@
 #include "bench/parallel/checks.h"
+#include "bench/step/sent_counter.h"
 
 #include <array>
 #include <cmath>
@@ -109,14 +110,14 @@ struct Reduced {
 // As a training step does it.
 Reduced reduce(Compression compression, const std::vector<Vector>& shares, const std::string& algorithm) {
   Reduced reduced;
-  std::vector<SentCounter::Bytes> bytes(shares.size());
+  std::vector<step_bench::SentCounter::Bytes> bytes(shares.size());
   backends::Channel all(shares.size());
   std::iota(all.begin(), all.end(), 0);
   backends::MeshOptions options;
   options.num_ranks = static_cast<int>(shares.size());
   const std::span<const backends::Channel> channels(&all, 1);
   backends::run_mesh(options, channels, [&](backends::MeshRank& plain) {
-    SentCounter counter(channels);
+    step_bench::SentCounter counter(channels);
     const backends::MeshRank mesh = counter.counting(plain);
     const auto rank = static_cast<std::size_t>(mesh.messages.rank());
     parallel::Memory memory(mesh.device);
@@ -139,7 +140,7 @@ Reduced reduce(Compression compression, const std::vector<Vector>& shares, const
     bytes[rank] = counter.so_far();
     if (rank == 0) reduced.sum.assign(x.as<float>(), x.as<float>() + elems);
   });
-  for (const SentCounter::Bytes& of_rank : bytes) {
+  for (const step_bench::SentCounter::Bytes& of_rank : bytes) {
     reduced.sent_bytes += static_cast<double>(of_rank.sent) / static_cast<double>(bytes.size());
     reduced.least_bytes += of_rank.least / static_cast<double>(bytes.size());
   }

@@ -70,7 +70,7 @@ double backward_ms(const schedules::Step& kernels, const schedules::StepTimeline
 // communication.
 std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels);
 
-// Step time by the recurrence of buckets (bench/pipeline/overlap.h), from the kernels alone and the collectives
+// Step time by the recurrence of buckets (schedules/step/buckets.h), from the kernels alone and the collectives
 // alone: the slowest rank's kernels, plus the wait for its gradients.
 double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels,
                     const schedules::StepTimeline& collectives);
@@ -112,13 +112,13 @@ struct DdpResult {
   std::string energy_text;                   // one line, also if nothing was measured
 
   // Medians over rounds.
-  double compute_ms() const;
-  double communication_ms() const;
-  double step_ms() const;
-  double one_by_one_ms() const;
-  double backward_ms() const;
-  double predicted_ms() const;
-  double breakdown_exposed_ms() const;
+  double compute_ms() const { return core::median(rounds.compute_ms); }
+  double communication_ms() const { return core::median(rounds.communication_ms); }
+  double step_ms() const { return core::median(rounds.step_ms); }
+  double one_by_one_ms() const { return core::median(rounds.one_by_one_ms); }
+  double backward_ms() const { return core::median(rounds.backward_ms); }
+  double predicted_ms() const { return core::median(rounds.predicted_ms); }
+  double breakdown_exposed_ms() const { return core::median(rounds.exposed_ms); }
   std::vector<double> exposed_samples_ms() const;  // step - compute of each round
   core::Estimate exposed() const;                  // their median in ms, not below 0
   double exposed_ms() const { return exposed().value; }

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "bench/pipeline/output.h"
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/progress.h"
+#include "bench/program/run_records.h"
 #include "bench/serve/orders.h"
 #include "bench/trainer/flags.h"
 #include "bench/trainer/report.h"
@@ -276,13 +276,8 @@ namespace {
 
 core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
   const trainer::TrainOptions& options = flags.step.options;
-  core::RunRecord run = pipeline::new_run_record(flags.step.program, flags.step.command, pipeline::Mode::emulated,
-                                                 one.replicas * options.threads);
-  run.ranks = one.replicas;
-  run.seed = options.seed;
-  run.basis = one.link ? "emulated" : "measured";
+  core::RunRecord run = program::real_run_record(flags.step, one.replicas, options.threads, options.seed, one.link);
   program::add_place(options.device, options.mpi, one.replicas, run);
-  if (one.link) run.link = program::link_record(*one.link);
   return run;
 }
 
@@ -330,7 +325,7 @@ void add_times(core::ScheduleRecord& record, const DdpResult& result) {
   }
   record.samples_ms = result.rounds.step_ms;
   record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
-  record.timeline = pipeline::timeline_record(result.step, result.timeline);
+  record.timeline = program::timeline_record(result.step, result.timeline);
 }
 
 }  // namespace

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "bench/parallel/checks.h"
 #include "bench/parallel/step_rank.h"
-#include "bench/place/place.h"
-#include "bench/serve/orders.h"
+#include "bench/step/part.h"
 #include "bench/trainer/report.h"
 #include "core/statistics.h"
 #include "schedules/step/breakdown.h"
@@ -19,28 +19,6 @@
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
-
-double DdpResult::compute_ms() const {
-  return core::median(rounds.compute_ms);
-}
-double DdpResult::communication_ms() const {
-  return core::median(rounds.communication_ms);
-}
-double DdpResult::step_ms() const {
-  return core::median(rounds.step_ms);
-}
-double DdpResult::one_by_one_ms() const {
-  return core::median(rounds.one_by_one_ms);
-}
-double DdpResult::backward_ms() const {
-  return core::median(rounds.backward_ms);
-}
-double DdpResult::predicted_ms() const {
-  return core::median(rounds.predicted_ms);
-}
-double DdpResult::breakdown_exposed_ms() const {
-  return core::median(rounds.exposed_ms);
-}
 
 std::vector<double> DdpResult::exposed_samples_ms() const {
   std::vector<double> differences;
@@ -57,7 +35,7 @@ core::Estimate DdpResult::exposed() const {
 }
 
 bool DdpResult::sent_as_formula() const {
-  return parallel_bench::sent_as_formula(sent_bytes, least_bytes, formula_bytes);
+  return step_bench::sent_as_formula(sent_bytes, least_bytes, formula_bytes);
 }
 
 core::Estimate DdpResult::hidden() const {
@@ -71,112 +49,90 @@ namespace {
 
 using schedules::Step;
 using schedules::StepTimeline;
+using step_bench::Direction;
+using step_bench::Mode;
 using trainer::TrainWorker;
 
 // State that a row's ranks share within one process: set up before they start, or by rank 0 between two barriers.
 struct Shared {
   const trainer::TrainOptions& options;
-  const DdpFlags& flags;
   const DdpSteps& steps;
   const trainer::Corpus& corpus;
   const Tamper& tamper;
-  std::optional<SerialSum> serial;
-  DdpResult result;  // rank 0's
+  std::optional<SerialSum> serial = {};
+  DdpResult result = {};  // rank 0's
 };
 
-// Returns the index of the median sample; the lower one if there are two.
-std::size_t place_of_median(const std::vector<double>& samples) {
-  std::vector<std::size_t> places(samples.size());
-  std::iota(places.begin(), places.end(), 0);
-  const auto middle = places.begin() + static_cast<std::ptrdiff_t>((places.size() - 1) / 2);
-  std::nth_element(places.begin(), middle, places.end(),
-                   [&](std::size_t a, std::size_t b) { return samples[a] < samples[b]; });
-  return *middle;
-}
+// The order of a round, whose last mode completes it.
+constexpr std::array kModes{Mode::kernels, Mode::exchanges, Mode::overlapped, Mode::serial};
+constexpr std::array kServed{Mode::overlapped, Mode::serial};
 
-class DdpRank {
+// A rank's step in each mode: kernels alone, collectives alone, buckets reduced during the backward, and after it.
+class DdpPart final : public StepPart {
  public:
-  DdpRank(Shared& shared, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
-      : shared_(shared),
-        counter_(channels.channels()),
-        mesh_(counter_.counting(mesh)),
-        rank_(shared.options, shared.steps.made, shared.corpus, mesh_, channels),
-        overlapped_(shared.steps.overlapped, rank_.model()),
-        one_by_one_(shared.steps.one_by_one, rank_.model()),
-        kernels_(shared.steps.kernels, rank_.model()),
-        collectives_(shared.steps.collectives, rank_.model()),
-        start_(masters_of(rank_.model())) {
-    rank_.rehearse(overlapped_, shared_.steps.overlapped);
-    rank_.rehearse(one_by_one_, shared_.steps.one_by_one);
-    rank_.rehearse(kernels_, shared_.steps.kernels);
-    rank_.rehearse(collectives_, shared_.steps.collectives);
-  }
-
-  void run() {
-    for (std::int64_t round = 0; round < shared_.flags.step.warmup_rounds; ++round) warm_up();
-    take_reference();
-    if (tells()) energy_.emplace(program::open_energy(shared_.options.device, shared_.options.mpi, ranks()));
-    const std::int64_t begin_ns = transports::now_ns();
-    for (std::int64_t round = 0; round < shared_.flags.step.rounds; ++round) {
-      const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
-      const double budget_s = shared_.flags.step.budget_s;
-      if (!agreed(rank_.mesh(), round == 0 || budget_s == 0 || spent_s < budget_s)) break;
-      take_turn();
+  DdpPart(Shared& shared, const StepRow& row, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
+      : StepPart(row, shared.corpus, mesh, channels), shared_(shared), start_(masters_of(rank_.model())) {
+    for (const Mode mode : kModes) {
+      of(mode).worker = std::make_unique<TrainWorker>(step_of(mode), rank_.model());
+      rank_.rehearse(*of(mode).worker, step_of(mode));
     }
-    tell_totals();
   }
 
-  void serve(serve::Orders* orders) {
-    serve::serve_ranks(orders, rank_.mesh().messages, [&](std::size_t which, std::int64_t calls) {
-      TrainWorker& worker = which == 0 ? overlapped_ : one_by_one_;
-      const Step& step = which == 0 ? shared_.steps.overlapped : shared_.steps.one_by_one;
-      return serve::us_of_calls(calls, [&] { rank_.run_timed(worker, step, 1); });
-    });
-  }
-
- private:
-  bool tells() const { return rank_.rank() == 0; }
-
-  int ranks() const { return shared_.options.layout.ranks(); }
-
-  StepRank::Timed timed(TrainWorker& worker, const Step& step) {
+  void begin(Mode mode) override {
     start_again(rank_.model(), start_);
-    return rank_.run_timed(worker, step, 1);
+    prepare(mode);
   }
-  // This is the step whose energy is counted.
-  StepRank::Timed overlapped_step() {
-    start_again(rank_.model(), start_);
-    if (energy_) energy_->begin_step();
-    StepRank::Timed made = rank_.run_timed(overlapped_, shared_.steps.overlapped, 1);
-    if (energy_) energy_->end_step();
-    return made;
+  step_bench::Spent run(Mode mode, Direction /*direction*/) override {
+    of(mode).spans = rank_.run(*of(mode).worker, step_of(mode));
+    return {};
   }
-  StepTimeline timeline_of(const TrainWorker& worker, const StepRank::Timed& timed) {
-    return trainer::gather_timeline(rank_.mesh(), worker.start_ns(), timed.spans);
-  }
-
-  void warm_up() {
-    timed(kernels_, shared_.steps.kernels);
-    timed(collectives_, shared_.steps.collectives);
-    timed(overlapped_, shared_.steps.overlapped);
-    timed(one_by_one_, shared_.steps.one_by_one);
-  }
-
   // Takes the results that all later runs must reproduce.
-  void take_reference() {
-    const SentCounter::Bytes before = counter_.so_far();
-    timed(one_by_one_, shared_.steps.one_by_one);
-    const SentCounter::Bytes after = counter_.so_far();
-    sent_ = {after.sent - before.sent, after.least - before.least};
+  void begin_timed(step_bench::Findings& findings) override {
+    begin(Mode::serial);
+    rank_.meet();
+    run(Mode::serial, Direction::forward);
     shared_.tamper.reference(rank_.model());
     gradients_ = gradients_of(rank_.model());
     masters_ = masters_of(rank_.model());
     if (tells() || shared_.options.mpi != nullptr) sum_all_shares();  // other processes cannot see rank 0's
     rank_.mesh().messages.barrier();
     const SerialSum::Found found = shared_.serial->compare(gradients_);
-    wrong_ += found.beyond;
-    most_of_bound_ = found.most_of_bound;
+    findings.wrong += found.beyond;
+    findings.add_difference(found.most_of_bound);
     if (tells()) shared_.result.relative_error = found.relative_error;
+  }
+
+  void check(Mode mode, Direction /*direction*/, step_bench::Findings& findings) override {
+    if (gradients_.empty()) return;  // an untimed round
+    if (mode == Mode::overlapped) shared_.tamper.overlapped(rank_.model());
+    findings.wrong += differing(gradients_of(rank_.model()), gradients_);
+    findings.wrong += differing(masters_of(rank_.model()), masters_);
+  }
+
+  void keep(Mode mode) override {
+    if (mode == kModes.back()) return add_round();
+    of(mode).timeline = trainer::gather_timeline(rank_.mesh(), of(mode).worker->start_ns(), of(mode).spans);
+  }
+
+  std::array<double, 2> formula_bytes() override {
+    double bytes = 0;
+    for (const std::int64_t elems : elems_of_buckets(rank_.model())) bytes += wire_bytes_of(elems);
+    return {bytes, 0};
+  }
+
+ private:
+  void prepare(Mode mode) override { rank_.begin(*of(mode).worker, 1); }
+
+  struct InMode {
+    std::unique_ptr<TrainWorker> worker;
+    std::vector<schedules::TaskSpan> spans;  // its last run's
+    StepTimeline timeline;                   // likewise
+  };
+  InMode& of(Mode mode) { return in_mode_[static_cast<std::size_t>(mode)]; }
+  const Step& step_of(Mode mode) const {
+    const DdpSteps& steps = shared_.steps;
+    if (step_bench::is_whole(mode)) return mode == Mode::overlapped ? steps.overlapped : steps.one_by_one;
+    return mode == Mode::kernels ? steps.kernels : steps.collectives;
   }
 
   // Runs every rank's share of the batch in one process, one share after the other, without collectives.
@@ -186,65 +142,25 @@ class DdpRank {
     for (std::int32_t replica = 0; replica < shared_.options.layout.dp; ++replica) {
       start_again(rank_.model(), start_);
       rank_.load(replica);
-      rank_.run_alone(kernels_, shared_.steps.kernels);
+      prepare(Mode::kernels);
+      run(Mode::kernels, Direction::forward);
       shared_.serial->add(gradients_of(rank_.model()));
     }
     rank_.load(rank_.rank());
   }
 
-  void take_turn() {
-    const auto kernels = timed(kernels_, shared_.steps.kernels);
-    const StepTimeline of_kernels = timeline_of(kernels_, kernels);
-    const auto collectives = timed(collectives_, shared_.steps.collectives);
-    const StepTimeline of_collectives = timeline_of(collectives_, collectives);
-    const auto overlapped = overlapped_step();
-    shared_.tamper.overlapped(rank_.model());
-    check();
-    const StepTimeline of_overlapped = timeline_of(overlapped_, overlapped);
-    const auto one_by_one = timed(one_by_one_, shared_.steps.one_by_one);
-    check();
+  void add_round() {
     if (!tells()) return;
+    const StepTimeline& kernels = of(Mode::kernels).timeline;
     DdpRounds& rounds = shared_.result.rounds;
-    rounds.compute_ms.push_back(kernels.ms);
-    rounds.communication_ms.push_back(collectives.ms);
-    rounds.step_ms.push_back(overlapped.ms);
-    rounds.one_by_one_ms.push_back(one_by_one.ms);
-    rounds.backward_ms.push_back(backward_ms(shared_.steps.kernels, of_kernels));
-    rounds.exposed_ms.push_back(exposed_ms(shared_.steps.overlapped, of_overlapped));
-    rounds.predicted_ms.push_back(predicted_ms(shared_.steps, of_kernels, of_collectives));
-    const std::vector<double> ready = ready_ms(shared_.steps, of_kernels);
+    rounds.backward_ms.push_back(backward_ms(shared_.steps.kernels, kernels));
+    rounds.exposed_ms.push_back(exposed_ms(shared_.steps.overlapped, of(Mode::overlapped).timeline));
+    rounds.predicted_ms.push_back(predicted_ms(shared_.steps, kernels, of(Mode::exchanges).timeline));
+    const std::vector<double> ready = ready_ms(shared_.steps, kernels);
     shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
-    rounds.timelines.push_back(of_overlapped);
+    rounds.timelines.push_back(of(Mode::overlapped).timeline);
   }
 
-  void check() {
-    wrong_ += differing(gradients_of(rank_.model()), gradients_);
-    wrong_ += differing(masters_of(rank_.model()), masters_);
-  }
-
-  // Adds up the totals of all ranks on rank 0.
-  void tell_totals() {
-    struct Totals {
-      std::int64_t wrong;
-      double most_of_bound;
-      SentCounter::Bytes sent;
-    };
-    const auto all = transports::all_gather_value(rank_.mesh().messages, Totals{wrong_, most_of_bound_, sent_});
-    if (!tells()) return;
-    DdpResult& result = shared_.result;
-    result.timeline = result.rounds.timelines[place_of_median(result.rounds.step_ms)];
-    result.rounds.timelines.clear();
-    result.energy = energy_->record(shared_.options.tokens_per_step());
-    result.energy_text = energy_->text(shared_.options.tokens_per_step());
-    const auto ranks = static_cast<double>(all.size());
-    for (const Totals& of_rank : all) {
-      result.wrong += of_rank.wrong;
-      result.most_of_bound = std::max(result.most_of_bound, of_rank.most_of_bound);
-      result.sent_bytes += static_cast<double>(of_rank.sent.sent) / ranks;
-      result.least_bytes += of_rank.sent.least / ranks;
-    }
-    for (const std::int64_t elems : elems_of_buckets(rank_.model())) result.formula_bytes += wire_bytes_of(elems);
-  }
   // Bytes that a rank sends for a bucket.
   double wire_bytes_of(std::int64_t elems) const {
     const trainer::TrainOptions& options = shared_.options;
@@ -256,24 +172,38 @@ class DdpRank {
   }
 
   Shared& shared_;
-  SentCounter counter_;
-  backends::MeshRank mesh_;  // its collectives are counted
-  StepRank rank_;
-  TrainWorker overlapped_;
-  TrainWorker one_by_one_;
-  TrainWorker kernels_;
-  TrainWorker collectives_;
+  std::array<InMode, step_bench::kNumModes> in_mode_;
   const std::vector<float> start_;
-  std::vector<float> gradients_;  // from the run without overlap
+  std::vector<float> gradients_;  // the reference's
   std::vector<float> masters_;
-  std::int64_t wrong_ = 0;
-  double most_of_bound_ = 0;
-  SentCounter::Bytes sent_;                    // per step
-  std::optional<program::StepEnergy> energy_;  // on rank 0
 };
 
-void count(const DdpSteps& steps, DdpResult& result) {
-  result.step = steps.overlapped;
+std::vector<double> ms_of(const step_bench::PartResult& part, Mode mode) {
+  std::vector<double> ms = part.times.samples(mode, Direction::forward);
+  for (double& sample : ms) sample /= 1e3;
+  return ms;
+}
+
+void add(const step_bench::PartResult& part, DdpResult& result) {
+  DdpRounds& rounds = result.rounds;
+  rounds.compute_ms = ms_of(part, Mode::kernels);
+  rounds.communication_ms = ms_of(part, Mode::exchanges);
+  rounds.step_ms = ms_of(part, Mode::overlapped);
+  rounds.one_by_one_ms = ms_of(part, Mode::serial);
+  result.timeline = rounds.timelines[step_bench::median_round(rounds.step_ms)];
+  rounds.timelines.clear();
+  const auto ranks = static_cast<double>(part.ranks.size());
+  result.sent_bytes = part.sent_bytes() / ranks;
+  result.least_bytes = part.least_bytes() / ranks;
+  result.formula_bytes = part.formula_bytes() / ranks;
+  result.wrong = part.wrong();
+  result.most_of_bound = part.worst();
+  result.energy = part.energy;
+  result.energy_text = part.energy_text;
+}
+
+void count(const Step& overlapped, DdpResult& result) {
+  result.step = overlapped;
   for (const schedules::Task& task : result.step.of_rank.front().tasks) {
     if (task.lane != schedules::Lane::reduce) continue;
     ++result.buckets;
@@ -281,19 +211,20 @@ void count(const DdpSteps& steps, DdpResult& result) {
   }
 }
 
-// Calls body(rank) on all ranks of a row.
-DdpResult on_ranks(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper,
-                   const std::function<void(DdpRank&, int index)>& body) {
+// Calls body(row, make) with a row's ranks and what makes the part of each.
+template <class Body>
+DdpResult with_row(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper, const Body& body) {
   const trainer::TrainOptions options = options_of(flags, one);
   const DdpSteps steps = ddp_steps(options);
   const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  Shared shared{options, flags, steps, corpus, tamper, {}, {}};
-  count(steps, shared.result);
-  trainer::run_ranks(options, steps.made, all, [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
-    DdpRank rank(shared, mesh, channels);
-    body(rank, mesh.messages.rank());
-  });
+  Shared shared{options, steps, corpus, tamper};
+  count(steps.overlapped, shared.result);
+  const StepRow row{flags.step, options, steps.made, all};
+  const auto make = [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
+    return std::make_unique<DdpPart>(shared, row, mesh, channels);
+  };
+  body(row, make, shared.result);
   return std::move(shared.result);
 }
 
@@ -306,15 +237,15 @@ std::string row_name(const DdpFlags& flags, const DdpCase& one) {
 }  // namespace
 
 DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper) {
-  return on_ranks(flags, one, tamper, [](DdpRank& rank, int /*index*/) { rank.run(); });
+  return with_row(flags, one, tamper, [](const StepRow& row, const MakeStepPart& make, DdpResult& result) {
+    if (const auto part = measure_step(row, kModes, make)) add(*part, result);
+  });
 }
 
 void serve_ddp(const DdpFlags& flags, const DdpCase& one) {
   const std::string name = row_name(flags, one);
-  on_ranks(flags, one, {}, [&](DdpRank& rank, int index) {
-    std::optional<serve::Orders> orders;
-    if (index == 0) orders.emplace(flags.step.program, std::vector{name + "/overlapped", name + "/one by one"});
-    rank.serve(orders ? &*orders : nullptr);
+  with_row(flags, one, {}, [&](const StepRow& row, const MakeStepPart& make, DdpResult& /*result*/) {
+    serve_step(row, kServed, std::vector{name + "/overlapped", name + "/one by one"}, make);
   });
 }
 

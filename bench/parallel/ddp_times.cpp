@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "bench/pipeline/overlap.h"
 #include "core/error.h"
 #include "schedules/step/breakdown.h"
+#include "schedules/step/buckets.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"
 #include "trainer/train/rank_steps.h"
@@ -141,9 +141,9 @@ std::vector<double> ready_ms(const DdpSteps& steps, const StepTimeline& kernels)
 double predicted_ms(const DdpSteps& steps, const StepTimeline& kernels, const StepTimeline& collectives) {
   const std::vector<double> ready = ready_ms(steps, kernels);
   const std::vector<double> transfers = transfers_ms(steps.collectives, collectives);
-  std::vector<pipeline::BucketTimes> buckets;
+  std::vector<schedules::BucketTimes> buckets;
   for (std::size_t k = 0; k < ready.size(); ++k) buckets.push_back({ready[k], transfers[k]});
-  const double all_reduced_ms = pipeline::end_of_buckets_ms(buckets);
+  const double all_reduced_ms = schedules::end_of_buckets_ms(buckets);
   const std::int64_t start = start_of(kernels);
   double end_ms = 0;
   for (std::size_t r = 0; r < kernels.size(); ++r) {

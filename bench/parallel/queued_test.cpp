@@ -13,6 +13,7 @@
 #include "bench/parallel/checks.h"
 #include "bench/parallel/ddp.h"
 #include "bench/parallel/step_rank.h"
+#include "bench/step/sent_counter.h"
 #include "testing/trainer/queued_device.h"
 #include "trainer/train/train.h"
 
@@ -46,7 +47,7 @@ Found run_both_ways(const trainer::TrainOptions& options) {
   Found found;
   std::mutex mutex;
   trainer::run_ranks(options, steps.made, ways, [&](backends::MeshRank& plain, const trainer::ChannelMap& channels) {
-    SentCounter counter(channels.channels());
+    step_bench::SentCounter counter(channels.channels());
     backends::MeshRank mesh = counter.counting(plain);
     StepRank rank(options, steps.made, corpus, mesh, channels);
     TrainWorker overlapped(steps.overlapped, rank.model());
@@ -56,7 +57,9 @@ Found run_both_ways(const trainer::TrainOptions& options) {
     const std::vector<float> start = masters_of(rank.model());
     for (std::size_t way = 0; way < ways.size(); ++way) {
       start_again(rank.model(), start);
-      rank.run_timed(*workers[way], *ways[way], 1);
+      rank.begin(*workers[way], 1);
+      rank.meet();
+      rank.run(*workers[way], *ways[way]);
       if (rank.rank() != 0) continue;
       found.values.push_back(gradients_of(rank.model()));
       found.values.push_back(masters_of(rank.model()));

@@ -5,17 +5,17 @@
 #include <chrono>
 #include <cstddef>
 
+#include "bench/step/values.h"
 #include "bench/trainer/flags.h"
-#include "core/dtype.h"
 #include "core/error.h"
 #include "trainer/data/corpus.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 namespace {
 
 using parallel::ParameterStore;
 using program::FlagValue;
-using transports::now_ns;
 using Flag = program::FlagOf<StepFlags>;
 
 constexpr const char* kModel = "Model";
@@ -131,26 +131,46 @@ void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool reh
   worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_per_step()));
 }
 
-StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {
-  begin(worker, number);
-  mesh_.settle();  // a step of collectives alone waits for no kernels, and so not for the zeros of its gradients
-  mesh_.messages.barrier();
-  const std::int64_t start_ns = now_ns();
-  Timed timed;
-  timed.spans = steps_.run(step, worker);
-  const std::vector<double> all =
-      transports::all_gather_value(mesh_.messages, static_cast<double>(now_ns() - start_ns) * 1e-6);
-  timed.ms = *std::max_element(all.begin(), all.end());
-  return timed;
+namespace {
+
+// Calls body(rank, counter, parts) on all ranks of this process.
+template <class Body>
+void on_ranks(const StepRow& row, const MakeStepPart& make, const Body& body) {
+  trainer::run_ranks(row.options, row.made, row.steps,
+                     [&](backends::MeshRank& rank, const trainer::ChannelMap& channels) {
+                       step_bench::SentCounter counter(channels.channels());
+                       backends::MeshRank counted = counter.counting(rank);
+                       step_bench::Parts parts;
+                       parts.push_back(make(counted, channels));
+                       body(counted, counter, parts);
+                     });
 }
 
-void StepRank::run_alone(trainer::TrainWorker& worker, const schedules::Step& step) {
-  begin(worker, 1);
-  steps_.run(step, worker);
+}  // namespace
+
+std::optional<step_bench::PartResult> measure_step(const StepRow& row, std::span<const step_bench::Mode> modes,
+                                                   const MakeStepPart& make) {
+  const trainer::TrainOptions& options = row.options;
+  const step_bench::Rounds rounds{
+      .warmup = row.flags.warmup_rounds,
+      .timed = row.flags.rounds,
+      .budget_s = row.flags.budget_s,
+      .modes = {modes.begin(), modes.end()},
+      .tokens = options.tokens_per_step(),
+      .open_energy = [&] { return program::open_energy(options.device, options.mpi, options.layout.ranks()); }};
+  std::optional<step_bench::PartResult> result;
+  on_ranks(row, make, [&](backends::MeshRank& rank, const auto& counter, const auto& parts) {
+    std::vector<step_bench::PartResult> of_rank = measure_parts(rounds, parts, rank, counter);
+    if (rank.messages.rank() == 0) result = std::move(of_rank.front());
+  });
+  return result;
 }
 
-bool agreed(backends::MeshRank& mesh, bool mine) {
-  return transports::all_gather_value(mesh.messages, mine ? 1 : 0).front() != 0;
+void serve_step(const StepRow& row, std::span<const step_bench::Mode> modes, const std::vector<std::string>& names,
+                const MakeStepPart& make) {
+  on_ranks(row, make, [&](backends::MeshRank& rank, const auto& /*counter*/, const auto& parts) {
+    serve_parts(row.flags.program, modes, names, parts, rank);
+  });
 }
 
 namespace {
@@ -158,23 +178,6 @@ namespace {
 ParameterStore& store_of(trainer::RankModel& model) {
   LOCKSTEP_CHECK(model.stages().size() == 1, "the model has one stage");
   return *model.stages().front().store;
-}
-
-template <class T>
-void append_widened(const kernels::InOut& view, std::vector<float>& to) {
-  for (std::int64_t i = 0; i < view.elems; ++i) to.push_back(core::to_float(view.as<T>()[i]));
-}
-
-void append(const kernels::InOut& view, std::vector<float>& to) {
-  switch (view.dtype) {
-    case core::DType::bf16:
-      return append_widened<core::BFloat16>(view, to);
-    case core::DType::f16:
-      return append_widened<core::Float16>(view, to);
-    default:
-      LOCKSTEP_CHECK(view.dtype == core::DType::f32, "gradients are f32, bf16 or f16");
-      to.insert(to.end(), view.as<float>(), view.as<float>() + view.elems);
-  }
 }
 
 }  // namespace
@@ -189,13 +192,11 @@ std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model) {
 std::vector<float> gradients_of(trainer::RankModel& model) {
   ParameterStore& store = store_of(model);
   std::vector<float> all;
-  std::vector<std::byte> on_host;
   for (std::int32_t b = 0; b < store.num_buckets(); ++b) {
-    kernels::InOut gradient = store.own_gradient(b);
-    on_host.resize(static_cast<std::size_t>(gradient.elems) * core::size_of(gradient.dtype));
-    model.memory().device().copy_to_host(on_host.data(), gradient.data, on_host.size());
-    gradient.data = on_host.data();
-    append(gradient, all);
+    const kernels::InOut gradient = store.own_gradient(b);
+    const std::vector<float> values =
+        step_bench::host_values(model.memory().device(), {gradient.data, gradient.dtype, gradient.elems});
+    all.insert(all.end(), values.begin(), values.end());
   }
   return all;
 }

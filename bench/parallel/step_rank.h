@@ -2,11 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/program.h"
+#include "bench/step/part.h"
 #include "collectives/backends/mesh.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
@@ -53,22 +58,23 @@ class StepRank {
   // Loads the tokens of data-parallel rank `replica`; at the start they are this rank's own.
   void load(std::int32_t replica);
 
-  struct Timed {
-    double ms = 0;  // slowest rank's time, from a barrier to the end of its last task; gradients are zeroed before
-    std::vector<schedules::TaskSpan> spans;  // from run_rank()
-  };
-  // All ranks call it together. `number` is that of the optimizer step, from 1.
-  Timed run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number);
-  // Only this rank runs; the step has no collectives.
-  void run_alone(trainer::TrainWorker& worker, const schedules::Step& step);
+  // Gradients are zeroed. `number` is that of the optimizer step, from 1.
+  void begin(trainer::TrainWorker& worker, std::int64_t number, bool rehearses = false);
+  // Runs a step that has begun: all ranks together, unless it has no collectives.
+  std::vector<schedules::TaskSpan> run(trainer::TrainWorker& worker, const schedules::Step& step) {
+    return steps_.run(step, worker);
+  }
+  // After begin(): waits for what it has queued, and for the other ranks.
+  void meet() {
+    mesh_.settle();
+    mesh_.messages.barrier();
+  }
 
   trainer::RankModel& model() { return steps_.model(); }
   backends::MeshRank& mesh() { return mesh_; }
   std::int32_t rank() const { return steps_.model().rank(); }
 
  private:
-  void begin(trainer::TrainWorker& worker, std::int64_t number, bool rehearses = false);
-
   const trainer::TrainOptions& options_;
   const trainer::Corpus& corpus_;
   backends::MeshRank& mesh_;
@@ -80,8 +86,44 @@ class StepRank {
   std::vector<Batch> batches_;  // one microbatch each
 };
 
-// Returns rank 0's answer to whether all ranks continue.
-bool agreed(backends::MeshRank& mesh, bool mine);
+// A row of these benchmarks: a model's steps on their ranks.
+struct StepRow {
+  const StepFlags& flags;
+  const trainer::TrainOptions& options;
+  const trainer::TrainStep& made;
+  std::span<const schedules::Step* const> steps;
+};
+
+// The step of one rank.
+class StepPart : public step_bench::TimedPart {
+ public:
+  StepPart(const StepRow& row, const trainer::Corpus& corpus, backends::MeshRank& mesh,
+           const trainer::ChannelMap& channels)
+      : rank_(row.options, row.made, corpus, mesh, channels) {}
+
+  std::span<const step_bench::Direction> directions() const final {
+    return std::span(step_bench::kDirections).first(1);
+  }
+  void serve(step_bench::Mode mode) final {
+    prepare(mode);
+    rank_.meet();
+    run(mode, step_bench::Direction::forward);
+  }
+
+ protected:
+  virtual void prepare(step_bench::Mode mode) = 0;  // begins the step
+  bool tells() const { return rank_.rank() == 0; }
+
+  StepRank rank_;
+};
+using MakeStepPart =
+    std::function<std::unique_ptr<StepPart>(backends::MeshRank& mesh, const trainer::ChannelMap& channels)>;
+// Measures the step in these modes, in this order. Empty in processes without rank 0.
+std::optional<step_bench::PartResult> measure_step(const StepRow& row, std::span<const step_bench::Mode> modes,
+                                                   const MakeStepPart& make);
+// Serves it instead. `names` are in the order of the modes.
+void serve_step(const StepRow& row, std::span<const step_bench::Mode> modes, const std::vector<std::string>& names,
+                const MakeStepPart& make);
 
 // The state of a rank's model that a step changes: taken out for comparison, and put back to start again. Parameters
 // are whole (ZeRO stage 0), there is one stage, and nothing is queued on the rank's device.

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "bench/pipeline/output.h"
 #include "bench/program/progress.h"
+#include "bench/program/run_records.h"
 #include "bench/serve/orders.h"
 #include "bench/trainer/report.h"
 #include "core/error.h"
@@ -182,8 +182,7 @@ core::NamedNumbers sent_by_name(const ZeroRow& row, const SentBytes& sent) {
 
 core::RunRecord zero_run_record(const ZeroFlags& flags) {
   const int most = *std::max_element(flags.step.replicas.begin(), flags.step.replicas.end());
-  core::RunRecord run =
-      pipeline::real_run_record(flags.step, most, flags.step.options.threads, flags.step.options.seed);
+  core::RunRecord run = program::real_run_record(flags.step, most, flags.step.options.threads, flags.step.options.seed);
   program::add_place(flags.step.options.device, flags.step.options.mpi, most, run);
   run.oversubscribed = program::is_oversubscribed(flags.step.options.mpi, most, flags.step.options.threads);
   return run;

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
+#include <memory>
 #include <numeric>
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "bench/parallel/step_rank.h"
-#include "bench/place/place.h"
-#include "bench/serve/orders.h"
+#include "bench/step/part.h"
 #include "bench/trainer/report.h"
 #include "core/statistics.h"
 #include "parallel/parameters/zero_bytes.h"
@@ -25,6 +24,10 @@ using parallel::BytesByKind;
 using parallel::MemoryKind;
 using schedules::GroupKind;
 using schedules::Lane;
+using step_bench::Direction;
+using step_bench::Mode;
+
+constexpr Mode kStep = Mode::overlapped;  // as it trains
 
 // With prefetch the trainer gathers two units ahead (FSDP's limit); without it, one.
 constexpr std::int32_t kGatheredAhead = 2;
@@ -134,9 +137,9 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
 
 namespace {
 
-std::vector<BucketElems> buckets_of(StepRank& rank) {
-  const trainer::RankStage& stage = rank.model().stages().front();
-  const std::vector<schedules::Unit> units = workload::units_of(*stage.plan, rank.model().layout());
+std::vector<BucketElems> buckets_of(trainer::RankModel& model) {
+  const trainer::RankStage& stage = model.stages().front();
+  const std::vector<schedules::Unit> units = workload::units_of(*stage.plan, model.layout());
   std::vector<BucketElems> buckets;
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     const auto gathers = unit->held          ? parallel::ZeroGathers::once_a_step
@@ -147,134 +150,127 @@ std::vector<BucketElems> buckets_of(StepRank& rank) {
   return buckets;
 }
 
-class ZeroRank {
+// Bytes that a rank has sent and moved since its start.
+struct Moved {
+  SentBytes sent = {};
+  parallel::OffloadedBytes offloaded = {};
+  std::int64_t activations = 0;
+};
+
+// A rank's step. Rank 0 fills in the result's formulas and what it has sent and moved.
+class ZeroPart final : public StepPart {
  public:
-  ZeroRank(const ZeroFlags& flags, const trainer::TrainOptions& options, const trainer::TrainStep& made,
-           const trainer::Corpus& corpus, const trainer::ChannelMap& channels, backends::MeshRank& mesh)
-      : flags_(flags),
-        options_(options),
-        step_(made.step),
-        rank_(options, made, corpus, mesh, channels),
-        worker_(made.step, rank_.model()) {
-    rank_.rehearse(worker_, step_);
+  ZeroPart(const StepRow& row, const ZeroRow& zero, const trainer::Corpus& corpus, backends::MeshRank& mesh,
+           const trainer::ChannelMap& channels, ZeroResult& result)
+      : StepPart(row, corpus, mesh, channels),
+        row_(row),
+        zero_(zero),
+        result_(result),
+        worker_(row.made.step, rank_.model()) {
+    rank_.rehearse(worker_, row.made.step);
   }
 
-  void run(const ZeroRow& row, ZeroResult& result) {
-    for (std::int64_t round = 0; round < flags_.step.warmup_rounds; ++round) rank_.run_timed(worker_, step_, ++number_);
-    rank_.model().memory().restart_peaks();
-    if (rank_.rank() == 0) {
-      energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
-    }
-    const SentBytes before = sent();
-    const parallel::OffloadedBytes offloaded_before = offloaded_bytes();
-    const std::int64_t activations_before = worker_.copied_bytes();
-    std::vector<double> samples = timed_steps();
-    const auto steps = static_cast<double>(samples.size());
-    const SentBytes after = sent();
-    const BytesByKind held = most_of(rank_.model().memory().now());
-    const BytesByKind peak_of_each = most_of(rank_.model().memory().peak_of_each());
-    const BytesByKind peak = most_by_total(rank_.model().memory().at_peak());
-    if (rank_.rank() != 0) return;
-    const std::vector<BucketElems> buckets = buckets_of(rank_);
-    result.parameters = parameters_of(options_.model);
-    for (const BucketElems& bucket : buckets) result.padded += bucket.padded;
-    result.held = held;
-    result.peak_of_each = peak_of_each;
-    result.peak_bytes = parallel::total_of(peak);
-    result.sent = {.weights = (after.weights - before.weights) / steps,
-                   .secondary = (after.secondary - before.secondary) / steps,
-                   .gradients = (after.gradients - before.gradients) / steps,
-                   .near = (after.near - before.near) / steps,
-                   .replicas = (after.replicas - before.replicas) / steps};
-    result.forms = zero_forms(row, buckets, options_.layout);
-    result.samples_ms = std::move(samples);
-    const auto timed = static_cast<std::int64_t>(result.samples_ms.size());
-    result.offloaded = offloaded_bytes();
-    for (std::size_t k = 0; k < result.offloaded.size(); ++k) {
-      result.offloaded[k] = (result.offloaded[k] - offloaded_before[k]) / timed;
-    }
-    result.activations_moved = (worker_.copied_bytes() - activations_before) / timed;
-    result.update_ms = std::move(update_ms_);
-    result.energy = energy_->record(options_.tokens_per_step());
-    result.energy_text = energy_->text(options_.tokens_per_step());
-  }
-
-  void serve(serve::Orders* orders) {
-    serve::serve_ranks(orders, rank_.mesh().messages, [&](std::size_t /*one*/, std::int64_t calls) {
-      return serve::us_of_calls(calls, [&] { rank_.run_timed(worker_, step_, ++number_); });
-    });
-  }
-
- private:
-  parallel::OffloadedBytes offloaded_bytes() {
-    parallel::OffloadedBytes bytes = {};
-    for (const trainer::RankStage& stage : rank_.model().stages()) {
-      for (std::size_t k = 0; k < bytes.size(); ++k) {
-        bytes[k] += stage.store->offloaded_bytes(static_cast<workload::OffloadKind>(k));
-      }
-    }
-    return bytes;
-  }
-  double update_ms(const std::vector<schedules::TaskSpan>& spans) const {
-    const auto& tasks = step_.of_rank[static_cast<std::size_t>(rank_.rank())].tasks;
+  void begin(Mode mode) override { prepare(mode); }
+  // The time of the optimizer is a share.
+  step_bench::Spent run(Mode /*mode*/, Direction /*direction*/) override {
+    const std::vector<schedules::TaskSpan> spans = rank_.run(worker_, row_.made.step);
+    const auto& tasks = row_.made.step.of_rank[static_cast<std::size_t>(rank_.rank())].tasks;
     std::int64_t ps = 0;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       if (tasks[i].op == schedules::Op::optimizer) ps += spans[i].end_ps - spans[i].start_ps;
     }
-    return static_cast<double>(ps) / 1e9;
+    return {static_cast<double>(ps) / 1e6};
+  }
+  void begin_timed(step_bench::Findings& /*findings*/) override {
+    rank_.model().memory().restart_peaks();
+    before_ = moved();
+    number_before_ = number_;
   }
 
-  // Bytes sent so far. The all-reduce of the norm is over all ranks.
-  SentBytes sent() {
+  // Bytes of each kind between steps, the peak of each, and of all at the peak.
+  std::vector<double> figures() override {
+    if (tells()) fill_in_result();
+    const parallel::Memory& memory = rank_.model().memory();
+    std::vector<double> figures;
+    for (const BytesByKind& bytes : {memory.now(), memory.peak_of_each()})
+      figures.insert(figures.end(), bytes.begin(), bytes.end());
+    figures.push_back(static_cast<double>(parallel::total_of(memory.at_peak())));
+    return figures;
+  }
+
+ private:
+  void prepare(Mode /*mode*/) override { rank_.begin(worker_, ++number_); }
+
+  // The all-reduce of the norm is over all ranks, and is not counted.
+  Moved moved() {
     const trainer::StepCollectives& collectives = rank_.model().collectives();
     const auto of = [&](Lane lane, GroupKind kind) { return collectives.sent_bytes(lane, kind); };
-    return {.weights = of(Lane::gather, GroupKind::data),
-            .secondary = of(Lane::gather, GroupKind::secondary),
-            .gradients = of(Lane::reduce, GroupKind::data) + of(Lane::reduce, GroupKind::far),
-            .near = of(Lane::reduce, GroupKind::near),
-            .replicas = collectives.sent_bytes(Lane::replicas)};
-  }
-
-  std::vector<double> timed_steps() {
-    const std::int64_t begin_ns = transports::now_ns();
-    std::vector<double> samples;
-    for (std::int64_t round = 0; round < flags_.step.rounds; ++round) {
-      const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
-      const double budget_s = flags_.step.budget_s;
-      if (!agreed(rank_.mesh(), round == 0 || budget_s == 0 || spent_s < budget_s)) break;
-      if (energy_) energy_->begin_step();
-      const StepRank::Timed step = rank_.run_timed(worker_, step_, ++number_);
-      samples.push_back(step.ms);
-      const std::vector<double> all = transports::all_gather_value(rank_.mesh().messages, update_ms(step.spans));
-      update_ms_.push_back(*std::max_element(all.begin(), all.end()));
-      if (energy_) energy_->end_step();
+    Moved moved{.sent = {.weights = of(Lane::gather, GroupKind::data),
+                         .secondary = of(Lane::gather, GroupKind::secondary),
+                         .gradients = of(Lane::reduce, GroupKind::data) + of(Lane::reduce, GroupKind::far),
+                         .near = of(Lane::reduce, GroupKind::near),
+                         .replicas = collectives.sent_bytes(Lane::replicas)},
+                .activations = worker_.copied_bytes()};
+    for (const trainer::RankStage& stage : rank_.model().stages()) {
+      for (std::size_t k = 0; k < moved.offloaded.size(); ++k) {
+        moved.offloaded[k] += stage.store->offloaded_bytes(static_cast<workload::OffloadKind>(k));
+      }
     }
-    return samples;
+    return moved;
   }
 
-  BytesByKind most_of(const BytesByKind& mine) {
-    BytesByKind most{};
-    for (const BytesByKind& one : transports::all_gather_value(rank_.mesh().messages, mine)) {
-      for (std::size_t k = 0; k < most.size(); ++k) most[k] = std::max(most[k], one[k]);
+  void fill_in_result() {
+    const std::vector<BucketElems> buckets = buckets_of(rank_.model());
+    for (const BucketElems& bucket : buckets) result_.padded += bucket.padded;
+    result_.forms = zero_forms(zero_, buckets, row_.options.layout);
+    const std::int64_t steps = number_ - number_before_;
+    const Moved now = moved();
+    const auto a_step = [&](double SentBytes::*bytes) {
+      return (now.sent.*bytes - before_.sent.*bytes) / static_cast<double>(steps);
+    };
+    result_.sent = {.weights = a_step(&SentBytes::weights),
+                    .secondary = a_step(&SentBytes::secondary),
+                    .gradients = a_step(&SentBytes::gradients),
+                    .near = a_step(&SentBytes::near),
+                    .replicas = a_step(&SentBytes::replicas)};
+    for (std::size_t k = 0; k < now.offloaded.size(); ++k) {
+      result_.offloaded[k] = (now.offloaded[k] - before_.offloaded[k]) / steps;
     }
-    return most;
-  }
-  BytesByKind most_by_total(const BytesByKind& mine) {
-    const std::vector<BytesByKind> all = transports::all_gather_value(rank_.mesh().messages, mine);
-    return *std::max_element(all.begin(), all.end(), [](const BytesByKind& a, const BytesByKind& b) {
-      return parallel::total_of(a) < parallel::total_of(b);
-    });
+    result_.activations_moved = (now.activations - before_.activations) / steps;
   }
 
-  const ZeroFlags& flags_;
-  const trainer::TrainOptions& options_;
-  const schedules::Step& step_;
-  StepRank rank_;
+  const StepRow& row_;
+  const ZeroRow& zero_;
+  ZeroResult& result_;
   trainer::TrainWorker worker_;
-  std::int64_t number_ = 0;
-  std::vector<double> update_ms_;
-  std::optional<program::StepEnergy> energy_;  // on rank 0
+  std::int64_t number_ = 0;  // number of the optimizer step
+  std::int64_t number_before_ = 0;
+  Moved before_;
 };
+
+// The times and the memory of all ranks.
+void add(const step_bench::PartResult& part, ZeroResult& result) {
+  for (const std::vector<step_bench::PassTime>& round : part.times.of_rank(kStep, Direction::forward)) {
+    double us = 0;
+    double update_us = 0;
+    for (const step_bench::PassTime& rank : round) {
+      us = std::max(us, rank.us);
+      update_us = std::max(update_us, rank.spent[0]);
+    }
+    result.samples_ms.push_back(us / 1e3);
+    result.update_ms.push_back(update_us / 1e3);
+  }
+  for (const std::vector<double>& figures : part.figures) {
+    const auto most = [&](std::int64_t& bytes, std::size_t figure) {
+      bytes = std::max(bytes, static_cast<std::int64_t>(figures[figure]));
+    };
+    for (std::size_t k = 0; k < result.held.size(); ++k) most(result.held[k], k);
+    for (std::size_t k = 0; k < result.held.size(); ++k) most(result.peak_of_each[k], result.held.size() + k);
+    most(result.peak_bytes, 2 * result.held.size());
+  }
+  result.energy = part.energy;
+  result.energy_text = part.energy_text;
+}
 
 std::string difference(const std::string& what, double found, double wanted) {
   // both are counted in double from whole bytes times (n - 1) / n
@@ -283,16 +279,23 @@ std::string difference(const std::string& what, double found, double wanted) {
          " B; ";
 }
 
-// Calls body(rank, index) on all ranks of a row.
-void on_ranks(const ZeroFlags& flags, const ZeroRow& row, const std::function<void(ZeroRank&, int index)>& body) {
-  const trainer::TrainOptions options = options_of(flags, row);
+// Calls body(row, make) with a row's ranks and what makes the part of each.
+template <class Body>
+ZeroResult with_row(const ZeroFlags& flags, const ZeroRow& zero, const Body& body) {
+  const trainer::TrainOptions options = options_of(flags, zero);
   const trainer::TrainStep made = trainer::make_train_step(options.model, options.layout);
   const std::array<const schedules::Step*, 1> steps{&made.step};
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  trainer::run_ranks(options, made, steps, [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
-    ZeroRank rank(flags, options, made, corpus, channels, mesh);
-    body(rank, mesh.messages.rank());
-  });
+  const StepRow row{flags.step, options, made, steps};
+  ZeroResult result;
+  result.parameters = parameters_of(options.model);
+  body(
+      row,
+      [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
+        return std::make_unique<ZeroPart>(row, zero, corpus, mesh, channels, result);
+      },
+      result);
+  return result;
 }
 
 }  // namespace
@@ -331,19 +334,17 @@ std::string ZeroResult::wrong() const {
 }
 
 ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row) {
-  ZeroResult result;
-  on_ranks(flags, row, [&](ZeroRank& rank, int /*index*/) { rank.run(row, result); });
-  return result;
+  return with_row(flags, row, [](const StepRow& steps, const MakeStepPart& make, ZeroResult& result) {
+    if (const auto part = measure_step(steps, std::array{kStep}, make)) add(*part, result);
+  });
 }
 
 void serve_zero(const ZeroFlags& flags, const ZeroRow& row) {
   std::string name =
       mini_train::step_name(options_of(flags, row)) + "/gradients:" + std::string(core::short_name_of(row.gradient));
   if (row.stage == 3) name += row.prefetch ? "/prefetch" : "/no prefetch";
-  on_ranks(flags, row, [&](ZeroRank& rank, int index) {
-    std::optional<serve::Orders> orders;
-    if (index == 0) orders.emplace(flags.step.program, std::vector{name});
-    rank.serve(orders ? &*orders : nullptr);
+  with_row(flags, row, [&](const StepRow& steps, const MakeStepPart& make, ZeroResult& /*result*/) {
+    serve_step(steps, std::array{kStep}, std::vector{name}, make);
   });
 }
 

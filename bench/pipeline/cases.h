@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "core/record.h"
 #include "schedules/generators/catalogue.h"

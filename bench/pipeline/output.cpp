@@ -9,7 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "bench/pipeline/cases.h"
-#include "bench/place/place.h"
+#include "bench/program/place.h"
+#include "bench/program/run_records.h"
 #include "core/provenance.h"
 #include "core/ranks.h"
 #include "core/statistics.h"
@@ -19,48 +20,6 @@
 
 namespace lockstep::pipeline {
 namespace {
-
-using schedules::Breakdown;
-using schedules::Lane;
-
-std::int64_t exposed(const Breakdown& parts, Lane lane) {
-  return parts.exposed_ps[static_cast<std::size_t>(lane)];
-}
-
-}  // namespace
-
-std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& parts) {
-  return {{"forward", parts.forward_ps},
-          {"backward", parts.backward_ps},
-          {"recompute", parts.recompute_ps},
-          {"optimizer", parts.optimizer_ps},
-          {"exposed_tensor", exposed(parts, Lane::tensor)},
-          {"exposed_pipeline", exposed(parts, Lane::send) + exposed(parts, Lane::receive)},
-          {"exposed_gather", exposed(parts, Lane::gather)},
-          {"exposed_reduce", parts.exposed_reductions_ps()},
-          {"exposed_copy", exposed(parts, Lane::copy) + exposed(parts, Lane::load) + exposed(parts, Lane::host)},
-          {"bubble", parts.bubble_ps},
-          {"between", parts.between_ps}};
-}
-
-std::vector<std::pair<std::string, double>> mean_parts_ms(const std::vector<Breakdown>& ranks) {
-  std::vector<std::pair<std::string, double>> mean;
-  for (const Breakdown& rank : ranks) {
-    const auto parts = named_parts(rank);
-    mean.resize(parts.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      mean[i].first = parts[i].first;
-      mean[i].second += static_cast<double>(parts[i].second) / 1e9 / static_cast<double>(ranks.size());
-    }
-  }
-  return mean;
-}
-
-namespace {
-
-double ms_of(std::int64_t ps) {
-  return static_cast<double>(ps) / 1e9;
-}
 
 void add_counts(core::ScheduleRecord& record, const Result& result) {
   for (const auto& rank : result.counts) {
@@ -119,19 +78,6 @@ void repeat(core::MemoryRecord& memory, const Filled& filled) {
 
 }  // namespace
 
-core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline) {
-  core::TimelineRecord record;
-  for (std::size_t r = 0; r < timeline.size(); ++r) {
-    auto& list = record.ranks.emplace_back();
-    for (std::size_t i = 0; i < timeline[r].size(); ++i) {
-      const schedules::Task& task = step.of_rank[r].tasks[i];
-      list.push_back({std::string(schedules::name_of(task.lane)), std::string(schedules::name_of(task.op)), task.stage,
-                      task.microbatch, task.part, ms_of(timeline[r][i].start_ps), ms_of(timeline[r][i].end_ps)});
-    }
-  }
-  return record;
-}
-
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
                        const std::optional<Emulation>& emulation, Mode mode) {
   if (!emulation) return schedules::to_trace(step, timeline, name_of(Mode::simulated));
@@ -151,30 +97,10 @@ std::string trace_text(const Result& result, Mode mode) {
   return schedules::to_trace(parts);
 }
 
-core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
-                               int ranks) {
-  core::RunRecord run = core::new_run(program, command);
-  run.ranks = ranks;
-  run.oversubscribed = mode != Mode::simulated && ranks > core::usable_cores();
-  run.basis = basis_of(mode);
-  return run;
-}
-
-core::RunRecord real_run_record(const program::Invocation& flags, int ranks, int threads, std::uint64_t seed,
-                                const std::optional<transports::LinkSpec>& link) {
-  core::RunRecord run = new_run_record(flags.program, flags.command, Mode::real, ranks * threads);
-  run.ranks = ranks;
-  run.seed = seed;
-  if (!link) return run;
-  run.basis = "emulated";
-  run.link = program::link_record(*link);
-  return run;
-}
-
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases) {
   int ranks = 1;
   for (const Case& one : cases.all) ranks = std::max(ranks, one.shape.ranks);
-  core::RunRecord run = new_run_record(flags.program, flags.command, flags.mode, ranks);
+  core::RunRecord run = program::new_run_record(flags, basis_of(flags.mode), ranks);
   if (flags.mode == Mode::real) program::add_place(flags.place.device, flags.mpi, ranks, run);
   return run;
 }
@@ -217,7 +143,7 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   if (const auto& form = result.closed_form) {
     record.closed_form_ms = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
   }
-  record.timeline = timeline_record(result.step, result.timeline);
+  record.timeline = program::timeline_record(result.step, result.timeline);
   if (result.filled) {
     record.filler = filler_record(flags.filler, *result.filled);
     if (!result.emulation) record.timeline = timeline_record(*result.filled);

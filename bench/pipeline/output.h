@@ -1,31 +1,16 @@
 // Output of pipeline_perf and overlap_perf: tables and records.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/pipeline/cases.h"
 #include "bench/program/program.h"
-#include "collectives/transports/paced_link.h"
 #include "core/record.h"
 #include "schedules/step/breakdown.h"
 
 namespace lockstep::pipeline {
-
-// The breakdown of a step's time, with the names that records and tables use.
-
-// The parts of a rank's step with their names, in display order; their sum is the step.
-std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);
-
-// The mean of all ranks, in milliseconds.
-std::vector<std::pair<std::string, double>> mean_parts_ms(const std::vector<schedules::Breakdown>& ranks);
-
-// Results as records (docs/record_format.md).
-
-core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
 
 // A trace (schedules/step/traces.h); for an emulated or real step, with its simulation above it.
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
@@ -33,13 +18,6 @@ std::string trace_text(const schedules::Step& step, const schedules::StepTimelin
 
 // The trace of a row; if bubbles are filled, the steps of a refresh one above the other.
 std::string trace_text(const Result& result, Mode mode);
-
-// The record of a run of this process with at most `ranks` ranks.
-core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
-                               int ranks);
-// The record of a run with real kernels on `ranks` ranks of `threads` threads each; emulated if links join them.
-core::RunRecord real_run_record(const program::Invocation& flags, int ranks, int threads, std::uint64_t seed,
-                                const std::optional<transports::LinkSpec>& link = {});
 
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases);
 core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,

@@ -13,6 +13,7 @@
 #include "core/statistics.h"
 #include "schedules/passes/passes.h"
 #include "schedules/step/breakdown.h"
+#include "schedules/step/buckets.h"
 #include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
 #include "simulator/network/topology.h"
@@ -259,12 +260,12 @@ double ring_ms(const OverlapFlags& flags, int ranks, std::int64_t bytes) {
 std::optional<double> recurrence_of(const OverlapFlags& flags, const OverlapCase& one) {
   if (one.zero_stage != 0 || flags.algorithm != "ring") return std::nullopt;
   const double computed_ms = flags.microbatches * flags.layers * (flags.forward_ms + flags.backward_ms);
-  std::vector<BucketTimes> buckets;
+  std::vector<schedules::BucketTimes> buckets;
   for (const auto& bucket : buckets_of(flags, one)) {
     const double after_ms = bucket.part * flags.backward_ms;  // earlier layers have their backward later
     buckets.push_back({computed_ms - after_ms, ring_ms(flags, one.replicas, bucket.bytes)});
   }
-  return std::max(computed_ms, end_of_buckets_ms(buckets)) + flags.optimizer_ms;
+  return std::max(computed_ms, schedules::end_of_buckets_ms(buckets)) + flags.optimizer_ms;
 }
 
 double kernels_ms(const Step& step) {

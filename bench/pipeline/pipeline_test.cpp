@@ -7,6 +7,7 @@
 #include "bench/pipeline/overlap.h"
 #include "core/error.h"
 #include "schedules/play.h"
+#include "schedules/step/buckets.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -125,10 +126,10 @@ TEST(Pipeline, AKernelThatFitsIntoNoBubbleIsRefused) {
 }
 
 TEST(Recurrence, ABucketWaitsForItsGradientsAndForTheBucketBefore) {
-  const std::vector<BucketTimes> buckets{{1, 2}, {2, 2}, {10, 1}};
-  EXPECT_DOUBLE_EQ(end_of_buckets_ms(std::span(buckets).first(1)), 3);
-  EXPECT_DOUBLE_EQ(end_of_buckets_ms(std::span(buckets).first(2)), 5);
-  EXPECT_DOUBLE_EQ(end_of_buckets_ms(buckets), 11);
+  const std::vector<schedules::BucketTimes> buckets{{1, 2}, {2, 2}, {10, 1}};
+  EXPECT_DOUBLE_EQ(schedules::end_of_buckets_ms(std::span(buckets).first(1)), 3);
+  EXPECT_DOUBLE_EQ(schedules::end_of_buckets_ms(std::span(buckets).first(2)), 5);
+  EXPECT_DOUBLE_EQ(schedules::end_of_buckets_ms(buckets), 11);
 }
 
 OverlapFlags flags_of(int replicas) {

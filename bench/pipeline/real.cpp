@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "core/statistics.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/step.h"

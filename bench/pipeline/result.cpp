@@ -1,4 +1,5 @@
 #include "bench/pipeline/cases.h"
+#include "bench/program/run_records.h"
 
 #include <algorithm>
 #include <chrono>
@@ -336,7 +337,7 @@ Filled fill(const Case& one, const PipelineFlags& flags, const Step& plain) {
 core::TimelineRecord timeline_record(const Filled& filled) {
   core::TimelineRecord all;
   for (std::size_t s = 0; s < filled.steps.size(); ++s) {
-    core::TimelineRecord one = timeline_record(filled.steps[s], filled.timelines[s]);
+    core::TimelineRecord one = program::timeline_record(filled.steps[s], filled.timelines[s]);
     all.ranks.resize(one.ranks.size());
     for (std::size_t r = 0; r < one.ranks.size(); ++r) {
       for (auto& task : one.ranks[r]) {

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/pipeline/output.h"
-#include "bench/place/place.h"
+#include "bench/program/place.h"
+#include "bench/program/run_records.h"
 #include "core/error.h"
 #include "core/ranks.h"
 #include "core/statistics.h"
@@ -431,7 +431,7 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
 }
 
 core::NamedNumbers parts_of(const Step& step, const StepTimeline& timeline, double around_ms) {
-  core::NamedNumbers parts = pipeline::mean_parts_ms(schedules::breakdown_of(step, timeline));
+  core::NamedNumbers parts = program::mean_parts_ms(schedules::breakdown_of(step, timeline));
   parts.emplace_back("around", around_ms);
   return parts;
 }

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/trainer/report.h"
 #include "core/dtype.h"
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "collectives/backends/mesh.h"
 #include "core/record.h"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "bench/pipeline/output.h"
 #include "bench/program/progress.h"
+#include "bench/program/run_records.h"
 #include "core/error.h"
 #include "core/ranks.h"
 #include "schedules/generators/catalogue.h"
@@ -115,7 +115,7 @@ std::string row_text(const Layout& layout, const Prediction& made) {
 std::string details_text(const Layout& layout, const Machine& machine, const Prediction& made, double wall_s) {
   std::string text =
       fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", made.busiest, made.parts.size());
-  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
+  for (const auto& [name, ps] : program::named_parts(made.parts[made.busiest])) {
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
                         percent(ps, made));
   }
@@ -231,7 +231,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.ranks = layout.ranks();
   record.global_batch = layout.global_batch();
   record.step_ms = made.step_s * 1e3;
-  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
+  for (const auto& [name, ps] : program::named_parts(made.parts[made.busiest])) {
     record.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
   }
   const schedules::Bubbles& b = made.bubbles;
@@ -255,7 +255,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.engine_s = made.engine_s;
   record.wall_s = wall_s;
   if (!made.timeline.empty()) {
-    record.timeline = pipeline::timeline_record(made.step, made.timeline);
+    record.timeline = program::timeline_record(made.step, made.timeline);
     record.memory = memory_record(made, layout);
   }
   return record;
@@ -282,8 +282,8 @@ struct Difference {
 
 // The parts of the step in which two layouts differ most, the largest first.
 std::vector<Difference> differences(const FoundLayout& from, const FoundLayout& to) {
-  const auto a = pipeline::named_parts(from.prediction.parts[from.prediction.busiest]);
-  const auto b = pipeline::named_parts(to.prediction.parts[to.prediction.busiest]);
+  const auto a = program::named_parts(from.prediction.parts[from.prediction.busiest]);
+  const auto b = program::named_parts(to.prediction.parts[to.prediction.busiest]);
   std::vector<Difference> all;
   for (std::size_t i = 0; i < a.size(); ++i) {
     all.push_back({a[i].first, static_cast<double>(b[i].second - a[i].second) / 1e9});

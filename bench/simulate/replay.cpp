@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/pipeline/output.h"
+#include "bench/program/run_records.h"
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "core/output_file.h"
@@ -145,7 +145,7 @@ std::string parts_text(const simulator::Replay& made, bool is_ours) {
   std::string text =
       fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * made.step_s, made.busiest);
   const schedules::Breakdown& parts = made.parts[made.busiest];
-  for (const auto& [name, ps] : is_ours ? pipeline::named_parts(parts) : foreign_parts(parts)) {
+  for (const auto& [name, ps] : is_ours ? program::named_parts(parts) : foreign_parts(parts)) {
     const double ms = static_cast<double>(ps) / 1e9;
     const double percent = made.step_s > 0 ? ms / (10 * made.step_s) : 0;
     text += fmt::format("#   {:<23} {:>12.3f} ms  {:>5.1f} %\n", name, ms, percent);

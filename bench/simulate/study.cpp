@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/pipeline/output.h"
+#include "bench/program/run_records.h"
 #include "core/error.h"
 #include "simulator/validation/validation.h"
 
@@ -88,7 +88,7 @@ using simulator::Prediction;
 
 struct PartColumn {
   const char* name;
-  std::vector<std::string> parts;  // names of pipeline::named_parts()
+  std::vector<std::string> parts;  // names of program::named_parts()
 };
 
 const std::vector<PartColumn>& part_columns() {
@@ -164,7 +164,7 @@ core::StudyRecord Study::point(const std::string& setting, const std::string& se
                        {"tokens_per_s", made.tokens_per_s},
                        {"tflops_per_gpu", tflops_per_gpu(layout, made)},
                        {"memory_gb", made.memory[made.fullest].total() / 1e9}};
-  for (const auto& [name, ps] : pipeline::named_parts(busiest(made))) {
+  for (const auto& [name, ps] : program::named_parts(busiest(made))) {
     made_point.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
   }
   made_point.fits = made.fits;
@@ -180,8 +180,8 @@ double tflops_per_gpu(const workload::Layout& layout, const Prediction& made) {
 }
 
 std::string longer_part_text(const Prediction& from, const Prediction& to) {
-  const auto a = pipeline::named_parts(busiest(from));
-  const auto b = pipeline::named_parts(busiest(to));
+  const auto a = program::named_parts(busiest(from));
+  const auto b = program::named_parts(busiest(to));
   std::size_t most = 0;
   const auto growth = [&](std::size_t i) { return b[i].second - a[i].second; };
   for (std::size_t i = 1; i < a.size(); ++i) most = growth(i) > growth(most) ? i : most;
@@ -190,8 +190,8 @@ std::string longer_part_text(const Prediction& from, const Prediction& to) {
 }
 
 std::string grown_part_text(const Prediction& from, const Prediction& to) {
-  const auto a = pipeline::named_parts(busiest(from));
-  const auto b = pipeline::named_parts(busiest(to));
+  const auto a = program::named_parts(busiest(from));
+  const auto b = program::named_parts(busiest(to));
   const auto percent = [](std::int64_t ps, const Prediction& made) {
     return 100 * static_cast<double>(ps) / (made.step_s * 1e12);
   };
@@ -209,7 +209,7 @@ std::string parts_columns_text() {
 }
 
 std::string parts_text(const Prediction& made) {
-  const auto parts = pipeline::named_parts(busiest(made));
+  const auto parts = program::named_parts(busiest(made));
   std::string text;
   for (const PartColumn& column : part_columns()) {
     double ps = 0;

@@ -152,14 +152,18 @@ LinearParameters parameters_of(Kind product, const Shape& shape) {
   return parameters;
 }
 
-std::int64_t formula_bytes_of_all(BlockKind kind, const Shape& shape, const Sharing& sharing) {
-  double of_rank = 0;
+std::array<double, 2> formula_bytes_of(BlockKind kind, const Shape& shape, const Sharing& sharing) {
+  std::array<double, 2> bytes = {};
   for (const Operation& op : operations_of(kind, shape, sharing)) {
-    for (const workload::Exchange& exchange : {op.forward_exchange, op.backward_exchange, op.regather}) {
-      of_rank += sent_bytes(exchange, sharing.ranks);
-    }
+    bytes[0] += sent_bytes(op.forward_exchange, sharing.ranks);
+    bytes[1] += sent_bytes(op.backward_exchange, sharing.ranks) + sent_bytes(op.regather, sharing.ranks);
   }
-  return std::llround(of_rank * sharing.ranks);
+  return bytes;
+}
+
+std::int64_t formula_bytes_of_all(BlockKind kind, const Shape& shape, const Sharing& sharing) {
+  const std::array<double, 2> bytes = formula_bytes_of(kind, shape, sharing);
+  return std::llround((bytes[0] + bytes[1]) * sharing.ranks);
 }
 
 std::int64_t needed_bytes(BlockKind kind, const Shape& shape, const Sharing& sharing) {

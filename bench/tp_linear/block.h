@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/tp_linear/pass.h"
+#include "bench/step/pass.h"
 #include "core/dtype.h"
 #include "kernels/base/view.h"
 #include "parallel/layers/layers.h"
@@ -25,6 +25,12 @@
 #include "workload/parameters.h"
 
 namespace lockstep::tp_linear {
+
+using step_bench::Direction;
+using step_bench::Exchanger;
+using step_bench::kNothing;
+using step_bench::Pass;
+using step_bench::TaskKind;
 
 // A case of tp_linear_bench: sizes, the ranks that share a layer, and how they split it.
 
@@ -131,7 +137,6 @@ parallel::Tensor random_runs(parallel::Memory& memory, core::DType dtype, const 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below);
 parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids);
 
-std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor);  // a tensor of f32 or bf16
 void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigned char byte);
 
 // A block's operations on one rank, bound to tensors: each is a node that runs the kernel calls of its operation on
@@ -228,13 +233,15 @@ struct LinearParameters {
 };
 LinearParameters parameters_of(workload::OperationKind product, const Shape& shape);
 
-// Bytes sent by all ranks together in a forward and a backward, with collectives of minimal traffic.
+// Bytes that a rank sends, by direction, with collectives of minimal traffic.
+std::array<double, 2> formula_bytes_of(BlockKind kind, const Shape& shape, const Sharing& sharing);
+// Likewise: by all ranks together in a forward and a backward.
 std::int64_t formula_bytes_of_all(BlockKind kind, const Shape& shape, const Sharing& sharing);
 
 // Approximate bytes that the kernels of a forward and a backward read and write, which one rank holds all the time.
 std::int64_t needed_bytes(BlockKind kind, const Shape& shape, const Sharing& sharing);
 
-// The passes of one layer on one rank, for any split of the layer, which RankRun times and checks.
+// The passes of one layer on one rank, for any split of the layer, which are timed and checked.
 
 class TimedBlock {
  public:

@@ -9,7 +9,6 @@
 
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/grid_layer.h"
-#include "bench/trainer/flags.h"
 #include "collectives/backends/backend.h"
 #include "collectives/collective.h"
 #include "core/device.h"
@@ -105,17 +104,6 @@ const std::array kFlagsOfRun{
          "algorithm "
          "that sends the fewest",
          [](TpLinearFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
-    Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
-         [](TpLinearFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
-    Flag{"-t,--threads", "1", "kernel threads per rank",
-         [](TpLinearFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
-    Flag{"--rounds", "11", "rounds; each way of running a layer is timed once in each",
-         [](TpLinearFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 100000); }},
-    Flag{"--warmup", "2", "rounds before the timed ones",
-         [](TpLinearFlags& f, const FlagValue& v) { f.warmup_rounds = program::integer(v, 1, 100000); }},
-    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
-         [](TpLinearFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    program::json_flag<TpLinearFlags>(),
 };
 
 bool has_grids(BlockKind kind) {
@@ -259,11 +247,14 @@ std::string name_of(BlockKind kind) {
 
 TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
   TpLinearFlags flags;
+  flags.rounds = 11;
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
                             ": time and bytes of tensor-parallel layers, and how much of the time is communication.");
   declare_all(line, kFlagsOfLayers, "Layers");
   declare_all(line, kFlagsOfRun, "Ranks and times");
+  const auto common = step_bench::part_flags("11", "2");
+  declare_all(line, common, "Ranks and times");
   declare_place(line, "Ranks and times");
   line.add_switch("--serve", flags.serve,
                   "worker mode for ci/gate.py: run the layers requested on standard input (bench/serve/orders.h)",
@@ -271,9 +262,9 @@ TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
   line.parse(argc, argv);
   read_all(line, kFlagsOfLayers, flags);
   read_all(line, kFlagsOfRun, flags);
+  read_all(line, common, flags);
   flags.all_ranks = !line.value("--tp") && flags.grids.empty();
   if (!line.value("--tp") && !flags.grids.empty()) flags.ranks.clear();
-  flags.place = program::read_place(line);
   if (flags.blocks.empty()) {
     for (const auto& [name, kind] : kBlocks) flags.blocks.push_back(kind);
   }
@@ -283,16 +274,7 @@ TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
         fmt::format("--grid together with --block {}: grids do not support it; allowed: column row mlp",
                     name_of(flags.blocks.front())));
   }
-  const bool is_local = !flags.place.mpi && !flags.place.device.cuda;
-  if (flags.link && !is_local) {
-    throw core::usage_error(
-        "--link emulates links between local ranks on the CPU; allowed: with --transport local and "
-        "--device cpu");
-  }
-  if (flags.serve && flags.place.mpi) {
-    throw core::usage_error("--serve works only with --transport local, not with mpi");
-  }
-  program::check_device(flags.place.device);
+  read_part_place(line, flags);
   return flags;
 }
 

@@ -97,13 +97,14 @@ std::vector<GridLinear> linears_of(BlockKind kind, const Shape& shape, const wor
   return {up, down};
 }
 
-std::int64_t grid_formula_bytes_of_all(BlockKind kind, const Shape& shape, const workload::Grid& grid) {
+std::array<double, 2> grid_formula_bytes_of(BlockKind kind, const Shape& shape, const workload::Grid& grid) {
   const auto size = static_cast<std::int64_t>(core::size_of(shape.dtype));
-  double of_rank = 0;
+  std::array<double, 2> bytes = {};
   for (const GridLinear& linear : linears_of(kind, shape, grid)) {
-    of_rank += workload::formula_forward_bytes(linear, size) + workload::formula_backward_bytes(linear, size);
+    bytes[0] += static_cast<double>(workload::formula_forward_bytes(linear, size));
+    bytes[1] += static_cast<double>(workload::formula_backward_bytes(linear, size));
   }
-  return std::llround(of_rank * grid.ranks());
+  return bytes;
 }
 
 std::int64_t grid_needed_bytes(BlockKind kind, const Shape& shape, const workload::Grid& grid) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "bench/tp_linear/block.h"
-#include "bench/tp_linear/pass.h"
 #include "parallel/layers/layers.h"
 #include "parallel/memory/memory.h"
 #include "workload/grid_product.h"
@@ -19,8 +18,8 @@ namespace lockstep::tp_linear {
 // The linear layers of a block: one, or the two of an MLP.
 std::vector<workload::GridLinear> linears_of(BlockKind kind, const Shape& shape, const workload::Grid& grid);
 
-// Bytes sent by all ranks together in a forward and a backward, by the formulas of the papers.
-std::int64_t grid_formula_bytes_of_all(BlockKind kind, const Shape& shape, const workload::Grid& grid);
+// Bytes that a rank sends, by direction, by the formulas of the papers.
+std::array<double, 2> grid_formula_bytes_of(BlockKind kind, const Shape& shape, const workload::Grid& grid);
 
 // Approximate bytes that all ranks hold together.
 std::int64_t grid_needed_bytes(BlockKind kind, const Shape& shape, const workload::Grid& grid);

@@ -23,14 +23,6 @@ std::size_t size_of(const parallel::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.bytes());
 }
 
-void to_device(parallel::Memory& memory, const parallel::Tensor& to, const std::vector<float>& values) {
-  if (to.dtype() == core::DType::f32) return memory.device().copy_to_device(to.data(), values.data(), size_of(to));
-  LOCKSTEP_CHECK(to.dtype() == core::DType::bf16, "values in f32 or bf16");
-  std::vector<core::BFloat16> narrow(values.size());
-  std::transform(values.begin(), values.end(), narrow.begin(), core::to_bfloat16);
-  memory.device().copy_to_device(to.data(), narrow.data(), size_of(to));
-}
-
 }  // namespace
 
 parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
@@ -49,7 +41,7 @@ parallel::Tensor random_runs(parallel::Memory& memory, core::DType dtype, const 
   });
   parallel::Tensor made =
       memory.make(parallel::MemoryKind::activations, dtype, static_cast<std::int64_t>(values.size()));
-  to_device(memory, made, values);
+  parallel::write_rounded(memory.device(), made.out(), values);
   return made;
 }
 
@@ -66,19 +58,6 @@ parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t
       memory.make(parallel::MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(ids.size()));
   memory.device().copy_to_device(made.data(), ids.data(), size_of(made));
   return made;
-}
-
-std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.elems()));
-  if (tensor.dtype() == core::DType::f32) {
-    memory.device().copy_to_host(values.data(), tensor.data(), size_of(tensor));
-    return values;
-  }
-  LOCKSTEP_CHECK(tensor.dtype() == core::DType::bf16, "values in f32 or bf16");
-  std::vector<core::BFloat16> narrow(values.size());
-  memory.device().copy_to_host(narrow.data(), tensor.data(), size_of(tensor));
-  std::transform(narrow.begin(), narrow.end(), values.begin(), [](core::BFloat16 x) { return core::to_float(x); });
-  return values;
 }
 
 void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigned char byte) {

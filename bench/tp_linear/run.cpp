@@ -5,32 +5,27 @@
 #include <cmath>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "bench/parallel/checks.h"
-#include "bench/place/place.h"
-#include "bench/serve/orders.h"
+#include "bench/step/part.h"
+#include "bench/step/values.h"
 #include "bench/tp_linear/block.h"
 #include "bench/tp_linear/grid_layer.h"
-#include "bench/tp_linear/pass.h"
 #include "collectives/backends/mesh.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/ranks.h"
-#include "core/wait.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/gemm/gemm.h"
-#include "trainer/train/rank_steps.h"
 
 namespace lockstep::tp_linear {
 namespace {
+
+using step_bench::Mode;
+using step_bench::PartSite;
 
 using Visit = std::function<void(std::int64_t, std::int64_t, std::int64_t)>;
 
@@ -61,12 +56,6 @@ Roundings roundings_of(BlockKind kind, const Shape& shape) {
   }
 }
 
-double largest_of(const std::vector<float>& values) {
-  double largest = 0;
-  for (const float value : values) largest = std::max(largest, std::fabs(static_cast<double>(value)));
-  return largest;
-}
-
 template <class Make>
 Reference reference_by(int threads, const Make& make) {
   kernels::ThreadPool pool(threads);
@@ -77,11 +66,12 @@ Reference reference_by(int threads, const Make& make) {
   const parallel::Workspace workspace{memory, where};
   const std::unique_ptr<TimedBlock> block = make(workspace);
   block->reset();
-  for (const Direction direction : {Direction::forward, Direction::backward}) {
-    for (const Task& task : block->pass(direction).tasks()) task.run();
+  for (const Direction direction : step_bench::kDirections) {
+    for (const step_bench::Task& task : block->pass(direction).tasks()) task.run();
   }
   Reference reference;
-  for (const Result& result : block->results()) reference[result.whole.name] = host_values(memory, *result.found);
+  for (const Result& result : block->results())
+    reference[result.whole.name] = step_bench::host_values(memory.device(), result.found->in());
   return reference;
 }
 
@@ -108,16 +98,15 @@ double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {
 
 std::int64_t wrong_elems(const Result& result, workload::TensorRank place, const std::vector<float>& found,
                          const std::vector<float>& whole, double allowed) {
-  const double largest = largest_of(whole);
+  const double largest = step_bench::largest_of(whole);
   std::int64_t wrong = 0;
   std::vector<bool> is_padding(found.size(), true);
   for_each_run(result, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       is_padding.at(static_cast<std::size_t>(to + i)) = false;
-      const double wanted = static_cast<double>(whole.at(static_cast<std::size_t>(from + i)));
-      const double is = static_cast<double>(found.at(static_cast<std::size_t>(to + i)));
-      const double bound = allowed * (result.elementwise ? std::fabs(wanted) : largest);
-      wrong += std::fabs(is - wanted) <= bound ? 0 : 1;  // written so that a NaN is wrong
+      const float wanted = whole.at(static_cast<std::size_t>(from + i));
+      const double bound = allowed * (result.elementwise ? std::fabs(static_cast<double>(wanted)) : largest);
+      wrong += step_bench::is_beyond(found.at(static_cast<std::size_t>(to + i)), wanted, bound) ? 1 : 0;
     }
   });
   for (std::size_t i = 0; i < found.size(); ++i) wrong += is_padding[i] && found[i] != 0 ? 1 : 0;
@@ -135,10 +124,7 @@ std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<flo
 
 namespace {
 
-constexpr std::size_t kLayers = 0;  // the channel, or the first of several, which share a thread and a stream
-constexpr std::array kDirections{Direction::forward, Direction::backward};
-constexpr std::array kWays{Way::one_by_one, Way::beside, Way::kernels, Way::exchanges};
-constexpr std::array kServed{std::pair{Way::one_by_one, "one by one"}, std::pair{Way::beside, "beside"}};
+constexpr std::array kServed{std::pair{Mode::serial, "one by one"}, std::pair{Mode::overlapped, "beside"}};
 
 // The groups of several ranks along an axis.
 std::vector<backends::Channel> groups_of(const workload::Grid& grid, std::size_t axis) {
@@ -147,236 +133,123 @@ std::vector<backends::Channel> groups_of(const workload::Grid& grid, std::size_t
   return workload::groups_along(grid, which);
 }
 
-// All ranks, or the groups of a grid's axes, axis by axis.
-std::vector<backends::Channel> channels_of(const Case& one) {
-  std::vector<backends::Channel> channels;
-  if (!one.grid) {
-    channels.emplace_back(static_cast<std::size_t>(one.ranks));
-    std::iota(channels.front().begin(), channels.front().end(), 0);
-    return channels;
+step_bench::PartRow row_of(const TpLinearFlags& flags, const Case& one) {
+  step_bench::PartRow row{.num_ranks = one.ranks, .tokens = flags.shape.batch * flags.shape.length};
+  for (std::size_t axis = 0; one.grid && axis < workload::kNumGridAxes; ++axis) {
+    for (backends::Channel& group : groups_of(*one.grid, axis)) row.channels.push_back(std::move(group));
   }
-  for (std::size_t axis = 0; axis < workload::kNumGridAxes; ++axis) {
-    for (backends::Channel& group : groups_of(*one.grid, axis)) channels.push_back(std::move(group));
-  }
-  return channels;
+  return row;
 }
 
-// The work of one rank's thread.
-class RankRun {
- public:
-  RankRun(const TpLinearFlags& flags, const Case& one, const Reference& reference, backends::MeshRank& rank,
-          std::span<const backends::Channel> channels, const parallel_bench::SentCounter& counter)
-      : flags_(flags),
-        case_(one),
-        channels_(channels),
-        reference_(reference),
-        rank_(rank),
-        counter_(counter),
-        index_(rank.messages.rank()),
-        pool_(flags.threads),
-        cuda_(rank.queues == nullptr ? nullptr
-                                     : trainer::make_cuda_context(rank.device, *rank.queues->compute, index_)),
-        where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
-        memory_(rank.device),
-        runner_(rank, kLayers,
-                core::WaitPolicy::beside_work(one.ranks * (flags.threads + 1), core::usable_cores(), flags.timeout)) {
-    kernels::choose_gemms_by_rule(where_);
-    make_exchangers();
-    for (const int tiles : case_.tiles) {
-      const std::int64_t before = parallel::total_of(memory_.now());
-      blocks_.push_back(make_block(tiles));
-      forms_.push_back({.tiles = tiles, .memory_bytes = parallel::total_of(memory_.now()) - before});
-    }
-    rehearse();
-    if (index_ != 0) return;
-    for (std::size_t f = 0; f < forms_.size(); ++f) {
-      energy_.emplace_back(program::open_energy(flags.place.device, flags.mpi, one.ranks));
+// Shared by all numbers of tiles of a layer on a rank.
+struct LayerOfRank {
+  std::array<std::unique_ptr<Exchanger>, workload::kNumGridAxes> exchangers;  // the first, or by axis of a grid
+  std::vector<std::vector<float>> first;                                      // results of the first pass
+};
+
+std::shared_ptr<LayerOfRank> layer_of(const TpLinearFlags& flags, const Case& one, const PartSite& site) {
+  auto layer = std::make_shared<LayerOfRank>();
+  if (!one.grid) layer->exchangers.front() = std::make_unique<Exchanger>(site.rank, 0, flags.algorithm);
+  std::size_t channel = 0;
+  for (std::size_t axis = 0; one.grid && axis < workload::kNumGridAxes; ++axis) {
+    for (const backends::Channel& group : groups_of(*one.grid, axis)) {
+      const bool is_member = std::binary_search(group.begin(), group.end(), site.index());
+      if (is_member) layer->exchangers[axis] = std::make_unique<Exchanger>(site.rank, channel, flags.algorithm);
+      ++channel;
     }
   }
+  return layer;
+}
 
-  // The result is the same on all ranks, except for energy.
-  std::vector<Form> run() {
-    for (int round = -flags_.warmup_rounds; round < flags_.rounds; ++round) {
-      for (std::size_t f = 0; f < forms_.size(); ++f) {
-        for (const Way way : kWays) run_once(f, way, round >= 0);
+// A layer in one number of tiles.
+class TiledLayer final : public step_bench::PassPart {
+ public:
+  TiledLayer(const TpLinearFlags& flags, const Case& one, int tiles, const Reference& reference, PartSite& site,
+             std::shared_ptr<LayerOfRank> layer)
+      : PassPart(site.runner),
+        shape_(flags.shape),
+        case_(one),
+        sharing_{one.ranks, site.index(), one.sequence_parallel, tiles},
+        reference_(reference),
+        memory_(site.memory),
+        layer_(std::move(layer)) {
+    const std::int64_t before = parallel::total_of(memory_.now());
+    block_ = make_block(site);
+    memory_bytes_ = parallel::total_of(memory_.now()) - before;
+  }
+
+  const Pass& pass(Mode /*mode*/, Direction direction) const override { return block_->pass(direction); }
+  // Kernels or exchanges alone work on data that the previous pass has left.
+  void begin(Mode mode) override {
+    if (is_whole(mode)) block_->reset();
+  }
+
+  void check(Mode /*mode*/, Direction direction, step_bench::Findings& findings) override {
+    if (direction == Direction::forward) return;
+    const double allowed = allowed_difference(case_.block, shape_, case_.ranks);
+    const auto results = block_->results();
+    const bool is_first = layer_->first.empty();
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      std::vector<float> found = step_bench::host_values(memory_.device(), results[i].found->in());
+      if (results[i].in_tiles) found = out_of_tiles(Tiles{shape_.rows(), sharing_}, found);
+      findings.wrong +=
+          wrong_elems(results[i], {case_.ranks, sharing_.index}, found, reference_.at(results[i].whole.name), allowed);
+      if (is_first) {
+        layer_->first.push_back(std::move(found));
+      } else {
+        findings.unlike += unlike_elems(found, layer_->first[i]);
       }
     }
-    for (Form& form : forms_) {
-      form.wrong = sum_over_ranks(form.wrong);
-      form.unlike = sum_over_ranks(form.unlike);
-      form.sent_bytes = sum_over_ranks(form.sent_bytes);
-      form.forward_sent_bytes = sum_over_ranks(form.forward_sent_bytes);
-      form.least_bytes = sum_over_ranks(form.least_bytes);
-      form.memory_bytes = most_of_ranks(form.memory_bytes);
-    }
-    for (std::size_t f = 0; f < energy_.size(); ++f) {
-      forms_[f].energy = energy_[f].record(flags_.shape.batch * flags_.shape.length);
-      forms_[f].energy_text = energy_[f].text(flags_.shape.batch * flags_.shape.length);
-    }
-    return std::move(forms_);
   }
 
-  void serve(serve::Orders* orders) {
-    serve::serve_ranks(orders, rank_.messages, [&](std::size_t which, std::int64_t calls) {
-      TimedBlock& block = *blocks_[which / kServed.size()];
-      const Way way = kServed[which % kServed.size()].first;
-      return serve::us_of_calls(calls, [&] {
-        block.reset();
-        for (const Direction direction : kDirections) runner_.run(block.pass(direction), way);
-      });
-    });
+  // Matrices, gradients, buffers of exchanges.
+  std::int64_t memory_bytes() const override { return memory_bytes_; }
+  std::array<double, 2> formula_bytes() override {
+    return case_.grid ? grid_formula_bytes_of(case_.block, shape_, *case_.grid)
+                      : formula_bytes_of(case_.block, shape_, sharing_);
   }
 
  private:
-  Sharing sharing(int tiles) const { return {case_.ranks, index_, case_.sequence_parallel, tiles}; }
-  NodeContext context(int tiles) { return {flags_.shape, sharing(tiles), workspace_, exchangers_.front().get()}; }
-
-  // Makes one for each channel of the case.
-  void make_exchangers() {
-    for (std::size_t channel = 0; channel < channels_.size(); ++channel) {
-      const bool is_member = std::binary_search(channels_[channel].begin(), channels_[channel].end(), index_);
-      exchangers_.push_back(is_member ? std::make_unique<Exchanger>(rank_, channel, flags_.algorithm) : nullptr);
+  std::unique_ptr<TimedBlock> make_block(const PartSite& site) const {
+    if (!case_.grid) {
+      return std::make_unique<Block>(case_.block,
+                                     NodeContext{shape_, sharing_, site.workspace, layer_->exchangers.front().get()});
     }
-  }
-
-  std::unique_ptr<TimedBlock> make_block(int tiles) {
-    if (!case_.grid) return std::make_unique<Block>(case_.block, context(tiles));
-    GridSite site{flags_.shape, *case_.grid, index_, workspace_};
-    std::size_t channel = 0;
+    GridSite grid_site{shape_, *case_.grid, sharing_.index, site.workspace};
     for (std::size_t axis = 0; axis < workload::kNumGridAxes; ++axis) {
-      for (const auto& group : groups_of(*case_.grid, axis)) {
-        static_cast<void>(group);
-        if (exchangers_[channel]) site.exchangers[axis] = exchangers_[channel].get();
-        ++channel;
-      }
+      grid_site.exchangers[axis] = layer_->exchangers[axis].get();
     }
-    return std::make_unique<GridLayer>(case_.block, site);
+    return std::make_unique<GridLayer>(case_.block, grid_site);
   }
 
-  // With queued work, new kernels wait for the device on their first run: no collective may be queued then.
-  void rehearse() {
-    if (rank_.queues == nullptr) return;
-    for (const auto& block : blocks_) {
-      for (const Direction direction : kDirections) runner_.run(block->pass(direction), Way::kernels);
-    }
-    rank_.messages.barrier();
-  }
-
-  void run_once(std::size_t f, Way way, bool counts) {
-    TimedBlock& block = *blocks_[f];
-    // Kernels or exchanges alone work on data that the previous pass has left.
-    const bool is_whole = way == Way::one_by_one || way == Way::beside;
-    if (is_whole) block.reset();
-    const parallel_bench::SentCounter::Bytes before = counter_.so_far();
-    std::array<std::int64_t, 2> sent_by = {};
-    const bool draws = counts && way == Way::beside && !energy_.empty();  // the energy of these runs counts
-    for (const Direction direction : kDirections) {
-      if (draws) energy_[f].begin_step();
-      const Timed slowest = timed(block.pass(direction), way);
-      if (draws) energy_[f].end_step(direction == Direction::backward ? 1 : 0);
-      sent_by[static_cast<std::size_t>(direction)] = counter_.so_far().sent - before.sent;
-      if (counts) forms_[f].times.add(way, direction, slowest.us, slowest.spent);
-    }
-    if (!is_whole) return;
-    const parallel_bench::SentCounter::Bytes after = counter_.so_far();
-    forms_[f].forward_sent_bytes += sent_by[static_cast<std::size_t>(Direction::forward)];
-    check(f, {after.sent - before.sent, after.least - before.least});
-  }
-
-  struct Timed {
-    double us;
-    Spent spent;
-  };
-  // Times of the slowest rank.
-  Timed timed(const Pass& pass, Way way) {
-    rank_.messages.barrier();
-    const auto start = core::Clock::now();
-    Timed mine{0, runner_.run(pass, way)};
-    mine.us = core::us_between(start, core::Clock::now());
-    // All time outside of kernels is communication, including the wait for concurrent exchanges and their start.
-    if (way != Way::kernels) mine.spent.back() = mine.us - mine.spent[0] - mine.spent[1];
-    const std::vector<Timed> all = transports::all_gather_value(rank_.messages, mine);
-    return *std::max_element(all.begin(), all.end(), [](const Timed& a, const Timed& b) { return a.us < b.us; });
-  }
-
-  template <class Number>
-  Number sum_over_ranks(Number mine) {
-    const auto all = transports::all_gather_value(rank_.messages, mine);
-    return std::accumulate(all.begin(), all.end(), Number{0});
-  }
-
-  std::int64_t most_of_ranks(std::int64_t mine) {
-    const auto all = transports::all_gather_value(rank_.messages, mine);
-    return *std::max_element(all.begin(), all.end());
-  }
-
-  void check(std::size_t f, const parallel_bench::SentCounter::Bytes& bytes) {
-    Form& form = forms_[f];
-    form.sent_bytes += bytes.sent;
-    form.least_bytes += bytes.least;
-    ++form.checked_passes;
-    const double allowed = allowed_difference(case_.block, flags_.shape, case_.ranks);
-    const auto results = blocks_[f]->results();
-    const bool is_first = first_.empty();
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      std::vector<float> found = host_values(memory_, *results[i].found);
-      if (results[i].in_tiles) found = out_of_tiles(context(form.tiles).tiles(), found);
-      form.wrong +=
-          wrong_elems(results[i], {case_.ranks, index_}, found, reference_.at(results[i].whole.name), allowed);
-      if (is_first) {
-        first_.push_back(std::move(found));
-      } else {
-        form.unlike += unlike_elems(found, first_[i]);
-      }
-    }
-  }
-
-  const TpLinearFlags& flags_;
+  const Shape& shape_;
   const Case& case_;
-  const std::span<const backends::Channel> channels_;
+  const Sharing sharing_;
   const Reference& reference_;
-  backends::MeshRank& rank_;
-  const parallel_bench::SentCounter& counter_;
-  const int index_;
-  kernels::ThreadPool pool_;
-  const std::shared_ptr<kernels::CudaContext> cuda_;  // if work is queued
-  kernels::Context where_;
-  parallel::Memory memory_;
-  parallel::Workspace workspace_{memory_, where_};
-  std::vector<std::unique_ptr<Exchanger>> exchangers_;  // [channel]; nullptr if the rank is not a member
-  std::vector<Form> forms_;
-  std::vector<std::unique_ptr<TimedBlock>> blocks_;  // [form]
-  std::vector<std::vector<float>> first_;            // results of the first pass, with one tile
-  std::vector<program::StepEnergy> energy_;          // [form] on rank 0
-  PassRunner runner_;                                // destroyed first
+  parallel::Memory& memory_;
+  const std::shared_ptr<LayerOfRank> layer_;
+  std::unique_ptr<TimedBlock> block_;
+  std::int64_t memory_bytes_ = 0;
 };
 
-// Calls body(run, index) on all ranks of this process.
-void on_ranks(const TpLinearFlags& flags, const Case& one, const Reference& reference,
-              const std::function<void(RankRun&, int index)>& body) {
-  const std::vector<backends::Channel> channels = channels_of(one);
-  const backends::MeshOptions options{.num_ranks = one.ranks,
-                                      .threads_per_rank = flags.threads + 1,
-                                      .link = flags.link,
-                                      .timeout = flags.timeout,
-                                      .mpi = flags.mpi,
-                                      .device = flags.place.device,
-                                      .queue_of_channel = std::vector<int>(channels.size(), 0)};
-  backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
-    parallel_bench::SentCounter counter(channels);
-    backends::MeshRank counted = counter.counting(rank);
-    RankRun run(flags, one, reference, counted, channels, counter);
-    body(run, rank.messages.rank());
-  });
+step_bench::MakeParts parts_of(const TpLinearFlags& flags, const Case& one, const Reference& reference) {
+  return [&](PartSite& site) {
+    const auto layer = layer_of(flags, one, site);
+    step_bench::Parts parts;
+    for (const int tiles : one.tiles) {
+      parts.push_back(std::make_unique<TiledLayer>(flags, one, tiles, reference, site, layer));
+    }
+    return parts;
+  };
 }
 
-// "mlp/f32/B4_T128_C256/tp 2, sequence-parallel/tiles:4/beside", in the order of RankRun::serve().
+// "mlp/f32/B4_T128_C256/tp 2, sequence-parallel/tiles:4/beside": each number of tiles in each of kServed.
 std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& one) {
   const Shape& shape = flags.shape;
   const std::string shared = one.grid ? "grid " + workload::text_of(*one.grid) : "tp " + std::to_string(one.ranks);
   std::vector<std::string> names;
   for (const int tiles : one.tiles) {
-    for (const auto& [way, name] : kServed) {
+    for (const auto& [mode, name] : kServed) {
       names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/{}{}/tiles:{}/threads:{}/{}", name_of(one.block),
                                   core::short_name_of(shape.dtype), shape.batch, shape.length, shape.hidden, shared,
                                   one.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads, name));
@@ -387,34 +260,15 @@ std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& on
 
 }  // namespace
 
-bool Form::is_wrong() const {
-  return wrong != 0 || !parallel_bench::sent_as_formula(static_cast<double>(sent_bytes), least_bytes,
-                                                        static_cast<double>(formula_bytes));
-}
-
 void serve_case(const TpLinearFlags& flags, const Case& one) {
-  const std::vector<std::string> names = served_names(flags, one);
   const Reference none;
-  on_ranks(flags, one, none, [&](RankRun& run, int index) {
-    std::optional<serve::Orders> orders;
-    if (index == 0) orders.emplace(flags.program, names);
-    run.serve(orders ? &*orders : nullptr);
-  });
+  std::vector<Mode> modes;
+  for (const auto& [mode, name] : kServed) modes.push_back(mode);
+  serve_row(flags, row_of(flags, one), modes, served_names(flags, one), parts_of(flags, one, none));
 }
 
-std::vector<Form> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference) {
-  const int reporting_rank = flags.mpi == nullptr ? 0 : flags.mpi->placement().rank;
-  std::vector<Form> forms;
-  on_ranks(flags, one, reference, [&](RankRun& run, int index) {
-    std::vector<Form> of_rank = run.run();
-    if (index == reporting_rank) forms = std::move(of_rank);
-  });
-  for (Form& form : forms) {
-    const Sharing sharing{one.ranks, 0, one.sequence_parallel, form.tiles};
-    form.formula_bytes = form.checked_passes * (one.grid ? grid_formula_bytes_of_all(one.block, flags.shape, *one.grid)
-                                                         : formula_bytes_of_all(one.block, flags.shape, sharing));
-  }
-  return forms;
+std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference) {
+  return run_parts(flags, row_of(flags, one), parts_of(flags, one, reference));
 }
 
 }  // namespace lockstep::tp_linear

@@ -9,10 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/place/place.h"
-#include "bench/program/program.h"
+#include "bench/step/part.h"
 #include "bench/tp_linear/block.h"
-#include "bench/tp_linear/pass.h"
 #include "collectives/transports/paced_link.h"
 #include "core/record.h"
 #include "core/statistics.h"
@@ -22,7 +20,7 @@ namespace lockstep::tp_linear {
 
 // The command line of tp_linear_bench.
 
-struct TpLinearFlags : program::Invocation {
+struct TpLinearFlags : step_bench::PartFlags {
   std::vector<BlockKind> blocks;  // all, if none is given
   std::vector<int> ranks{2};
   std::vector<workload::Grid> grids;  // if any are given, only they are timed: `ranks` is empty
@@ -30,15 +28,6 @@ struct TpLinearFlags : program::Invocation {
   std::vector<int> tiles{1, 4};
   Shape shape;
   std::string algorithm = "ring";
-  std::optional<transports::LinkSpec> link;
-  int threads = 1;
-  int rounds = 11;
-  int warmup_rounds = 2;
-  std::chrono::milliseconds timeout{60'000};
-  program::PlaceFlags place;
-  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is initialised
-  bool all_ranks = true;                // true: all ranks of mpirun; false: the number given by --tp
-  bool serve = false;                   // be a worker for one layer (bench/serve/orders.h) instead of measuring
 };
 
 std::string name_of(BlockKind kind);  // "cross-entropy"
@@ -84,29 +73,9 @@ std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<flo
 
 // Runs one layer on its ranks: timed in all ways in every round, and checked in every round.
 
-// Results for one number of tiles: one row of the table.
-struct Form {
-  int tiles = 1;
-  LayerTimes times = {};
-  std::int64_t wrong = 0;               // elements, over all ranks and rounds
-  std::int64_t unlike = 0;              // elements whose bits differ from one tile, one task after the other
-  std::int64_t sent_bytes = 0;          // by all ranks, in all checked passes: counted in the plans that ran
-  std::int64_t forward_sent_bytes = 0;  // the forwards' part of it
-  double least_bytes = 0;               // likewise: bytes that algorithms of minimal traffic would have sent
-  std::int64_t formula_bytes = 0;       // likewise: bytes of such algorithms for the exchanges of the step model
-  std::int64_t checked_passes = 0;
-  std::int64_t memory_bytes = 0;  // on the rank that holds most: matrices, gradients, buffers of exchanges
-
-  // Energy of a forward and a backward with overlapped exchanges. The text is one line, also without a counter. Only on
-  // rank 0.
-  std::optional<core::EnergyRecord> energy = {};
-  std::string energy_text = {};
-
-  bool is_wrong() const;
-};
-
-// Under mpirun all ranks call it, and all have the result.
-std::vector<Form> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference);
+// A result for each number of tiles, each of them a row of the table. Under mpirun all ranks call it, and all have
+// them.
+std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference);
 
 // Serves the layer as a worker instead of measuring it: forward and backward with each number of tiles, one task after
 // the other and with overlapped exchanges.

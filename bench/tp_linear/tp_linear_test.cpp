@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/step/part.h"
 #include "bench/tp_linear/block.h"
-#include "bench/tp_linear/pass.h"
 #include "bench/tp_linear/tp_linear.h"
 #include "core/error.h"
 #include "core/wait.h"
@@ -20,6 +20,10 @@
 
 namespace lockstep::tp_linear {
 namespace {
+
+using step_bench::Mode;
+using step_bench::PartResult;
+using step_bench::PassRunner;
 
 constexpr Shape kShape{.batch = 2, .length = 24, .hidden = 32, .heads = 8, .vocabulary = 61};
 
@@ -109,7 +113,7 @@ TEST(PassRunner, KeepsTheOrderThatTasksNeed) {
     for (int run = 0; run < 20; ++run) {
       made = 0;
       seen.clear();
-      runner.run(pass, Way::beside);
+      runner.run(pass, Mode::overlapped);
       EXPECT_EQ(at_end, 8);
       for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_GE(seen[i], static_cast<int>(i) + 1);
     }
@@ -128,7 +132,7 @@ TEST(PassRunner, AFailureOfEitherThreadEndsBoth) {
       pass.add(TaskKind::exchange, goes_on, first);
     }
     try {
-      with_runner([&](PassRunner& runner) { runner.run(pass, Way::beside); });
+      with_runner([&](PassRunner& runner) { runner.run(pass, Mode::overlapped); });
       FAIL() << "nothing thrown";
     } catch (const core::Error& error) {
       EXPECT_NE(std::string(error.what()).find("as it should"), std::string::npos) << error.what();
@@ -157,10 +161,12 @@ TEST_P(EveryLayer, GivesWhatOneRankGivesAndSendsByFormula) {
     SCOPED_TRACE(name_of(one.block) + " tp " + std::to_string(one.ranks) + " sp " +
                  std::to_string(static_cast<int>(one.sequence_parallel)));
     const Reference reference = reference_of(one.block, flags.shape, 1);
-    for (const Form& form : run_case(flags, one, reference)) {
-      EXPECT_EQ(form.wrong, 0) << form.tiles << " tiles";
-      EXPECT_EQ(form.sent_bytes, form.formula_bytes) << form.tiles << " tiles";
-      EXPECT_TRUE(form.tiles > 1 || form.unlike == 0);
+    const std::vector<PartResult> forms = run_case(flags, one, reference);
+    ASSERT_EQ(forms.size(), one.tiles.size());
+    for (std::size_t f = 0; f < forms.size(); ++f) {
+      EXPECT_EQ(forms[f].wrong(), 0) << one.tiles[f] << " tiles";
+      EXPECT_EQ(forms[f].sent_bytes(), forms[f].formula_bytes()) << one.tiles[f] << " tiles";
+      EXPECT_TRUE(one.tiles[f] > 1 || forms[f].unlike() == 0);
     }
   }
 }
@@ -180,15 +186,15 @@ TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
     SCOPED_TRACE(name_of(one.block) + " " + workload::text_of(*one.grid));
     const Reference reference = grid_reference_of(one.block, flags.shape, 1);
     ASSERT_EQ(reference.size(), one.block == BlockKind::mlp ? 4U : 3U);
-    for (const Form& form : run_case(flags, one, reference)) {
-      EXPECT_EQ(form.wrong, 0);
-      EXPECT_EQ(form.unlike, 0);
-      EXPECT_EQ(form.sent_bytes, form.formula_bytes);
+    for (const PartResult& form : run_case(flags, one, reference)) {
+      EXPECT_EQ(form.wrong(), 0);
+      EXPECT_EQ(form.unlike(), 0);
+      EXPECT_EQ(form.sent_bytes(), form.formula_bytes());
       EXPECT_FALSE(form.is_wrong());
     }
     Reference other = reference;
     other.begin()->second.at(7) = 1e6F;
-    for (const Form& form : run_case(flags, one, other)) EXPECT_TRUE(form.is_wrong());
+    for (const PartResult& form : run_case(flags, one, other)) EXPECT_TRUE(form.is_wrong());
   }
 }
 
@@ -222,24 +228,27 @@ TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {
   const TpLinearFlags flags = small_flags(core::DType::f32);
   Reference reference = reference_of(BlockKind::row, flags.shape, 1);
   reference.at("y").at(5) += 1;
-  for (const Form& form : run_case(flags, {BlockKind::row, 2, true, {1, 2}}, reference)) {
-    EXPECT_EQ(form.wrong, form.checked_passes);  // on the one rank that has the element
+  for (const PartResult& form : run_case(flags, {BlockKind::row, 2, true, {1, 2}}, reference)) {
+    EXPECT_EQ(form.wrong(), form.checked_passes);  // on the one rank that has the element
     EXPECT_TRUE(form.is_wrong());
   }
 }
 
 TEST(EveryRow, IsWrongWhereAnExchangeIsMissingOrHasOtherBytes) {
-  Form form;
-  form.sent_bytes = form.formula_bytes = 96;
-  form.least_bytes = 96;
-  EXPECT_FALSE(form.is_wrong());
-  form.sent_bytes = 128;  // another algorithm, of the same exchanges
-  EXPECT_FALSE(form.is_wrong());
-  form.least_bytes = 64;
-  EXPECT_TRUE(form.is_wrong()) << "exchanges of fewer bytes, sent by an algorithm that sends more";
-  form.least_bytes = 96;
-  form.sent_bytes = 64;
-  EXPECT_TRUE(form.is_wrong()) << "fewer bytes than any algorithm sends";
+  PartResult result;
+  result.checked_passes = 1;
+  PartResult::OfRank& rank = result.ranks.emplace_back();
+  rank.sent_bytes = {32, 64};
+  rank.formula_bytes = {32, 64};
+  rank.least_bytes = 96;
+  EXPECT_FALSE(result.is_wrong());
+  rank.sent_bytes = {64, 64};  // another algorithm, of the same exchanges
+  EXPECT_FALSE(result.is_wrong());
+  rank.least_bytes = 64;
+  EXPECT_TRUE(result.is_wrong()) << "exchanges of fewer bytes, sent by an algorithm that sends more";
+  rank.least_bytes = 96;
+  rank.sent_bytes = {32, 32};
+  EXPECT_TRUE(result.is_wrong()) << "fewer bytes than any algorithm sends";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"

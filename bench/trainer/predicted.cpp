@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "bench/pipeline/output.h"
+#include "bench/program/run_records.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "simulator/prices/prices.h"
@@ -28,7 +28,7 @@ constexpr double kPsPerMs = 1e9;
 constexpr std::size_t kMostPieces = 3;
 
 StepParts parts_of(const std::vector<schedules::Breakdown>& ranks, double step_ms) {
-  StepParts parts{.step_ms = step_ms, .ms = pipeline::mean_parts_ms(ranks)};
+  StepParts parts{.step_ms = step_ms, .ms = program::mean_parts_ms(ranks)};
   double told_ms = 0;
   for (const auto& [name, ms] : parts.ms) told_ms += ms;
   parts.ms.emplace_back("around", std::max(step_ms - told_ms, 0.0));

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "bench/pipeline/output.h"
-#include "bench/place/place.h"
+#include "bench/program/place.h"
+#include "bench/program/run_records.h"
 #include "core/ranks.h"
 #include "core/user_text.h"
 #include "kernels/attention/attention.h"
@@ -191,7 +191,7 @@ std::string breakdown_text(std::span<const std::vector<schedules::Breakdown>> st
   std::vector<double> steps_ms;
   for (const auto& ranks : steps) {
     double& step_ms = steps_ms.emplace_back();
-    const auto parts = pipeline::mean_parts_ms(ranks);
+    const auto parts = program::mean_parts_ms(ranks);
     for (const auto& part : parts) step_ms += part.second;
     for (std::size_t p = 0; p < parts.size(); ++p) shares.at(p).push_back(parts[p].second / step_ms);
   }
@@ -372,7 +372,7 @@ std::optional<std::string> attention_of(const trainer::TrainOptions& options) {
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   const int ranks = options.ranks();
-  core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
+  core::RunRecord run = program::new_run_record(flags, "simulated", ranks);
   run.basis = basis_of(options);
   program::add_place(options.device, options.mpi, ranks, run);
   run.oversubscribed = program::is_oversubscribed(options.mpi, ranks, options.threads);
@@ -431,9 +431,9 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .steps = steps_,
           .timed_step = timed.report.step,
           .parts_ms =
-              pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
+              program::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
-          .timeline = pipeline::timeline_record(step, timed.timeline),
+          .timeline = program::timeline_record(step, timed.timeline),
           .graph = options.graph ? std::optional(true) : std::nullopt,
           .attention = attention_of(options),
           .compression =

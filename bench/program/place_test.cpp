@@ -1,4 +1,4 @@
-#include "bench/place/place.h"
+#include "bench/program/place.h"
 
 #include <gtest/gtest.h>
 

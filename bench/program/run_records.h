@@ -1,0 +1,30 @@
+// Records of runs and of the steps that they time (docs/record_format.md), as several programs write them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/program/program.h"
+#include "collectives/transports/paced_link.h"
+#include "core/record.h"
+#include "schedules/step/breakdown.h"
+
+namespace lockstep::program {
+
+// The record of a run of this process with at most `ranks` ranks. `basis`: simulated, emulated or measured.
+core::RunRecord new_run_record(const Invocation& flags, const std::string& basis, int ranks);
+// The record of a run with real kernels on `ranks` ranks of `threads` threads each; emulated if links join them.
+core::RunRecord real_run_record(const Invocation& flags, int ranks, int threads, std::uint64_t seed,
+                                const std::optional<transports::LinkSpec>& link = {});
+
+// The parts of one rank's step with the names that records and tables use, in display order; their sum is the step.
+std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);
+// The mean of all ranks, in milliseconds.
+std::vector<std::pair<std::string, double>> mean_parts_ms(const std::vector<schedules::Breakdown>& ranks);
+
+core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
+
+}  // namespace lockstep::program
