@@ -17,6 +17,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from reports.page import Heading
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.units import bytes_text, counted
 
@@ -101,13 +102,6 @@ _LINE = 0.2  # inches per line of the title
 _SMALL_LINE = 0.15  # inches per line of the description below it, if it needs several
 _DOT = "  ·  "  # between the parts of that line
 LABEL_LENGTH = 24
-
-
-@dataclass(frozen=True)
-class Heading:
-    title: str
-    subtitle: str
-    badge: str  # "EMULATED ..."; empty if measured
 
 
 def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, float]:

@@ -143,6 +143,10 @@ def rows_of(cases: Sequence[GateCase]) -> Rows:
     return Rows(tuple(case for case in known if id(case) in picked), tuple(case for case in known if id(case) not in picked))
 
 
+def forest_of(shown: tuple[Sequence[GateCase], float, float], heading: Heading) -> Figure:
+    return forest_figure(*shown, heading)
+
+
 def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float, heading: Heading) -> Figure:
     rows = rows_of(cases)
     names = row_names([case.case for case in rows.shown], NAME)
@@ -256,24 +260,11 @@ def _legend(figure: Figure, rows: Rows, threshold: float) -> None:
 
 LEFT, RIGHT = 0.85, 3.2  # inches at the sides of a panel; at the right stand the changes
 PANEL, HEAD, FOOT = 1.0, 0.36, 0.5  # inches: of axes, of the name above, of ticks below
-MOST_SERIES = 12  # panels
 MOST_CHANGES = 3  # beside a panel; the last ones
 MOST_TICKS = 7
 
 
-def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
-    """At most MOST series: those with changes first (recent ones before others, slowdowns before speedups, large changes before small
-    ones), then times without a change. An exact value that never changed is not plotted."""
-    def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
-        if not one.changes:
-            return True, True, True, 0.0
-        last = one.changes[-1]
-        return False, not last.recent, not last.worse, -abs((last.ratio or 1) - 1)
-    return sorted((one for one in series if one.changes or one.points and one.channel == "stored"), key=key)[:MOST_SERIES]
-
-
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:
-    """Draws `series`, which `shown_series` has selected."""
     figure, top = new_figure(heading, 0.55 + (HEAD + PANEL + FOOT) * len(series), WIDTH)
     height = figure.get_figheight()
     for i, one in enumerate(series):

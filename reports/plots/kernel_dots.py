@@ -10,6 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
+from reports.pages.kernels import MOST_ROWS
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.style import GRID, INK, MUTED, numbered, OTHERS, PAPER, Style
 from reports.records import Kernel
@@ -59,9 +60,12 @@ def row_lines(axes: Axes, rows: int, colour: str) -> None:
 
 WIDTH = 11.4  # inches
 ROW = 0.2
-MOST = 36  # most rows; if there are more, those with the largest and smallest ratios
 NAME = 46  # characters of a row's name
 _SLOW, _FAST = numbered(1), numbered(0)
+
+
+def dumbbells_of(shown: tuple[Sequence[Comparison], tuple[str, str]], heading: Heading) -> Figure:
+    return dumbbells_figure(*shown, heading)
 
 
 def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], heading: Heading) -> Figure:
@@ -86,7 +90,7 @@ def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
     """Cases by the ratio of the last comparison, largest first; if there are too many, both ends."""
     cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
     cases = list(dict.fromkeys(cases))
-    return cases if len(cases) <= MOST else cases[:MOST // 2] + cases[-MOST // 2:]
+    return cases if len(cases) <= MOST_ROWS else cases[:MOST_ROWS // 2] + cases[-MOST_ROWS // 2:]
 
 
 def case_count(comparisons: Sequence[Comparison]) -> int:

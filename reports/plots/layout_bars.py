@@ -8,13 +8,13 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.layouts import KINDS, PARTS, LayoutResult
+from reports.pages.simulations import MOST_BARS
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
 from reports.records import Simulation
 from reports.units import share_text, short, time_text
 
 WIDTH, ROW = 11.4, 0.25  # inches
-MOST = 24  # layouts
 TOLD = 1.9  # inches at the right for words on each bar
 NAME = 55  # characters of a layout's name
 GIB = 2 ** 30
@@ -27,7 +27,7 @@ _OTHER = "#4d4d4d"
 
 
 def parts_figure(result: LayoutResult, heading: Heading) -> Figure:
-    layouts = result.layouts[:MOST]
+    layouts = result.layouts[:MOST_BARS]
     known = [*PARTS, *(name for one in layouts for name in one.parts_ms if name not in PARTS)]
     names = [name for name in dict.fromkeys(known) if any(one.parts_ms.get(name) for one in layouts)]
     figure, axes = _bars(result, heading, layouts)
@@ -45,7 +45,7 @@ def parts_figure(result: LayoutResult, heading: Heading) -> Figure:
 
 
 def memory_figure(result: LayoutResult, heading: Heading) -> Figure:
-    layouts = result.layouts[:MOST]
+    layouts = result.layouts[:MOST_BARS]
     known = [*KINDS, *(name for one in layouts for name in one.memory_bytes if name not in (*KINDS, "total"))]
     names = [name for name in dict.fromkeys(known) if any(one.memory_bytes.get(name) for one in layouts)]
     figure, axes = _bars(result, heading, layouts)

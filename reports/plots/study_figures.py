@@ -1,6 +1,5 @@
 """One figure for each study of `simulate`: curves, a map, a Pareto front, bars."""
-from pathlib import Path
-from typing import Callable, Sequence
+from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,8 +8,6 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from reports.analysis.steps.layouts import beside, by_series, moved, StudyResult
-from reports.plots import style
-from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import (
     draw_line, End, Heading, label_ends, line_axes, new_figure, place_labels, point_box, tidy, value_axis,
     Wanted)
@@ -20,30 +17,6 @@ from reports.records import StudyPoint
 from reports.units import short, time_text
 
 WIDTH = 11.4  # inches
-
-
-def render_studies(results: Sequence[StudyResult], folder: Path) -> list[list[FigureFile]]:
-    """For each study its figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tasks = [(result, kind, folder) for result in results if result.simulated for kind in _FIGURES[result.study]]
-    files = in_parallel(_render, tasks)
-    return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
-
-
-def _render(result: StudyResult, kind: str, folder: Path) -> FigureFile:
-    draw, title = _DRAW[kind]
-    heading = Heading(title, result.setting, badge(result))
-    with style.context():
-        save(draw(result, heading), folder / f"{result.anchor}-{kind}")
-    return FigureFile(kind, f"{result.anchor}-{kind}", title, f"{title}: {result.setting}")
-
-
-def badge(result: StudyResult) -> str:
-    if result.basis == "counted":
-        return "COUNTED by formula: not allocated"
-    if result.published:
-        return "SIMULATED: lines; hollow points were measured by others and published"
-    return "SIMULATED: not a time of a training run"
 
 
 # ---- Axes
@@ -345,20 +318,3 @@ def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.set_ylabel("energy of a step, all devices (kJ)")
     axes.legend(loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
-
-
-_DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
-    "efficiency": (efficiency_figure, "Throughput per GPU by number of GPUs"),
-    "boundary": (published_figure, "TFLOP/s per GPU by number of tensor-parallel ranks"),
-    "parts": (parts_figure, "Parts of the step at each point"),
-    "map": (map_figure, "The fastest layout, by model and link"),
-    "memory": (memory_figure, "Memory of model states per rank by number of data-parallel ranks, for each ZeRO stage"),
-    "pareto": (pareto_figure, "Time of a step against memory, for each kind of recomputation"),
-    "order": (order_figure, "Parts of the step for each order of the ranks"),
-    "bubbles": (bubbles_figure, "Share of the time in which ranks compute, without and with work in bubbles, for each schedule"),
-    "clocks": (clocks_figure, "Energy of a step against its time, for each part that has a clock of its own"),
-    "tornado": (tornado_figure, "Change of the step's time when a figure of the machine changes either way"),
-}
-_FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
-            "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),
-            "bubbles": ("bubbles",), "clocks": ("clocks",)}
