@@ -61,7 +61,7 @@ def _bars(kind: str, result: LayoutResult, title: str) -> Drawing:
                       "least time of all devices first, those that do not fit below",
                       f"all with {', '.join(result.common)}" if result.common else "",
                       f"the first {MOST_BARS} of {len(result.layouts)}" if len(result.layouts) > MOST_BARS else "")
-    return drawing(kind, f"{result.anchor}-{kind}", f"layout_bars.{kind}_figure", result, title, subtitle, step_badge([result.best.basis]),
+    return drawing(kind, f"{result.anchor}-{kind}", f"stacked_bars.layout_{kind}_figure", result, title, subtitle, step_badge([result.best.basis]),
                    f"A bar a layout, of stacked parts. {title}")
 
 

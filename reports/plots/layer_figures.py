@@ -45,17 +45,10 @@ def bytes_figure(result: LayersResult, heading: Heading) -> Figure:
     """A bar per case; a mark at the formula's value."""
     cases = sorted(result.cases, key=lambda case: (case.one.ranks, case.one.sequence_parallel))
     ranks = [case.one.ranks for case in cases]
-    rows = [BarRow(case.name, {"sent": case.one.sent_bytes}, units_text(case.one), gap=i > 0 and ranks[i - 1] != ranks[i])
-            for i, case in enumerate(cases)]
-    scale = Scale("sent by a rank, forward and backward (MiB)", 1 / MIB, (("sent", "counted", "#0072b2"),))
-    figure = stacked_figure(rows, scale, heading)
-    axes = figure.axes[0]
-    axes.plot([case.one.formula_bytes / MIB for case in cases], axes.get_yticks(), linestyle="", marker="|",
-              markersize=15, markeredgewidth=2, color=INK, zorder=4, clip_on=False)
-    handle = Line2D([], [], linestyle="", marker="|", markersize=9, markeredgewidth=2, color=INK)
-    figure.legend([handle], ["the formula"], loc="lower right", bbox_to_anchor=(0.985, 0.0), frameon=False, fontsize=8.5,
-                  labelcolor=INK)
-    return figure
+    rows = [BarRow(case.name, {"sent": case.one.sent_bytes}, units_text(case.one), i > 0 and ranks[i - 1] != ranks[i],
+                   mark=case.one.formula_bytes) for i, case in enumerate(cases)]
+    return stacked_figure(rows, Scale("sent by a rank, forward and backward (MiB)", 1 / MIB, (("sent", "counted", "#0072b2"),), "the formula"),
+                          heading)
 
 
 def gain_figure(result: LayersResult, heading: Heading) -> Figure:

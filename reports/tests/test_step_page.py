@@ -19,8 +19,7 @@ from reports.pages.simulations import memory_title
 from reports.plots.gantt import gantt_figure, MOST_ROWS, total_of
 from reports.plots.style import COMPUTE
 from reports.plots.step_figures import growth_figure, tradeoff_figure
-from reports.plots.layout_bars import memory_figure, parts_figure
-from reports.plots.stacked_bars import overlap_figure
+from reports.plots.stacked_bars import layout_memory_figure, layout_parts_figure, overlap_figure
 from reports.tests.test_browser import CATCH, CHROMIUM, chromium
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.test_html import Structure
@@ -178,8 +177,8 @@ def test_bars_of_layouts_add_up_to_the_records(tmp_path):
     world = LayoutWorld()
     result, = report_of(load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])).results("simulations")
     shown = result.layouts[:24]
-    for draw, totals in ((parts_figure, [one.step_ms for one in shown]),
-                         (memory_figure, [one.memory_bytes["total"] for one in shown])):
+    for draw, totals in ((layout_parts_figure, [one.step_ms / 1e3 for one in shown]),
+                         (layout_memory_figure, [one.memory_bytes["total"] / 2 ** 30 for one in shown])):
         with style.context():
             axes, = draw(result, HEADING).axes
         ends = [0.0] * len(shown)
@@ -205,8 +204,8 @@ def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
     result = workloads[0]
     with style.context():
         figures = [tradeoff_figure(result.contests[0], HEADING), overlap_figure(overlap, HEADING),
-                   parts_figure(layouts, HEADING),
-                   memory_figure(layouts, HEADING), gantt_figure(charts_of(result.cases[0].lines), HEADING),
+                   layout_parts_figure(layouts, HEADING),
+                   layout_memory_figure(layouts, HEADING), gantt_figure(charts_of(result.cases[0].lines), HEADING),
                    *(growth_figure(growth, HEADING) for growth in growths_of(workloads))]
         for figure in figures:
             expect_apart(figure)
