@@ -7,7 +7,7 @@ from reports.records import Records
 from reports.units import counted, joined
 
 # Figures: the function, and the title; then those of each study.
-_DRAWN = {
+DRAWN = {
     "efficiency": ("efficiency_figure", "Throughput per GPU by number of GPUs"),
     "boundary": ("published_figure", "TFLOP/s per GPU by number of tensor-parallel ranks"),
     "parts": ("parts_figure", "Parts of the step at each point"),
@@ -33,7 +33,7 @@ def badge(result: StudyResult) -> str:
 
 
 def _drawings(result: StudyResult) -> list[Drawing]:
-    return [drawing(kind, f"{result.anchor}-{kind}", f"study_figures.{_DRAWN[kind][0]}", result, _DRAWN[kind][1], result.setting, badge(result))
+    return [drawing(kind, f"{result.anchor}-{kind}", f"study_figures.{DRAWN[kind][0]}", result, DRAWN[kind][1], result.setting, badge(result))
             for kind in _FIGURES[result.study] if result.simulated]
 
 

@@ -3,11 +3,11 @@ from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from reports.claims.verdict import Answer, axis_text, Point, value_text
 from reports.plots import style
-from reports.plots.frame import End, Heading, bytes_axis, draw_line, label_ends, line_axes, value_axis
+from reports.plots.frame import bytes_axis, draw_line, End, Heading, label_ends, line_axes, ticks_at, value_axis
 from reports.plots.style import MUTED, numbered
 
 HOLDS_COLOUR = "#009e73"
@@ -58,9 +58,7 @@ def _scale_axis(axes: Axes, xs: Sequence[float], answer: Answer) -> None:
     if xs[0] > 0 and xs[-1] / xs[0] >= 8:
         axes.set_xscale("log", base=2)
         axes.set_xlim(xs[0] / 1.15, xs[-1] * 1.15)
-    axes.xaxis.set_major_locator(FixedLocator(xs))
-    axes.xaxis.set_major_formatter(FixedFormatter([axis_text(x, evidence) if x < 1e6 else f"{x / 1e9:.3g}e9" for x in xs]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, xs, [axis_text(x, evidence) if x < 1e6 else f"{x / 1e9:.3g}e9" for x in xs])
 
 
 def _draw_bound(axes: Axes, answer: Answer) -> None:

@@ -11,8 +11,8 @@ from reports.analysis.crossover import TOLERANCE, best_time
 from reports.analysis.findings import Cell, WinnerMap
 from reports.analysis.panels import Panel, Point, Series
 from reports.analysis.fit import Predictions
-from reports.plots.frame import (End, Heading, bytes_axis, draw_line, label_ends, line_axes, new_figure, shortened, SIZE, tidy,
-                                 value_axis)
+from reports.plots.frame import (
+    bytes_axis, draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, shortened, SIZE, tidy, value_axis)
 from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, short, time_text
 
@@ -168,8 +168,7 @@ def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
     for side in axes.spines.values():
         side.set_visible(False)
     handles = [Patch(facecolor=colours[label], label=label) for label in winners.labels]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.075, 0.0), ncols=3, frameon=False, fontsize=8,
-                  labelcolor=MUTED)
+    legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8, labelcolor=MUTED)
     return figure
 
 

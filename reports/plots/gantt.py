@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.overlap import Box, Chart, labels_are_layers, lanes_of, RankLanes
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.frame import Heading, legend_below, new_figure, tidy
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, OTHER, PAPER, shade, STRIPS, TEXT
 from reports.records import Memory, Points
 from reports.units import bytes_text, short, time_text
@@ -123,8 +123,7 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
         memory_axes(place.next(MEMORY, 0.34), remembered.memory, remembered.basis, end)
     time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
     handles += _numbers(figure, lines)
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), COLUMNS),
-                  frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)
+    legend_below(figure, handles, min(len(handles), COLUMNS), handlelength=1.4, handleheight=1.0, columnspacing=1.5)
     return figure
 
 

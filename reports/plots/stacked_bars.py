@@ -15,7 +15,7 @@ from reports.analysis.steps.overlap import exposed_ms, hidden_text, link_text, O
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
 from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
 from reports.pages.simulations import MOST_BARS
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.frame import Heading, legend_below, new_figure, tidy
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
 from reports.records import Simulation
 from reports.units import bytes_text, share_text, short, time_text
@@ -67,8 +67,7 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
     axes.set_xlabel(scale.label, size=9.5)
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=columns,
-                  frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.6, labelcolor=INK)
+    legend_below(figure, handles, columns, handlelength=1.4, handleheight=1.0, columnspacing=1.6)
     return figure
 
 

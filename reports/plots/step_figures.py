@@ -5,11 +5,11 @@ from typing import NamedTuple, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.schedules import bubble, Contest, Growth
 from reports.plots.frame import (
-    draw_line, End, Heading, label_ends, line_axes, new_figure, place_labels, point_box, SIZE, tidy, value_axis,
+    draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, place_labels, point_box, SIZE, ticks_at, tidy, value_axis,
     Wanted)
 from reports.plots.style import GRID, INK, numbered, PAPER, styles_for
 from reports.records import ScheduleLine
@@ -98,8 +98,7 @@ def _legend(figure: Figure) -> None:
                Line2D([], [], linestyle="none", marker="o", markersize=5, color=_OWN.colour, markerfacecolor=PAPER,
                       label="of a rank's own span (no rank waits there)"),
                Line2D([], [], color=_MAKESPAN.colour, alpha=0.5, linewidth=1.2, label="least bubble for the memory")]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=2, frameon=False, fontsize=8.2,
-                  handletextpad=0.4, columnspacing=1.4, labelcolor=INK)
+    legend_below(figure, handles, 2, fontsize=8.2, handletextpad=0.4, columnspacing=1.4)
 
 
 # ---- Bubble against the number of microbatches: a line per schedule
@@ -118,9 +117,7 @@ def growth_figure(growth: Growth, heading: Heading) -> Figure:
     axes.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
     values = [max(value, LEAST) for points in growth.curves.values() for _, value in points]
     value_axis(axes, min(values), max(values), lambda value: f"{short(100 * value)} %")
-    axes.xaxis.set_major_locator(FixedLocator(counts))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(m) for m in counts]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, counts, [str(m) for m in counts])
     axes.set_xlabel("microbatches")
     axes.set_ylabel("bubble, share of the makespan")
     for name in reversed(order):

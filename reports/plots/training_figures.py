@@ -5,14 +5,14 @@ from typing import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.training.curves import Curve, efficiency_text, LOSSES
 from reports.analysis.training.runs import (
     behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
     way_name)
 from reports.plots import style
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.frame import Heading, legend_below, new_figure, ticks_at, tidy
 from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
@@ -157,7 +157,7 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     handles = [Line2D([], [], color=numbered(i).colour, marker=numbered(i).marker, label=curve.name) for i, curve in enumerate(curves)]
     handles += [Line2D([], [], color=MUTED, linewidth=1, label="ideal: one rank's times the ranks"),
                 Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle=(0, (4, 2)), label="simulated")]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=2, frameon=False, fontsize=8.5, labelcolor=INK)
+    legend_below(figure, handles, 2, (0.05, 0.0), loc="lower left")
     return figure
 
 
@@ -186,9 +186,7 @@ def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
     lines = (*result.lines, *result.beyond)
     ranks = sorted({1, *(one.ranks for one in lines)})
     axes.set_xlim(0.87, ranks[-1] * 1.15)
-    axes.xaxis.set_major_locator(FixedLocator(ranks))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{n:,}" for n in ranks]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, ranks, [f"{n:,}" for n in ranks])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("ranks (number)")
     shared = [one.ranks for one in lines if one.oversubscribed]

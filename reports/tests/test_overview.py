@@ -1,18 +1,23 @@
 """The first page of a report with several: a card for each page, a folder that stays small; and figures of all pages."""
 
 import re
-from html import unescape
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
+from html import unescape
+from importlib import import_module
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.claims.data import load_suite
 from reports.__main__ import main
-from reports.plots import style
-from reports.pages import pages
+from reports import pages as pages_package
+from reports.pages import pages, studies
 from reports.pages.collectives import _SHOWS, PAGE
+from reports.plots import style
 from reports.plots.drawn import figure_of, render
 from reports.plots.frame import compact, spread
 from reports.tests.world import (
@@ -204,3 +209,26 @@ def test_the_same_records_give_the_same_svg(analysis_of, tmp_path):
     for name in ("a", "b"):
         render([first], tmp_path / name)
     assert (tmp_path / "a" / f"{first.stem}.svg").read_bytes() == (tmp_path / "b" / f"{first.stem}.svg").read_bytes()
+
+
+# ---- Pages as data
+
+def test_every_figure_that_a_page_names_has_a_function():
+    named = {name for path in Path(pages_package.__file__).parent.glob("*.py")
+             for name in re.findall(r'"(\w+\.\w+_(?:figure|of)|curves\.\w+)"', path.read_text(encoding="utf-8"))}
+    named |= {f"study_figures.{name}" for name, _ in studies.DRAWN.values()}
+    assert len(named) > 25
+    for name in named:
+        module, function = name.split(".")
+        assert callable(getattr(import_module(f"reports.plots.{module}"), function)), name
+
+
+def test_pages_have_names_and_places_of_their_own():
+    assert [page.place for page in pages()] == list(range(1, len(pages()) + 1))
+    assert len({page.subject for page in pages()}) == len(pages())
+
+
+def test_a_summary_needs_no_matplotlib(folder):
+    program = "import sys; from reports.__main__ import main; assert main(sys.argv[1:]) == 0 and 'matplotlib' not in sys.modules"
+    records = [str(path) for path in (folder / "records").iterdir()]
+    subprocess.run([sys.executable, "-c", program, *records, "--summary"], check=True, capture_output=True, cwd=Path(__file__).parents[2])
