@@ -142,9 +142,8 @@ class Scaling:
         return next((one for one in self.steps if one.kind == kind), None)
 
 
-@fields_of("LayerRecord")
-class Layer:
-    """Times of one layer in one number of tiles."""
+class _BothWays:
+    """Times of a forward and a backward pass, each in several ways."""
 
     def time(self, direction: str, way: str) -> Any:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
@@ -153,32 +152,30 @@ class Layer:
         """Median of forward plus median of backward, in us."""
         return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
 
-    def spread(self, way: str) -> float:
-        """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
-        stats = [self.time(direction, way).stats for direction in DIRECTIONS]
-        whole = sum(one.median for one in stats)
-        return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
-
     def parts_us(self, way: str) -> dict[str, float]:
         """Time of each part in us, forward plus backward."""
         times = [self.time(direction, way) for direction in DIRECTIONS]
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
+@fields_of("LayerRecord")
+class Layer(_BothWays):
+    """Times of one layer in one number of tiles."""
+
+    def spread(self, way: str) -> float:
+        """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
+        stats = [self.time(direction, way).stats for direction in DIRECTIONS]
+        whole = sum(one.median for one in stats)
+        return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
+
+
 @fields_of("ContextRecord")
-class Context:
+class Context(_BothWays):
     """One method to share a sequence of one length."""
 
     @property
     def length(self) -> int:
         return int(self.sizes["length"])
-
-    def time(self, direction: str, form: str) -> Any:
-        return next(time for time in self.times if (time.direction, time.way) == (direction, form))
-
-    def median_us(self, form: str) -> float:
-        """Median of forward plus median of backward, in us."""
-        return sum(self.time(direction, form).stats.median for direction in DIRECTIONS)
 
     @property
     def mean_pairs(self) -> float:
@@ -195,20 +192,8 @@ class Context:
 
 
 @fields_of("ExpertsRecord")
-class ExpertsLine:
+class ExpertsLine(_BothWays):
     """One mixture of experts on its ranks."""
-
-    def time(self, direction: str, way: str) -> Any:
-        return next(time for time in self.times if (time.direction, time.way) == (direction, way))
-
-    def median_us(self, way: str) -> float:
-        """Median of forward plus median of backward, in us."""
-        return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
-
-    def parts_us(self, way: str) -> dict[str, float]:
-        """Time of each part in us, forward plus backward."""
-        times = [self.time(direction, way) for direction in DIRECTIONS]
-        return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
 @fields_of("StudyRecord")
