@@ -7,10 +7,9 @@ from typing import Optional, Sequence
 
 from reports import VERSION
 from reports.analysis.findings import summary_text
-from reports.analysis.report import report_of
-from reports.check import notes_on
 from reports.schema import ReportError
 from reports.load import load
+from reports.report import report_of
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,7 +70,7 @@ def _report(options: argparse.Namespace) -> int:
     print(summary_text(report.findings))
     for note in notes:
         print(f"NOTE: {note}")
-    for note in notes_on(report):
+    for note in report.notes:
         if note.level == "error":
             print(f"WRONG OR FAILED: {note.text}")
     if index:

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Iterable, Optional
 
 from reports.analysis.panels import Panel
-from reports.analysis.report import Report
-from reports.analysis.results import Analysis, headline, PanelResult
+from reports.analysis.results import headline, PanelResult
 from reports.analysis.roofline.findings import ABOVE, RooflineResult
 from reports.analysis.roofline.rooflines import Case, case_of, Roofline, way_text
 from reports.analysis.steps.schedules import repeated
@@ -132,10 +131,10 @@ def _empty_runs(records: Records) -> Iterable[Note]:
 
 # ---- Warnings about the rows of collectives
 
-def notes_on_collectives(records: Records, analysis: Analysis) -> list[Note]:
+def notes_on_collectives(records: Records, results: Iterable[PanelResult]) -> list[Note]:
     """Warnings, worst first."""
     found = [*_bad_rows(records), *notes_on_runs(records), *_unverified(records), *_zero_sizes(records)]
-    for result in analysis.results:
+    for result in results:
         found += _holes(result) + _pooled(result)
     return worst_first(found)
 
@@ -373,15 +372,3 @@ def _without_flops(roofline: Roofline) -> Iterable[Note]:
     if without:
         yield Note("info", f"no arithmetic is counted in {joined(without)}: not in the roofline plot (logarithmic "
                            "axes), but in the shares and the table.")
-
-
-# ---- All warnings
-
-def notes_on(report: Report) -> list[Note]:
-    """Warnings by subject; each worst first."""
-    records = report.records
-    collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
-    kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []
-    schedules = notes_on_schedules(records.of_schedules()) if report.schedules or report.overlaps else []
-    simulations = notes_on_simulations(records.of_simulations()) if report.simulations else []
-    return collectives + kernels + schedules + simulations

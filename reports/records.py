@@ -1,7 +1,7 @@
 """The records of docs/record_format.md as objects, which the loader makes and everything else reads. Their fields are the
 schema's; the properties here are computed from them."""
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Any, Callable, Optional
 
 from reports.analysis.gate.words import CaseSummary
@@ -142,9 +142,8 @@ class Scaling:
         return next((one for one in self.steps if one.kind == kind), None)
 
 
-@fields_of("LayerRecord")
-class Layer:
-    """Times of one layer in one number of tiles."""
+class _BothWays:
+    """Times of a forward and a backward pass, each in several ways."""
 
     def time(self, direction: str, way: str) -> Any:
         return next(time for time in self.times if (time.direction, time.way) == (direction, way))
@@ -153,32 +152,30 @@ class Layer:
         """Median of forward plus median of backward, in us."""
         return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
 
-    def spread(self, way: str) -> float:
-        """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
-        stats = [self.time(direction, way).stats for direction in DIRECTIONS]
-        whole = sum(one.median for one in stats)
-        return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
-
     def parts_us(self, way: str) -> dict[str, float]:
         """Time of each part in us, forward plus backward."""
         times = [self.time(direction, way) for direction in DIRECTIONS]
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
+@fields_of("LayerRecord")
+class Layer(_BothWays):
+    """Times of one layer in one number of tiles."""
+
+    def spread(self, way: str) -> float:
+        """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
+        stats = [self.time(direction, way).stats for direction in DIRECTIONS]
+        whole = sum(one.median for one in stats)
+        return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
+
+
 @fields_of("ContextRecord")
-class Context:
+class Context(_BothWays):
     """One method to share a sequence of one length."""
 
     @property
     def length(self) -> int:
         return int(self.sizes["length"])
-
-    def time(self, direction: str, form: str) -> Any:
-        return next(time for time in self.times if (time.direction, time.way) == (direction, form))
-
-    def median_us(self, form: str) -> float:
-        """Median of forward plus median of backward, in us."""
-        return sum(self.time(direction, form).stats.median for direction in DIRECTIONS)
 
     @property
     def mean_pairs(self) -> float:
@@ -195,20 +192,8 @@ class Context:
 
 
 @fields_of("ExpertsRecord")
-class ExpertsLine:
+class ExpertsLine(_BothWays):
     """One mixture of experts on its ranks."""
-
-    def time(self, direction: str, way: str) -> Any:
-        return next(time for time in self.times if (time.direction, time.way) == (direction, way))
-
-    def median_us(self, way: str) -> float:
-        """Median of forward plus median of backward, in us."""
-        return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
-
-    def parts_us(self, way: str) -> dict[str, float]:
-        """Time of each part in us, forward plus backward."""
-        times = [self.time(direction, way) for direction in DIRECTIONS]
-        return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
 @fields_of("StudyRecord")
@@ -254,81 +239,32 @@ def plural(kind: str) -> str:
     return {"experts": "experts", "history": "histories", "study": "studies"}.get(kind, f"{kind}s")
 
 
-@dataclass(frozen=True)
-class Records:
-    files: tuple[str, ...]
-    runs: tuple[Run, ...]
-    rows: tuple[Row, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
-    ceilings: tuple[Ceiling, ...] = ()
-    schedules: tuple[ScheduleLine, ...] = ()
-    simulations: tuple[Simulation, ...] = ()
-    trainings: tuple[Training, ...] = ()
-    scalings: tuple[Scaling, ...] = ()
-    shardings: tuple[Sharding, ...] = ()
-    layers: tuple[Layer, ...] = ()
-    contexts: tuple[Context, ...] = ()
-    experts: tuple[ExpertsLine, ...] = ()
-    studies: tuple[StudyPoint, ...] = ()
-    verdicts: tuple[GateCase, ...] = ()
-    histories: tuple[GateSeries, ...] = ()
+class _Records:
+    """Runs, and lines of each kind of the schema: `rows`, `kernels`, ... (plural())."""
 
     @property
     def lines(self) -> tuple:
         """All lines except the runs."""
         return tuple(line for kind in KINDS[1:] for line in getattr(self, plural(kind)))
 
-    def of_collectives(self) -> "Records":
-        """The rows and their runs."""
-        return self._only(rows=self.rows)
-
-    def of_kernels(self) -> "Records":
-        """Kernels and ceilings, and their runs."""
-        return self._only(kernels=self.kernels, ceilings=self.ceilings)
-
-    def of_schedules(self) -> "Records":
-        return self._only(schedules=tuple(line for line in self.schedules if not line.has_buckets))
-
-    def of_buckets(self) -> "Records":
-        """Real data-parallel steps."""
-        return self._only(schedules=tuple(line for line in self.schedules if line.has_buckets))
-
-    def of_simulations(self) -> "Records":
-        return self._only(simulations=self.simulations)
-
-    def of_training(self) -> "Records":
-        return self._only(trainings=self.trainings)
-
-    def of_scaling(self) -> "Records":
-        return self._only(scalings=self.scalings)
-
-    def of_sharding(self) -> "Records":
-        return self._only(shardings=self.shardings)
-
-    def of_layers(self) -> "Records":
-        return self._only(layers=self.layers)
-
-    def of_context(self) -> "Records":
-        return self._only(contexts=self.contexts)
-
-    def of_experts(self) -> "Records":
-        return self._only(experts=self.experts)
-
-    def of_studies(self) -> "Records":
-        return self._only(studies=self.studies)
-
-    def of_gate(self) -> "Records":
-        return self._only(verdicts=self.verdicts, histories=self.histories)
+    def only(self, *kinds: str) -> "Records":
+        """Lines of these kinds ("rows", "kernels", ...) and their runs. Runs without any lines are reported once, with the first kind of
+        line present."""
+        return self.select(**{kind: getattr(self, kind) for kind in kinds})
 
     def of_runs(self, wanted: Callable[[Run], bool]) -> "Records":
         """The selected runs, and their lines."""
         kept = {plural(kind): tuple(line for line in getattr(self, plural(kind)) if wanted(line.run)) for kind in KINDS[1:]}
         return Records(self.files, tuple(run for run in self.runs if wanted(run)), **kept)
 
-    def _only(self, **kept: tuple) -> "Records":
-        """Runs without any lines are reported once, with the first kind of line present."""
+    def select(self, **kept: tuple) -> "Records":
         mine = {line.run.run for lines in kept.values() for line in lines}
         used = {line.run.run for line in self.lines}
         is_first = bool(self.lines) and self.lines[0].run.run in mine
         runs = tuple(run for run in self.runs if run.run in mine or is_first and run.run not in used)
         return Records(self.files, runs, **kept)
+
+
+Records = make_dataclass("Records", [("files", tuple[str, ...]), ("runs", tuple[Run, ...]),
+                                     *((plural(kind), tuple[Any, ...], ()) for kind in KINDS[1:])],
+                         bases=(_Records,), frozen=True, namespace={"__doc__": _Records.__doc__, "__module__": __name__})

@@ -11,7 +11,7 @@ import pytest
 import conftest
 from reports.analysis.steps.layouts import analyse_studies
 from reports.__main__ import main
-from reports.html.layout_view import points_table
+from reports.pages.studies import points_table
 from reports.load import load
 
 SMALL_MODEL = ("--model", "gpt3-1.3b")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import records_of
 
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.steps.schedules import cases_of
 from reports.analysis.steps.overlap import lanes_of
 from reports.__main__ import main
@@ -122,7 +122,7 @@ def test_a_curve_is_measured_in_rounds_and_simulated_beyond(programs, tmp_path) 
     weak = [line["ranks"] for line in (one, two, *beyond) if line["mode"] == "weak"]
     assert weak == [1, 2, 4, 8, 16, 32, 64]
     assert [line["ranks"] for line in beyond if line["mode"] == "strong"] == [1, 2], "two sequences"
-    result, = report_of(load([str(path)])).scalings
+    result, = report_of(load([str(path)])).results("scaling")
     assert [(curve.name, len(curve.measured), len(curve.simulated)) for curve in result.curves] == [
         ("data parallel, weak", 1, 6), ("data parallel, strong", 1, 1)], "of more than one rank"
 

@@ -1,73 +1,17 @@
 """First page of a report with several pages: the finding of each, in a sentence and a figure."""
 from collections import Counter
 from dataclasses import dataclass
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from reports.analysis.findings import Finding
-from reports.analysis.report import Report
 from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
-from reports.html.run_view import Fact, machine_views, MachineView, run_facts, run_views, RunView
-from reports.plots.figures import FigureFile
+from reports.html.run_view import FrameView, frame_view
+from reports.page import Drawing, Fact
 from reports.records import Records, Scaling, Training
+from reports.report import Report
 from reports.units import counted, joined
 
 MOST = 3  # findings of a page
-
-
-class _Subject(NamedTuple):
-    title: str
-    question: str
-    figure: str  # the kind of figure that answers it, if there is one
-    lead: str  # first sentence of its page
-    bad_heading: str = "Wrong rows"
-    template: str = "groups.html"
-
-
-SUBJECTS = {
-    "claims": _Subject(
-        "Claims", "Which claims of surveys hold, and under which condition?", "lines",
-        "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
-        template="claims.html"),
-    "collectives": _Subject(
-        "Collectives", "Which algorithm is fastest at which size?", "relative",
-        "Ring or tree, at which size, and why.", "Wrong and failed rows", template="collectives.html"),
-    "kernels": _Subject(
-        "Kernels", "How far is each kernel from what this machine can do?", "roofline",
-        "How far is each kernel from what this machine can do, and what holds it back?", "Wrong and failed kernels", template="kernels.html"),
-    "buckets": _Subject(
-        "Gradient buckets", "How large should buckets be, so that their reduction hides behind the backward?", "lines",
-        "How large should buckets of gradients be, so that their reduction hides behind the backward?"),
-    "sharding": _Subject(
-        "ZeRO", "What does each stage save of a rank's memory?", "bars",
-        "What does sharing out parameters, gradients and optimizer state save, and what does it send?"),
-    "layers": _Subject(
-        "Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?", "parts",
-        "What do tensor-parallel layers cost, and how much of their communication can run beside products?"),
-    "context": _Subject(
-        "Long sequences", "How do ranks share a sequence, at what cost in time and memory?", "lines",
-        "How do ranks share the attention of a long sequence: time and memory by length, bytes, load, and what kernels hide."),
-    "experts": _Subject(
-        "Mixtures of experts", "Where does their time go, and what does an uneven router cost?", "parts",
-        "Where does the time of a mixture of experts go, what does an uneven router cost, and what is dropped?"),
-    "schedules": _Subject(
-        "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?", "tradeoff",
-        "Which order of forward and backward wastes least time, and what memory it takes.", "Failed steps", template="schedules.html"),
-    "simulations": _Subject(
-        "Simulated steps", "What would a step take on a cluster, in which layout?", "parts",
-        "What a training step would take on a machine, in which layout, and whether it fits. All of it is simulated.", "Failed simulations"),
-    "studies": _Subject(
-        "Studies", "How far does it scale, which way wins, and what should one buy?", "map",
-        "How far does a layout scale, which layout is fastest, what memory and order of ranks cost, and which figure of a machine matters."),
-    "training": _Subject(
-        "Training", "Does it learn, how fast, and where does the time of a step go?", "parts",
-        "Does it learn, how fast, where does the time of a step go, and what fills the memory?", "Failed runs"),
-    "scaling": _Subject(
-        "Scaling", "How many tokens per second do more ranks give, and what eats the rest?", "curve",
-        "How well do layouts scale, what eats the rest, and do the pieces of a step explain the step?", "Failed layouts"),
-    "gate": _Subject(
-        "Gate", "Did the change make anything slower?", "times",
-        "Did the change make anything slower?", ""),
-}
 
 
 @dataclass(frozen=True)
@@ -78,41 +22,37 @@ class Card:
     file: str
     findings: Sequence[Finding]
     errors: Sequence[str]
-    figure: Optional[FigureFile]
+    figure: Optional[Drawing]
+
+
+@dataclass(frozen=True)
+class About:
+    """The properties of a page that the frame of all pages reads."""
+
+    subject: str = "overview"
+    template: str = "overview.html"
 
 
 @dataclass(frozen=True)
 class Overview:
-    facts: Sequence[Fact]
     cards: Sequence[Card]
-    runs: Sequence[RunView]
-    machines: Sequence[MachineView]
-    files: Sequence[str]
+    frame: FrameView
+    about: About = About()
 
 
-def overview_of(records: Records, views: Mapping[str, object], figures: Mapping[str, Sequence[FigureFile]],
-                files: Sequence[str]) -> Overview:
-    """`views` and `figures` are those of the other pages, by subject."""
-    runs = run_views(records)
-    basis = Counter(run.basis for run in runs)
+def overview_of(records: Records, views: Sequence[Any], files: Sequence[str]) -> Overview:
+    """`views` are the other pages."""
+    frame = frame_view(records, [], files)
+    basis = Counter(run.basis for run in frame.runs)
     facts = [Fact("What was run", joined(sorted({run.program for run in records.runs}))),
              Fact("Basis", joined([f"{counted(number, 'run')} {name}" for name, number in basis.items()]))]
-    cards = [_card(subject, view, figures[subject]) for subject, view in views.items()]
-    return Overview(run_facts(records, facts), cards, runs, machine_views(records), files)
+    return Overview([_card(view) for view in views], frame_view(records, facts, files))
 
 
-def _card(subject: str, view, figures: Sequence[FigureFile]) -> Card:
-    told = SUBJECTS[subject]
-    own = [file for finding in view.findings[:MOST] for file in figures if _is_of(file, finding)]
-    chosen = next((file for file in [*own, *figures] if file.kind == told.figure), next(iter([*own, *figures]), None))
-    return Card(subject, told.title, told.question, f"{subject}.html", view.findings[:MOST],
-                [note.text for note in view.notes if note.level == "error"], chosen)
-
-
-def _is_of(file: FigureFile, finding: Finding) -> bool:
-    """True if the figure shows what the finding is about: its name begins with the section's, or with a panel's number."""
-    section, _, number = finding.anchor.partition("-")
-    return file.stem.startswith(f"{number.zfill(2)}-" if section == "panel" else f"{finding.anchor}-")
+def _card(view: Any) -> Card:
+    about, findings = view.about, view.part.findings[:MOST]
+    return Card(about.subject, about.title, about.question, f"{about.subject}.html", findings,
+                [note.text for note in view.part.notes if note.level == "error"], about.chosen(about.figure, findings, view.sections))
 
 
 # ---- One training step in a few sentences and a chart, with which the first page opens if there is one
@@ -123,17 +63,18 @@ SLOWER = 1.02  # smaller slowdowns are not mentioned
 @dataclass(frozen=True)
 class Story:
     sentences: Sequence[str]
-    figures: Sequence[FigureFile]
+    figures: Sequence[Drawing]
 
 
-def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
+def story_of(report: Report, drawn: Sequence[Drawing] = ()) -> Optional[Story]:
     """Sentences and chart of one step; None if no record has such a step. `drawn` has the figures of the scaling page."""
-    training = report.trainings[0].fastest if report.trainings else None
-    scaling = telling(report.scalings, training.layout.text if training else "")
+    trainings, scalings = report.results("training"), report.results("scaling")
+    training = trainings[0].fastest if trainings else None
+    scaling = telling(scalings, training.layout.text if training else "")
     sentences = [*_scaling_sentences(scaling), *_training_sentences(training, bool(scaling))]  # first, of the run that is drawn
     if not sentences:
         return None
-    stem = scaling and chart_stem(report.scalings, scaling)
+    stem = scaling and chart_stem(scalings, scaling)
     return Story(sentences, [file for file in drawn if file.stem == stem])
 
 

@@ -8,21 +8,9 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from reports.check import machine_text
+from reports.page import Fact
 from reports.records import Machine, Records, Run
 from reports.units import bytes_text, joined
-
-
-@dataclass(frozen=True)
-class Fact:
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
-class BadLine:
-    status: str
-    what: str
-    why: str
 
 
 MachineView = Sequence[Fact]
@@ -41,8 +29,22 @@ class RunView:
     libraries: str
 
 
-def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
-    """Facts: the machines, then `told`, then the builds and the start times of the runs."""
+@dataclass(frozen=True)
+class FrameView:
+    """The part that all pages share, around their subject."""
+
+    facts: Sequence[Fact]
+    runs: Sequence[RunView]
+    machines: Sequence[MachineView]
+    files: Sequence[str]
+
+
+def frame_view(records: Records, told: Sequence[Fact], files: Sequence[str]) -> FrameView:
+    return FrameView(_facts(records, told), run_views(records), [_machine(machine) for machine in _machines(records)], files)
+
+
+def _facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
+    """The machines, then `told`, then the builds and the start times of the runs."""
     runs = records.runs
     return [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
             Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
@@ -63,10 +65,6 @@ def _run_view(runs: Sequence[Run], rows: int) -> RunView:
     of_all = {name: joined([str(value) for value in dict.fromkeys(getattr(run, name) for run in runs)]) for name in ("run", "ranks", "basis")}
     return RunView(first, of_all["run"], of_all["ranks"], of_all["basis"], " ".join(first.command), rows,
                    ", ".join(f"{name}: {version}" for name, version in first.libraries.items()))
-
-
-def machine_views(records: Records) -> list[MachineView]:
-    return [_machine(machine) for machine in _machines(records)]
 
 
 def _machines(records: Records) -> list[Machine]:

@@ -10,36 +10,19 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from reports.analysis.gate.results import analyse_gates
-from reports.analysis.report import Report
-from reports.analysis.steps.schedules import growths_of
-from reports.analysis.findings import maps_of
-from reports.claims.data import load_suite
-from reports.schema import ReportError
-from reports.html.data_parallel_view import buckets_page_of, render_buckets, render_sharding, sharding_page_of
-from reports.html.claims_view import claims_page_of, ClaimsPage
-from reports.html.gate_view import gate_page_of, render_gates
-from reports.html.kernel_view import kernel_page_of, KernelPage
-from reports.html.layers_view import (
-    context_page_of, experts_page_of, layers_page_of, render_context, render_experts, render_layers)
-from reports.html.layout_view import simulation_page_of, studies_page_of
-from reports.html.overview import Overview, overview_of, Story, story_of, SUBJECTS
-from reports.html.schedule_view import schedule_page_of, SchedulePage
-from reports.html.run_view import copy_traces
-from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
-from reports.html.view import Page, page_of
-from reports.plots.claim_figures import render_claims
-from reports.plots.figures import FigureFile, render_all, render_maps
-from reports.plots.kernel_figures import render_kernels
-from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
-from reports.plots.study_figures import render_studies
-from reports.plots.training_figures import render_scaling, render_training
+from reports.html.overview import Overview, overview_of, Story, story_of
+from reports.html.run_view import copy_traces, FrameView, frame_view, TraceLink
+from reports.page import Drawing, Page, Section
+from reports.pages import pages
+from reports.plots.drawn import render
 from reports.progress import Progress
 from reports.records import Records
+from reports.report import Part, Report
+from reports.schema import ReportError
 from reports.units import unbroken
 
 
@@ -47,17 +30,25 @@ HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # file that marks folders which we may replace
 
 
-AnyPage = Union[Overview, Page, KernelPage, SchedulePage, GroupPage, ClaimsPage]
+@dataclass(frozen=True)
+class PageLink:
+    title: str
+    file: str
 
 
 @dataclass(frozen=True)
-class PageLink:
-    subject: str  # "collectives", "kernels": the template's name
-    file: str
+class PageView:
+    """A page with all that its template shows."""
+
+    about: Page
+    part: Part
+    sections: Sequence[Section]
+    traces: Sequence[TraceLink]
+    frame: FrameView
 
     @property
-    def title(self) -> str:
-        return SUBJECTS[self.subject].title if self.subject in SUBJECTS else self.subject.capitalize()
+    def drawings(self) -> list[Drawing]:
+        return [one for section in self.sections for one in section.drawings]
 
 
 def write_report(report: Report, out: Path) -> Path:
@@ -121,138 +112,28 @@ def _exchange(one: Path, other: Path) -> None:
     aside.rename(one)
 
 
-Made = tuple[AnyPage, Sequence[FigureFile]]  # a page, and its figures
-
-
 def _build(report: Report, folder: Path) -> None:
     files = copy_records(report.records.files, folder / "records")
-    there = [(subject, make) for subject, (is_there, make) in _PAGES.items() if is_there(report)]
-    progress = Progress("pages", len(there))
-    made: dict[str, Made] = {}
-    for subject, make in there:
-        progress(subject, len(made))
-        made[subject] = make(report, files, folder)
+    views = [_page(part, files, folder) for part in report.parts.values()]
+    progress = Progress("pages", len(views))
+    for done, view in enumerate(views):
+        progress(view.about.subject, done)
+        render(view.drawings, folder / "figures")
     progress.wipe()
-    views: dict[str, AnyPage] = {subject: view for subject, (view, _) in made.items()}
+    shown: dict[str, Any] = {view.about.title: view for view in views}
     if len(views) > 1:
-        shown = {subject: figures for subject, (_, figures) in made.items()}
-        views = {"overview": overview_of(report.records, views, shown, files), **views}
-    pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
-    drawn = made["scaling"][1] if "scaling" in made else []
-    story = story_of(report, drawn)
-    for page in pages:
-        told = story if page is pages[0] else None
-        (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages, told), encoding="utf-8")
+        shown = {"Overview": overview_of(report.records, views, files), **shown}
+    links = [PageLink(title, f"{one.about.subject}.html" if i else "index.html") for i, (title, one) in enumerate(shown.items())]
+    story = story_of(report, [one for view in views if view.about.subject == "scaling" for one in view.drawings])
+    for link, page in zip(links, shown.values()):
+        told = story if link is links[0] else None
+        (folder / link.file).write_text(html_of(page, link, links, told), encoding="utf-8")
 
 
-def _flat(figures: Sequence[Sequence[FigureFile]]) -> list[FigureFile]:
-    return [file for some in figures for file in some]
-
-
-def _claims_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_claims(report.claims, folder / "figures")
-    return (claims_page_of(report.claims_records, report.claims, figures, load_suite(), files), _flat(list(figures.values())))
-
-
-def _collectives_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_all(report.collectives.results, folder / "figures")
-    settings = [result.panel.setting for result in report.collectives.results]
-    telling = sorted(zip(settings, figures), key=lambda one: (one[0].basis != "measured", one[0].collective != "all_reduce",
-                                                              -one[0].ranks))
-    maps = render_maps(maps_of(report.collectives.results), folder / "figures")
-    return (page_of(report.records.of_collectives(), report.collectives, figures, maps, files),
-            _flat([drawn for _, drawn in telling]) + maps)
-
-
-def _kernels_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_kernels(report.kernels, folder / "figures")
-    return kernel_page_of(report.records.of_kernels(), report.kernels, figures, files), _flat(figures)
-
-
-def _buckets_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    records = report.records.of_buckets()
-    figures = render_buckets(report.buckets, folder / "figures")
-    traces = copy_traces(records, report.records.files, folder / "traces")
-    return buckets_page_of(records, report.buckets, figures, traces, files), _flat(figures)
-
-
-def _sharding_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_sharding(report.shardings, folder / "figures")
-    return sharding_page_of(report.records.of_sharding(), report.shardings, figures, files), figures
-
-
-def _layers_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_layers(report.layers, folder / "figures")
-    return layers_page_of(report.records.of_layers(), report.layers, figures, files), _flat(figures)
-
-
-def _context_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_context(report.contexts, folder / "figures")
-    return context_page_of(report.records.of_context(), report.contexts, figures, files), _flat(figures)
-
-
-def _experts_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_experts(report.experts, folder / "figures")
-    return experts_page_of(report.records.of_experts(), report.experts, figures, files), _flat(figures)
-
-
-def _schedules_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    records = report.records.of_schedules()
-    figures = render_workloads(report.schedules, folder / "figures")
-    growths = render_growths(growths_of(report.schedules), folder / "figures")
-    traces = copy_traces(records, report.records.files, folder / "traces")
-    overlaps = render_overlaps(report.overlaps, folder / "figures")
-    view = schedule_page_of(records, list(zip(report.schedules, figures)), growths,
-                            list(zip(report.overlaps, overlaps)), traces, files)
-    return view, [*_flat(figures), *growths, *_flat(overlaps)]
-
-
-def _simulations_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    records = report.records.of_simulations()
-    figures = render_layouts(report.simulations, folder / "figures")
-    traces = copy_traces(records, report.records.files, folder / "traces")
-    return simulation_page_of(records, report.simulations, figures, traces, files), _flat(figures)
-
-
-def _studies_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_studies(report.studies, folder / "figures")
-    return studies_page_of(report.records.of_studies(), report.studies, figures, files), _flat(figures)
-
-
-def _training_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    records = report.records.of_training()
-    figures = render_training(report.trainings, folder / "figures")
-    traces = copy_traces(records, report.records.files, folder / "traces")
-    return training_page_of(records, report.trainings, figures, traces, files), _flat(figures)
-
-
-def _scaling_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_scaling(report.scalings, folder / "figures")
-    return scaling_page_of(report.records.of_scaling(), report.scalings, figures, [], files), _flat(figures)
-
-
-def _gate_page(report: Report, files: Sequence[str], folder: Path) -> Made:
-    figures = render_gates(report.gates, folder / "figures")
-    return gate_page_of(report.records.of_gate(), report.gates, figures, files), _flat(figures)
-
-
-# The pages in their order: the condition under which one exists, and the function that makes it.
-_PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[str], Path], Made]]] = {
-    "claims": (lambda report: report.claims, _claims_page),
-    "collectives": (lambda report: report.collectives, _collectives_page),
-    "kernels": (lambda report: report.kernels, _kernels_page),
-    "buckets": (lambda report: report.buckets, _buckets_page),
-    "sharding": (lambda report: report.shardings, _sharding_page),
-    "layers": (lambda report: report.layers, _layers_page),
-    "context": (lambda report: report.contexts, _context_page),
-    "experts": (lambda report: report.experts, _experts_page),
-    "schedules": (lambda report: report.schedules or report.overlaps, _schedules_page),
-    "simulations": (lambda report: report.simulations, _simulations_page),
-    "studies": (lambda report: report.studies, _studies_page),
-    "training": (lambda report: report.trainings, _training_page),
-    "scaling": (lambda report: report.scalings, _scaling_page),
-    "gate": (lambda report: report.gates, _gate_page),
-}
+def _page(part: Part, files: Sequence[str], folder: Optional[Path] = None) -> PageView:
+    traces = copy_traces(part.records, part.records.files, folder / "traces") if folder else []
+    frame = frame_view(part.records, part.page.facts(part.records, part.results), files)
+    return PageView(part.page, part, part.page.sections(part.results), traces, frame)
 
 
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:
@@ -275,14 +156,15 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
 class Untold:
     """Removes from a section's sentences those in the page's list of findings: a finding is said once."""
 
-    def __init__(self, page: AnyPage):
-        self._told = [text for finding in getattr(page, "findings", ()) for text in (finding.text, finding.why) if text]
+    def __init__(self, page: "PageView | Overview"):
+        findings = page.part.findings if isinstance(page, PageView) else ()
+        self._told = [text for finding in findings for text in (finding.text, finding.why) if text]
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
         return [text for text in sentences if text and not any(text in told for told in self._told)]
 
 
-def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optional[Story] = None,
+def html_of(page: "PageView | Overview", link: PageLink, links: Sequence[PageLink], story: Optional[Story] = None,
             figure_source: Optional[Callable[[str], str]] = None) -> str:
     """`figure_source` replaces a figure's file if that is not in figures/ beside the page."""
     # Inline style and script come from our own files; everything from records is escaped.
@@ -292,19 +174,21 @@ def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optio
     environment.filters["untold"] = Untold(page)
     environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
-    about = SUBJECTS.get(subject)
-    template = environment.get_template(about.template if about else f"{subject}.html")
-    return template.render(page=page, subject=subject, about=about, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])
+    template = environment.get_template(page.about.template)
+    return template.render(page=page, about=page.about, frame=page.frame, link=link, links=links, story=story, css=assets["page.css"],
+                           js=assets["page.js"])
 
 
 # A page in one file, for use as an artifact of CI: it contains its figures, and links to no other file.
 
 def gate_file(records: Records) -> str:
     """The gate's page of these records, as text of HTML."""
-    results = analyse_gates(records)
+    about = next(page for page in pages() if page.subject == "gate")
+    view = _page(Part(about, records, tuple(about.results(records))), files=[])
+    link = PageLink(about.title, "")
     with TemporaryDirectory() as name:
-        page = gate_page_of(records, results, render_gates(results, Path(name)), files=[])
-        return html_of(page, "gate", [PageLink("gate", "")], figure_source=lambda file: _as_data(Path(name) / file))
+        render(view.drawings, Path(name))
+        return html_of(view, link, [link], figure_source=lambda file: _as_data(Path(name) / file))
 
 
 def _as_data(file: Path) -> str:

@@ -1,44 +1,16 @@
 """A piece of evidence as a figure: its value along the axis, a line for each curve, the bound, and the side on which the claim holds."""
-from pathlib import Path
 from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
-from reports.claims.verdict import Answer, axis_text, Point, Settled, test_text, value_text
+from reports.claims.verdict import Answer, axis_text, Point, value_text
 from reports.plots import style
-from reports.plots.figures import FigureFile, save
-from reports.plots.frame import End, Heading, bytes_axis, draw_line, label_ends, line_axes, value_axis
+from reports.plots.frame import bytes_axis, draw_line, End, Heading, label_ends, line_axes, ticks_at, value_axis
 from reports.plots.style import MUTED, numbered
 
-FEWEST = 3  # fewest points of the longest curve of an answer that gets a figure
 HOLDS_COLOUR = "#009e73"
-_BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
-
-
-def render_claims(settled: Sequence[Settled], folder: Path) -> dict[str, list[FigureFile]]:
-    """Renders the claims' figures into `folder` and returns them by the claim's name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return {one.claim.name: [_render(one.claim.name, number, answer, folder) for number, answer in enumerate(one.answers) if is_drawn(answer)]
-            for one in settled}
-
-
-def is_drawn(answer: Answer) -> bool:
-    """True if some curve has at least FEWEST points, and the values differ in their first three digits."""
-    if answer.found is None or max(map(len, answer.found.curves.values())) < FEWEST:
-        return False
-    return len({f"{point.value:.3g}" for points in answer.found.curves.values() for point in points}) > 1
-
-
-def _render(name: str, number: int, answer: Answer, folder: Path) -> FigureFile:
-    evidence = answer.evidence
-    title = evidence.shows[:1].upper() + evidence.shows[1:]
-    heading = Heading(title, f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""))
-    stem = f"claim-{name}-{number}"
-    with style.context():
-        save(claim_figure(answer, heading), folder / stem)
-    return FigureFile("lines", stem, title, f"{title}, along {evidence.axis}")
 
 
 def claim_figure(answer: Answer, heading: Heading) -> Figure:
@@ -86,9 +58,7 @@ def _scale_axis(axes: Axes, xs: Sequence[float], answer: Answer) -> None:
     if xs[0] > 0 and xs[-1] / xs[0] >= 8:
         axes.set_xscale("log", base=2)
         axes.set_xlim(xs[0] / 1.15, xs[-1] * 1.15)
-    axes.xaxis.set_major_locator(FixedLocator(xs))
-    axes.xaxis.set_major_formatter(FixedFormatter([axis_text(x, evidence) if x < 1e6 else f"{x / 1e9:.3g}e9" for x in xs]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, xs, [axis_text(x, evidence) if x < 1e6 else f"{x / 1e9:.3g}e9" for x in xs])
 
 
 def _draw_bound(axes: Axes, answer: Answer) -> None:

@@ -1,37 +1,42 @@
 """A panel's curves against size, one line per series: bus bandwidth, latency, time over the fastest's with its
 p5-p95 band, spread of a call's time over its median, measured over predicted."""
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
 from reports.analysis.crossover import TOLERANCE, best_time
+from reports.analysis.findings import Cell, WinnerMap
 from reports.analysis.panels import Panel, Point, Series
 from reports.analysis.fit import Predictions
-from reports.plots.frame import (End, Heading, bytes_axis, draw_line, label_ends, line_axes, new_figure, shortened, tidy,
-                                 value_axis)
-from reports.plots.style import GRID, INK, MUTED, Style
-from reports.units import short, time_text
+from reports.plots.frame import (
+    bytes_axis, draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, shortened, SIZE, tidy, value_axis)
+from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
+from reports.units import bytes_text, short, time_text
 
+Of = tuple[Panel, dict[str, int]]  # the series that get a colour by the place of their style
 Value = Callable[[Point, float], float]  # function of a point and of one of its times
 
 
-def busbw(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
-    figure = _curves(panel, shown, heading, lambda point, time: point.busbw_gbps(time), short)
+def busbw(of: Of, heading: Heading) -> Figure:
+    figure = _curves(of, heading, lambda point, time: point.busbw_gbps(time), short)
     figure.axes[0].set_ylabel("bus bandwidth (GB/s)")
     return figure
 
 
-def latency(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
-    figure = _curves(panel, shown, heading, lambda point, time: time, time_text)
+def latency(of: Of, heading: Heading) -> Figure:
+    figure = _curves(of, heading, lambda point, time: time, time_text)
     figure.axes[0].set_ylabel("time of a call")
     return figure
 
 
-def relative(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
+def relative(of: Of, heading: Heading) -> Figure:
     """Figure of the time over the fastest's, which separates lines that coincide over five decades of time."""
+    panel = of[0]
     best = {size: best_time(panel.series, size) for size in panel.sizes}
-    figure = _curves(panel, shown, heading, lambda point, time: time / best[point.bytes], lambda v: f"{short(v)}×")
+    figure = _curves(of, heading, lambda point, time: time / best[point.bytes], lambda v: f"{short(v)}×")
     axes = figure.axes[0]
     axes.set_ylabel("time / time of the fastest")
     axes.axhspan(1, 1 + TOLERANCE, color=GRID, zorder=0.5, linewidth=0)
@@ -39,7 +44,12 @@ def relative(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
     return figure
 
 
-def _curves(panel: Panel, shown: dict[str, Style], heading: Heading, value: Value, text: Callable) -> Figure:
+def _styles(of: tuple[Any, dict[str, int]]) -> dict[str, Style]:
+    return {label: numbered(place) for label, place in of[1].items()}
+
+
+def _curves(of: Of, heading: Heading, value: Value, text: Callable) -> Figure:
+    panel, shown = of[0], _styles(of)
     figure, axes = line_axes(heading, list(shown))
     values = [value(point, point.time_us) for series in panel.series for point in series.points]
     bytes_axis(axes, panel.sizes)
@@ -69,7 +79,8 @@ def _end(series: Series, style: Style, value: Value) -> End:
 COLUMNS = 3
 
 
-def percentiles(panel: Panel, shown: dict[str, Style], heading: Heading) -> Figure:
+def percentiles(of: Of, heading: Heading) -> Figure:
+    panel, shown = of[0], _styles(of)
     series = [one for one in panel.series if one.label in shown]
     rows, columns = -(-len(series) // COLUMNS), min(len(series), COLUMNS)
     figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * rows)
@@ -109,7 +120,8 @@ def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
 BAND = 1.25  # shaded: within 25 %
 
 
-def predicted(predictions: Predictions, shown: dict[str, Style], heading: Heading) -> Figure:
+def predicted(of: tuple[Predictions, dict[str, int]], heading: Heading) -> Figure:
+    predictions, shown = of[0], _styles(of)
     known = list(predictions.by_label.values())
     figure, axes = line_axes(heading, [p.label for p in known if p.label in shown])
     ratios = [ratio for p in known for ratio in p.ratios]
@@ -124,3 +136,47 @@ def predicted(predictions: Predictions, shown: dict[str, Style], heading: Headin
     ends = [End(p.label, p.model.sizes[-1], p.ratios[-1], shown[p.label]) for p in known if p.label in shown]
     label_ends(axes, ends, len(known) - len(ends))
     return figure
+
+
+# ---- Sizes across, ranks upwards: each cell has the colour of its fastest algorithm, paler where the next is close
+
+_FULL = 2.0  # margin from which on a cell has its full colour
+_ROW = 0.27  # inches
+
+
+def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
+    ranks = [result.panel.setting.ranks for result in winners.results]
+    sizes = sorted({cell.bytes for cell in winners.cells})
+    legend_rows = -(-len(winners.labels) // 3)
+    figure, top = new_figure(heading, 0.95 + _ROW * len(ranks) + 0.2 * legend_rows)
+    bottom = (0.62 + 0.2 * legend_rows) / figure.get_figheight()
+    axes = figure.add_axes([0.085, bottom, 0.9, top - bottom])
+    colours = {label: numbered(i).colour for i, label in enumerate(winners.labels)}
+    for cell in winners.cells:
+        x, y = sizes.index(cell.bytes), ranks.index(cell.ranks)
+        axes.add_patch(Rectangle((x, y), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white", linewidth=0.8))
+        if cell.margin > 1 + TOLERANCE and len(sizes) <= 24:
+            axes.text(x + 0.5, y + 0.5, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
+    axes.set_xlim(0, len(sizes))
+    axes.set_ylim(0, len(ranks))
+    step = -(-len(sizes) // 11)
+    axes.set_xticks([i + 0.5 for i in range(0, len(sizes), step)], [bytes_text(size) for size in sizes[::step]], fontsize=7.8)
+    axes.set_yticks([i + 0.5 for i in range(len(ranks))], [f"{n:,}" for n in ranks], fontsize=8)
+    axes.set_xlabel("message size")
+    axes.set_ylabel("ranks")
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    handles = [Patch(facecolor=colours[label], label=label) for label in winners.labels]
+    legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8, labelcolor=MUTED)
+    return figure
+
+
+def _shade(colour: str, cell: Cell) -> tuple[float, ...]:
+    """Colour of a cell: halfway to white where both are level."""
+    part = 0.35 + 0.45 * min(max(cell.margin - 1, 0) / (_FULL - 1), 1)
+    return tuple(1 - part * (1 - value) for value in to_rgb(colour))
+
+
+def _margin_text(margin: float) -> str:
+    return f"{margin:.1f}" if margin < 9.95 else f"{margin:.0f}"

@@ -7,9 +7,10 @@ from functools import lru_cache
 from html import unescape
 from io import StringIO
 from itertools import product
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -17,6 +18,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from reports.page import Heading
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.units import bytes_text, counted
 
@@ -103,13 +105,6 @@ _DOT = "  ·  "  # between the parts of that line
 LABEL_LENGTH = 24
 
 
-@dataclass(frozen=True)
-class Heading:
-    title: str
-    subtitle: str
-    badge: str  # "EMULATED ..."; empty if measured
-
-
 def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, float]:
     """The figure, and the height in figure coordinates below which axes may lie."""
     lines, below_them = textwrap.wrap(heading.title, int(10 * width)), _wrapped(heading.subtitle, int(15.5 * width))
@@ -157,6 +152,28 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(length=3, which="both")
 
 
+def row_axes(axes: Axes, names: Sequence[str], size: float = 8.2, edge: float = 0.55, **look: Any) -> None:
+    """A row for each name, from the top down."""
+    tidy(axes)
+    axes.grid(False, axis="y")
+    axes.set_ylim(max(len(names), 1) - 1 + edge, -edge)
+    axes.set_yticks(range(len(names)), names, size=size, **look)
+    axes.tick_params(axis="y", length=0)
+
+
+def ticks_at(axes: Axes, places: Sequence[float], texts: Sequence[str]) -> None:
+    """Ticks of the x axis at these places only."""
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_major_formatter(FixedFormatter(texts))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], columns: int, at: tuple[float, float] = (0.5, 0.0), **look: Any) -> None:
+    """A legend at the foot of a figure; `look` replaces the usual properties."""
+    usual = {"loc": "lower center", "frameon": False, "fontsize": 8.5, "labelcolor": INK}
+    figure.legend(handles=handles, bbox_to_anchor=at, ncol=columns, **{**usual, **look})
+
+
 def shortened(label: str) -> str:
     return label if len(label) <= LABEL_LENGTH else label[:LABEL_LENGTH - 1] + "…"
 
@@ -168,9 +185,7 @@ def bytes_axis(axes: Axes, sizes: Sequence[int], most: int = 9) -> None:
     low, high = int(np.ceil(np.log2(sizes[0]))), int(np.floor(np.log2(sizes[-1])))
     step = max(1, -(-(high - low + 1) // most))
     ticks = [2 ** k for k in range(low, high + 1, step)] or list(sizes)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([bytes_text(tick) for tick in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, ticks, [bytes_text(tick) for tick in ticks])
 
 
 def value_axis(axes: Axes, low: float, high: float, text: Callable[[float], str]) -> None:

@@ -1,8 +1,7 @@
 """Gantt charts of a step: a row per rank, a chart per basis on one time axis, and memory over time below."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Iterable, Optional, Sequence
+from typing import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -12,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.overlap import Box, labels_are_layers, lanes_of, RankLanes
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.analysis.steps.overlap import Box, Chart, labels_are_layers, lanes_of, RankLanes
+from reports.plots.frame import Heading, legend_below, new_figure, tidy
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, OTHER, PAPER, shade, STRIPS, TEXT
-from reports.records import Memory, Points, ScheduleLine, Simulation, Timeline
-from reports.units import bytes_text, counted, share_text, short, time_text
+from reports.records import Memory, Points
+from reports.units import bytes_text, short, time_text
 
 
 # ---- Memory over time: a line per rank, or for many ranks the range of all and the extremes
@@ -108,40 +107,6 @@ HATCHED = 0.03  # inches; narrower spans are filled
 LETTER = 0.062  # inches per digit of a box's label
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A timeline and the words above it."""
-
-    basis: str
-    timeline: Timeline
-    makespan_ms: float
-    label: str  # words beside the makespan: "bubble 12 % of that"
-    memory: Optional[Memory]
-
-    @property
-    def ranks(self) -> int:
-        return len(self.timeline)
-
-    @property
-    def end_ms(self) -> float:
-        return max((task.end for rank in self.timeline for task in rank), default=self.makespan_ms)
-
-
-def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
-    """Charts of the lines with a timeline."""
-    return [Chart(line.basis, line.timeline, line.makespan_ms, _told(line), line.memory)
-            for line in lines if line.timeline]
-
-
-def _told(line: ScheduleLine | Simulation) -> str:
-    if isinstance(line, ScheduleLine) and line.overlap:
-        return f"computing {share_text(line.overlap.compute_alone_ms / line.makespan_ms)} of that"
-    bubble = f"bubble {short(100 * line.bubbles.of_makespan, 3)} % of that"
-    if not isinstance(line, ScheduleLine) or line.filler is None:
-        return bubble
-    return f"{bubble}, {100 * line.filler.filled:.0f} % of it filled over {counted(line.filler.steps, 'step')}"
-
-
 def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
     ranks, end = max(line.ranks for line in lines), max(line.end_ms for line in lines)
     row = min(max(MOST_ROWS / (ranks * len(lines)), 0.085), 0.3)
@@ -158,8 +123,7 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
         memory_axes(place.next(MEMORY, 0.34), remembered.memory, remembered.basis, end)
     time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
     handles += _numbers(figure, lines)
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), COLUMNS),
-                  frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)
+    legend_below(figure, handles, min(len(handles), COLUMNS), handlelength=1.4, handleheight=1.0, columnspacing=1.5)
     return figure
 
 

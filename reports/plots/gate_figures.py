@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator
 
 from reports.analysis.gate.words import change_text, interval_text, limit_text, NONE
 from reports.plots.kernel_dots import row_lines
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.frame import Heading, legend_below, new_figure, row_axes, ticks_at, tidy
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.records import GateCase, GateChange, GateSeries
 from reports.units import counted, short
@@ -56,9 +56,7 @@ def percent_axis(axes: Axes, limits: tuple[float, float], label: str, most: int 
         axes.set_xscale("log")
     axes.set_xlim(*limits)
     ticks = _factor_ticks(limits, most) if by_factors else _even_ticks(limits, most)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([tick_text(tick) for tick in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, ticks, [tick_text(tick) for tick in ticks])
     axes.set_xlabel(label, size=9.5)
 
 
@@ -143,6 +141,10 @@ def rows_of(cases: Sequence[GateCase]) -> Rows:
     return Rows(tuple(case for case in known if id(case) in picked), tuple(case for case in known if id(case) not in picked))
 
 
+def forest_of(shown: tuple[Sequence[GateCase], float, float], heading: Heading) -> Figure:
+    return forest_figure(*shown, heading)
+
+
 def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float, heading: Heading) -> Figure:
     rows = rows_of(cases)
     names = row_names([case.case for case in rows.shown], NAME)
@@ -171,15 +173,10 @@ def _limits(rows: Rows, threshold: float) -> tuple[float, float]:
 
 
 def _frame(axes: Axes, rows: Rows, names: Sequence[str], limits: tuple[float, float]) -> None:
-    tidy(axes)
-    axes.grid(False, axis="y")
+    rest = [f"{counted(len(rows.rest), 'case')} more, {_verdicts_of(rows.rest)}"] if rows.rest else []
+    row_axes(axes, [*names, *rest], 8, 0.6, linespacing=1.05)
     row_lines(axes, rows.number, GRID)
     percent_axis(axes, limits, "change of the head against the base (%); right of 0 is slower")
-    axes.set_ylim(max(rows.number, 1) - 0.4, -0.6)
-    rest = [f"{counted(len(rows.rest), 'case')} more, {_verdicts_of(rows.rest)}"] if rows.rest else []
-    axes.set_yticks(range(rows.number))
-    axes.set_yticklabels([*names, *rest], size=8, linespacing=1.05)
-    axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8.5)
 
 
@@ -248,32 +245,18 @@ def _legend(figure: Figure, rows: Rows, threshold: float) -> None:
         handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label=one))
     if threshold > 0:
         handles.append(Patch(color=GRID, alpha=0.55, label=f"less than {limit_text(threshold)}: does not matter"))
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=len(handles) or 1, frameon=False,
-                  fontsize=8.5, handletextpad=0.4, columnspacing=1.8, labelcolor=INK)
+    legend_below(figure, handles, len(handles) or 1, handletextpad=0.4, columnspacing=1.8)
 
 
 # ---- A panel per case: its value over record files, the levels between change points, and at the right the commits to blame
 
 LEFT, RIGHT = 0.85, 3.2  # inches at the sides of a panel; at the right stand the changes
 PANEL, HEAD, FOOT = 1.0, 0.36, 0.5  # inches: of axes, of the name above, of ticks below
-MOST_SERIES = 12  # panels
 MOST_CHANGES = 3  # beside a panel; the last ones
 MOST_TICKS = 7
 
 
-def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
-    """At most MOST series: those with changes first (recent ones before others, slowdowns before speedups, large changes before small
-    ones), then times without a change. An exact value that never changed is not plotted."""
-    def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
-        if not one.changes:
-            return True, True, True, 0.0
-        last = one.changes[-1]
-        return False, not last.recent, not last.worse, -abs((last.ratio or 1) - 1)
-    return sorted((one for one in series if one.changes or one.points and one.channel == "stored"), key=key)[:MOST_SERIES]
-
-
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:
-    """Draws `series`, which `shown_series` has selected."""
     figure, top = new_figure(heading, 0.55 + (HEAD + PANEL + FOOT) * len(series), WIDTH)
     height = figure.get_figheight()
     for i, one in enumerate(series):

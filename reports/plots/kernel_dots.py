@@ -10,7 +10,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.pages.kernels import MOST_ROWS
+from reports.plots.frame import Heading, legend_below, new_figure, row_axes
 from reports.plots.style import GRID, INK, MUTED, numbered, OTHERS, PAPER, Style
 from reports.records import Kernel
 from reports.units import share_text, short
@@ -45,8 +46,7 @@ def legend(figure: Figure, styles: dict[str, Style], dtypes: Sequence[str], bott
             if alike:
                 entries.append((f"{', '.join(alike)}: {name}", marks(Style(MUTED, "o", "-"), alike[0], 6)))
     handles = [Line2D([], [], label=name, **look) for name, look in entries]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, bottom), ncol=columns, frameon=False,
-                  fontsize=8.5, handletextpad=0.3, columnspacing=1.6, labelcolor=INK)
+    legend_below(figure, handles, columns, (0.5, bottom), handletextpad=0.3, columnspacing=1.6)
 
 
 def row_lines(axes: Axes, rows: int, colour: str) -> None:
@@ -59,9 +59,12 @@ def row_lines(axes: Axes, rows: int, colour: str) -> None:
 
 WIDTH = 11.4  # inches
 ROW = 0.2
-MOST = 36  # most rows; if there are more, those with the largest and smallest ratios
 NAME = 46  # characters of a row's name
 _SLOW, _FAST = numbered(1), numbered(0)
+
+
+def dumbbells_of(shown: tuple[Sequence[Comparison], tuple[str, str]], heading: Heading) -> Figure:
+    return dumbbells_figure(*shown, heading)
 
 
 def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], heading: Heading) -> Figure:
@@ -86,7 +89,7 @@ def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
     """Cases by the ratio of the last comparison, largest first; if there are too many, both ends."""
     cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
     cases = list(dict.fromkeys(cases))
-    return cases if len(cases) <= MOST else cases[:MOST // 2] + cases[-MOST // 2:]
+    return cases if len(cases) <= MOST_ROWS else cases[:MOST_ROWS // 2] + cases[-MOST_ROWS // 2:]
 
 
 def case_count(comparisons: Sequence[Comparison]) -> int:
@@ -105,19 +108,14 @@ def _limits(comparisons: Sequence[Comparison], rows: Sequence[Case]) -> tuple[fl
 
 
 def _frame(axes: Axes, rows: Sequence[Case], limits: tuple[float, float], named: bool) -> None:
-    tidy(axes)
-    axes.grid(False, axis="y")
+    row_axes(axes, [_row_name(case) if named else "" for case in rows], 8, 0.6)
     row_lines(axes, len(rows), GRID)
     axes.set_xscale("log")
     axes.set_xlim(*limits)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
     narrow = ceil(log10(limits[1])) - floor(log10(limits[0])) <= 3
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,), numticks=20))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(FixedLocator(range(len(rows))))
-    axes.set_yticklabels([_row_name(case) for case in rows] if named else [], size=8)
-    axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8.5)
 
 
@@ -148,8 +146,7 @@ def _legend(figure: Figure, names: tuple[str, str]) -> None:
                   markeredgewidth=1.3, label=names[0])
     fast = Line2D([], [], linestyle="none", marker=_FAST.marker, color=_FAST.colour, label=names[1])
     ratio = Line2D([], [], linestyle="none", label=f"at the right: speed of {names[1]} over speed of {names[0]}")
-    figure.legend(handles=[slow, fast, ratio], loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=3, frameon=False,
-                  fontsize=8.5, handletextpad=0.3, columnspacing=1.6, labelcolor=INK)
+    legend_below(figure, [slow, fast, ratio], 3, handletextpad=0.3, columnspacing=1.6)
 
 
 # ---- Share of the binding ceiling: a row per kernel, a dot per shape and dtype, a column per way of timing
@@ -218,18 +215,13 @@ def _ticks(right: float, columns: int) -> list[float]:
 
 
 def _shares_frame(axes: Axes, names: Sequence[str], right: float, named: bool, ticks: list[float]) -> None:
-    tidy(axes)
-    axes.grid(False, axis="y")
+    row_axes(axes, [_cut(name) if named else "" for name in names], 8.6, 0.6)
     row_lines(axes, len(names), GRID)
-    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, right)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     axes.axvline(NEAR, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
     axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_locator(FixedLocator(range(len(names))))
-    axes.set_yticklabels([_cut(name) for name in names] if named else [], size=8.6)
-    axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8.5)
 
 

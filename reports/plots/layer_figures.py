@@ -7,13 +7,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from reports.analysis.training.data_parallel import (
     bucket_bytes, BucketCurve, BucketsResult, exposed_ms, hidden_share, ideal_ms, reductions)
 from reports.analysis.training.layers import (
     Case, case_name, ContextResult, ExpertsResult, exposed_us, hidden, LayersResult, simulated_exposed_us, units_text)
-from reports.plots.frame import draw_line, End, Heading, label_ends, line_axes, new_figure, tidy, value_axis
+from reports.plots.frame import (
+    draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, row_axes, ticks_at, tidy, value_axis)
 from reports.plots.stacked_bars import BarRow, CHARACTER, Scale, stacked_figure
 from reports.plots.style import GRID, INK, MUTED, numbered, PAPER, Style, styles_for
 from reports.records import Context, Layer, ScheduleLine
@@ -45,17 +46,10 @@ def bytes_figure(result: LayersResult, heading: Heading) -> Figure:
     """A bar per case; a mark at the formula's value."""
     cases = sorted(result.cases, key=lambda case: (case.one.ranks, case.one.sequence_parallel))
     ranks = [case.one.ranks for case in cases]
-    rows = [BarRow(case.name, {"sent": case.one.sent_bytes}, units_text(case.one), gap=i > 0 and ranks[i - 1] != ranks[i])
-            for i, case in enumerate(cases)]
-    scale = Scale("sent by a rank, forward and backward (MiB)", 1 / MIB, (("sent", "counted", "#0072b2"),))
-    figure = stacked_figure(rows, scale, heading)
-    axes = figure.axes[0]
-    axes.plot([case.one.formula_bytes / MIB for case in cases], axes.get_yticks(), linestyle="", marker="|",
-              markersize=15, markeredgewidth=2, color=INK, zorder=4, clip_on=False)
-    handle = Line2D([], [], linestyle="", marker="|", markersize=9, markeredgewidth=2, color=INK)
-    figure.legend([handle], ["the formula"], loc="lower right", bbox_to_anchor=(0.985, 0.0), frameon=False, fontsize=8.5,
-                  labelcolor=INK)
-    return figure
+    rows = [BarRow(case.name, {"sent": case.one.sent_bytes}, units_text(case.one), i > 0 and ranks[i - 1] != ranks[i],
+                   mark=case.one.formula_bytes) for i, case in enumerate(cases)]
+    return stacked_figure(rows, Scale("sent by a rank, forward and backward (MiB)", 1 / MIB, (("sent", "counted", "#0072b2"),), "the formula"),
+                          heading)
 
 
 def gain_figure(result: LayersResult, heading: Heading) -> Figure:
@@ -66,11 +60,8 @@ def gain_figure(result: LayersResult, heading: Heading) -> Figure:
     left = (0.3 + CHARACTER * max(len(case.name) for case in cases)) / WIDTH
     bottom = 0.85 / height
     axes = figure.add_axes([left, bottom, 0.985 - 1.1 / WIDTH - left, top - bottom - 0.1 / height])
-    tidy(axes)
+    row_axes(axes, [case.name for case in cases], edge=0.6)
     axes.grid(True, axis="y", color=GRID)
-    axes.set_ylim(len(cases) - 0.4, -0.6)
-    axes.set_yticks(range(len(cases)), [case.name for case in cases], size=8.2)
-    axes.tick_params(axis="y", length=0)
     for row, case in enumerate(cases):
         _draw_case(axes, row, case)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=1.5)
@@ -101,8 +92,7 @@ def _gain_legend(figure: Figure) -> None:
                     markeredgewidth=1.4, label="one after the other")
     beside = Line2D([], [], linestyle="none", marker="o", color=_ASYNC.colour,
                     label="beside products; the number of tiles above, the fastest filled")
-    figure.legend(handles=[serial, beside], loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=2, frameon=False,
-                  fontsize=8.5, handletextpad=0.3, columnspacing=1.6, labelcolor=INK)
+    legend_below(figure, [serial, beside], 2, handletextpad=0.3, columnspacing=1.6)
 
 
 # Exposed communication over bucket size: a panel per number of ranks, a line per link.
@@ -147,10 +137,7 @@ def _size_axis(axes: Axes, lines: Sequence[ScheduleLine]) -> None:
     single = {bucket_bytes(line) for line in lines if line.overlap.collectives == 1}
     axes.set_xscale("log", base=2)
     axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
-    axes.xaxis.set_major_locator(FixedLocator(sizes))
-    axes.xaxis.set_major_formatter(FixedFormatter(
-        [f"one of\n{bytes_text(size, 3)}" if size in single else bytes_text(size, 3) for size in sizes]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, sizes, [f"one of\n{bytes_text(size, 3)}" if size in single else bytes_text(size, 3) for size in sizes])
     axes.set_xlabel("size of a bucket of gradients")
 
 
@@ -277,9 +264,7 @@ def _length_axis(axes: Axes, result: ContextResult) -> None:
     lengths: Sequence[int] = sorted({one.length for one in result.all})
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)
-    axes.xaxis.set_major_locator(FixedLocator(lengths))
-    axes.xaxis.set_major_formatter(FixedFormatter([_tokens(length) for length in lengths]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, lengths, [_tokens(length) for length in lengths])
     axes.set_xlabel("tokens of a sequence")
 
 

@@ -1,22 +1,24 @@
 """Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of them."""
 
 from dataclasses import dataclass
-from typing import Iterable, Sequence
+from typing import Iterable, Optional, Sequence
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.layouts import KINDS
+from reports.analysis.steps.layouts import KINDS, LayoutResult
 from reports.analysis.steps.overlap import exposed_ms, hidden_text, link_text, OverlapResult, way_text
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
 from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
-from reports.plots.frame import Heading, new_figure, tidy
+from reports.pages.simulations import MOST_BARS
+from reports.plots.frame import Heading, legend_below, new_figure, tidy
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
-from reports.records import ScheduleLine
-from reports.units import bytes_text, short, time_text
+from reports.records import Simulation
+from reports.units import bytes_text, share_text, short, time_text
 
 
 WIDTH, ROW = 11.4, 0.25  # inches
@@ -32,6 +34,8 @@ class BarRow:
     parts: dict[str, float]  # negative ones extend to the left
     label: str  # words at its right
     gap: bool = False  # space above, where another case begins
+    alarm: bool = False  # words in the colour of an alarm
+    mark: Optional[float] = None  # value with a mark
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,9 @@ class Scale:
     label: str
     factor: float = 1.0  # values are multiplied by this for the shown unit
     colours: tuple[tuple[str, str, str], ...] = ()  # part, its name, its colour; in the order of the stack
+    mark: str = ""  # name of the rows' marks
+    limit: Optional[tuple[float, str]] = None  # a line across all bars, and its name
+    end: Optional[float] = None  # bars beyond are cut off
 
 
 def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width: float = WIDTH) -> Figure:
@@ -46,22 +53,32 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width
     for row in rows:
         at += 1.6 if row.gap and places else 1.0 if places else 0.0
         places.append(at)
-    columns = min(max(len(scale.colours), 1), int(COLUMNS * width / WIDTH))
-    legend = 0.2 * -(-len(scale.colours) // columns)
-    figure, top = new_figure(heading, HEAD + FOOT + legend + ROW * max(at + 1, 2), width)
+    handles = _handles(scale)
+    columns = min(max(len(handles), 1), int(COLUMNS * width / WIDTH))
+    legend_inches = 0.2 * -(-len(handles) // columns)
+    figure, top = new_figure(heading, HEAD + FOOT + legend_inches + ROW * max(at + 1, 2), width)
     height = figure.get_figheight()
     left = (0.25 + CHARACTER * max(len(row.name) for row in rows)) / width
     right = (0.2 + CHARACTER * max(len(row.label) for row in rows)) / width
-    bottom = (0.62 + legend) / height
+    bottom = (0.62 + legend_inches) / height
     axes = figure.add_axes([left, bottom, 1 - left - right, top - bottom - 0.1 / height])
     _rows(axes, rows, places)
     _stack(axes, rows, places, scale)
-    _axis(axes, scale)
-    handles = [Patch(facecolor=colour, edgecolor=MUTED if colour == PAPER else colour, linewidth=0.5, label=name)
-               for _, name, colour in scale.colours]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=columns,
-                  frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.6, labelcolor=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(10))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
+    axes.set_xlabel(scale.label, size=9.5)
+    legend_below(figure, handles, columns, handlelength=1.4, handleheight=1.0, columnspacing=1.6)
     return figure
+
+
+def _handles(scale: Scale) -> list[Artist]:
+    handles: list[Artist] = [Patch(facecolor=colour, edgecolor=MUTED if colour == PAPER else colour, linewidth=0.5, label=name)
+                             for _, name, colour in scale.colours]
+    if scale.mark:
+        handles.append(Line2D([], [], linestyle="", marker="|", markersize=9, markeredgewidth=2, color=INK, label=scale.mark))
+    if scale.limit:
+        handles.append(Line2D([], [], color=ALARM, linewidth=1.4, label=scale.limit[1]))
+    return handles
 
 
 def _rows(axes: Axes, rows: Sequence[BarRow], places: Sequence[float]) -> None:
@@ -71,7 +88,7 @@ def _rows(axes: Axes, rows: Sequence[BarRow], places: Sequence[float]) -> None:
     axes.set_yticks(places, [row.name for row in rows], size=8.2)
     axes.tick_params(axis="y", length=0)
     for row, place in zip(rows, places):
-        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=INK)
+        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=ALARM if row.alarm else INK)
 
 
 def _stack(axes: Axes, rows: Sequence[BarRow], places: Sequence[float], scale: Scale) -> None:
@@ -83,17 +100,16 @@ def _stack(axes: Axes, rows: Sequence[BarRow], places: Sequence[float], scale: S
                   edgecolor=MUTED if colour == PAPER else PAPER, linewidth=0.5)
         up = [at + max(value, 0) for at, value in zip(up, values)]
         down = [at + min(value, 0) for at, value in zip(down, values)]
-    low, high = min(down), max(up)
+    low, high = min(down), scale.factor * scale.end if scale.end else max(up)
     room = 0.02 * (high - low or 1)
     axes.set_xlim(low - room if low < 0 else 0, high + room)
     if low < 0:
         axes.axvline(0, color=INK, linewidth=0.9, zorder=3)
-
-
-def _axis(axes: Axes, scale: Scale) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(10))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    axes.set_xlabel(scale.label, size=9.5)
+    if scale.limit:
+        axes.axvline(scale.factor * scale.limit[0], color=ALARM, linewidth=1.4, zorder=4)
+    if scale.mark:
+        axes.plot([scale.factor * row.mark for row in rows], places, linestyle="", marker="|", markersize=15, markeredgewidth=2, color=INK,
+                  zorder=4, clip_on=False)
 
 
 # The parts of a step and the kinds of memory as bars: their colours, training runs, stages of ZeRO.
@@ -150,69 +166,60 @@ def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 
 def sharding_figure(result: ShardingResult, heading: Heading) -> Figure:
-    rows = [BarRow(stage_text(one), {kind: one.held_bytes.get(kind, 0.0) for kind in STATES}, told_text(one))
+    rows = [BarRow(stage_text(one), {kind: one.held_bytes.get(kind, 0.0) for kind in STATES}, told_text(one), mark=states_bytes(one.formula_bytes))
             for one in result.lines]
-    scale = Scale("memory of a rank between steps (MiB)", 1 / MIB, kind_colours(row.parts for row in rows))
-    figure = stacked_figure(rows, scale, heading)
-    axes = figure.axes[0]
-    axes.plot([states_bytes(one.formula_bytes) / MIB for one in result.lines], axes.get_yticks(), linestyle="",
-              marker="|", markersize=15, markeredgewidth=2, color=INK, zorder=4, clip_on=False)
-    handle = Line2D([], [], linestyle="", marker="|", markersize=9, markeredgewidth=2, color=INK)
-    axes.legend([handle], ["the formulas' sum"], loc="lower right", frameon=False, fontsize=8.5, labelcolor=INK)
-    return figure
+    return stacked_figure(rows, Scale("memory of a rank between steps (MiB)", 1 / MIB, kind_colours(row.parts for row in rows),
+                                      "the formulas' sum"), heading)
 
 
-# Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both.
+# ---- Simulated layouts, the best first: parts of the time of a step, and kinds of memory
 
-TOLD = 2.65  # inches at the right for words on each bar
+NAME = 55  # characters of a layout's name
+
+
+def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
+    layouts = result.layouts[:MOST_BARS]
+    shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
+    longest = max(one.step_ms * shares[id(one)] for one in layouts)
+    unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
+    rows = [BarRow(_cut(result.name_of(one)), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
+                   f"{time_text(1e3 * one.step_ms)}, MFU {share_text(one.mfu)}{_misfit(one)}", alarm=not one.fits) for one in layouts]
+    what = "time of a step" if result.alike else "time of all devices for a sequence"
+    return stacked_figure(rows, Scale(f"{what} ({unit})", scale, part_colours(row.parts for row in rows)), heading)
+
+
+def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
+    """Bars that are far too large are cut off: a triangle."""
+    layouts = result.layouts[:MOST_BARS]
+    capacity, most = layouts[0].capacity_bytes, max(one.memory_bytes["total"] for one in layouts)
+    end = max(min(most, 1.8 * capacity), 1.05 * capacity)
+    rows = [BarRow(_cut(result.name_of(one)), one.memory_bytes,
+                   ("\N{BLACK RIGHT-POINTING TRIANGLE} " if one.memory_bytes["total"] > end else "") +
+                   f"{short(one.memory_bytes['total'] / GIB)} GiB{_misfit(one)}", alarm=not one.fits) for one in layouts]
+    return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(row.parts for row in rows),
+                                      limit=(capacity, f"a device has {short(capacity / GIB)} GiB"), end=end), heading)
+
+
+def _misfit(one: Simulation) -> str:
+    return "" if one.fits else ": does not fit"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= NAME else text[:NAME - 1] + "…"
+
+
+# ---- Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both
+
 MOST = 40  # bars
-_COMPUTED = COMPUTE["F"][0]
+_OVERLAPPED = (("computing", "computing alone", COMPUTE["F"][0]), ("exposed", "exposed collectives", "#d55e00"),
+               ("hidden", "hidden: up to computing and collectives one after the other", PAPER))
 
 
 def overlap_figure(result: OverlapResult, heading: Heading) -> Figure:
-    lines = result.lines[:MOST]
-    figure, top = new_figure(heading, 1.75 + ROW * max(len(lines), 3), WIDTH)
-    height, left = figure.get_figheight(), 3.9 / WIDTH
-    axes = figure.add_axes([left, 0.98 / height, 1 - left - TOLD / WIDTH, top - 1.1 / height])
-    tidy(axes)
-    axes.grid(False, axis="y")
-    axes.set_ylim(len(lines) - 0.45, -0.55)
-    axes.set_yticks(range(len(lines)), [f"{link_text(line.run.link)}: {way_text(line)}" for line in lines], size=8.2)
-    axes.tick_params(axis="y", length=0)
-    _bars(axes, lines)
-    _time_axis(axes, max(_one_after_the_other(line) for line in lines))
-    for row, line in enumerate(lines):
-        axes.text(1.01, row, f"{time_text(1e3 * line.makespan_ms)}, {hidden_text(line)}", color=INK,
-                  transform=axes.get_yaxis_transform(), size=8, va="center")
-    _legend(figure)
-    return figure
-
-
-def _one_after_the_other(line: ScheduleLine) -> float:
-    return line.overlap.compute_alone_ms + line.overlap.communication_alone_ms
-
-
-def _bars(axes: Axes, lines: Sequence[ScheduleLine]) -> None:
-    rows = range(len(lines))
-    axes.barh(rows, [_one_after_the_other(line) for line in lines], height=0.72, facecolor=PAPER, edgecolor=MUTED,
-              linewidth=0.8, linestyle=(0, (2, 2)), zorder=1.5)
-    axes.barh(rows, [min(line.overlap.compute_alone_ms, line.makespan_ms) for line in lines], height=0.72,
-              color=_COMPUTED, zorder=2)
-    axes.barh(rows, [exposed_ms(line) for line in lines], left=[line.overlap.compute_alone_ms for line in lines],
-              height=0.72, facecolor=PAPER, edgecolor=ALARM, hatch="//////", linewidth=0, zorder=2)
-
-
-def _time_axis(axes: Axes, end: float) -> None:
-    axes.set_xlim(0, 1.02 * end)
-    axes.xaxis.set_major_locator(MaxNLocator(9))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    axes.set_xlabel("time of a step (ms)", size=9.5)
-
-
-def _legend(figure: Figure) -> None:
-    handles = [Patch(facecolor=_COMPUTED, label="computing alone"),
-               Patch(facecolor=PAPER, edgecolor=ALARM, hatch="//////", linewidth=0, label="exposed collectives"),
-               Patch(facecolor=PAPER, edgecolor=MUTED, linestyle=(0, (2, 2)), linewidth=0.8,
-                     label="hidden: up to computing and collectives one after the other")]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=3, frameon=False, fontsize=8.5,
-                  handlelength=1.6, handleheight=1.0, columnspacing=1.8, labelcolor=INK)
+    rows = []
+    for line in result.lines[:MOST]:
+        parts = {"computing": min(line.overlap.compute_alone_ms, line.makespan_ms), "exposed": exposed_ms(line)}
+        hidden = line.overlap.compute_alone_ms + line.overlap.communication_alone_ms - sum(parts.values())
+        rows.append(BarRow(f"{link_text(line.run.link)}: {way_text(line)}", {**parts, "hidden": max(hidden, 0.0)},
+                           f"{time_text(1e3 * line.makespan_ms)}, {hidden_text(line)}"))
+    return stacked_figure(rows, Scale("time of a step (ms)", colours=_OVERLAPPED), heading)

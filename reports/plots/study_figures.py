@@ -1,18 +1,15 @@
 """One figure for each study of `simulate`: curves, a map, a Pareto front, bars."""
-from pathlib import Path
-from typing import Callable, Sequence
+from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.layouts import beside, by_series, moved, StudyResult
-from reports.plots import style
-from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import (
-    draw_line, End, Heading, label_ends, line_axes, new_figure, place_labels, point_box, tidy, value_axis,
+    draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, place_labels, point_box, row_axes, ticks_at, tidy, value_axis,
     Wanted)
 from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
 from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered, styles_for
@@ -20,30 +17,6 @@ from reports.records import StudyPoint
 from reports.units import short, time_text
 
 WIDTH = 11.4  # inches
-
-
-def render_studies(results: Sequence[StudyResult], folder: Path) -> list[list[FigureFile]]:
-    """For each study its figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tasks = [(result, kind, folder) for result in results if result.simulated for kind in _FIGURES[result.study]]
-    files = in_parallel(_render, tasks)
-    return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
-
-
-def _render(result: StudyResult, kind: str, folder: Path) -> FigureFile:
-    draw, title = _DRAW[kind]
-    heading = Heading(title, result.setting, badge(result))
-    with style.context():
-        save(draw(result, heading), folder / f"{result.anchor}-{kind}")
-    return FigureFile(kind, f"{result.anchor}-{kind}", title, f"{title}: {result.setting}")
-
-
-def badge(result: StudyResult) -> str:
-    if result.basis == "counted":
-        return "COUNTED by formula: not allocated"
-    if result.published:
-        return "SIMULATED: lines; hollow points were measured by others and published"
-    return "SIMULATED: not a time of a training run"
 
 
 # ---- Axes
@@ -58,9 +31,7 @@ def _powers(axes: Axes, values: Sequence[float], label: str) -> None:
             ticks.append(value)
     axes.set_xscale("log", base=2)
     axes.set_xlim(low / 1.2, high * 1.2)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{value:,.0f}" for value in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, ticks, [f"{value:,.0f}" for value in ticks])
     axes.set_xlabel(label)
 
 
@@ -184,8 +155,7 @@ def map_figure(result: StudyResult, heading: Heading) -> Figure:
         side.set_visible(False)
     shown = [name for name in _WAYS if any(one.series == name for one in result.points)]
     handles = [Patch(facecolor=_WAYS[name], edgecolor=MUTED, linewidth=0.5, label=name) for name in shown]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), 8), frameon=False,
-                  fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.4, labelcolor=INK)
+    legend_below(figure, handles, min(len(handles), 8), handlelength=1.4, handleheight=1.0, columnspacing=1.4)
     return figure
 
 
@@ -275,8 +245,7 @@ def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 1.45 + 0.3 * max(len(points), 3), 9.4)
     height = figure.get_figheight()
     axes = figure.add_axes([2.9 / 9.4, 0.85 / height, 1 - 3.2 / 9.4, top - 0.95 / height])
-    tidy(axes)
-    axes.grid(False, axis="y")
+    row_axes(axes, [f"{one.series} = {short(one.at['value'])}" for one in points])
     for row, one in enumerate(points):
         for name, colour in (("less_percent", numbered(1).colour), ("more_percent", numbered(0).colour)):
             value = one.values.get(name)
@@ -286,15 +255,11 @@ def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
             axes.text(value, row, f" {value:+.2f} ", va="center", ha="left" if value >= 0 else "right", size=7.6, color=INK)
     widest = max(moved(one) for one in points) or 1.0
     axes.set_xlim(-1.22 * widest, 1.22 * widest)
-    axes.set_ylim(len(points) - 0.45, -0.55)
-    axes.set_yticks(range(len(points)), [f"{one.series} = {short(one.at['value'])}" for one in points], size=8.2)
-    axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=4)
     axes.set_xlabel("change of the step's time (%)")
     handles = [Patch(color=numbered(0).colour, label=f"{short(percent)} % more of the figure"),
                Patch(color=numbered(1).colour, label=f"{short(percent)} % less of it")]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.6, 0.0), ncol=2, frameon=False, fontsize=8.5,
-                  labelcolor=INK)
+    legend_below(figure, handles, 2, (0.6, 0.0))
     return figure
 
 
@@ -305,20 +270,16 @@ def bubbles_figure(result: StudyResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 1.6 + 0.62 * len(points), 8.6)
     height = figure.get_figheight()
     axes = figure.add_axes([0.16, 0.75 / height, 0.8, top - 0.85 / height])
-    tidy(axes)
-    axes.grid(False, axis="y")
+    row_axes(axes, [f"{one.series}\n{one.values['refresh_steps']:.0f} steps a refresh" for one in points], 8.5)
     for row, one in enumerate(points):
         for at, name in enumerate(("utilization_without_percent", "utilization_percent")):
             axes.barh(row + 0.36 * (at - 0.5), one.values[name], height=0.34, color=numbered(1 - at).colour, zorder=3)
             axes.text(one.values[name], row + 0.36 * (at - 0.5), f" {one.values[name]:.1f} %", va="center", size=8.2, color=INK)
     axes.set_xlim(0, 112)
-    axes.set_ylim(len(points) - 0.45, -0.55)
-    axes.set_yticks(range(len(points)), [f"{one.series}\n{one.values['refresh_steps']:.0f} steps a refresh" for one in points], size=8.5)
-    axes.tick_params(axis="y", length=0)
     axes.set_xlabel("part of the time in which ranks compute (%)")
     handles = [Patch(color=numbered(1).colour, label="a first-order step"),
                Patch(color=numbered(0).colour, label="with K-FAC's work in the bubbles")]
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.56, 0.0), ncol=2, frameon=False, fontsize=8.5, labelcolor=INK)
+    legend_below(figure, handles, 2, (0.56, 0.0))
     return figure
 
 
@@ -345,20 +306,3 @@ def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.set_ylabel("energy of a step, all devices (kJ)")
     axes.legend(loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
-
-
-_DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
-    "efficiency": (efficiency_figure, "Throughput per GPU by number of GPUs"),
-    "boundary": (published_figure, "TFLOP/s per GPU by number of tensor-parallel ranks"),
-    "parts": (parts_figure, "Parts of the step at each point"),
-    "map": (map_figure, "The fastest layout, by model and link"),
-    "memory": (memory_figure, "Memory of model states per rank by number of data-parallel ranks, for each ZeRO stage"),
-    "pareto": (pareto_figure, "Time of a step against memory, for each kind of recomputation"),
-    "order": (order_figure, "Parts of the step for each order of the ranks"),
-    "bubbles": (bubbles_figure, "Share of the time in which ranks compute, without and with work in bubbles, for each schedule"),
-    "clocks": (clocks_figure, "Energy of a step against its time, for each part that has a clock of its own"),
-    "tornado": (tornado_figure, "Change of the step's time when a figure of the machine changes either way"),
-}
-_FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
-            "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),
-            "bubbles": ("bubbles",), "clocks": ("clocks",)}

@@ -1,26 +1,22 @@
 """The figures of training runs and of scaling, and their files."""
-from pathlib import Path
 from statistics import median
-from typing import Callable, NamedTuple, Sequence
+from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.training.curves import Curve, efficiency_text, LOSSES
 from reports.analysis.training.runs import (
-    behind_ms, by_bytes, charted, differences, KINDS, line_name, loss_by_bytes, off, parts_text, predicted_runs, run_name,
-    ScalingResult, signed, slowed, titled, TrainingResult, way, way_name, why_text)
+    behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
+    way_name)
 from reports.plots import style
-from reports.plots.figures import FigureFile, in_parallel, save
-from reports.plots.frame import Heading, new_figure, spread, tidy
-from reports.plots.gantt import Chart, gantt_figure
-from reports.plots.stacked_bars import (
-    BarRow, memory_figure, part_colours, parts_figure, predicted_figure, Scale, stacked_figure)
+from reports.plots.frame import Heading, legend_below, new_figure, ticks_at, tidy
+from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
-from reports.units import bytes_text, share_text, short, time_text, unbroken
+from reports.units import bytes_text, short, time_text, unbroken
 
 
 # ---- Runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second
@@ -161,7 +157,7 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     handles = [Line2D([], [], color=numbered(i).colour, marker=numbered(i).marker, label=curve.name) for i, curve in enumerate(curves)]
     handles += [Line2D([], [], color=MUTED, linewidth=1, label="ideal: one rank's times the ranks"),
                 Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle=(0, (4, 2)), label="simulated")]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), ncol=2, frameon=False, fontsize=8.5, labelcolor=INK)
+    legend_below(figure, handles, 2, (0.05, 0.0), loc="lower left")
     return figure
 
 
@@ -190,9 +186,7 @@ def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
     lines = (*result.lines, *result.beyond)
     ranks = sorted({1, *(one.ranks for one in lines)})
     axes.set_xlim(0.87, ranks[-1] * 1.15)
-    axes.xaxis.set_major_locator(FixedLocator(ranks))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{n:,}" for n in ranks]))
-    axes.xaxis.set_minor_locator(NullLocator())
+    ticks_at(axes, ranks, [f"{n:,}" for n in ranks])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("ranks (number)")
     shared = [one.ranks for one in lines if one.oversubscribed]
@@ -247,134 +241,3 @@ def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
                 rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
     colours = part_colours({name: abs(value) for name, value in row.parts.items()} for row in rows)
     return stacked_figure(rows, Scale("measured minus predicted, by part (ms)", colours=colours), heading)
-
-
-# ---- The figures of training runs and of scaling, rendered to files in a folder
-
-MOST_CHARTS = 6  # limit for a group of runs
-
-
-class _Figure(NamedTuple):
-    kind: str
-    draw: Callable[..., Figure]
-    title: str | Callable[..., str]  # a function of the drawn data, if no sentence of the page has the finding
-    subtitle: Callable[..., str] = lambda shown: shown.name
-
-
-def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
-    """Renders the figures of each group of runs into `folder`, as stem.svg, and returns them in the order of the groups."""
-    return _rendered(results, _training_figures, _drawn_runs, folder)
-
-
-def render_scaling(results: Sequence[ScalingResult], folder: Path) -> list[list[FigureFile]]:
-    return _rendered(results, _scaling_figures, charted, folder)
-
-
-def _drawn_runs(result: TrainingResult) -> list[Training]:
-    return [one for one in result.runs if one.timeline][:MOST_CHARTS]
-
-
-def _training_figures(result: TrainingResult) -> Sequence[str]:
-    told = ("predicted",) if predicted_runs(result.runs) else ()
-    sent = ("bytes",) if by_bytes(result.runs) else ()
-    slow = ("straggler",) if slowed(result.runs) else ()
-    if all(one.profile for one in result.runs):  # PyTorch's profiler tells neither loss nor memory
-        return ("speed", *told, "parts")
-    return ("loss", *sent, *slow, "speed", *told, "parts", "memory")
-
-
-def _scaling_figures(result: ScalingResult) -> Sequence[str]:
-    """Steps that were simulated beyond the machine have no measured step to be compared with."""
-    curves = ("curve",) if result.curves else ()
-    losses = ("losses",) if any(one.losses for one in result.lines) else ()
-    gaps = ("gap",) if any(one.step("measured") for one in result.pieces) else ()
-    return (*curves, *losses, *(("three", *gaps) if result.pieces else ()))
-
-
-def _rendered(results: Sequence, names: Callable, cases: Callable, folder: Path) -> list[list[FigureFile]]:
-    folder.mkdir(parents=True, exist_ok=True)
-    tasks = []
-    for result in results:
-        tasks += [(name, result, f"{result.anchor}-{name}", folder) for name in names(result)]
-        tasks += [("gantt", one, f"{result.anchor}-gantt-{number}", folder)
-                  for number, one in enumerate(cases(result), start=1)]
-    files = in_parallel(_render, tasks)
-    return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
-
-
-def _render(name: str, shown: object, stem: str, folder: Path) -> FigureFile:
-    one = _FIGURES[name]
-    title = one.title if isinstance(one.title, str) else unbroken(one.title(shown).rstrip("."))
-    heading = Heading(title, one.subtitle(shown), _badge(shown))
-    with style.context():
-        save(one.draw(shown, heading), folder / stem)
-    return FigureFile(one.kind, stem, title, f"{title}: {heading.subtitle}")
-
-
-def _badge(shown: object) -> str:
-    first = getattr(shown, "first", shown)
-    return {"emulated": "EMULATED links: not a time of this machine's own" if first.run.link else
-                        "EMULATED straggler: a replica is slowed on purpose",
-            "simulated": "SIMULATED from the pieces of two replicas: not run"}.get(first.basis, "")
-
-
-def _timelines(one: Training | Scaling) -> list[Chart]:
-    """Measured timelines are below the predicted ones, on one time axis."""
-    if isinstance(one, Training):
-        if not one.timeline:
-            return []
-        whole = sum(one.parts_ms.values())
-        return [Chart("measured", one.timeline, whole, f"step {one.timed_step}", None)]
-    steps = [one.step(kind) for kind in KINDS]
-    return [Chart(_NAMES[step.kind], step.timeline, step.step_ms, _bubble(step.parts_ms), None)
-            for step in steps if step and step.timeline]
-
-
-_NAMES = {"isolated": "simulated from pieces alone", "contended": "simulated with measured contention",
-          "measured": "measured"}
-
-
-def _bubble(parts_ms: dict[str, float]) -> str:
-    whole = sum(parts_ms.values())
-    exposed = sum(value for name, value in parts_ms.items() if name.startswith("exposed"))
-    return (f"waiting for bytes {share_text(exposed / whole)}, for other ranks "
-            f"{share_text(parts_ms.get('bubble', 0) / whole)}")
-
-
-def _gantt_title(one: Training | Scaling) -> str:
-    if isinstance(one, Scaling):
-        return f"{line_name(one)}: each rank's tasks over time"
-    return f"{run_name(one)}: a step takes {time_text(1e3 * sum(one.parts_ms.values()))}: {parts_text(one.parts_ms)}"
-
-
-def _largest_gap(result: ScalingResult) -> str:
-    line = max((one for one in result.lines if one.step("measured") and one.step("contended")),
-               key=lambda one: abs(one.step("measured").step_ms - one.step("contended").step_ms), default=None)
-    if line is None:
-        return "Measured minus predicted steps"
-    because = why_text(line, "contended") or "no part by more than 1 % of the step"
-    return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
-
-
-def _stars(result: ScalingResult) -> str:
-    lines = [one for one in (*result.lines, *result.beyond) if one.verdict]
-    undecided = sum(one.verdict == "undecided" for one in lines)
-    return (result.name + (f"  ·  {undecided} of {len(lines)} efficiencies are undecided" if undecided else "")
-            + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else ""))
-
-
-_FIGURES = {
-    "loss": _Figure("loss", loss_figure, "Loss by step, with what counting tokens reaches"),
-    "bytes": _Figure("bytes", bytes_figure, "Loss by bytes that the busiest rank has sent"),
-    "straggler": _Figure("parts", straggler_figure, "The replicas' own steps, and what comes behind them, for each run"),
-    "speed": _Figure("speed", speed_figure, "Tokens per second by step"),
-    "parts": _Figure("parts", parts_figure, "Parts of a step of each run"),
-    "predicted": _Figure("parts", predicted_figure, "Parts of a step of each run as predicted and as measured"),
-    "memory": _Figure("memory", memory_figure, "Memory of the fullest rank of each run by kind"),
-    "curve": _Figure("curve", curve_figure, "Tokens per second by number of ranks, measured and simulated", _stars),
-    "losses": _Figure("losses", losses_figure, "Efficiency of each layout, and what takes the rest", _stars),
-    "three": _Figure("parts", three_times_figure, "Time of each layout from its pieces alone, with contention, and measured", _stars),
-    "gap": _Figure("parts", gap_figure, _largest_gap, _stars),
-    "gantt": _Figure("gantt", lambda one, heading: gantt_figure(_timelines(one), heading), _gantt_title,
-                     lambda one: f"{titled(one.model)}, a row per rank"),
-}

@@ -5,7 +5,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.analysis.findings import summary_text
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.load import load
 from reports.tests.test_html import Structure
 from reports.tests.step_world import StepWorld

@@ -8,7 +8,8 @@ from reports.analysis.crossover import compare, comparison_text, fastest_spans, 
 from reports.analysis.findings import maps_of
 from reports.analysis.fit import Fit, fit_points, NoFit, robust_fit
 from reports.analysis.panels import Point, Series, Variant
-from reports.plots.figures import render_maps
+from reports.pages.collectives import map_drawing
+from reports.plots.drawn import render
 from reports.tests.world import ALGORITHMS, known_crossover, MIB, SIZES, World
 
 
@@ -248,6 +249,7 @@ def test_measured_and_simulated_are_never_on_one_map(analysis_of):
 
 def test_the_figure_says_what_it_shows(analysis_of, tmp_path):
     _, analysis = analysis_of(lines_of((4, 16, 64)))
-    (file,) = render_maps(maps_of(analysis.results), tmp_path)
+    file, = map(map_drawing, maps_of(analysis.results))
+    render([file], tmp_path)
     drawn = (tmp_path / f"{file.stem}.svg").read_text()
     assert "double_tree" in drawn and "ranks" in drawn and "message size" in drawn

@@ -12,9 +12,10 @@ from reports.__main__ import main
 from reports.html.write import gate_file
 from reports.load import load
 from reports.plots import style
-from reports.plots.frame import Heading
+from reports.page import Heading
+from reports.pages.gate import MOST_SERIES, PAGE, shown_series
 from reports.plots.gate_figures import (
-    forest_figure, history_figure, limits_of, MOST, MOST_SERIES, row_names, rows_of, shown_series, tick_text, VERDICTS)
+    forest_figure, history_figure, limits_of, MOST, row_names, rows_of, tick_text, VERDICTS)
 from reports.schema import ReportError
 from reports.tests.test_html import Structure
 from reports.tests.world import GateWorld, World, write
@@ -32,7 +33,7 @@ def lines(world=GateWorld()):
 
 @pytest.fixture
 def result_of(tmp_path):
-    return lambda records: analyse_gates(load([write(tmp_path / "g.jsonl", records)]).of_gate())[0]
+    return lambda records: analyse_gates(PAGE.records(load([write(tmp_path / "g.jsonl", records)])))[0]
 
 
 def summary(verdict, ratio=1.0, channel="time", case="a"):

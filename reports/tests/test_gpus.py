@@ -6,14 +6,15 @@ import json
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.results import headline
 from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.frame import Heading, new_figure
+from reports.page import Heading
+from reports.plots.frame import new_figure
 from reports.plots.stacked_bars import memory_figure
-from reports.plots.figures import subtitle
+from reports.pages.collectives import subtitle
 from reports.tests import gpu_check_world as world
 from reports.tests.world import SIZES, World
 
@@ -93,7 +94,7 @@ def report(files):
 
 
 def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(report):
-    result = report.trainings[0]
+    result = report.results("training")[0]
     assert result.name.endswith("1024 tokens per sequence, on MADE-UP H200")
     told = result.findings[0].text
     assert told.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
@@ -103,7 +104,7 @@ def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(
 
 def test_memory_of_gigabytes_is_in_gigabytes(report):
     with style.context():
-        axes = memory_figure(report.trainings[0], Heading("title", "subtitle", "")).axes[0]
+        axes = memory_figure(report.results("training")[0], Heading("title", "subtitle", "")).axes[0]
     assert "(GiB)" in axes.get_xlabel() and 37 < max(patch.get_x() + patch.get_width() for patch in axes.patches) < 38
 
 

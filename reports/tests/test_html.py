@@ -129,7 +129,7 @@ def test_a_failure_leaves_the_old_report(simple_file, tmp_path, monkeypatch, cap
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write_module, "render_all", full)
+    monkeypatch.setattr(write_module, "render", full)
     assert main([simple_file, "-o", str(out)]) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert (out / "index.html").read_bytes() == before

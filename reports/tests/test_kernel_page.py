@@ -11,13 +11,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.roofline.findings import comparisons_of
 from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.kernel_dots import BOUNDS, CUT, EDGE, GROUPS, marks, MOST, rows_of, shown_rows
-from reports.plots.kernel_figures import draw, kinds_of, render_kernels
+from reports.pages.kernels import kernel_drawings, MOST_ROWS
+from reports.plots.drawn import figure_of, render
+from reports.plots.kernel_dots import BOUNDS, CUT, EDGE, GROUPS, marks, rows_of, shown_rows
 from reports.tests.test_browser import CHROMIUM, chromium, probed, told_by
 from reports.tests.kernel_world import (
     gpu_world, kernel_failed, kernel_wrong, KernelWorld, without_ceiling, Work, WORKS)
@@ -161,7 +162,7 @@ def results(tmp_path_factory):
     found = {}
     for name, world in WORLDS.items():
         file = write(folder / f"{name}.jsonl", world.records())
-        found[name] = report_of(load([file])).kernels[0]
+        found[name] = report_of(load([file])).results("kernels")[0]
     return found
 
 
@@ -177,6 +178,14 @@ def texts_of(figure):
             drawn = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
             found += [tick.label1 for tick in drawn if tick.label1.get_visible()]
     return [(text, Text.get_window_extent(text, renderer)) for text in found if text.get_text().strip()]
+
+
+def kinds_of(result):
+    return [one.kind for one in kernel_drawings(result)]
+
+
+def draw(kind, result):
+    return next(figure_of(one) for one in kernel_drawings(result) if one.kind == kind)
 
 
 def slanted(text):
@@ -253,7 +262,7 @@ def test_shares_are_sorted_by_distance_from_the_limit(results):
 def test_shares_far_beyond_the_ceiling_do_not_squeeze_the_others(tmp_path):
     world = KernelWorld(works=[*WORKS[:3], Work("adamw", 15, 28, 9.0)], dtypes=("f32",), sizes=(1,), threads=(1,),
                         caches=("cold",))
-    result = report_of(load([write(tmp_path / "k.jsonl", world.records())])).kernels[0]
+    result = report_of(load([write(tmp_path / "k.jsonl", world.records())])).results("kernels")[0]
     axes = draw("shares", result).axes[0]
     told = [text.get_text() for text in axes.texts]
     assert axes.get_xlim()[1] == EDGE and len(told) == 1 and told[0].startswith("1 ▶ 89")
@@ -263,7 +272,7 @@ def test_shares_far_beyond_the_ceiling_do_not_squeeze_the_others(tmp_path):
 def test_too_many_pairs_show_the_ends(results):
     comparisons = comparisons_of(results["all"].roofline)["caches"]
     rows, pairs = shown_rows(comparisons), comparisons[-1].pairs
-    assert len(rows) == MOST and rows[0] == pairs[0].case and rows[-1] == pairs[-1].case
+    assert len(rows) == MOST_ROWS and rows[0] == pairs[0].case and rows[-1] == pairs[-1].case
 
 
 def test_families_bounds_and_dtypes_can_be_told_apart_in_grey():
@@ -276,15 +285,16 @@ def test_families_bounds_and_dtypes_can_be_told_apart_in_grey():
 def test_without_ceilings_there_are_points_and_no_shares(tmp_path):
     world = KernelWorld(works=WORKS[:4], sizes=(1,))
     file = write(tmp_path / "k.jsonl", [world.run(), *map(without_ceiling, world.kernels())])
-    result = report_of(load([file])).kernels[0]
+    result = report_of(load([file])).results("kernels")[0]
     assert kinds_of(result) == ["roofline", "caches", "threads"]
     assert any(len(line.get_xdata()) == 1 for line in draw("roofline", result).axes[0].lines)
 
 
 def test_files_light_dark_and_the_same_again(results, tmp_path):
-    few = [results["few, simulated"]]
-    first, second = (render_kernels(few, tmp_path / name)[0] for name in ("a", "b"))
-    assert first == second and [file.kind for file in first] == ["roofline", "shares", "caches", "threads"]
+    first = kernel_drawings(results["few, simulated"])
+    for name in ("a", "b"):
+        render(first, tmp_path / name)
+    assert [file.kind for file in first] == ["roofline", "shares", "caches", "threads"]
     for file in first:
         drawn = (tmp_path / "a" / f"{file.stem}.svg").read_text()
         assert ElementTree.fromstring(drawn).tag.endswith("svg") and style.PAPER in drawn

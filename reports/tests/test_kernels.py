@@ -3,10 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.roofline.rooflines import binding_name, ceilings_text, odd_ones, Way
 from reports.analysis.roofline.findings import comparison_text, comparisons_of, group_of, ORDER, OTHER, reach_text
-from reports.check import notes_on
 from reports.load import load
 from reports.tests.kernel_world import (TINY, WORKS, KernelWorld, Work, gpu_world, kernel_failed, kernel_wrong,
                                         without_ceiling)
@@ -25,12 +24,12 @@ def report(tmp_path):
 
 
 def roofline_of(made):
-    assert len(made.kernels) == 1
-    return made.kernels[0].roofline
+    assert len(made.results("kernels")) == 1
+    return made.results("kernels")[0].roofline
 
 
 def notes(made, level=None):
-    return " ".join(note.text for note in notes_on(made) if level in (None, note.level))
+    return " ".join(note.text for note in made.notes if level in (None, note.level))
 
 
 def test_the_finding_counts_and_names_the_farthest(report):
@@ -147,17 +146,17 @@ def test_machines_builds_devices_and_bases_are_never_in_one_roofline(report):
               replace(SMALL, run_name="d", run_fields={"git": {"revision": "f" * 40, "dirty": False}}),
               gpu_world(works=ONE, dtypes=("f32",), sizes=(1,))]
     made = report(*(world.records() for world in worlds))
-    assert len(made.kernels) == 5
-    for result in made.kernels:
+    assert len(made.results("kernels")) == 5
+    for result in made.results("kernels"):
         kernels = result.roofline.kernels
         assert len({(k.device, k.basis, k.run.machine.cpu, k.run.build) for k in kernels}) == 1
-    names = [result.name for result in made.kernels]
+    names = [result.name for result in made.results("kernels")]
     assert len(set(names)) == 5 and sum("simulated" in name for name in names) == 1
     simulated = [f for f in made.findings if f.badge]
     assert len(simulated) == 1 and simulated[0].badge == "simulated"
     said = notes(made)
     assert "come from 2 machines" in said and "come from 2 builds" in said and "4 of 32 kernels are simulated" in said
-    other_name = next(result.name for result in made.kernels if "Other CPU" in result.name)
+    other_name = next(result.name for result in made.results("kernels") if "Other CPU" in result.name)
     assert "machine 2" in other_name and "machine 2 is Other CPU" in said
 
 
@@ -213,8 +212,8 @@ def test_collectives_and_kernels_are_told_apart(report):
     world = World(run_name="rows")
     empty = World(run_name="empty", run_fields={"program": "broadcast_perf"})
     made = report([world.run(), *world.sweep(["ring", "double_tree"])], SMALL.records(), [empty.run()])
-    assert [run.run for run in made.records.of_kernels().runs] == ["kernels-1"]
-    assert [run.run for run in made.records.of_collectives().runs] == ["rows", "empty"]
+    assert [run.run for run in made.parts["kernels"].records.runs] == ["kernels-1"]
+    assert [run.run for run in made.parts["collectives"].records.runs] == ["rows", "empty"]
     assert notes(made).count("left no rows") == 1
     assert [f.headline.split(",")[0] for f in made.findings] == ["All-reduce", "CPU (Example CPU 2.6 GHz)"]
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.training.runs import predicted_text, speed_text
 from reports.__main__ import main as report_main
-from reports.html.training_view import profile_tables, runs_table
+from reports.pages.training import profile_tables, runs_table
 from reports.kineto import main, merged, Trace, Work
 from reports.load import load
 from reports.tests.step_world import LayoutWorld
@@ -129,7 +129,7 @@ def test_names_of_collectives(tmp_path, name, ours, part):
 def test_the_page_has_the_measured_step_beside_the_simulated_one(tmp_path, capsys):
     one = measured(tmp_path, Profile().write(tmp_path / "r0.json"))
     files = [str(tmp_path / "measured.jsonl"), str(tmp_path / "simulated.jsonl")]
-    (result,) = report_of(load(files)).trainings
+    (result,) = report_of(load(files)).results("training")
     assert predicted_text(result.runs).startswith("Predicted: 1 step, off by 0")
     assert "on the fullest rank" not in speed_text(one)
     (table,) = profile_tables(result)

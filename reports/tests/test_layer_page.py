@@ -2,7 +2,7 @@
 tables, and figures that equal the records."""
 import pytest
 
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.training.layers import (
     bytes_sentence, context_bytes_sentence, experts_bytes_text, EXPERTS_PARTS, experts_split_text, exposed_sentence, gain_text,
     hidden, hidden_sentence, load_sentence, memory_sentence, simulated_hidden, skew_text, slowdown_of, split_text,
@@ -10,7 +10,7 @@ from reports.analysis.training.layers import (
 from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.frame import Heading
+from reports.page import Heading
 from reports.plots.layer_figures import (
     bytes_figure, context_load_figure, experts_load_figure, exposed_figure, gain_figure, hidden_figure, memory_figure,
     parts_figure, split_figure, time_figure)
@@ -33,7 +33,7 @@ def records(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(records):
-    return report_of(load([records])).layers
+    return report_of(load([records])).results("layers")
 
 
 def test_what_was_emulated_stands_apart(results):
@@ -111,7 +111,7 @@ def test_lines_that_are_not_layers_are_refused(tmp_path):
 def test_layers_on_grids_are_cases_of_their_own_beside_one_dimension(tmp_path):
     world = LayerWorld()
     lines = [world.run(), world.layer(ranks=4, sent_bytes=100.0), world.layer(ranks=4, grid="2x2", sent_bytes=250.0)]
-    (result,) = report_of(load([write(tmp_path / "grids.jsonl", lines)])).layers
+    (result,) = report_of(load([write(tmp_path / "grids.jsonl", lines)])).results("layers")
     assert [case.name for case in result.cases] == ["MLP pair, tp=4", "MLP pair, grid 2x2"]
     assert "Grids send 2.5 times (MLP pair, 2x2) the bytes of one dimension on as many ranks. " in bytes_sentence(result)
 
@@ -130,7 +130,7 @@ def context_records(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def context_results(context_records):
-    return report_of(load([context_records])).contexts
+    return report_of(load([context_records])).results("context")
 
 
 def test_emulated_contexts_stand_apart(context_results):
@@ -201,7 +201,7 @@ def experts_records(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def experts_results(experts_records):
-    return report_of(load([experts_records])).experts
+    return report_of(load([experts_records])).results("experts")
 
 
 def test_emulated_experts_stand_apart(experts_results):

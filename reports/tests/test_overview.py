@@ -1,19 +1,25 @@
 """The first page of a report with several: a card for each page, a folder that stays small; and figures of all pages."""
 
 import re
-from html import unescape
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
+from html import unescape
+from importlib import import_module
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.claims.data import load_suite
 from reports.__main__ import main
-from reports.html.overview import SUBJECTS
+from reports import pages as pages_package
+from reports.pages import pages, studies
+from reports.pages.collectives import _SHOWS, PAGE
 from reports.plots import style
-from reports.plots.figures import _DRAW, badge, ordered, render_all, shown_labels, subtitle, title_of
-from reports.plots.frame import compact, Heading, spread
+from reports.plots.drawn import figure_of, render
+from reports.plots.frame import compact, spread
 from reports.tests.world import (
     ContextWorld, experts_line, experts_run, failed, GateWorld, LayerWorld, sharding, SIZES, TrainingWorld, World, write)
 from reports.tests.kernel_world import KernelWorld
@@ -61,9 +67,10 @@ def folder(tmp_path_factory):
 def test_every_subject_has_a_card_with_a_finding_a_figure_and_a_page(folder):
     text = (folder / "index.html").read_text(encoding="utf-8")
     cards = re.findall(r'<section id="(\w+)" class="card">(.*?)</section>', text, flags=re.DOTALL)
-    assert [name for name, _ in cards] == list(SUBJECTS)
+    titles = {page.subject: page.title for page in pages()}
+    assert [name for name, _ in cards] == list(titles)
     for name, card in cards:
-        assert f'<h2><a href="{name}.html">{SUBJECTS[name].title}</a></h2>' in card
+        assert f'<h2><a href="{name}.html">{titles[name]}</a></h2>' in card
         assert re.search(r"<li.*?><a href=.*?<p>\w", card, flags=re.DOTALL), f"{name}: no finding"
         (figure,) = re.findall(r'<img src="(figures/[^"]+)"', card)
         assert (folder / figure).is_file()
@@ -92,7 +99,7 @@ def test_the_figure_of_a_card_is_of_one_of_its_findings(folder):
 
 def test_links_lead_to_places_that_are_there(folder):
     ids = {path.name: Structure(path.read_text(encoding="utf-8")).ids for path in folder.glob("*.html")}
-    assert set(ids) == {"index.html", *(f"{name}.html" for name in SUBJECTS)}
+    assert set(ids) == {"index.html", *(f"{name}.html" for name in (page.subject for page in pages()))}
     for link in Structure((folder / "index.html").read_text(encoding="utf-8")).links:
         if link.startswith(("data:", "http")):
             continue
@@ -154,18 +161,19 @@ def texts_of(figure):
     return [(t.get_text(), t.get_window_extent(renderer)) for t in found if t.get_text().strip()]
 
 
-@pytest.mark.parametrize("kind", list(_DRAW))
+@pytest.mark.parametrize("kind", list(_SHOWS))
 @pytest.mark.parametrize("names, sizes, emulated", [(MANY, SIZES, False), (["ring"], SIZES[:1], False),
                                                     (["ring", "double_tree"], SIZES[3:9], True)])
 def test_no_text_lies_on_another_or_outside(analysis_of, kind, names, sizes, emulated):
     fields = {"basis": "emulated", "link": {"latency_us": 12.5, "gbps": 0.125}} if emulated else {}
     world = World(noise=0.1, run_fields=fields)
     result = analysis_of([world.run()] + world.sweep(names, sizes) + world.send_recv())[1].results[0]
-    styles = style.styles_for(ordered([result]))
-    shown = {label: styles[label] for label in shown_labels(result)}
-    setting = result.panel.setting
+    drawn = {one.kind: one for section in PAGE.sections([result]) for one in section.drawings}
+    if kind not in drawn:
+        assert kind == "relative" and names == ["ring"], "there is nothing to compare"
+        return
     with style.context():
-        figure = _DRAW[kind](result, shown, Heading(title_of(kind, result), subtitle(kind, result), badge(setting)))
+        figure = figure_of(drawn[kind])
         boxes = texts_of(figure)
     for text, box in boxes:
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0, text
@@ -181,12 +189,13 @@ def test_files_light_and_dark(analysis_of, tmp_path):
     world = World()
     rows = world.sweep(["ring", "double_tree"], SIZES[:8]) + world.send_recv()
     results = analysis_of([world.run()] + rows)[1].results
-    figures = render_all(results, tmp_path / "figures")
+    figures = [part.drawings for section in PAGE.sections(results) for part in section.parts]
+    render([*figures[0], *figures[1]], tmp_path / "figures")
     assert [f.kind for f in figures[0]] == ["relative", "latency", "busbw", "predicted", "percentiles"]
     assert [f.kind for f in figures[1]] == ["latency", "busbw", "predicted", "percentiles"]
     for file in [*figures[0], *figures[1]]:
         drawn = (tmp_path / "figures" / f"{file.stem}.svg").read_text()
-        assert ElementTree.fromstring(drawn).tag.endswith("svg") and file.alt and file.title[0].strip()
+        assert ElementTree.fromstring(drawn).tag.endswith("svg") and file.alt and file.heading.title[0].strip()
         rules = drawn[drawn.index("prefers-color-scheme:dark"):drawn.index("</style>")]
         for light, dark in style.DARK.items():
             for what in ("fill", "stroke"):
@@ -196,5 +205,30 @@ def test_files_light_and_dark(analysis_of, tmp_path):
 def test_the_same_records_give_the_same_svg(analysis_of, tmp_path):
     world = World()
     results = analysis_of([world.run()] + world.sweep(["ring", "double_tree"], SIZES[:6]))[1].results
-    first, second = (render_all(results, tmp_path / name)[0][0].stem for name in ("a", "b"))
-    assert (tmp_path / "a" / f"{first}.svg").read_bytes() == (tmp_path / "b" / f"{second}.svg").read_bytes()
+    first, *_ = PAGE.sections(results)[0].drawings
+    for name in ("a", "b"):
+        render([first], tmp_path / name)
+    assert (tmp_path / "a" / f"{first.stem}.svg").read_bytes() == (tmp_path / "b" / f"{first.stem}.svg").read_bytes()
+
+
+# ---- Pages as data
+
+def test_every_figure_that_a_page_names_has_a_function():
+    named = {name for path in Path(pages_package.__file__).parent.glob("*.py")
+             for name in re.findall(r'"(\w+\.\w+_(?:figure|of)|curves\.\w+)"', path.read_text(encoding="utf-8"))}
+    named |= {f"study_figures.{name}" for name, _ in studies.DRAWN.values()}
+    assert len(named) > 25
+    for name in named:
+        module, function = name.split(".")
+        assert callable(getattr(import_module(f"reports.plots.{module}"), function)), name
+
+
+def test_pages_have_names_and_places_of_their_own():
+    assert [page.place for page in pages()] == list(range(1, len(pages()) + 1))
+    assert len({page.subject for page in pages()}) == len(pages())
+
+
+def test_a_summary_needs_no_matplotlib(folder):
+    program = "import sys; from reports.__main__ import main; assert main(sys.argv[1:]) == 0 and 'matplotlib' not in sys.modules"
+    records = [str(path) for path in (folder / "records").iterdir()]
+    subprocess.run([sys.executable, "-c", program, *records, "--summary"], check=True, capture_output=True, cwd=Path(__file__).parents[2])

@@ -10,7 +10,7 @@ from reports.check import notes_on_collectives
 from reports.__main__ import main
 from reports.schema import ReportError
 from reports.load import load
-from reports.plots.figures import MOST, ordered, shown_labels
+from reports.pages.collectives import MOST, ordered, shown_labels
 from reports.tests.kernel_world import KernelWorld, WORKS
 from reports.tests.world import ALGORITHMS, failed, SIZES, World, write, wrong
 
@@ -19,7 +19,8 @@ MANY = [name for name in ALGORITHMS if name not in ("pairwise", "shift")]
 
 
 def notes(records_and_analysis, level=None):
-    return " ".join(note.text for note in notes_on_collectives(*records_and_analysis) if level in (None, note.level))
+    records, analysis = records_and_analysis
+    return " ".join(note.text for note in notes_on_collectives(records, analysis.results) if level in (None, note.level))
 
 
 def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):

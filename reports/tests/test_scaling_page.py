@@ -2,10 +2,10 @@
 import pytest
 
 from reports.__main__ import main
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.load import load
 from reports.plots import style
-from reports.plots.frame import Heading
+from reports.page import Heading
 from reports.plots.training_figures import curve_figure, losses_figure
 from reports.tests.test_html import Structure
 from reports.tests.world import TrainingWorld, write
@@ -48,7 +48,7 @@ def records(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(records):
-    result, = report_of(load([records])).scalings
+    result, = report_of(load([records])).results("scaling")
     return result
 
 

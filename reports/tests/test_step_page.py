@@ -7,17 +7,19 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
-from reports.analysis.report import report_of
+from reports.report import report_of
+from reports.analysis.steps.overlap import charts_of
 from reports.analysis.steps.schedules import cases_of, growths_of
 from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.frame import Heading
-from reports.plots.gantt import charts_of, gantt_figure, MOST_ROWS, total_of
+from reports.page import Heading
+from reports.pages.schedules import case_title
+from reports.pages.simulations import memory_title
+from reports.plots.gantt import gantt_figure, MOST_ROWS, total_of
 from reports.plots.style import COMPUTE
-from reports.plots.step_figures import case_title, growth_figure, memory_title, tradeoff_figure
-from reports.plots.layout_bars import memory_figure, parts_figure
-from reports.plots.stacked_bars import overlap_figure
+from reports.plots.step_figures import growth_figure, tradeoff_figure
+from reports.plots.stacked_bars import layout_memory_figure, layout_parts_figure, overlap_figure
 from reports.tests.test_browser import CATCH, CHROMIUM, chromium
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.test_html import Structure
@@ -166,17 +168,17 @@ def test_a_schedule_far_above_all_others_does_not_press_them_together(tmp_path):
     lines.append(world.schedule("gpipe", schedule="naive", bubbles={**lines[0]["bubbles"], "of_makespan": 0.9}))
     report = report_of(load([write(tmp_path / "s.jsonl", [world.run(), *lines])]))
     with style.context():
-        axes, = tradeoff_figure(report.schedules[0].contests[0], HEADING).axes
+        axes, = tradeoff_figure(report.results("schedules")[0].contests[0], HEADING).axes
     assert axes.get_ylim()[1] < 0.35
     assert any(text.get_text() == "naive: 90 %, above" for text in axes.texts)
 
 
 def test_bars_of_layouts_add_up_to_the_records(tmp_path):
     world = LayoutWorld()
-    result, = report_of(load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])).simulations
+    result, = report_of(load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])).results("simulations")
     shown = result.layouts[:24]
-    for draw, totals in ((parts_figure, [one.step_ms for one in shown]),
-                         (memory_figure, [one.memory_bytes["total"] for one in shown])):
+    for draw, totals in ((layout_parts_figure, [one.step_ms / 1e3 for one in shown]),
+                         (layout_memory_figure, [one.memory_bytes["total"] / 2 ** 30 for one in shown])):
         with style.context():
             axes, = draw(result, HEADING).axes
         ends = [0.0] * len(shown)
@@ -198,12 +200,13 @@ def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
     paced = StepWorld(run_name="o", run_fields={"link": {"latency_us": 20.0, "gbps": 1.0}})
     lines += [paced.run(), *(paced.overlap(cap, zero_stage=stage) for cap in (8, 64) for stage in range(4))]
     report = report_of(load([write(tmp_path / "s.jsonl", lines)]))
-    result, layouts = report.schedules[0], report.simulations[0]
+    (*workloads, overlap), layouts = report.results("schedules"), report.results("simulations")[0]
+    result = workloads[0]
     with style.context():
-        figures = [tradeoff_figure(result.contests[0], HEADING), overlap_figure(report.overlaps[0], HEADING),
-                   parts_figure(layouts, HEADING),
-                   memory_figure(layouts, HEADING), gantt_figure(charts_of(result.cases[0].lines), HEADING),
-                   *(growth_figure(growth, HEADING) for growth in growths_of(report.schedules))]
+        figures = [tradeoff_figure(result.contests[0], HEADING), overlap_figure(overlap, HEADING),
+                   layout_parts_figure(layouts, HEADING),
+                   layout_memory_figure(layouts, HEADING), gantt_figure(charts_of(result.cases[0].lines), HEADING),
+                   *(growth_figure(growth, HEADING) for growth in growths_of(workloads))]
         for figure in figures:
             expect_apart(figure)
 

@@ -8,7 +8,7 @@ from reports.analysis.steps.overlap import analyse_overlap, exposed_of, joined_s
 from reports.analysis.steps.layouts import analyse_layouts, analyse_studies, beside, layouts_text, mean_error, parts_text
 from reports.schema import ReportError
 from reports.load import load
-from reports.plots.study_figures import badge
+from reports.pages.studies import badge
 from reports.records import Task
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.world import write

@@ -2,17 +2,17 @@
 import pytest
 
 from reports.analysis.estimate import told_share
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.analysis.training.data_parallel import analyse_sharding, best_text, bucket_bytes, bytes_sentence, curve_text, hidden_of
 from reports.analysis.training.runs import (
     behind_ms, budget, compared, differences, equal_bytes_text, line_text, loss_at, missed_text, off, predicted_text, slowed,
     step_ms, straggler_name, straggler_text, telling, tokens_per_s, way_name, why_text)
 from reports.__main__ import main
-from reports.html.data_parallel_view import sharding_table
-from reports.html.training_view import activation_tables, predicted_tables, replica_tables
+from reports.pages.sharding import sharding_table
+from reports.pages.training import activation_tables, predicted_tables, replica_tables
 from reports.load import load
 from reports.plots import style
-from reports.plots.frame import Heading
+from reports.page import Heading
 from reports.plots.layer_figures import bucket_figure
 from reports.plots.stacked_bars import parts_figure, predicted_figure
 from reports.plots.training_figures import bytes_figure, gap_figure, loss_figure, straggler_figure, three_times_figure
@@ -42,12 +42,12 @@ def report(records):
 
 
 def test_speeds_leave_the_warm_up_out(report):
-    one = report.trainings[0].first
+    one = report.results("training")[0].first
     assert step_ms(one) == 50 and tokens_per_s(one) == 40960
 
 
 def test_the_gap_is_told_by_part(report):
-    line = report.scalings[0].lines[1]
+    line = report.results("scaling")[0].lines[1]
     assert line.layout.text == "dp=2"
     assert off(line, "isolated") == pytest.approx(0.2) and off(line, "contended") == pytest.approx(60 / 54 - 1)
     assert differences(line, "contended") == pytest.approx({"forward": 0, "backward": 0, "exposed_reduce": 6})
@@ -56,10 +56,10 @@ def test_the_gap_is_told_by_part(report):
 
 
 def test_what_was_emulated_stands_apart(report):
-    assert [(result.first.basis, len(result.lines), len(result.beyond)) for result in report.scalings] == [
+    assert [(result.first.basis, len(result.lines), len(result.beyond)) for result in report.results("scaling")] == [
         ("measured", 4, 1), ("emulated", 1, 0)]
-    assert telling(report.scalings, "dp=2").layout.text == "dp=2"
-    assert telling(report.scalings).oversubscribed is False
+    assert telling(report.results("scaling"), "dp=2").layout.text == "dp=2"
+    assert telling(report.results("scaling")).oversubscribed is False
 
 
 def bars_of(figure):
@@ -68,10 +68,10 @@ def bars_of(figure):
 
 def test_bars_equal_the_records(report):
     with style.context():
-        parts = parts_figure(report.trainings[0], HEADING)
-        three = three_times_figure(report.scalings[1], HEADING)
-        gap = gap_figure(report.scalings[1], HEADING)
-        loss = loss_figure(report.trainings[0], HEADING)
+        parts = parts_figure(report.results("training")[0], HEADING)
+        three = three_times_figure(report.results("scaling")[1], HEADING)
+        gap = gap_figure(report.results("scaling")[1], HEADING)
+        loss = loss_figure(report.results("training")[0], HEADING)
     assert bars_of(parts) == [5, 15, 30]
     assert bars_of(three) == sorted([15, 30, 5, 15, 34, 5, 15, 34, 11])
     assert bars_of(gap) == sorted([4, 6, 6])
@@ -116,7 +116,7 @@ def test_a_prediction_stands_beside_its_run(tmp_path):
     better = {**PREDICTED, "step_ms": 49.0, "error": -0.02, "gap": "none"}
     lines = [world.run(), world.training(predicted=PREDICTED), world.training(predicted=better, dtype="bf16"),
              world.training(dtype="f16")]
-    result = report_of(load([write(tmp_path / "t.jsonl", lines)])).trainings[0]
+    result = report_of(load([write(tmp_path / "t.jsonl", lines)])).results("training")[0]
     told = predicted_text(result.runs)
     assert told.startswith("Predicted before they ran: 2 steps, off by 6 % in the median and 10 % at worst (dp=2, f32, too "
                            "short; its largest gap: exposed_reduce, 3.00 ms longer")
@@ -126,7 +126,7 @@ def test_a_prediction_stands_beside_its_run(tmp_path):
     assert any("45 ms, -10 %" in text.get_text() for text in figure.axes[0].texts)
     table = predicted_tables(result)[0]
     assert len(table.lines) == 2
-    assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).trainings[0].runs) == ""
+    assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).results("training")[0].runs) == ""
 
 
 # Training runs whose activations are kept in parts, or off the device.
@@ -137,7 +137,7 @@ def test_the_table_has_what_was_copied(tmp_path):
     away = world.training(20, layout=layout(tp=2), basis=world.basis)
     away["layout"]["text"] += ",offload=activations:file"
     away["activations"] = {"place": "file", "partitioned": True, "ahead": 2, "copied_bytes": 6 * (1 << 20), "away_bytes": 3 * (1 << 20)}
-    result, = report_of(load([write(tmp_path / "r.jsonl", [world.run(), here, away])])).trainings
+    result, = report_of(load([write(tmp_path / "r.jsonl", [world.run(), here, away])])).results("training")
     table, = activation_tables(result)
     kept = {line.cells[1].text: [cell.text for cell in line.cells[2:5]] for line in table.lines}
     assert set(kept) == {"on the device", "in files, in parts"}
@@ -147,7 +147,7 @@ def test_the_table_has_what_was_copied(tmp_path):
 def test_there_is_no_table_where_all_stay_on_the_device(tmp_path):
     world = TrainingWorld()
     file = write(tmp_path / "r.jsonl", [world.run(), world.training(20, layout=layout(tp=2), basis=world.basis)])
-    result, = report_of(load([file])).trainings
+    result, = report_of(load([file])).results("training")
     assert activation_tables(result) == []
 
 
@@ -218,7 +218,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(file):
-    return report_of(load([file])).trainings
+    return report_of(load([file])).results("training")
 
 
 def test_bases_stand_apart(results):
@@ -241,7 +241,7 @@ def test_compressed_gradients_are_a_way_to_agree(tmp_path):
     world = TrainingWorld()
     few = agreeing(world, "allreduce", 4) | {"compression": "topk:density=0.01"}
     file = write(tmp_path / "r.jsonl", [world.run(), agreeing(world, "allreduce", 1), few])
-    result, = report_of(load([file])).trainings
+    result, = report_of(load([file])).results("training")
     runs = compared(result.runs)
     assert [way_name(one) for one in runs] == ["allreduce", "as topk:density=0.01"] and budget(runs) == 5 * MIB
     assert "4.07 nats per token with topk:density=0.01" in equal_bytes_text(runs), "nats per token"
@@ -276,7 +276,7 @@ def test_the_table_and_the_figures_are_of_the_records(results):
 
 def test_runs_without_replicas_have_none_of_it(tmp_path):
     world = TrainingWorld()
-    result, = report_of(load([write(tmp_path / "t.jsonl", [world.run(), world.training()])])).trainings
+    result, = report_of(load([write(tmp_path / "t.jsonl", [world.run(), world.training()])])).results("training")
     assert compared(result.runs) == () and replica_tables(result) == [] and equal_bytes_text(result.runs) == ""
 
 
@@ -284,7 +284,7 @@ def test_one_rank_has_no_communication_and_no_bubble(tmp_path):
     world = TrainingWorld()
     parts = {"forward": 15.0, "backward": 30.0, "exposed_reduce": 10.0, "bubble": 5.0}
     line = world.training(layout=layout(), ranks=1, parts_ms=parts)
-    result, = report_of(load([write(tmp_path / "t.jsonl", [world.run(), line])])).trainings
+    result, = report_of(load([write(tmp_path / "t.jsonl", [world.run(), line])])).results("training")
     assert result.findings[0].why == "Its time: backward 50 %, forward 25 % and between kernels 25 %."
 
 
@@ -341,14 +341,14 @@ def bucket_report(bucket_records):
 
 
 def test_what_travels_otherwise_and_what_was_measured_have_groups_of_their_own(bucket_report):
-    assert not bucket_report.overlaps and not bucket_report.schedules
-    assert [len(result.lines) for result in bucket_report.buckets] == [12, 3, 3]
-    assert [result.emulates for result in bucket_report.buckets] == [True, True, False]
-    assert [(curve.ranks, curve.link.gbps) for curve in bucket_report.buckets[0].curves] == [(2, 80), (2, 20), (4, 80), (4, 20)]
+    assert not bucket_report.results("schedules")
+    assert [len(result.lines) for result in bucket_report.results("buckets")] == [12, 3, 3]
+    assert [result.emulates for result in bucket_report.results("buckets")] == [True, True, False]
+    assert [(curve.ranks, curve.link.gbps) for curve in bucket_report.results("buckets")[0].curves] == [(2, 80), (2, 20), (4, 80), (4, 20)]
 
 
 def test_the_best_bucket_is_the_one_that_leaves_least(bucket_report):
-    result = bucket_report.buckets[0]
+    result = bucket_report.results("buckets")[0]
     for curve in result.curves:
         left = {bucket_bytes(line): line.overlap.reductions.exposed_ms for line in curve.lines}
         assert left[bucket_bytes(curve.best)] == min(left.values()) and bucket_bytes(curve.worst) == 64 << 20
@@ -356,7 +356,7 @@ def test_the_best_bucket_is_the_one_that_leaves_least(bucket_report):
         assert ("more ranks than cores" in curve_text(curve)) == (curve.ranks == 4)
     assert "with one bucket" in best_text(result)
     assert "64 MiB on 2 ranks and 64 MiB on 4 ranks" in bytes_sentence(result)
-    assert "3 rows not what the formula" in bytes_sentence(bucket_report.buckets[1])
+    assert "3 rows not what the formula" in bytes_sentence(bucket_report.results("buckets")[1])
 
 
 def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):
@@ -364,7 +364,7 @@ def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):
     world = StepWorld(ranks=2, run_name="noisy", basis="measured")
     lines = [real(world.overlap(cap or 64), exposed_samples_ms=[-3.0, 0.1, 4.0], exposed_ms=0.1) for cap in CAPS]
     lines[-1]["overlap"].update(bucket_cap_bytes=0, efficiency=10.7)
-    result, = report_of(load([write(tmp_path / "n.jsonl", [world.run(), *lines])])).buckets
+    result, = report_of(load([write(tmp_path / "n.jsonl", [world.run(), *lines])])).results("buckets")
     assert curve_text(result.curves[0]).startswith("2 ranks, links without limit: which buckets are best is undecided on this machine: spread")
     assert best_text(result).startswith("Which buckets are best is undecided on this machine: spread")
     assert hidden_of(result.curves[0].lines[-1]).high == 0, "one bucket is complete only when the backward ends"
@@ -374,7 +374,7 @@ def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):
 
 
 def test_the_figure_has_what_the_records_have(bucket_report):
-    result = bucket_report.buckets[0]
+    result = bucket_report.results("buckets")[0]
     with style.context():
         figure = bucket_figure(result, Heading("title", "subtitle", ""))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["2 ranks", "4 ranks, more than cores"]

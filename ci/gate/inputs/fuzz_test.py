@@ -20,7 +20,7 @@ from gate.inputs import files
 from gate.inputs.files_for_tests import all_reduce_line, google, kernel_line, run_line, text_of
 from gate.model import UsageError
 from reports import kineto
-from reports.analysis.report import report_of
+from reports.report import report_of
 from reports.load import load
 from reports.records import Simulation
 from reports.schema import ReportError

@@ -294,3 +294,8 @@ def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:
         timed[way_of(kernel)][case] = kernel
     order = sorted(timed, key=lambda way: (way.cache != "warm", way.threads, way.timing))
     return {way: timed[way] for way in order}
+
+
+def plotted(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
+    """Cases with FLOPs and bytes above 0, as logarithmic axes cannot contain 0."""
+    return [(case, kernel) for case, kernel in cases.items() if kernel.flops and kernel.bytes]

@@ -6,7 +6,7 @@ from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 from reports.analysis.estimate import alike, certain_factor, Estimate, exact, median_of, PRECISE, told_share, undecided
 from reports.analysis.findings import Finding
 from reports.analysis.steps.schedules import BASES, place_of
-from reports.records import Link, Overlap, Records, ScheduleLine, Task, Timeline
+from reports.records import Link, Memory, Overlap, Records, ScheduleLine, Simulation, Task, Timeline
 from reports.units import bytes_text, counted, share_text, short, time_text
 
 
@@ -138,6 +138,42 @@ def joined_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, floa
         else:
             joined.append((start, end))
     return joined
+
+
+# Charts: timelines with the words above them.
+
+@dataclass(frozen=True)
+class Chart:
+    """A timeline and the words above it."""
+
+    basis: str
+    timeline: Timeline
+    makespan_ms: float
+    label: str  # words beside the makespan: "bubble 12 % of that"
+    memory: Optional[Memory]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.timeline)
+
+    @property
+    def end_ms(self) -> float:
+        return max((task.end for rank in self.timeline for task in rank), default=self.makespan_ms)
+
+
+def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
+    """Charts of the lines with a timeline."""
+    return [Chart(line.basis, line.timeline, line.makespan_ms, _beside_makespan(line), line.memory)
+            for line in lines if line.timeline]
+
+
+def _beside_makespan(line: ScheduleLine | Simulation) -> str:
+    if isinstance(line, ScheduleLine) and line.overlap:
+        return f"computing {share_text(line.overlap.compute_alone_ms / line.makespan_ms)} of that"
+    bubble = f"bubble {short(100 * line.bubbles.of_makespan, 3)} % of that"
+    if not isinstance(line, ScheduleLine) or line.filler is None:
+        return bubble
+    return f"{bubble}, {100 * line.filler.filled:.0f} % of it filled over {counted(line.filler.steps, 'step')}"
 
 
 # Collectives beside the computation: the hidden part of them, over sizes of buckets, ZeRO stages and links.

@@ -1,7 +1,6 @@
 """Costs of one layer that ranks share: tensor-parallel layers, attention over shared sequences, mixtures of experts."""
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any, Callable, Optional
 
 from reports.analysis.estimate import (

@@ -1,0 +1,120 @@
+"""The page of claims of surveys, and of the evidence for and against each."""
+from collections import Counter
+from dataclasses import dataclass
+from typing import Sequence
+
+from reports.analysis.findings import Finding
+from reports.claims.data import BASES, Commands, load_claims, load_suite
+from reports.claims.verdict import (
+    HOLDS, NOT, ONLY_IF, UNDECIDED, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, settle, test_text, value_text)
+from reports.page import Cell, Column, Drawing, drawing, Fact, Figures, Page, Section, Table, table, Tables, words
+from reports.records import Records
+from reports.units import joined
+
+_CLASSES = {HOLDS: "holds", ONLY_IF: "only-if", NOT: "fails", UNTESTED: "untested", UNDECIDED: "untested", UNKNOWN: "untested"}
+ORDER = (HOLDS, ONLY_IF, NOT, UNDECIDED, UNTESTED, UNKNOWN)
+FEWEST = 3  # fewest points of the longest curve of an answer that gets a figure
+_BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
+
+
+@dataclass(frozen=True)
+class EvidenceView:
+    basis: str
+    shows: str
+    value: str
+    test: str
+    verdict: str
+    css: str
+    commands: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """Texts of a claim, in addition to its figures and tables."""
+
+    settled: Settled
+    cells: dict[str, Sequence[str]]  # result of each basis, a line per piece of evidence
+    css: str
+    evidence: Sequence[EvidenceView]
+
+
+def summary_text(settled: Sequence[Settled]) -> str:
+    """Words such as "26 claims: 11 hold, 9 hold under conditions, ..."."""
+    counts = Counter(one.verdict for one in settled)
+    words = {HOLDS: ("holds", "hold"), ONLY_IF: ("holds only under a condition", "hold only under a condition"),
+             NOT: ("does not hold", "do not hold"), UNTESTED: ("is not testable here", "are not testable here"),
+             UNDECIDED: ("is undecided on this machine", "are undecided on this machine"),
+             UNKNOWN: ("was not run", "were not run")}
+    told = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in ORDER if counts[verdict]]
+    return f"{len(settled)} claims of surveys: {joined(told)}."
+
+
+def _findings(settled: Sequence[Settled]) -> list[Finding]:
+    """Findings of the claims: those that do not hold or have a condition first, as they are news to the reader."""
+    first = sorted(settled, key=lambda one: (NOT, ONLY_IF, HOLDS, UNDECIDED, UNTESTED, UNKNOWN).index(one.verdict))
+    return [Finding(one.claim.claim, f"{one.verdict} {one.condition}".strip().capitalize() + ".", "", "", _anchor(one))
+            for one in first if one.verdict not in (UNTESTED, UNKNOWN)]
+
+
+def _anchor(one: Settled) -> str:
+    return f"claim-{one.claim.name}"
+
+
+def _section(one: Settled) -> Section:
+    cells = {basis: [_cell(answer) for answer in one.answers if answer.evidence.basis == basis] for basis in BASES}
+    fields = ClaimView(one, cells, _CLASSES[one.verdict], [_evidence(answer, load_suite()) for answer in one.answers])
+    drawn = [_drawing(one, number, answer) for number, answer in enumerate(one.answers) if is_drawn(answer)]
+    tables = [_points(answer) for answer in one.answers if answer.found]
+    return Section(_anchor(one), one.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=fields)
+
+
+def _cell(answer: Answer) -> str:
+    if answer.found is None:
+        return UNKNOWN
+    name = f"{answer.evidence.short}: " if answer.evidence.short != answer.evidence.shows else ""
+    return name + range_text(answer)
+
+
+def _evidence(answer: Answer, commands: Commands) -> EvidenceView:
+    evidence = answer.evidence
+    mine = [" ".join(command) for name, command in commands.items() if any(one.takes(name) for one in evidence.selections)]
+    return EvidenceView(evidence.basis, evidence.shows, range_text(answer) if answer.found else "–", test_text(evidence), answer.verdict,
+                        _CLASSES[answer.verdict], mine)
+
+
+def is_drawn(answer: Answer) -> bool:
+    """True if some curve has at least FEWEST points, and the values differ in their first three digits."""
+    if answer.found is None or max(map(len, answer.found.curves.values())) < FEWEST:
+        return False
+    return len({f"{point.value:.3g}" for points in answer.found.curves.values() for point in points}) > 1
+
+
+def _drawing(one: Settled, number: int, answer: Answer) -> Drawing:
+    evidence = answer.evidence
+    title = evidence.shows[:1].upper() + evidence.shows[1:]
+    return drawing("lines", f"claim-{one.claim.name}-{number}", "claim_figures.claim_figure", answer, title,
+                   f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""),
+                   f"{title}, along {evidence.axis}")
+
+
+def _points(answer: Answer) -> Table:
+    """A row for each point of each curve."""
+    evidence = answer.evidence
+    return table(f"{evidence.basis.capitalize()}: {evidence.shows}", [
+        words(evidence.by_name or "curve", lambda row: "" if row[0] is None else str(row[0])),
+        Column(evidence.axis or "at", "", lambda row: Cell("" if row[1].x is None else axis_text(row[1].x, evidence), row[1].x)),
+        Column("value", evidence.shows, lambda row: Cell(value_text(row[1].value, evidence), row[1].value)),
+        words("holds", lambda row: {True: "yes", False: "no", None: "undecided"}[row[1].holds], test_text(evidence)),
+    ], [(group, point) for group, points in answer.found.curves.items() for point in points])
+
+
+def _settled(records: Records) -> Sequence[Settled]:
+    return settle(load_claims(), records, load_suite())
+
+
+PAGE = Page(
+    1, "claims", "Claims", "Which claims of surveys hold, and under which condition?",
+    "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
+    records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
+    facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, template="claims.html",
+    of_claims=True)

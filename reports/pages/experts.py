@@ -1,0 +1,43 @@
+"""The page of mixtures of experts."""
+from reports.analysis.training.layers import (
+    analyse_experts, case_name, experts_bytes_text, EXPERTS_PARTS, experts_split_text, ExpertsResult, skew_text, slowdown_of)
+from reports.page import (
+    bad_lines, basis_of, Cell, Column, each, EMULATED, Fact, figures_of, group, number, numbers, Page, passes_fact, ranks_text, Section, sizes,
+    STATUS, status_of, table, words)
+
+_FIGURES = (
+    ("parts", "layer_figures.parts_figure", "Parts of the time of each case"),
+    ("load", "layer_figures.experts_load_figure", "Time over the load of the most loaded expert"),
+)
+
+
+def _columns(result: ExpertsResult) -> list[Column]:
+    return [
+        words("case", case_name),
+        *(numbers(f"{part} ms", lambda one, part=part: one.parts_us("serial")[part] / 1e3,
+                  "forward and backward, slowest rank, one after the other") for part in EXPERTS_PARTS),
+        numbers("serial ms", lambda one: one.median_us("serial") / 1e3, "parts one after the other: median"),
+        numbers("async ms", lambda one: one.median_us("async") / 1e3, "exchanges beside kernels: median"),
+        Column("slower", "ratio to the time with the most even router",
+               lambda one: Cell("", "") if (ratio := slowdown_of(one, result)) is None else number(ratio, 3)),
+        numbers("slowest rank", lambda one: one.experts_slowest_us / one.experts_mean_us, "its experts' time over the mean", 3),
+        numbers("rows", lambda one: one.most_rows / one.mean_rows, "rows of the busiest rank over the mean", 3),
+        numbers("dropped %", lambda one: 100 * one.dropped / one.copies, "part of the copies that are dropped", 3),
+        sizes("sent", lambda one: one.sent_bytes, "bytes per rank, mean"),
+        sizes("formula", lambda one: one.formula_bytes, "bytes by the formula of docs/metrics.md"), STATUS,
+    ]
+
+
+def _section(result: ExpertsResult) -> Section:
+    return group(result, [experts_split_text(result), skew_text(result), experts_bytes_text(result)],
+                 figures_of(result, "parts", _FIGURES, EMULATED if basis_of(result) else ""),
+                 [table("Every row of the records", _columns(result), result.lines, status_of)])
+
+
+PAGE = Page(
+    8, "experts", "Mixtures of experts", "Where does their time go, and what does an uneven router cost?",
+    "Where does the time of a mixture of experts go, what does an uneven router cost, and what is dropped?",
+    records=lambda records: records.only("experts"), results=analyse_experts, sections=each(_section), figure="parts",
+    facts=lambda records, results: [Fact("What was timed", f"mixtures of experts on {ranks_text(records.experts)} expert-parallel ranks, forward and backward"),
+                           passes_fact(records.experts)],
+    bad=lambda records: bad_lines(records.experts, lambda one: f"{case_name(one)}, {one.dtype}"))

@@ -1,0 +1,143 @@
+"""The gate's page."""
+from typing import Iterable, Optional, Sequence
+
+from reports.analysis.gate.results import analyse_gates, GateResult, pairs_text, sentences
+from reports.analysis.gate.words import counts_text, limit_text, NONE, value_text
+from reports.check import machine_text, Note
+from reports.page import Cell, Column, counts, Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
+from reports.records import GateCase, GateSeries, Records
+from reports.units import counted, joined, unbroken
+
+TIMED = ("time", "stored")
+MOST_SERIES = 12  # panels of a history
+
+
+# ---- Figures
+
+def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
+    """At most MOST_SERIES: those with changes first (recent ones before others, slowdowns before speedups, large changes before small
+    ones), then times without a change. An exact value that never changed is not plotted."""
+    def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
+        if not one.changes:
+            return True, True, True, 0.0
+        last = one.changes[-1]
+        return False, not last.recent, not last.worse, -abs((last.ratio or 1) - 1)
+    return sorted((one for one in series if one.changes or one.points and one.channel == "stored"), key=key)[:MOST_SERIES]
+
+
+def _dotted(*parts: str) -> str:
+    return unbroken("  ·  ".join(part for part in parts if part))
+
+
+def _history(result: GateResult) -> list[Drawing]:
+    shown = shown_series(result.series)
+    if not shown:
+        return []
+    changed = sum(bool(one.changes) for one in result.series)
+    title = f"{changed:,} of {counted(len(result.series), 'case')} changed over time" if changed else "No case changed over time"
+    left_out = len(result.series) - len(shown)
+    subtitle = _dotted(result.name, "dashed: change points, with the commits to blame at the right",
+                       f"{counted(left_out, 'case')} more in the records" if left_out else "")
+    return [drawing("parts", f"{result.anchor}-history", "gate_figures.history_figure", shown, title, subtitle, "",
+                    f"A line a case over record files, with change points. {title}")]
+
+
+def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float) -> list[Drawing]:
+    if not any(case.ratio for case in cases):
+        return []
+    title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.summary for case in cases])}"
+    untold = sum(not case.ratio for case in cases)
+    only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
+    return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_of", (cases, threshold, result.compared.confidence), title,
+                    _dotted(result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s"), "",
+                    f"A row a case: the change with its interval, worst first. {title}")]
+
+
+def _drawings(result: GateResult) -> list[Drawing]:
+    """A history's steps are in its own figure. Of counts those that changed: rows at 0 % for unchanged ones would carry no information."""
+    if result.series:
+        return _history(result)
+    timed = [case for case in result.cases if case.channel in TIMED]
+    changed = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]
+    return [*_forest(result, timed, "times", result.compared.threshold), *_forest(result, changed, "counts", 0.0)]
+
+
+# ---- Tables
+
+def _percent(ratio: Optional[float]) -> Optional[float]:
+    return None if ratio is None else 100 * (ratio - 1)
+
+
+def _values(name: str, field: str, meaning: str) -> Column:
+    """A column of (case or series, the object with the field: the case itself, or a change)."""
+    return Column(name, meaning, lambda row: Cell(value_text(value := getattr(row[1], field), row[0].unit, row[0].channel), value))
+
+
+def _ratios(first: str) -> tuple[Column, ...]:
+    return (numbers("change %", lambda row: _percent(row[1].ratio), f"{first} minus 1, inverted where more is better: above 0 is worse", 3),
+            numbers("from %", lambda row: _percent(row[1].low), "lower bound of the change", 3),
+            numbers("to %", lambda row: _percent(row[1].high), "upper bound of the change", 3))
+
+
+_CASES = (
+    words("case", lambda row: row[0].case), words("verdict", lambda row: row[0].verdict), *_ratios("head over base"),
+    _values("base", "base", "typical value"), _values("head", "head", "typical value"), words("why", lambda row: row[0].why),
+    counts("pairs", lambda row: row[0].pairs or None, "independent comparisons"),
+    numbers("measured s", lambda row: row[0].seconds or None, "time that the measurements of the case took", 2),
+    words("channel", lambda row: row[0].channel, "how it was compared"),
+)
+_CHANGES = (
+    words("case", lambda row: row[0].case),
+    words("when", lambda row: row[0].points[row[1].at].time, "time of the first record file after the change"),
+    words("blame", lambda row: row[1].blame, "range of commits for git log"), *_ratios("after over before"),
+    _values("before", "before", "level before the change"), _values("after", "after", "level after the change"),
+    words("recent", lambda row: "yes" if row[1].recent else ""),
+)
+
+
+def cases_table(result: GateResult) -> Table:
+    rows = [(case, case) for case in result.cases]
+    said = [column for column in _CASES if any(column.cell(row).text not in ("", NONE) for row in rows)]
+    return table("Every case, worst first", said, rows, lambda row: "wrong" if row[0].verdict == "slower" else "ok")
+
+
+def _tables(result: GateResult) -> list[Table]:
+    changes = [(one, change) for one in result.series for change in one.changes]
+    return [*([cases_table(result)] if result.cases else []),
+            *([table("Every change point", _CHANGES, changes, lambda row: "wrong" if row[1].recent and row[1].worse else "ok")] if changes else [])]
+
+
+# ---- The page
+
+def _facts(_: Records, results: Sequence[GateResult]) -> list[Fact]:
+    cases = [case for result in results for case in result.cases]
+    return [Fact("What was compared", joined([result.name for result in results])),
+            Fact("Verdicts", f"{counts_text([case.summary for case in cases])}, in {sum(result.compared.seconds for result in results):.0f} s"),
+            Fact("Threshold", joined(list(dict.fromkeys(_limit(result) for result in results))))]
+
+
+def _limit(result: GateResult) -> str:
+    limit = limit_text(result.compared.threshold)
+    if result.cases and not any(case.channel in TIMED for case in result.cases):
+        return f"{limit} of instructions, none of what is exact"
+    return f"{limit}: smaller changes do not matter"
+
+
+def _notes(results: Sequence[GateResult]) -> Iterable[Note]:
+    for result in results:
+        for note in result.compared.notes:
+            yield Note("warning", f"{result.name}: {note}" if len(results) > 1 else f"{note[:1].upper()}{note[1:]}")
+    machines = {result.run.machine.fingerprint: result.run.machine for result in results}
+    if len(machines) > 1:
+        yield Note("info", f"These verdicts come from {len(machines)} machines: "
+                           f"{joined([machine_text(machine) for machine in machines.values()])}.")
+
+
+def _section(result: GateResult) -> Section:
+    return group(result, [result.headline, *sentences(result)], _drawings(result), _tables(result), badge="")
+
+
+PAGE = Page(
+    14, "gate", "Gate", "Did the change make anything slower?", "Did the change make anything slower?",
+    records=lambda records: records.only("verdicts", "histories"), results=analyse_gates, sections=each(_section), figure="times",
+    facts=_facts, notes=lambda records, results: list(_notes(results)), bad_heading="")

@@ -1,0 +1,44 @@
+"""The page of ZeRO's stages."""
+from reports.analysis.training.data_parallel import agreement_text, analyse_sharding, saved_text, ShardingResult, stage_text
+from reports.analysis.training.runs import titled
+from reports.page import (
+    bad_lines, each, energy_columns, Fact, figures_of, group, numbers, Page, rows_fact, Section, sizes, STATUS, status_of, Table, table, words)
+from reports.units import counted, joined
+
+_FIGURES = (("memory", "stacked_bars.sharding_figure", "Memory per rank between steps, by ZeRO stage"),)
+_COLUMNS = (
+    words("stage", stage_text),
+    *(sizes(kind, lambda one, kind=kind: one.held_bytes[kind], "bytes per rank between steps") for kind in ("weights", "gradients", "optimizer")),
+    sizes("weights at most", lambda one: one.peak_bytes["weights"], "peak bytes per rank in a step"),
+    sizes("gradients at most", lambda one: one.peak_bytes["gradients"], "peak bytes per rank in a step"),
+    sizes("all at most", lambda one: one.peak_bytes["total"], "peak bytes per rank in a step, with activations and buffers"),
+    sizes("weights sent", lambda one: one.sent_bytes["weights"], "bytes per rank and step: gathers"),
+    sizes("gradients sent", lambda one: one.sent_bytes["gradients"], "bytes per rank and step: reductions in its set of shards"),
+    sizes("over replicas", lambda one: one.sent_bytes.get("over_replicas", 0),
+          "bytes sent per rank and step: sums of shards over replicas of the set"),
+    numbers("step ms", lambda one: one.stats and one.stats.median, "median"), STATUS,
+)
+_OFFLOAD = (sizes("offloaded", lambda one: one.offloaded_bytes or 0, "bytes per rank and step, to the device and from it"),
+            numbers("update ms", lambda one: one.update_ms, "the optimizer's part of the step, on the slowest rank: median"))
+_PLUS = {name: sizes(title, lambda one, name=name: one.sent_bytes.get(name, 0), meaning) for name, title, meaning in (
+    ("secondary", "from a secondary copy", "weights sent per rank and step to those that share the copy (hpZ), in bytes"),
+    ("near", "among neighbours", "gradients sent per rank and step in the first of two hops (qgZ), in bytes"))}
+
+
+def sharding_table(result: ShardingResult) -> Table:
+    """Columns of the table: those of offloading only if a row offloads, those of ZeRO++ only if a row uses it."""
+    plus = [column for name, column in _PLUS.items() if any(one.sent_bytes.get(name) for one in result.lines)]
+    offload = _OFFLOAD if any(one.offloaded_bytes for one in result.lines) else ()
+    return table("Every row of the records", (*_COLUMNS, *plus, *offload, *energy_columns(result.lines)), result.lines, status_of)
+
+
+def _section(result: ShardingResult) -> Section:
+    return group(result, [saved_text(result), agreement_text(result)], figures_of(result, "bars", _FIGURES), [sharding_table(result)], badge="")
+
+
+PAGE = Page(
+    5, "sharding", "ZeRO", "What does each stage save of a rank's memory?",
+    "What does sharing out parameters, gradients and optimizer state save, and what does it send?",
+    records=lambda records: records.only("shardings"), results=analyse_sharding, sections=each(_section), figure="bars",
+    facts=lambda records, results: [Fact("What was timed", joined(sorted({titled(one.model) for one in records.shardings}))), rows_fact(records.shardings)],
+    bad=lambda records: bad_lines(records.shardings, lambda one: f"{stage_text(one)}, {one.dtype}, {counted(one.ranks, 'rank')}"))

@@ -1,0 +1,77 @@
+"""The page of studies of `simulate`."""
+from typing import Iterable, Sequence
+
+from reports.analysis.steps.layouts import analyse_studies, StudyResult
+from reports.page import Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
+from reports.records import Records
+from reports.units import counted, joined
+
+# Figures: the function, and the title; then those of each study.
+DRAWN = {
+    "efficiency": ("efficiency_figure", "Throughput per GPU by number of GPUs"),
+    "boundary": ("published_figure", "TFLOP/s per GPU by number of tensor-parallel ranks"),
+    "parts": ("parts_figure", "Parts of the step at each point"),
+    "map": ("map_figure", "The fastest layout, by model and link"),
+    "memory": ("memory_figure", "Memory of model states per rank by number of data-parallel ranks, for each ZeRO stage"),
+    "pareto": ("pareto_figure", "Time of a step against memory, for each kind of recomputation"),
+    "order": ("order_figure", "Parts of the step for each order of the ranks"),
+    "bubbles": ("bubbles_figure", "Share of the time in which ranks compute, without and with work in bubbles, for each schedule"),
+    "clocks": ("clocks_figure", "Energy of a step against its time, for each part that has a clock of its own"),
+    "tornado": ("tornado_figure", "Change of the step's time when a figure of the machine changes either way"),
+}
+_FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
+            "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),
+            "bubbles": ("bubbles",), "clocks": ("clocks",)}
+
+
+def badge(result: StudyResult) -> str:
+    if result.basis == "counted":
+        return "COUNTED by formula: not allocated"
+    if result.published:
+        return "SIMULATED: lines; hollow points were measured by others and published"
+    return "SIMULATED: not a time of a training run"
+
+
+def _drawings(result: StudyResult) -> list[Drawing]:
+    return [drawing(kind, f"{result.anchor}-{kind}", f"study_figures.{DRAWN[kind][0]}", result, DRAWN[kind][1], result.setting, badge(result))
+            for kind in _FIGURES[result.study] if result.simulated]
+
+
+def points_table(result: StudyResult) -> Table:
+    """A column for each coordinate, value and part that any point has."""
+    return table("Every point", [
+        words("series", lambda one: one.series, "line or class"), words("basis", lambda one: one.basis),
+        *(numbers(name, lambda one, name=name: one.at.get(name)) for name in _names(one.at for one in result.points)),
+        *(numbers(_shown(name), lambda one, name=name: one.values.get(name)) for name in _names(one.values for one in result.points)),
+        *(numbers(f"{name} ms", lambda one, name=name: one.parts_ms.get(name), "of the step")
+          for name in _names(one.parts_ms for one in result.points)),
+        words("fits", lambda one: "yes" if one.fits else "no", "in a device's memory"), words("layout", lambda one: one.layout),
+        words("note", lambda one: one.note)], result.points)
+
+
+def _names(of: Iterable[dict[str, float]]) -> list[str]:
+    return list(dict.fromkeys(name for one in of for name in one))
+
+
+def _shown(name: str) -> str:
+    """Heading "step ms" for "step_ms"."""
+    return name.replace("tflops_per_gpu", "TFLOP/s per GPU").replace("_percent", " %").replace("_", " ")
+
+
+def _section(result: StudyResult) -> Section:
+    sources = sorted({one.source for one in result.points if one.source})
+    published = [f"Published: {joined(sources)}. What was published is never part of what is simulated."] if sources else []
+    return group(result, [result.answer, *published], _drawings(result), [points_table(result)], f"{result.question} {result.setting}", result.basis)
+
+
+def _facts(records: Records, results: Sequence[StudyResult]) -> list[Fact]:
+    lines = records.studies
+    bases = joined([f"{counted(sum(one.basis == basis for one in lines), 'point')} {basis}"
+                    for basis in dict.fromkeys(one.basis for one in lines)])
+    return [Fact("Studies", joined(list(dict.fromkeys(result.study for result in results)))), Fact("Points", bases)]
+
+
+PAGE = Page(
+    11, "studies", "Studies", "How far does it scale, which way wins, and what should one buy?",
+    "How far does a layout scale, which layout is fastest, what memory and order of ranks cost, and which figure of a machine matters.",
+    records=lambda records: records.only("studies"), results=analyse_studies, sections=each(_section), figure="map", facts=_facts)
