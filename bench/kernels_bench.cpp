@@ -14,6 +14,7 @@
 #include "bench/kernels/benchmarks.h"
 #include "bench/kernels/roofline.h"
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -93,12 +94,12 @@ class Collector {
   bool take(const std::string& name, std::size_t repetitions) {
     const Instance& instance = *instances_.at(name);
     ++met_;
-    if (instance.outcome.left_out) {
-      ++left_out_;
-      return false;
-    }
     if (writer_) {
       writer_->write(kernel_record(run_.run, bench_, instance, repetitions));
+    }
+    if (instance.outcome.status == "left_out") {
+      ++left_out_;
+      return false;
     }
     warn_of_shared_cores(instance);
     status_ = std::max(status_, exit_status_of(instance));
@@ -172,8 +173,15 @@ int run_and_report(Bench& bench) {
   collector.take_ceilings();
   Workbench workbench(workbench_options(bench));
   register_benchmarks(bench, workbench);
-  run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); },
-                 bench.flags.benchmark_out);
+  program::Progress progress("benchmarks", static_cast<std::size_t>(num_chosen(bench)));
+  const program::Print before_row = progress.around([](const std::string&) {});
+  run_benchmarks(
+      [&](const std::string& name, std::size_t repetitions) {
+        before_row("");
+        progress.one_done();
+        return collector.take(name, repetitions);
+      },
+      bench.flags.benchmark_out);
   return collector.finish();
 }
 

@@ -10,6 +10,7 @@
 
 #include "bench/place/place.h"
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "bench/trainer/flags.h"
 #include "bench/trainer/report.h"
@@ -257,7 +258,8 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   }
   std::optional<PredictedStep> predicted;
   if (!flags.predict.empty()) predicted.emplace(flags);
-  const program::Print print_here = tells ? print : [](const std::string&) {};
+  program::Progress progress("steps", static_cast<std::size_t>(flags.options.steps));
+  const program::Print print_here = tells ? progress.around(print) : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
@@ -266,7 +268,13 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
                 tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks())
                       : core::OpenedEnergyMeter{});
   if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
-  const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
+  trainer::TrainObserver observer = teller.observer();
+  observer.step = [&, done = std::size_t{0}, tell = observer.step](const auto& report, const auto& timeline) mutable {
+    ++done;
+    progress.done(done, done + static_cast<std::size_t>(flags.options.steps - report.step));
+    tell(report, timeline);
+  };
+  const trainer::TrainResult result = trainer::train(flags.options, corpus, observer);
   if (!tells) return 0;
   if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));
   const std::vector<std::int32_t> training = counted_tokens(corpus.training());

@@ -3,6 +3,7 @@
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/output.h"
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "schedules/schedule.h"
 
 namespace lockstep::pipeline {
@@ -17,12 +18,14 @@ void check_ranks(const PipelineFlags& flags, const Case& one) {
 
 // Runs all that the flags ask for, prints a table, writes the files; returns the exit status. Throws core::Error. Under
 // mpirun all ranks call it; rank 0 prints and writes.
-int run_pipeline(PipelineFlags flags, const program::Print& print) {
+int run_pipeline(PipelineFlags flags, const program::Print& plain) {
   if (flags.list) {
-    print(list_text());
+    plain(list_text());
     return 0;
   }
   Cases cases = make_cases(flags);  // before anything is timed, so that errors appear immediately
+  program::Progress progress("schedules", cases.all.size());
+  const program::Print print = progress.around(plain);
   program::check_single("--dump-csv", flags.dump_csv_file, cases.all.size(), "schedules");
   program::check_single("--trace", flags.trace_file, cases.all.size(), "schedules");
   for (const Case& one : cases.all) check_ranks(flags, one);
@@ -44,6 +47,7 @@ int run_pipeline(PipelineFlags flags, const program::Print& print) {
   Agreement agreement(flags.mode);
   for (const Case& one : cases.all) {
     const Result result = run_case(one, flags);
+    progress.one_done();
     if (&one == &cases.all.front()) print(columns_text(flags, one, result));
     print(row_text(flags, one, result));
     if (cases.all.size() == 1) print(footing_text(one, result));

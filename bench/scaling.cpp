@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
+#include "bench/place/place.h"
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
 #include "core/ranks.h"
@@ -287,8 +289,10 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
   }
 }
 
-int run_scaling(const ScalingFlags& flags, const program::Print& print) {
+int run_scaling(const ScalingFlags& flags, const program::Print& plain) {
   std::vector<Result> results = results_of(flags);
+  program::Progress progress("layouts", results.size());
+  const program::Print print = progress.around(plain);
   const trainer::TrainOptions& first = results.front().options;
   const trainer::Corpus corpus = corpus_of(first);
   int most_ranks = 1;
@@ -304,6 +308,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
   time_rounds(flags, corpus, share * flags.effort.seconds, results);
   for (std::size_t i = 0; i < results.size(); ++i) {
     Result& result = results[i];
+    progress.one_done();
     print(row_text(result, results));
     if (curve) {
       result.steps = {step_of_rounds(result)};

@@ -23,8 +23,10 @@
 #include <unistd.h>
 
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/user_text.h"
 #include "core/wait.h"
 
 namespace lockstep::suite {
@@ -92,6 +94,9 @@ std::pair<File, File> life_line() {
 [[noreturn]] void become(char* const* argv, int output, int life, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kNotStarted);
+  sigset_t none;  // this process waits for Ctrl-C elsewhere (bench/program/progress.h)
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   fcntl(life, F_SETFD, 0);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
@@ -167,28 +172,6 @@ std::vector<std::string> words_of(const SuiteLine& line, const std::string& prog
   return words;
 }
 
-// Prints progress: one line that is overwritten on a terminal, else one per line of the suite.
-class Progress {
- public:
-  explicit Progress(std::size_t lines) : lines_(lines) {}
-
-  double seconds() const { return core::us_between(start_, core::Clock::now()) / 1e6; }
-  void begin(const SuiteLine& line) {
-    std::fprintf(stderr, "%s[%zu/%zu] %4.0f s %s%s", terminal_ ? "\r\033[K" : "", ++index_, lines_, seconds(),
-                 line.name.c_str(), terminal_ ? "" : "\n");
-  }
-  void tell(const std::string& text) const {
-    std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", text.c_str());
-  }
-  void end() const { tell(fmt::format("{} lines in {:.0f} s", lines_, seconds())); }
-
- private:
-  const std::size_t lines_;
-  const bool terminal_ = isatty(STDERR_FILENO) == 1;
-  const core::Clock::time_point start_ = core::Clock::now();
-  std::size_t index_ = 0;
-};
-
 std::string last_line_of(const std::string& file) {
   std::ifstream stream(file);
   std::string last;
@@ -214,7 +197,7 @@ double share_of(const Suite& suite, std::size_t index, double seconds_left) {
 }
 
 int run_line(const SuiteLine& line, std::vector<std::string> words, double share_s, const SuiteOptions& options,
-             const Progress& progress) {
+             const program::Print& tell) {
   const std::string stem = options.folder + "/" + line.name;
   std::filesystem::remove(stem + ".jsonl");  // left by an earlier run
   for (std::string& word : words) {
@@ -227,8 +210,8 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   if (end.status == 0) return 0;
   const std::string last = last_line_of(stem + ".txt");
   const std::string why = why_not_written(stem + ".txt", end.how);
-  progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
-                            why.empty() ? last : why));
+  tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}\n", line.name, end.how, line.command, stem,
+                   why.empty() ? last : why));
   return end.status;
 }
 
@@ -258,13 +241,13 @@ Suite read_suite(std::istream& file, const std::string& path) {
 }
 
 // The suite of ci/quickstart.sh, which fills each page of the report. Send/recv runs on every kind of link, as the
-// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that
-// two cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that
-// does not. The same schedules are simulated and emulated, so that the report can show both. A small model is
-// trained on two ranks, its step is predicted from its pieces, its tokens per second are measured and simulated over
-// ranks, and buckets and ZeRO stages are timed in steps of a smaller one. Layers are split over two ranks on the
-// emulated link, also with a vocabulary that they do not divide. Simulated sweeps come last, at sizes and numbers of
-// ranks that this machine does not have.
+// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that two
+// cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that does
+// not, and one of each other family (kernels/registry.h). The same schedules are simulated and emulated, so that the
+// report can show both. A small model is trained on two ranks, its step is predicted from its pieces, its tokens per
+// second are measured and simulated over ranks, and buckets and ZeRO stages are timed in steps of a smaller one. Layers
+// are split over two ranks on the emulated link, also with a vocabulary that they do not divide. Simulated sweeps come
+// last, at sizes and numbers of ranks that this machine does not have.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string share = " --time-budget {seconds}";
@@ -272,7 +255,12 @@ Suite quick_suite() {
       " --algo ring,double_tree,binary_tree,tree,recursive_doubling,halving_doubling,one_shot,two_shot";
   const std::string kernels =
       "^(gemm_(fwd|wgrad)/.*/N1024_C256_O1024/|attention_.*/B8_H4_T128|gelu_fwd/.*/B8_T128|layernorm_.*/f32/B8_T128|"
-      "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB)";
+      "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB|"
+      "attention_decode/f32/S1_H32_D128_K256_G4|attention_merge/f32/B1_H4|copy_rows/f32/R1024|rotary_fwd/f32/N1024|"
+      "residual_add/f32/B8_T128|embedding_fwd/f32/N1024|cast/f32/to_bf16|quantize_int8/f32/N1M|encode_signs/f32/N1M|"
+      "gemm_fp8/e4m3/e4m3_tensor_by_e4m3_tensor_M1024|pack_bucket/f32/gpt2_block_C256/|(router_fwd|permute)/f32/"
+      "T1024_E8_k2_(softmax|C256)/|"
+      "grouped_gemm_fwd/f32/E8_N256)";
   const std::string small_steps = " --dp 2 --batch 1 --length 64 --time-budget 2";
   const std::string pipelines =
       " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "
@@ -321,10 +309,8 @@ Suite claims_suite() {
 // Reads a file of lines "NAME WEIGHT COMMAND"; '#' begins a comment. Errors name the file, the line and what is
 // allowed.
 Suite load_suite(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, claims, or a file", path));
-  return read_suite(file, path);
+  std::istringstream text(core::text_of_file(path, "quick, claims, or a file", "--suite " + path));
+  return read_suite(text, path);
 }
 
 // The suite as the text of such a file.
@@ -341,14 +327,19 @@ int run_suite(const Suite& suite, const SuiteOptions& options) {
   for (const SuiteLine& line : suite) commands.push_back(words_of(line, options.programs));
   const core::FolderLock lock("--out", options.folder);
 
-  Progress progress(suite.size());
+  const bool rewrites = isatty(STDERR_FILENO) == 1;  // else a line of text per line of the suite
+  program::Progress progress("lines", suite.size());
+  const program::Print tell = progress.around([](const std::string& text) { std::fputs(text.c_str(), stderr); });
+  const auto begin = core::Clock::now();
+  const auto seconds = [&] { return core::us_between(begin, core::Clock::now()) / 1e6; };
   int worst = 0;
   for (std::size_t i = 0; i < suite.size(); ++i) {
-    progress.begin(suite[i]);
-    const double share_s = share_of(suite, i, options.time_budget_s - progress.seconds());
-    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, progress));
+    progress.done(i, suite.size(), suite[i].name);
+    if (!rewrites) tell(fmt::format("[{}/{}] {:4.0f} s {}\n", i + 1, suite.size(), seconds(), suite[i].name));
+    const double share_s = share_of(suite, i, options.time_budget_s - seconds());
+    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, tell));
   }
-  progress.end();
+  tell(fmt::format("{} lines in {:.0f} s\n", suite.size(), seconds()));
   return worst;
 }
 

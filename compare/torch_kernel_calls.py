@@ -169,6 +169,15 @@ def gradient_of(t: Tensors) -> torch.Tensor:
     return t["grad"].float().mul_(t["clip"]) if t["grad"].dtype != torch.float32 else t["grad"].mul(t["clip"])
 
 
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "rmsprop": (torch.optim.RMSprop, {}),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+}
+
+
 def optimizer_step(optimizer: torch.optim.Optimizer, weight: torch.nn.Parameter, t: Tensors) -> Call:
     """Clip factor, step, and the copy of narrow weights, as a training loop has them."""
     weight.grad = torch.zeros_like(weight)
@@ -183,14 +192,10 @@ def optimizer_step(optimizer: torch.optim.Optimizer, weight: torch.nn.Parameter,
     return call
 
 
-def adamw(_case: KernelCase, t: Tensors) -> Call:
+def optimizer(case: KernelCase, t: Tensors) -> Call:
     weight = torch.nn.Parameter(t["master"])
-    return optimizer_step(torch.optim.AdamW([weight], lr=1e-3, weight_decay=0.01), weight, t)
-
-
-def sgd(_case: KernelCase, t: Tensors) -> Call:
-    weight = torch.nn.Parameter(t["master"])
-    return optimizer_step(torch.optim.SGD([weight], lr=1e-2, momentum=0.9), weight, t)
+    make, numbers = OPTIMIZERS[case.kernel]
+    return optimizer_step(make([weight], lr=1e-3, weight_decay=0.1, **numbers), weight, t)
 
 
 def sum_of_squares(_case: KernelCase, t: Tensors) -> Call:
@@ -414,8 +419,7 @@ ONE_WAY: dict[str, Maker] = {
     "cross_entropy": cross_entropy,
     "cross_entropy_stats": cross_entropy_stats,
     "cross_entropy_finish": cross_entropy_finish,
-    "adamw": adamw,
-    "sgd_momentum": sgd,
+    **{name: optimizer for name in OPTIMIZERS},
     "sum_of_squares": sum_of_squares,
     "finite_check": finite_check,
     "residual_add": residual_add,

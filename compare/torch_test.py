@@ -127,7 +127,7 @@ def test_sums_and_buckets() -> None:
 
 
 def test_optimizers_step_and_copy_narrow_weights() -> None:
-    for kernel in ("adamw", "sgd_momentum"):
+    for kernel in ("sgd", "momentum", "rmsprop", "adam", "adamw"):
         t = {"grad": torch.ones(4).bfloat16(), "clip": torch.ones(1), "master": torch.ones(4)}
         t["weights"] = torch.zeros(4).bfloat16()
         result_of(kernel, "N4", t)

@@ -6,10 +6,14 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -293,6 +297,31 @@ TEST(Hash, TellsItsArgumentsApart) {
     }
   }
   EXPECT_EQ(seen.size(), 512u);
+}
+
+TEST(TextOfFile, ReadsWhatWindowsWrites) {
+  const std::string path = testing::TempDir() + "text_of_file_" + std::to_string(getpid());
+  const auto read = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return text_of_file(path, "a text");
+  };
+  EXPECT_EQ(read(""), "");
+  EXPECT_EQ(read("\xEF\xBB\xBFone\r\ntwo\r\n"), "one\ntwo\n");
+  EXPECT_EQ(read("one\rtwo\r"), "one\rtwo\r") << "only ends of lines";
+  EXPECT_EQ(bytes_of_file(path, "a text"), "one\rtwo\r");
+  const auto refusal_of = [&](const std::string& file, const std::string& shown) {
+    try {
+      text_of_file(file, "a text", shown);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  std::ofstream(path, std::ios::binary) << std::string("\xFF\xFEo\0n\0", 6);
+  EXPECT_EQ(refusal_of(path, "--csv a"), "--csv a: is in UTF-16; allowed: UTF-8");
+  EXPECT_EQ(refusal_of("/nonexistent", ""), "/nonexistent: cannot be read: No such file or directory; allowed: a text");
+  EXPECT_EQ(refusal_of("/", "--csv /"), "--csv /: cannot be read: Is a directory; allowed: a text");
+  std::remove(path.c_str());
 }
 
 TEST(ParseSize, KnowsNumbersAndUnits) {

@@ -55,9 +55,12 @@ class Format:
             found.setdefault(schema["title"], schema)
 
     def members(self, struct: Schema) -> Iterator[tuple[str, Schema]]:
+        """A field that may be absent does not take the default of the type that it refers to: it would never be absent."""
         fields = struct.get("properties") or {item["title"]: item for item in struct["prefixItems"]}
-        for name, schema in fields.items():
-            schema = self.resolved(schema)
+        for name, given in fields.items():
+            schema = dict(self.resolved(given))
+            if name not in struct.get("required", fields) and "default" not in given:
+                schema.pop("default", None)
             if schema.get("x-writer") != "python":
                 yield name, schema
 

@@ -4,8 +4,15 @@
 
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "core/error.h"
 
 namespace lockstep::core {
 namespace {
@@ -51,6 +58,36 @@ std::string format_size(std::int64_t size_bytes) {
     ++unit;
   }
   return fmt::format("{:.4g} {}", std::round(size * 100) / 100, units[unit]);
+}
+
+std::string bytes_of_file(const std::string& path, const std::string& allowed, const std::string& shown) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (std::filesystem::is_directory(path)) {
+    errno = EISDIR;
+  } else if (file && (file.peek() == std::ifstream::traits_type::eof() || text << file.rdbuf())) {
+    return text.str();
+  }
+  throw usage_error(fmt::format("{}: cannot be read: {}; allowed: {}", shown.empty() ? path : shown,
+                                std::generic_category().message(errno), allowed));
+}
+
+std::string text_of_file(const std::string& path, const std::string& allowed, const std::string& shown) {
+  return plain_text(bytes_of_file(path, allowed, shown), shown.empty() ? path : shown);
+}
+
+std::string plain_text(std::string text, const std::string& shown) {
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw usage_error(shown + ": is in UTF-16; allowed: UTF-8");
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool ends_line = text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
+    if (!ends_line) text[kept++] = text[i];
+  }
+  text.resize(kept);
+  return text;
 }
 
 }  // namespace lockstep::core

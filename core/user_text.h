@@ -1,4 +1,4 @@
-// Text of users: sizes in bytes, and the nearest known name to one that is mistyped.
+// Text of users: sizes in bytes, the nearest known name to one that is mistyped, and files.
 #pragma once
 
 #include <algorithm>
@@ -56,5 +56,16 @@ std::string nearest_text(std::string_view wrong, const Names& names) {
   }
   return nearest.empty() ? "" : "; nearest: " + std::string(nearest);
 }
+
+// Files of users.
+
+// Throws a usage Error if the file cannot be read: "SHOWN: cannot be read: REASON; allowed: ALLOWED". `shown`: the file
+// as the user named it, with its flag if that helps ("--csv mine.csv"); empty: the path.
+std::string bytes_of_file(const std::string& path, const std::string& allowed, const std::string& shown = "");
+// The same as text: without the byte-order mark that some editors put in front of UTF-8, and with one "\n" at each end
+// of a line, where Windows writes "\r\n". A file in UTF-16 is refused by name.
+std::string text_of_file(const std::string& path, const std::string& allowed, const std::string& shown = "");
+// The same for text that was read already; `shown` names it in the refusal.
+std::string plain_text(std::string text, const std::string& shown);
 
 }  // namespace lockstep::core

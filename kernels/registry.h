@@ -124,20 +124,20 @@ struct Rotary;
 KernelCase case_of(const Rotary& args);
 
 // `shape` becomes part of the case's name; if it is empty, the name has the arguments' numbers, such as "N1031".
-struct AdamW;
 struct GeluBackward;
 struct GeluForward;
 struct NormBackward;
 struct NormForward;
+struct OptimizerStep;
 struct ResidualAdd;
 struct SumOfSquares;
 struct SwigluBackward;
 struct SwigluForward;
-KernelCase case_of(const AdamW& args, std::string shape = {}, const Draw& weights = {});
 KernelCase case_of(const GeluBackward& args, std::string shape = {});
 KernelCase case_of(const GeluForward& args, std::string shape = {});
 KernelCase case_of(const NormBackward& args, std::string shape = {});
 KernelCase case_of(const NormForward& args, std::string shape = {});
+KernelCase case_of(const OptimizerStep& args, std::string shape = {}, const Draw& weights = {});
 KernelCase case_of(const ResidualAdd& args, std::string shape = {});
 KernelCase case_of(const SumOfSquares& args, std::string shape = {});
 KernelCase case_of(const SwigluBackward& args, std::string shape = {});

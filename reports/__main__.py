@@ -47,6 +47,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # the folder of a new report is removed, and an old report stays as it was
+        print("\r\033[K" * sys.stderr.isatty() + "reports: interrupted; nothing was written", file=sys.stderr)
+        return 130
     except OSError as error:  # standard output's: all others are ReportErrors
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python has not written yet
         if isinstance(error, BrokenPipeError):  # the reader of our output has closed it, as head does; only text is lost

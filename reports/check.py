@@ -1,4 +1,5 @@
-"""Warnings that a reader needs before the numbers: mixed, missing, wrong or doubtful records are named, not hidden."""
+"""Warnings that a reader needs before the numbers: mixed, missing, wrong or doubtful records are named, not hidden. Warnings that
+touch one finding stand with it (analysis/caveats.py)."""
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,12 +9,10 @@ from reports.analysis.panels import Panel
 from reports.analysis.report import Report
 from reports.analysis.results import Analysis, headline, PanelResult
 from reports.analysis.roofline.findings import ABOVE, RooflineResult
-from reports.analysis.roofline.rooflines import Case, case_of, odd_ones, Roofline, way_text
+from reports.analysis.roofline.rooflines import Case, case_of, Roofline, way_text
 from reports.analysis.steps.schedules import repeated
 from reports.records import Ceiling, Kernel, Machine, Records, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, short
-
-FEW_SAMPLES = 10
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,7 @@ def _empty_runs(records: Records) -> Iterable[Note]:
 
 def notes_on_collectives(records: Records, analysis: Analysis) -> list[Note]:
     """Warnings, worst first."""
-    found = [*_bad_rows(records), *notes_on_runs(records), *_oversubscribed(records), *_unverified(records),
-             *_samples(records), *_zero_sizes(records)]
+    found = [*_bad_rows(records), *notes_on_runs(records), *_unverified(records), *_zero_sizes(records)]
     for result in analysis.results:
         found += _holes(result) + _pooled(result)
     return worst_first(found)
@@ -157,25 +155,10 @@ def _of_algorithms(rows: list) -> str:
     return joined(sorted({f"{row.collective} {row.algorithm} at {counted(row.ranks, 'rank')}" for row in rows}))
 
 
-def _oversubscribed(records: Records) -> Iterable[Note]:
-    ranks = sorted({(row.ranks, row.run.machine.cores) for row in records.rows if row.oversubscribed})
-    if ranks:
-        told = joined([f"{ranks} ranks on {counted(cores, 'core')}" for ranks, cores in ranks])
-        yield Note("warning", f"More ranks than cores: {told}. Ranks then wait for a core as well as for each other, "
-                              "so these times say more about the scheduler than a machine with a core per rank would.")
-
-
 def _unverified(records: Records) -> Iterable[Note]:
     number = sum(row.ok and row.wrong is None and row.basis != "simulated" for row in records.rows)
     if number:
         yield Note("warning", f"The results of {counted(number, 'row')} were not verified.")
-
-
-def _samples(records: Records) -> Iterable[Note]:
-    few = [row for row in records.rows if row.ok and len(row.samples_us) < FEW_SAMPLES]
-    if few:
-        yield Note("info", f"{counted(len(few), 'row')} {have(few)} fewer than {FEW_SAMPLES} samples: their p95 and "
-                           "p99 are little more than the maximum.")
 
 
 def _zero_sizes(records: Records) -> Iterable[Note]:
@@ -268,10 +251,10 @@ DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
 
 def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> list[Note]:
     """Warnings, worst first."""
-    found = [*_bad(records.kernels), *notes_on_runs(records), *_unchecked(records.kernels), *_threads(records.kernels),
-             *_inconsistent(records.kernels), *_kernel_samples(records.kernels)]
+    found = [*_bad(records.kernels), *notes_on_runs(records), *_not_run(records.kernels), *_unchecked(records.kernels), *_threads(records.kernels),
+             *_inconsistent(records.kernels)]
     for result in results:
-        for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _odd, _without_flops):
+        for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _without_flops):
             found += [Note(note.level, f"{result.name}: {note.text}") for note in check(result.roofline)]
     return worst_first(found)
 
@@ -291,6 +274,13 @@ def _bad(kernels: Iterable[Kernel]) -> Iterable[Note]:
                             f"every plot and sentence: {_names(wrong)}.")
     if failed:
         yield Note("error", f"{counted(len(failed), 'kernel')} failed and {have(failed)} no times: {_names(failed)}.")
+
+
+def _not_run(kernels: tuple[Kernel, ...]) -> Iterable[Note]:
+    left_out = [kernel for kernel in kernels if not kernel.was_run]
+    if left_out:
+        yield Note("warning", f"{len(left_out)} of {counted(len(kernels), 'kernel')} to be timed (kernel, shape, dtype, way) were left out, "
+                              f"as the time budget was over: {_names(left_out)}.")
 
 
 def _unchecked(kernels: Iterable[Kernel]) -> Iterable[Note]:
@@ -317,13 +307,6 @@ def _inconsistent(kernels: Iterable[Kernel]) -> Iterable[Note]:
     if off:
         yield Note("warning", f"The share of {counted(len(off), 'timed kernel')} is not its ceiling's time over its "
                               f"median ({_names(off)}): the records contradict themselves.")
-
-
-def _kernel_samples(kernels: Iterable[Kernel]) -> Iterable[Note]:
-    few = [kernel for kernel in kernels if kernel.ok and len(kernel.samples_us) < FEW_SAMPLES]
-    if few:
-        yield Note("info", f"{counted(len(few), 'timed kernel')} {have(few)} fewer than {FEW_SAMPLES} samples: their "
-                           "p5 and p95 are little more than the extremes.")
 
 
 def _all_timed(roofline: Roofline) -> list[Kernel]:
@@ -383,15 +366,6 @@ def _drift(roofline: Roofline) -> Iterable[Note]:
         yield Note("warning", f"the runs measured different ceilings, by up to {short(spread[0], 3)} times "
                               f"({spread[1]}): the machine was not alike in all of them. Each share is of its own "
                               "run's ceiling; the plot has the latest.")
-
-
-def _odd(roofline: Roofline) -> Iterable[Note]:
-    """Warning of ceilings that cannot be the machine's: shares of them refer to a limit that is too low."""
-    odd = odd_ones(roofline.ceilings)
-    if odd:
-        rest = [f"{len(odd) - 4} more"] if len(odd) > 4 else []
-        yield Note("warning", f"ceilings that cannot be the machine's limits: {joined(odd[:4] + rest)}. Something else "
-                              "was running, or the loop is poor; shares of these ceilings are too high.")
 
 
 def _without_flops(roofline: Roofline) -> Iterable[Note]:

@@ -94,7 +94,7 @@ class _Reader:
         if problem:
             raise _BadLine(problem)
         if kind == "run":
-            self._take_run(run_from(data, partial), place)
+            self._take_run(run_from(data, partial, place.rpartition(":")[0]), place)
         else:
             self.lines[kind].append(line_from(data, self._run_of(data)))
 

@@ -44,9 +44,9 @@ class Build:
         return self.revision[:10] + (" with uncommitted changes" if self.dirty else "")
 
 
-@fields_of("RunRecord", and_also=["partial"])
+@fields_of("RunRecord", and_also=["partial", "file"])
 class Run:
-    """`partial`: its program was stopped, and its file says so by its name."""
+    """`partial`: its program was stopped, and its file says so by its name. `file`: the one that it was read from."""
 
     @property
     def is_foreign(self) -> bool:
@@ -73,6 +73,11 @@ class Kernel:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def was_run(self) -> bool:
+        """False if the time budget was over before it."""
+        return self.status != "left_out"
 
     @property
     def median_us(self) -> Optional[float]:
@@ -220,16 +225,18 @@ class GateCase:
         return CaseSummary(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
 
 
-def run_from(data: dict[str, Any], partial: bool = False) -> Run:
+def run_from(data: dict[str, Any], partial: bool = False, file: str = "") -> Run:
     told = {**data["git"], **data["build"]}
     build = Build(**{name: told[name] for name in told if name in Build.__dataclass_fields__})
-    return made(data, kind_schema("run"), build=build, partial=partial)
+    return made(data, kind_schema("run"), build=build, partial=partial, file=file)
 
 
 def line_from(data: dict[str, Any], run: Run) -> Any:
     """Any line but a run, checked."""
     if data["record"] == "sharding":
-        data = {"shard_ranks": data["ranks"], **data}  # in records from before hybrid sharding
+        # Records from before hybrid sharding have no shard_ranks; later ones wrote 1 for groups that did not exist.
+        kept = {name: value for name, value in data.items() if name not in ("secondary_ranks", "near_ranks") or value > 1}
+        data = {"shard_ranks": data["ranks"], **kept}
     if data["record"] == "training" and data["ranks"] == 1:
         data = {**data, "parts_ms": _possible(data["parts_ms"])}
     return made(data, kind_schema(data["record"]), run=run)

@@ -36,6 +36,7 @@
 #include "simulator/machine/machine.h"
 #include "simulator/predict/clocks.h"
 #include "simulator/predict/predict.h"
+#include "simulator/prices/prices.h"
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -156,7 +157,10 @@ const schedules::ChakraTrace& valid_trace() {
 
 void replay(const schedules::ChakraTrace& trace) {
   static const simulator::Machine kMachine = simulator::load_machine("one-switch");
-  const schedules::Step step = schedules::step_of(trace, "mine");
+  const schedules::ChakraPrices prices{
+      [](double flops, double bytes) { return simulator::roofline_ps(kMachine.device, flops, bytes); },
+      [](double bytes, bool) { return static_cast<std::int64_t>(bytes); }};
+  const schedules::Step step = schedules::read_chakra(trace, "mine", prices).step;
   schedules::to_chakra(step);
   simulator::replay(step, kMachine);
 }

@@ -1,4 +1,4 @@
-// Cases for tests/test_gradients.py: small shapes of every kernel that has a gradient, and of AdamW.
+// Cases for tests/test_gradients.py: small shapes of every kernel that has a gradient, and of the optimizers.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -192,20 +192,21 @@ void add_embedding(Cases& cases, std::int64_t length, std::int64_t first_id, con
 void add_optimizer(Cases& cases) {
   const std::map<std::string, Draw> draws{{"v", {.kind = Draw::Kind::positive, .scale = 1e-3}},
                                           {"clip", {.kind = Draw::Kind::positive}}};
-  for (const std::int64_t step : {1, 7}) {
-    const AdamW args{.count = 101, .decay = 0.1F, .step = step, .grad_scale = 0.25F};
-    cases.push_back({make_case(args, {.shape = "N101_step" + std::to_string(step), .draws = draws}),
-                     {{"rate", args.rate},
-                      {"beta1", args.beta1},
-                      {"beta2", args.beta2},
-                      {"epsilon", args.epsilon},
-                      {"decay", args.decay},
-                      {"step", number(args.step)},
-                      {"grad_scale", args.grad_scale}}});
+  for (const OptimizerKind kind : kOptimizerKinds) {
+    for (const std::int64_t step : {1, 7}) {
+      const OptimizerStep args{
+          .count = 101, .kind = kind, .numbers = {.decay = 0.1F}, .step = step, .grad_scale = 0.25F};
+      const OptimizerNumbers& numbers = args.numbers;
+      cases.push_back({make_case(args, {.shape = "N101_step" + std::to_string(step), .draws = draws}),
+                       {{"rate", numbers.rate},
+                        {"beta1", numbers.beta1},
+                        {"beta2", numbers.beta2},
+                        {"epsilon", numbers.epsilon},
+                        {"decay", numbers.decay},
+                        {"step", number(args.step)},
+                        {"grad_scale", args.grad_scale}}});
+    }
   }
-  const SgdMomentum sgd{.count = 101, .decay = 0.01F, .grad_scale = 0.25F};
-  cases.push_back({make_case(sgd, {.shape = "N101", .draws = draws}),
-                   {{"rate", sgd.rate}, {"mu", sgd.mu}, {"decay", sgd.decay}, {"grad_scale", sgd.grad_scale}}});
 }
 
 }  // namespace

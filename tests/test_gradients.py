@@ -20,6 +20,8 @@ from conftest import Programs
 torch = pytest.importorskip("torch", reason="PyTorch is missing: ci/install.sh test (python3-torch)")
 F = torch.nn.functional
 
+from torch_optimizers import OPTIMIZERS, optimizer_of
+
 RELATIVE = 1e-11  # relative to the largest element of an operand; sums of a few hundred numbers in f64
 
 
@@ -257,28 +259,19 @@ def clipped(case: Case) -> "torch.Tensor":
     return case.before["grad"] * (case.arguments["grad_scale"] * case.before["clip"])
 
 
-def adamw(case: Case) -> Results:
+def optimizer_step(case: Case) -> Results:
     weight = torch.nn.Parameter(case.before["master"].clone())
     a = case.arguments
-    optimizer = torch.optim.AdamW(
-        [weight], lr=a["rate"], betas=(a["beta1"], a["beta2"]), eps=a["epsilon"], weight_decay=a["decay"]
-    )
-    m, v = case.before["m"].clone(), case.before["v"].clone()
-    optimizer.state[weight] = {"step": torch.tensor(a["step"] - 1), "exp_avg": m, "exp_avg_sq": v}
+    numbers = {"momentum": a["beta1"], "alpha": a["beta2"], "eps": a["epsilon"], "weight-decay": a["decay"], **a}
+    optimizer = optimizer_of(case.kernel, [weight], a["rate"], numbers)
+    states = {name: case.before[name].clone() for name in ("m", "v") if name in case.before}
+    m = "momentum_buffer" if case.kernel == "momentum" else "exp_avg"
+    v = "square_avg" if case.kernel == "rmsprop" else "exp_avg_sq"
+    named = {{"m": m, "v": v}[name]: state for name, state in states.items()}
+    optimizer.state[weight] = {"step": torch.tensor(a["step"] - 1), **named}
     weight.grad = clipped(case)
     optimizer.step()
-    return {"master": weight, "m": m, "v": v}
-
-
-def sgd_momentum(case: Case) -> Results:
-    weight = torch.nn.Parameter(case.before["master"].clone())
-    a = case.arguments
-    optimizer = torch.optim.SGD([weight], lr=a["rate"], momentum=a["mu"], weight_decay=a["decay"])
-    momentum = case.before["momentum"].clone()
-    optimizer.state[weight] = {"momentum_buffer": momentum}
-    weight.grad = clipped(case)
-    optimizer.step()
-    return {"master": weight, "momentum": momentum}
+    return {"master": weight, **states}
 
 
 NORMS = ("layernorm", "rmsnorm", "residual_layernorm", "residual_rmsnorm")
@@ -299,8 +292,7 @@ BY_KERNEL: dict[str, Callable[[Case], Results]] = {
     "embedding_fwd": embedding_fwd,
     "embedding_bwd": embedding_bwd,
     "residual_add": residual_add,
-    "adamw": adamw,
-    "sgd_momentum": sgd_momentum,
+    **{name: optimizer_step for name in OPTIMIZERS},
     "gemm_fwd": gemm_fwd,
     "gemm_bias_fwd": gemm_fwd,
     "gemm_bias_gelu_fwd": gemm_fwd,

@@ -43,15 +43,18 @@ def test_a_killed_run_leaves_the_records_of_what_was_done(bench: str, tmp_path: 
     assert len(kernels) >= 2 and all(one["status"] == "ok" and one["samples_us"] for one in kernels)
 
 
-def test_a_time_budget_ends_in_time_and_says_what_it_left_out(bench: str, tmp_path: Path) -> None:
+def test_a_time_budget_ends_in_time_leaves_no_kernel_out_and_says_what_else_it_left_out(bench: str, tmp_path: Path) -> None:
     words = (bench, "--benchmark_filter=^(gelu|softmax|layernorm)", "--threads", "1", "--ceilings", "0")
-    chosen = len(run(*words, "--benchmark_list_tests").stdout.splitlines())
+    listed = run(*words, "--benchmark_list_tests").stdout.splitlines()
     before = time.monotonic()
     done = run(*words, "--time-budget", "1", "--json", str(tmp_path / "r.jsonl"))
     assert time.monotonic() - before < 20  # the last benchmark and its check may take long next to other programs
     assert done.returncode == 0
     left_out = int(done.stderr.split("was over before ")[1].split()[0])
-    assert left_out + len(records_of(tmp_path / "r.jsonl")[1:]) == chosen
+    kernels = records_of(tmp_path / "r.jsonl")[1:]
+    assert len(kernels) == len(listed) and left_out == sum(one["status"] == "left_out" for one in kernels) > 0
+    assert {one["kernel"] for one in kernels if one["status"] == "ok"} == {name.split("/")[0] for name in listed}
+    assert not any(one["samples_us"] for one in kernels if one["status"] == "left_out")
     assert "ERROR" not in done.stdout
 
 

@@ -100,6 +100,18 @@ def simulated_bytes(programs: Programs, line: dict, layout: str, path: Path) -> 
     return json.loads(path.read_text(encoding="utf-8").splitlines()[1])["sent_bytes"]
 
 
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("momentum", 1), ("rmsprop", 1), ("adam", 2), ("adamw", 2)])
+def test_each_optimizer_holds_its_states_and_no_more(programs: Programs, tmp_path: Path, optimizer: str, states: int) -> None:
+    counted = tmp_path / "zero.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--zero", "0,1", "--dtype", "f32,bf16", "--optimizer", optimizer, "--json", str(counted))
+    assert done.returncode == 0 and "# 4 rows hold and send exactly the bytes of the formulas" in done.stdout, done.stderr
+    for line in (line for line in records_of(counted) if line["record"] == "sharding"):
+        bytes_per_parameter = 4 * states + (0 if line["dtype"] == "f32" else 4)
+        shards = 2 if line["zero_stage"] == 1 else 1
+        assert line["optimizer"] == optimizer
+        assert line["held_bytes"]["optimizer"] == bytes_per_parameter * line["padded_elems"] / shards
+
+
 def test_zero_plus_plus_sends_what_the_simulator_counts(programs: Programs, tmp_path: Path) -> None:
     """Weights as codes, backwards from a secondary copy, gradients as codes in two hops."""
     counted = tmp_path / "zero.jsonl"
@@ -114,6 +126,17 @@ def test_zero_plus_plus_sends_what_the_simulator_counts(programs: Programs, tmp_
     sent = line["sent_bytes"]
     assert (sent["weights"], sent["secondary"]) == (predicted["data"], predicted["secondary"])
     assert (sent["gradients"], sent["near"]) == (predicted["far"], predicted["near"])
+
+
+def test_a_plain_stage_3_has_no_parts_of_zero_plus_plus(programs: Programs, tmp_path: Path) -> None:
+    """Neither with codes, which are exchanged in one hop."""
+    file = tmp_path / "zero.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--dp", "2", "--zero", "3", "--dtype", "f32", "--prefetch", "1", "--compression",
+                        "none,int8", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in records_of(file) if line["record"] == "sharding"]
+    assert [line.get("compression") for line in lines] == [None, "int8"]
+    assert not any(name in line for line in lines for name in ("secondary_ranks", "near_ranks"))
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])

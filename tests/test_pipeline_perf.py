@@ -71,6 +71,13 @@ def test_a_record_holds_what_the_table_shows(programs: Programs, tmp_path: Path)
     assert line["late_us"] is None and line["simulated_ms"] is None and line["samples_ms"] == [line["makespan_ms"]]
 
 
+def test_a_record_says_if_the_trainer_can_run_the_order(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    assert pipeline(programs, "--schedule", "all", "--stages", "4", "--microbatches", "8", "--json", str(file)).returncode == 0
+    trained = {line["schedule"]: line["trained"] for line in records_of(file) if line["record"] == "schedule"}
+    assert {name for name, can in trained.items() if not can} == {"terapipe", "seq1f1b", "seq1f1b_i", "bpipe"} and trained["zb_v"]
+
+
 def test_the_timeline_is_a_legal_step(programs: Programs, tmp_path: Path) -> None:
     pipeline(programs, "--schedule", "1f1b", "--stages", "2", "--microbatches", "3", "--t-comm", "0.5", "--json",
              str(tmp_path / "r.jsonl"))
@@ -213,7 +220,7 @@ BAD_INPUT = [
     (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: multiples of 2, such as 2 or 4"),
     (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
     (["--frobnicate"], "unknown argument '--frobnicate'; allowed: what --help lists"),
-    (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read; allowed: a CSV file"),
+    (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read: No such file or directory; allowed: a CSV file"),
     (["--csv", "x.csv", "--stages", "4"], "--stages together with --csv"),
     (["--pipes", "2"], "--pipes without --csv"),
     (["--lowered"], "--lowered without --dump-csv"),

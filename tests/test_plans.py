@@ -100,7 +100,7 @@ def test_refusals_name_the_file_and_what_is_allowed(programs: Programs, tmp_path
                      "gather_perf").startswith("gather_perf: a.plan:3:3: found 'shout'; allowed: ")
     assert complaint(gather, "gather_perf", "-r", "1", "--print-plan", "--json", "x").endswith("allowed: one of the two")
     missing = programs.run("gather_perf", "--plan", str(tmp_path))
-    assert missing.returncode == USAGE and missing.stderr.endswith("cannot be read; allowed: a file with a plan, as text or MSCCL XML\n")
+    assert missing.returncode == USAGE and missing.stderr.endswith("cannot be read: Is a directory; allowed: a file with a plan, as text or MSCCL XML\n")
     twice = programs.run("gather_perf", "-r", "1", "--plan", f"{tmp_path / 'a.plan'},{tmp_path / 'a.plan'}")
     assert twice.returncode == USAGE and "allowed: another name" in twice.stderr
 

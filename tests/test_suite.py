@@ -48,6 +48,23 @@ def test_the_quick_suite_has_a_line_for_each_page_of_the_report(programs: Progra
     assert all((programs.folder / line[2]).exists() and float(line[1]) > 0 for line in lines)
 
 
+# A kernel of each family of kernels/registry.h.
+FAMILIES = {"gemm": "gemm_fwd", "attention": "attention_fwd", "attention_decode": "attention_decode", "attention_merge": "attention_merge",
+            "copy": "copy_rows", "activation": "gelu_fwd", "rotary": "rotary_fwd", "softmax": "softmax_fwd", "norm": "layernorm_fwd",
+            "residual": "residual_add", "cross_entropy": "cross_entropy", "embedding": "embedding_fwd", "optimizer": "adamw",
+            "cast": "cast", "quantize": "quantize_int8", "compress": "encode_signs", "fp8": "gemm_fp8", "bucket": "pack_bucket",
+            "reduction": "reduction", "moe": "router_fwd"}
+
+
+def test_the_quick_suite_times_every_family_of_kernels(programs: Programs) -> None:
+    registry = (ROOT / "kernels" / "registry.h").read_text()
+    assert set(re.findall(r'KernelFamily\{"(\w+)"', registry)) == set(FAMILIES), "a family's kernel belongs into the quick suite"
+    words = next(line[2:] for line in lines_of(programs) if line[2] == "kernels_bench")
+    chosen = next(word for word in words if word.startswith("--benchmark_filter="))
+    listed = programs.run("kernels_bench", chosen, "--benchmark_list_tests").stdout.splitlines()
+    assert set(FAMILIES.values()) <= {name.split("/")[0] for name in listed}
+
+
 @pytest.mark.parametrize("suite", ["quick", "claims"])
 def test_a_suite_uses_flags_that_the_programs_have(programs: Programs, suite: str) -> None:
     for name, _, program, *words in lines_of(programs, "--suite", suite):

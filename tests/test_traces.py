@@ -277,6 +277,103 @@ def test_googles_protobuf_reads_the_files(written):
         assert [{one.name for one in node.attr} for node in read] == [set(node["attr"]) for node in nodes]
 
 
+# Traces of other programs, written here after et_def.proto: an id, a name, a type, data dependencies, and attributes.
+
+
+def number_bytes(value: int) -> bytes:
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        return number_bytes(number << 3) + number_bytes(value)
+    return number_bytes(number << 3 | 2) + number_bytes(len(value)) + value
+
+
+def foreign_node(id_: int, name: str, kind: int, deps: tuple[int, ...] = (), us: int = 0, **attributes: int | str) -> bytes:
+    body = field(1, id_) + field(2, name.encode()) + field(3, kind) + b"".join(field(5, one) for one in deps) + field(7, us)
+    for key, value in attributes.items():
+        text = isinstance(value, str)
+        body += field(10, field(1, key.encode()) + field(29 if text else 9, value.encode() if text else value))
+    return body
+
+
+def write_foreign(folder: Path, nodes: list[bytes], ranks: int = 2, name: str = "other") -> str:
+    for rank in range(ranks):
+        whole = [field(1, b"0.0.4"), *nodes]
+        (folder / f"{name}.{rank}.et").write_bytes(b"".join(number_bytes(len(one)) + one for one in whole))
+    return str(folder / name)
+
+
+def replayed(programs, prefix: str, *flags: str, machine: str = "dgx-h100"):
+    done = programs.run("simulate", "replay", "--chakra", prefix, "--machine", machine, *flags)
+    assert done.returncode == 0, done.stderr
+    parts = {name: float(ms) for name, ms in re.findall(r"^#   (\w+) +([\d.]+) ms", done.stdout, re.M)}
+    total = float(re.search(r"^# step: ([\d.]+) ms", done.stdout, re.M)[1])
+    assert sum(parts.values()) == pytest.approx(total, abs=0.001 * len(parts)), done.stdout
+    return done, parts, total
+
+
+def test_a_foreign_step_is_listed_by_kind_and_its_parts_add_up(programs, tmp_path):
+    groups = {"a": [0, 1, 2, 3], "b": [3, 2, 1, 0]}
+    (tmp_path / "comm_group.json").write_text(json.dumps(groups))
+    nodes = [foreign_node(1, "gemm \"fwd\"", COMP, us=1000),
+             foreign_node(2, "one", COLL, (1,), comm_type=0, comm_size=1 << 20, pg_name="a", comm_priority=3),
+             foreign_node(3, "two", COLL, (2,), comm_type=0, comm_size=1 << 20, pg_name="b"),
+             foreign_node(4, "shards", COLL, (3,), comm_type=2, comm_size=1 << 20, pg_name="b"),
+             foreign_node(5, "data loader", COMP, (4,), us=40, is_cpu_op=1),
+             foreign_node(6, "weights", 2, (5,), us=30),
+             foreign_node(7, "gemm_bwd", COMP, (6,), us=500)]
+    done, parts, total = replayed(programs, write_foreign(tmp_path, nodes, ranks=4), "--trace", str(tmp_path / "t.json"))
+    assert parts["compute"] == 1.5 and parts["exposed_host"] == 0.04 and parts["exposed_memory"] == 0.03
+    assert set(parts) == {"compute", "exposed_all_reduce", "exposed_all_gather", "exposed_host", "exposed_memory", "idle"}
+    assert parts["exposed_all_reduce"] > 0 and total > 1.57
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" ")]
+    assert [row[:5] for row in rows if row[0] == "all_reduce"] == [["all_reduce", "-", "4", "1048576", "2"]]  # one kind
+    assert "# 2 groups of " in done.stdout
+    assert done.stderr == "simulate: note: fields and attributes that are not read, and their nodes: comm_priority (4)\n"
+    assert "# note: fields and attributes that are not read" in done.stdout
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    names = {one["name"] for one in events if one["ph"] == "X"}
+    assert names == {"gemm \"fwd\"", "one", "two", "shards", "data loader", "weights", "gemm_bwd"}
+    assert {one["cat"] for one in events if one["ph"] == "X"} == {"compute", "collective", "host", "memory"}
+    assert not {"FILL", "tensor", "gather", "reduce"} & {word for one in events for word in json.dumps(one).split('"')}
+
+
+def test_sizes_without_durations_are_priced_by_the_machine(programs, tmp_path):
+    nodes = [foreign_node(1, "GEMM", COMP, num_ops=10**15, tensor_size=10**9),
+             foreign_node(2, "pass", COMP, (1,), num_ops=10, tensor_size=335 * 10**9),
+             foreign_node(3, "load", 2, (2,), tensor_size=64 * 10**7),
+             foreign_node(4, "nothing", COMP, (3,))]
+    done, parts, _ = replayed(programs, write_foreign(tmp_path, nodes))
+    machine = json.loads(Path(conftest.ROOT / "simulator/machine/machines/dgx-h100.json").read_text())
+    flops, gbps = machine["device"]["matrix_tflops"] * 1e12, machine["device"]["memory_gbps"]
+    assert parts["compute"] == pytest.approx(1e3 * (1e15 / flops + 335 / gbps), abs=0.001)
+    assert parts["exposed_memory"] == pytest.approx(1e3 * 0.64 / machine["host_gbps"], abs=0.001)
+    notes = done.stderr.splitlines()
+    assert len(notes) == 3 and any("4 compute nodes without a duration: max(num_ops / peak" in one for one in notes)
+    assert any("2 memory nodes without a duration" in one for one in notes)
+    assert any("2 compute nodes without duration, num_ops and tensor_size: take no time" in one for one in notes)
+
+
+def test_edges_to_dropped_nodes_are_taken_with_a_count(programs, tmp_path):
+    nodes = [foreign_node(5, "aten::mm", COMP, (3,), us=1000), foreign_node(6, "sum", COLL, (5, 99), comm_type=0, comm_size=1 << 20)]
+    done, parts, _ = replayed(programs, write_foreign(tmp_path, nodes))
+    assert parts["compute"] == 1.0
+    assert done.stderr == "simulate: note: 4 dependencies on nodes that the files do not have (converters drop nodes): left out\n"
+
+
+def test_a_missing_rank_is_not_the_end_of_a_trace(programs, tmp_path):
+    prefix = write_foreign(tmp_path, [foreign_node(1, "gemm", COMP, us=1)], ranks=3)
+    (tmp_path / "other.1.et").unlink()
+    done = programs.run("simulate", "replay", "--chakra", prefix)
+    assert done.returncode == USAGE and "other.2.et is there, and " in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments, what", [
     (["replay"], "replay without --chakra; allowed: --chakra PREFIX"),
     (["replay", "--chakra", "{f}/none"], "{f}/none.0.et: cannot be read: No such file or directory"),

@@ -175,7 +175,8 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
   if (count == 0) return {};
   kernels::SumOfSquares norm{.count = count};
   norm = kernels::shaped(norm, layout.gradient);
-  kernels::AdamW update{.count = count, .narrow_weights = layout.compute != core::DType::f32};
+  kernels::OptimizerStep update{
+      .count = count, .kind = layout.optimizer, .narrow_weights = layout.compute != core::DType::f32};
   update = kernels::shaped(update, layout.gradient);
   if (update.narrow_weights) update.weights.dtype = layout.compute;
   if (layout.update == Update::per_bucket) return {{update, 1}};
@@ -203,7 +204,7 @@ struct UpdateCopies {
   double from_device = 0;
 };
 UpdateCopies update_copies(const Layout& layout, Offload place) {
-  const auto elem_bytes = offload_elem_bytes(layout.compute, layout.gradient);
+  const auto elem_bytes = offload_elem_bytes(layout.optimizer, layout.compute, layout.gradient);
   const auto of = [&](OffloadKind kind, Offload at) {
     return at == place ? static_cast<double>(elem_bytes[static_cast<std::size_t>(kind)]) : 0;
   };
@@ -230,7 +231,7 @@ void add_delayed_update(StageWork& work, const Layout& layout, double updated, c
   const auto calls = optimizer_calls(layout, updated);
   if (calls.empty() || !pricing.kernel) return;
   work.optimizer_ps = pricing.kernel(calls.front());  // the norm
-  const auto elem_bytes = offload_elem_bytes(layout.compute, layout.gradient);
+  const auto elem_bytes = offload_elem_bytes(layout.optimizer, layout.compute, layout.gradient);
   const auto states = static_cast<double>(elem_bytes[0]);
   const auto weights = static_cast<double>(elem_bytes[2]);
   if (pricing.host) {

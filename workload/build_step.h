@@ -102,7 +102,7 @@ std::vector<StageWork> works_of(const Model& model, const Layout& layout, const 
                                 const Pricing& pricing = {});
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});
 
-// The norm of the gradients, unless buckets are updated one by one, and the update of `elems` parameters by AdamW.
+// The norm of the gradients, unless buckets are updated one by one, and the update of `elems` parameters.
 std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems);
 
 // One rank for each position in the pipeline; groups name it, and the actual number of their members. `works` must be

@@ -221,6 +221,10 @@ std::string offload_conflict(const Model& model, const Layout& layout) {
     return "offload is " + text_of(places) + ", and zero is " + number(zero_of(layout)) +
            "; allowed: parameters on the device, or zero=3 over two data-parallel ranks or more";
   }
+  if (places.optimizer != Offload::none && optimizer_elem_bytes(layout.optimizer, layout.compute) == 0) {
+    return "offload is " + text_of(places) + ", and optimizer=" + std::string(kernels::rule_of(layout.optimizer).name) +
+           " has no states in f32; allowed: the optimizer on the device, dtype=bf16 or f16, or another optimizer";
+  }
   if (!layout.delayed_update) return "";
   if (places.optimizer == Offload::none || places.gradients == Offload::none) {
     return "delayed_update is yes, and offload is " + text_of(places) +

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "kernels/optimizer/rules.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
@@ -97,6 +98,7 @@ struct Layout {
   bool delayed_update = false;  // an update runs during the next step, whose gradients are those of the older weights
                                 // (ZeRO-Offload, section 5.2: delayed parameter update)
   Update update = Update::step_end;
+  kernels::OptimizerKind optimizer = kernels::OptimizerKind::adamw;
   // For f32 gradients: in all-reduces over data-parallel ranks or replicas of shards; if there are neither, in
   // reduce-scatters.
   Compression compression = {};

@@ -312,6 +312,13 @@ const std::array kFields{
         {"offload_ahead", "number of uses by which copies to the device begin ahead of their own, with offload; 1",
          [](Given& g, const FieldValue& v) { g.layout.offload_ahead = v.int32(0); }},
         [](const Layout& l) { return std::to_string(l.offload_ahead); }},
+    LayoutField{{"optimizer",
+                 "rule of the update: sgd momentum rmsprop adam adamw, with 0, 1, 1, 2 and 2 states per parameter; "
+                 "adamw",
+                 [](Given& g, const FieldValue& v) {
+                   g.layout.optimizer = static_cast<kernels::OptimizerKind>(v.one_of(kernels::kOptimizerNames));
+                 }},
+                [](const Layout& l) { return std::string(kernels::rule_of(l.optimizer).name); }},
     LayoutField{{"delayed_update", "an update runs during the next step (ZeRO-Offload): yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.delayed_update = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.delayed_update); }},

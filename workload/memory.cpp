@@ -25,9 +25,8 @@ double weight_bytes(const Layout& layout) {
 double gradient_bytes(const Layout& layout) {
   return static_cast<double>(core::size_of(layout.gradient));
 }
-// Two moments, and a master copy of 16-bit weights.
 double optimizer_bytes(const Layout& layout) {
-  return layout.compute == core::DType::f32 ? 8 : 12;
+  return static_cast<double>(optimizer_elem_bytes(layout.optimizer, layout.compute));
 }
 
 // The bytes of a list of operations that are kept under the layout's recomputation.

@@ -23,7 +23,7 @@ namespace lockstep::workload {
 struct MemoryBytes {
   double weights = 0;  // in the compute dtype, as kernels read them
   double gradients = 0;
-  double optimizer = 0;    // two moments in f32, and a master copy of 16-bit weights
+  double optimizer = 0;    // states in f32 (kernels/optimizer/rules.h), and a master copy of 16-bit weights
   double activations = 0;  // kept from forward to backward, of all microbatches in flight
   double buffers = 0;      // a recomputed layer, gathered weights, buckets, messages in flight
   double total() const { return weights + gradients + optimizer + activations + buffers; }
@@ -95,7 +95,7 @@ std::int64_t context_moving_bytes(const Model& model, const Layout& layout);
 // that it counts (parallel::Memory::held_by_tasks), from only the Step's list of tasks and the lifetimes of tensors.
 // Tasks that overlap with others in other threads count at their position in the list.
 
-// Numbers of the optimizer in device memory: kernels::AdamW's schedule for each update of a step, the factor of
+// Numbers of the optimizer in device memory: kernels::optimizer_schedule() for each update of a step, the factor of
 // gradients, their norm.
 constexpr std::int64_t step_numbers(std::int64_t updates) {
   return 3 * updates + 2;

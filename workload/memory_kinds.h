@@ -10,13 +10,14 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "kernels/optimizer/rules.h"
 
 namespace lockstep::workload {
 
 enum class MemoryKind : std::uint8_t {
   weights,      // as kernels read them, in the compute dtype
   gradients,    // gradients of weights
-  optimizer,    // master weights and moments
+  optimizer,    // master weights and the optimizer's states
   activations,  // kept by a forward for its backward, and tensors between parts
   buffers,      // messages, parts of collectives, scratch memory of kernels
 };
@@ -62,7 +63,7 @@ std::string_view name_of(Offload place);
 
 // The location of each kind of tensor while no kernel uses it.
 struct OffloadPlaces {
-  Offload optimizer = Offload::none;    // master weights and moments, between updates
+  Offload optimizer = Offload::none;    // master weights and states, between updates
   Offload gradients = Offload::none;    // the reduced shards (ZeRO 2 and 3), from their reduction to the update
   Offload parameters = Offload::none;   // the shards of weights (ZeRO 3), except while they are gathered
   Offload activations = Offload::none;  // from the forward to the backward
@@ -111,10 +112,16 @@ struct OffloadStaging {
   std::int64_t room_bytes() const { return bytes_of(piece_elems) + kAlign; }
 };
 
-// Bytes per updated element by kind, wherever they are. Moments are f32, and so are master weights, which exist if
-// weights are 16 bits.
-inline std::array<std::int64_t, kNumOffloadKinds> offload_elem_bytes(core::DType compute, core::DType gradient) {
-  return {compute == core::DType::f32 ? 8 : 12, static_cast<std::int64_t>(core::size_of(gradient)),
+// Bytes per parameter of the optimizer's states (0 to 2 of them) and of the master weights, which exist if weights are
+// 16 bits: all are f32.
+inline std::int64_t optimizer_elem_bytes(kernels::OptimizerKind optimizer, core::DType compute) {
+  return 4 * (kernels::rule_of(optimizer).states() + (compute == core::DType::f32 ? 0 : 1));
+}
+
+// Bytes per updated element by kind, wherever they are.
+inline std::array<std::int64_t, kNumOffloadKinds> offload_elem_bytes(kernels::OptimizerKind optimizer,
+                                                                     core::DType compute, core::DType gradient) {
+  return {optimizer_elem_bytes(optimizer, compute), static_cast<std::int64_t>(core::size_of(gradient)),
           static_cast<std::int64_t>(core::size_of(compute))};
 }
 
@@ -127,9 +134,9 @@ inline OffloadStaging offload_staging(const std::array<std::int64_t, kNumOffload
   if (elem_bytes[1] + elem_bytes[2] > 0) piece_elems = (piece_elems + kBlock - 1) / kBlock * kBlock;
   return {.elem_bytes = elem_bytes, .piece_elems = std::min(piece_elems, largest_shard)};
 }
-inline OffloadStaging offload_staging(const OffloadPlaces& places, core::DType compute, core::DType gradient,
-                                      std::int64_t largest_shard) {
-  auto elem_bytes = offload_elem_bytes(compute, gradient);
+inline OffloadStaging offload_staging(const OffloadPlaces& places, kernels::OptimizerKind optimizer,
+                                      core::DType compute, core::DType gradient, std::int64_t largest_shard) {
+  auto elem_bytes = offload_elem_bytes(optimizer, compute, gradient);
   if (places.optimizer == Offload::none) elem_bytes[0] = 0;
   if (places.gradients == Offload::none) elem_bytes[1] = 0;
   if (places.parameters == Offload::none) elem_bytes[2] = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -394,6 +395,23 @@ TEST(Memory, OfStagesIsTableOneOfThePaper) {
       const double gigabytes = states_of(layout, cells.parameters, cells.parameters / cells.ranks).total() / 1e9;
       EXPECT_LT(std::abs(gigabytes - std::stod(printed)), digit)
           << cells.parameters << " " << cells.ranks << " " << stage;
+    }
+  }
+}
+
+// Their states, the kernel that a step has, and the text; the bytes that the kernel moves: g + 8, and 8 for each state.
+TEST(Memory, AndUpdatesOfEachOptimizer) {
+  const std::map<std::string, int> states{{"sgd", 0}, {"momentum", 1}, {"rmsprop", 1}, {"adam", 2}, {"adamw", 2}};
+  for (const auto& [name, count] : states) {
+    for (const std::string dtype : {"f32", "bf16"}) {
+      const Layout layout = parse_layout("dp=4,zero=1,dtype=" + dtype + ",optimizer=" + name);
+      EXPECT_EQ(parse_layout(text_of(layout)).optimizer, layout.optimizer) << name;
+      EXPECT_EQ(text_of(layout).find("optimizer=" + name) == std::string::npos, name == "adamw") << text_of(layout);
+      EXPECT_EQ(states_of(layout, 4000, 1000).optimizer, 1000 * (4 * count + (dtype == "f32" ? 0 : 4))) << name;
+      const KernelCall update = optimizer_calls(layout, 1000).back();
+      const auto& step = std::get<kernels::OptimizerStep>(update.arguments);
+      EXPECT_EQ(step.name(), name);
+      EXPECT_EQ(cost_of(step).bytes, 1000 * (12 + 8 * count + (dtype == "f32" ? 0 : 2)) + 4) << name;
     }
   }
 }

@@ -58,8 +58,8 @@ struct KernelCall {
                    kernels::NormForward, kernels::NormBackward, kernels::GeluForward, kernels::GeluBackward,
                    kernels::SwigluForward, kernels::SwigluBackward, kernels::Rotary, kernels::ResidualAdd,
                    kernels::EmbeddingForward, kernels::EmbeddingBackward, kernels::CrossEntropy,
-                   kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW,
-                   kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
+                   kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares,
+                   kernels::OptimizerStep, kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
   Arguments arguments;
   double count = 1;  // number of such calls, one after the other
 };

@@ -47,7 +47,7 @@ struct Parameter {
   std::shared_ptr<const Parameter> tile_of = {};
   TensorRank tile = {};
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
-  bool decays = false;  // AdamW's weight decay: matrices, not biases and norms
+  bool decays = false;  // weight decay: matrices, not biases and norms
 
   std::int64_t elems() const;
 };

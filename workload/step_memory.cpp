@@ -113,7 +113,6 @@ class RankMemory {
 
   BytesByKind always() const {
     HeldBytes held;
-    const std::int64_t optimizer = layout_.compute == core::DType::f32 ? 2 : 3;  // moments, master weights
     for (const auto& [number, stage] : stages_) {
       const std::vector<bool> secondary = has_secondary(*stage.plan, layout_);
       for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
@@ -134,7 +133,7 @@ class RankMemory {
           if (!frees_gradients_) held.change(MemoryKind::gradients, gradient_bytes(bucket));
         }
         if (places_.optimizer == Offload::none) {
-          held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
+          held.change(MemoryKind::optimizer, optimizer_elem_bytes(layout_.optimizer, layout_.compute) * own);
         }
       }
       if (updates_bring_pieces()) held.change(MemoryKind::buffers, staging_bytes(stage));
@@ -164,7 +163,8 @@ class RankMemory {
   std::int64_t staging_bytes(const StageState& stage) const {
     std::int64_t largest = 0;
     for (const BucketState& bucket : stage.buckets) largest = std::max(largest, bucket.own.count());
-    const OffloadStaging staging = offload_staging(places_, layout_.compute, layout_.gradient, largest);
+    const OffloadStaging staging =
+        offload_staging(places_, layout_.optimizer, layout_.compute, layout_.gradient, largest);
     return staging.rooms() * staging.room_bytes();
   }
   bool updates_bring_pieces() const {

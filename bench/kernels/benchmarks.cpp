@@ -1,13 +1,16 @@
 #include "bench/kernels/benchmarks.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <regex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 
@@ -73,6 +76,9 @@ std::vector<KernelCase> cases_of_step(const workload::Model& model, const worklo
 namespace {
 
 constexpr std::int64_t kMostSamples = 200;  // per trial; a sample is then a batch of calls
+// Where a time budget leaves little for each benchmark: one sample may be of a moment when another program ran.
+constexpr std::size_t kFewestSamples = 5;
+constexpr double kFewestSamplesS = 0.25;
 
 void count(benchmark::State& state, const Bench& bench, const Instance& instance) {
   const double median_us = core::median(instance.outcome.trials.back().samples_us);
@@ -100,7 +106,9 @@ void time_instance(benchmark::State& state, const Bench& bench, Instance& instan
   };
   core::SteadyClocks clocks(bench.look);
   clocks.begin();
-  while (state.KeepRunningBatch(calls)) state.SetIterationTime(take_sample());
+  double seconds = 0;
+  while (state.KeepRunningBatch(calls)) state.SetIterationTime(seconds = take_sample());
+  while (trial.samples_us.size() < kFewestSamples && seconds < kFewestSamplesS) seconds += take_sample();
   while (clocks.again()) {
     const std::size_t samples = std::exchange(trial.samples_us, {}).size();
     clocks.begin();
@@ -112,10 +120,11 @@ void time_instance(benchmark::State& state, const Bench& bench, Instance& instan
   instance.outcome.gpu_clocks = clocks.record();
 }
 
-void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
+// `always`: also when the time budget is over.
+void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench, bool always) {
   Outcome& outcome = instance.outcome;
-  if (outcome.trials.empty() && bench.seconds_left().value_or(1) <= 0) {
-    outcome.left_out = true;
+  if (!always && outcome.trials.empty() && bench.seconds_left().value_or(1) <= 0) {
+    outcome.status = "left_out";
     state.SkipWithError("left out");
     return;
   }
@@ -150,7 +159,7 @@ double seconds_to_prepare(const Instance& instance, double cold_bytes) {
 // Google Benchmark needs about as much time again to find the number of iterations.
 double seconds_each(Bench& bench, double seconds_left) {
   constexpr double kTimedShare = 0.4;
-  constexpr double kLeast = 1e-3;
+  constexpr double kLeast = 1e-2;
   const double cold_bytes = bench.cold_bytes();
   double left = seconds_left;
   const std::vector<Instance*> chosen = chosen_instances(bench);
@@ -194,14 +203,32 @@ std::vector<Instance*> chosen_instances(Bench& bench) {
   return chosen;
 }
 
+std::size_t every_kernel_first(std::vector<Instance*>& instances) {
+  const auto of_case = [](const Instance* one) {  // cases are in one vector, in the order of the list
+    return std::tuple(one->one, -one->setting.threads, one->setting.cache != Cache::cold);
+  };
+  std::stable_sort(instances.begin(), instances.end(),
+                   [&](const Instance* a, const Instance* b) { return of_case(a) < of_case(b); });
+  std::map<std::string, int> met;  // instances of each kernel
+  std::map<const Instance*, int> round;
+  for (const Instance* one : instances) round[one] = met[one->one->kernel]++;
+  std::stable_sort(instances.begin(), instances.end(),
+                   [&](const Instance* a, const Instance* b) { return round.at(a) < round.at(b); });
+  return met.size();
+}
+
 void register_benchmarks(Bench& bench, Workbench& workbench) {
+  std::vector<Instance*> chosen = chosen_instances(bench);
   const std::optional<double> left = bench.seconds_left();
   const double seconds = left ? seconds_each(bench, *left) : 0;
-  for (Instance* const chosen : chosen_instances(bench)) {
-    Instance& instance = *chosen;
+  const std::size_t always = left ? every_kernel_first(chosen) : 0;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    Instance& instance = *chosen[i];
+    const bool is_first = i < always;
     auto* const benchmark = benchmark::RegisterBenchmark(
-        instance.name().c_str(),
-        [&bench, &instance, &workbench](benchmark::State& state) { run(state, bench, instance, workbench); });
+        instance.name().c_str(), [&bench, &instance, &workbench, is_first](benchmark::State& state) {
+          run(state, bench, instance, workbench, is_first);
+        });
     benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
     if (seconds > 0) benchmark->MinTime(seconds);
   }

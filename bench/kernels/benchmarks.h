@@ -42,9 +42,8 @@ struct Outcome {
   std::vector<core::GpuStateRecord> gpu_states;     // right after the last trial's samples, if there is NVML
   std::optional<core::GpuClocksRecord> gpu_clocks;  // the same of its clocks
   std::string implementation;                       // which of several implementations ran; empty if there is only one
-  bool left_out = false;                            // because the time budget was over
   bool checked = false;
-  std::string status = "ok";  // or "wrong", "failed"
+  std::string status = "ok";  // or "wrong", "failed", "left_out": the time budget was over
   std::string error;
 };
 
@@ -155,8 +154,13 @@ void make_instances(Bench& bench);
 // Returns the instances that --benchmark_filter chooses.
 std::vector<Instance*> chosen_instances(Bench& bench);
 
-// Registers those. With a time budget, the remaining time is divided among them, and those that would begin after its
-// end are left out.
+// Orders instances so that, wherever a budget ends, as many kernels as possible have been timed: one of each kernel,
+// then the second of each, and so on. Of a kernel the first case comes first, and of a case the main way: most threads,
+// cold. Returns the number of kernels.
+std::size_t every_kernel_first(std::vector<Instance*>& instances);
+
+// With a time budget, the remaining time is divided among the instances in this order, and those that would begin after
+// its end are left out, except one of each kernel.
 void register_benchmarks(Bench& bench, Workbench& workbench);
 
 // The kernels of a training step as cases, with the step's shapes and dtypes.

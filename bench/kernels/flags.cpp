@@ -110,7 +110,10 @@ const std::array kFlags{
          "outputs multiples of 8)",
          [](BenchFlags& f, const FlagValue& v) { f.choices.experts = v.one_of(kernels::kExpertsChoices); }},
     program::json_flag<BenchFlags>(),
-    Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would start later are left out",
+    Flag{"--time-budget", "none",
+         "seconds for the whole run; one shape of each kernel is timed first, and in any case; more shapes and ways "
+         "that "
+         "would start later are left out, and recorded so",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait for a GPU fails",
          [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},

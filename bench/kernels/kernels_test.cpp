@@ -1,9 +1,13 @@
 #include "bench/kernels/flags.h"
 
+#include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "bench/kernels/benchmarks.h"
 #include "bench/kernels/roofline.h"
 #include "bench/kernels/timed_device.h"
 #include "bench/program/program.h"
@@ -81,6 +85,30 @@ TEST(KernelBenchFlags, HelpListsOurFlags) {
   }
 }
 
+// Two cases of each of two kernels, each with 1 and 2 threads, warm and cold.
+TEST(TimeBudget, OneOfEachKernelComesFirstInTheMainWay) {
+  Bench bench{parse({"--threads", "1"}), {}, {}};
+  bench.flags.threads = {1, 2};
+  for (const char* kernel : {"gemm_fwd", "adamw"}) {
+    for (const char* shape : {"first", "second"}) {
+      bench.cases.emplace_back();
+      bench.cases.back().kernel = kernel;
+      bench.cases.back().shape = shape;
+    }
+  }
+  make_instances(bench);
+  std::vector<Instance*> order;
+  for (Instance& one : bench.instances) order.push_back(&one);
+  ASSERT_EQ(order.size(), 16U);
+  EXPECT_EQ(every_kernel_first(order), 2U);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    EXPECT_EQ(order[i]->one->kernel, i % 2 == 0 ? "gemm_fwd" : "adamw");
+    EXPECT_EQ(order[i]->one->shape, i < 8 ? "first" : "second");
+    EXPECT_EQ(order[i]->setting.threads, i % 8 < 4 ? 2 : 1);
+    EXPECT_EQ(order[i]->setting.cache, i % 4 < 2 ? Cache::cold : Cache::warm);
+  }
+}
+
 using core::DType;
 
 const core::Caches kCaches{32 << 10, 1 << 20, 32 << 20};
@@ -139,6 +167,16 @@ TEST(Roofline, MuchArithmeticIsBoundByThePeakOfItsDtype) {
   EXPECT_DOUBLE_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::f32}, Cache::cold)->us, 2e4);
   EXPECT_DOUBLE_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::bf16}, Cache::cold)->us, 1e3);
   EXPECT_DOUBLE_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::f16}, Cache::cold)->us, 2e4) << "f32 in its place";
+}
+
+// Where bf16 is computed by slower products than f32 has, no share refers to the peak of f32.
+TEST(Roofline, APeakOfTheOwnDtypeCountsThoughThatOfF32IsHigher) {
+  Ceilings all = kCeilings;
+  all.push_back(ceiling(CeilingKind::gemm, {}, DType::f16, 20));
+  const Work work{1e9, 1e6, 1e6, 0.5, DType::f16};
+  EXPECT_DOUBLE_EQ(bound_of(work, {"cpu", 1, Cache::cold}, all, kCaches)->us, 5e4);
+  all.push_back(ceiling(CeilingKind::fma, {}, DType::f16, 40));
+  EXPECT_DOUBLE_EQ(bound_of(work, {"cpu", 1, Cache::cold}, all, kCaches)->us, 2.5e4) << "the higher of two of its own";
 }
 
 TEST(Roofline, TinyKernelsAreBoundByTheLaunch) {

@@ -177,9 +177,9 @@ std::vector<Peak> peaks_of(int threads) {
   const auto named = [&](core::DType dtype) {
     return Ceiling{CeilingKind::fma, "cpu", threads, std::nullopt, dtype, {}};
   };
-  std::vector<Peak> peaks{{fma_f32_loop, named(core::DType::f32)}};
-  if (can_use_amx()) peaks.push_back({amx_bf16_loop, named(core::DType::bf16)});
-  return peaks;
+  // Without a matrix unit kernels widen bf16 to f32, and its peak in registers is that of f32.
+  return {{fma_f32_loop, named(core::DType::f32)},
+          {can_use_amx() ? amx_bf16_loop : fma_f32_loop, named(core::DType::bf16)}};
 }
 
 Ceiling launch(kernels::ThreadPool& pool) {
@@ -335,15 +335,15 @@ std::optional<double> memory_us(const Work& work, const Setting& setting, const 
 
 // Time at the peak rate measured for this dtype or, if there is none, for f32.
 std::optional<double> compute_us(const Work& work, const Setting& setting, const Ceilings& ceilings) {
-  double gflops = 0;
   for (core::DType dtype : {work.dtype, core::DType::f32}) {
+    double gflops = 0;
     for (CeilingKind kind : {CeilingKind::fma, CeilingKind::gemm}) {
       const Ceiling* const ceiling = find(ceilings, setting, kind, std::nullopt, dtype);
       if (ceiling != nullptr) gflops = std::max(gflops, ceiling->value());
     }
+    if (gflops > 0) return work.flops / gflops / 1e3;
   }
-  if (gflops == 0) return std::nullopt;
-  return work.flops / gflops / 1e3;
+  return std::nullopt;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "bench/pipeline/output.h"
 #include "bench/place/place.h"
+#include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "bench/trainer/flags.h"
 #include "bench/trainer/report.h"
@@ -375,9 +376,11 @@ int serve_row(const DdpFlags& flags) {
 
 }  // namespace
 
-int run_ddp_overlap(const DdpFlags& flags, const program::Print& print) {
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& plain) {
   if (flags.step.serve) return serve_row(flags);
   const std::vector<DdpCase> cases = ddp_cases(flags);
+  program::Progress progress("rows", cases.size());
+  const program::Print print = progress.around(plain);
   for (const DdpCase& one : cases) check(flags, one);
   const bool tells = program::tells(flags.step.options.mpi);
   core::RecordWriter writer(tells ? flags.step.json_file : "");
@@ -387,6 +390,7 @@ int run_ddp_overlap(const DdpFlags& flags, const program::Print& print) {
   bool wrong = false;
   for (const DdpCase& one : cases) {
     results.push_back(run_ddp(flags, one));
+    progress.one_done();
     if (!tells) continue;
     print(ddp_row_text(flags, one, results.back()));
     if (results.back().energy || &one == &cases.back()) print(results.back().energy_text);

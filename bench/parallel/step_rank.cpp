@@ -126,7 +126,7 @@ void StepRank::load(std::int32_t replica) {
 void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool rehearses) {
   std::vector<trainer::MicrobatchTokens> microbatches;
   for (const Batch& batch : batches_) microbatches.push_back({batch.tokens, batch.targets});
-  const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number, .rehearses = rehearses};
+  const trainer::UpdateRules rules{.optimizer = options_.optimizer, .step = number, .rehearses = rehearses};
   worker.give(microbatches, rules);
   worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_per_step()));
 }

@@ -91,6 +91,12 @@ const std::array kFlags{
          [](ZeroFlags& f, const FlagValue& v) {
            f.step.options.layout = workload::parse_layout_over(f.step.options.layout, "recompute=" + v.text);
          }},
+    Flag{"--optimizer", "adamw", "optimizer with its usual numbers: sgd, momentum, rmsprop, adam or adamw",
+         [](ZeroFlags& f, const FlagValue& v) {
+           trainer::TrainOptions& options = f.step.options;
+           options.layout = workload::parse_layout_over(options.layout, "optimizer=" + v.text);
+           options.optimizer = kernels::rule_of(options.layout.optimizer).usual;
+         }},
     Flag{"--mlp-tiles", "1", "tiles of each MLP, which run, and with --zero 3 are gathered, one by one",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.layout.mlp_tiles = program::integer(v, 1, 65536); }},
     Flag{"--offload-ahead", "1", "layers whose time the copies of activations have, and of weights that are offloaded",

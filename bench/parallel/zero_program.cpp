@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
+#include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "bench/trainer/report.h"
 #include "core/error.h"
@@ -202,6 +203,7 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.prefetch = row.prefetch;
   record.dtype = core::short_name_of(row.compute);
   record.gradient_dtype = core::short_name_of(row.gradient);
+  record.optimizer = kernels::rule_of(flags.step.options.layout.optimizer).name;
   record.microbatches = flags.step.options.layout.microbatches;
   record.padded_elems = result.padded;
   record.held_bytes = by_kind(result.held);
@@ -243,9 +245,11 @@ int serve_row(const ZeroFlags& flags) {
 
 }  // namespace
 
-int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
+int run_zero_bench(const ZeroFlags& flags, const program::Print& plain) {
   if (flags.step.serve) return serve_row(flags);
   const std::vector<ZeroRow> rows = zero_rows(flags);
+  program::Progress progress("rows", rows.size());
+  const program::Print print = progress.around(plain);
   for (const ZeroRow& row : rows) {  // refuse rows that cannot run before anything is printed
     const trainer::TrainOptions options = options_of(flags, row);
     trainer::check_room(options, trainer::make_train_step(options.model, options.layout));
@@ -259,6 +263,7 @@ int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
   std::size_t wrong = 0;
   for (const ZeroRow& row : rows) {
     const ZeroResult result = run_zero(flags, row);
+    progress.one_done();
     if (!tells) continue;
     print(zero_row_text(row, result));
     if (result.energy || &row == &rows.back()) print(result.energy_text);

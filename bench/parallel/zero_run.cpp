@@ -96,7 +96,8 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
     const std::int64_t shard = bucket.padded / (row.stage > 0 ? row.shards() : 1);
     largest_shard = std::max(largest_shard, shard);
   }
-  const workload::OffloadStaging staging = offload_staging(row.offload, row.compute, row.gradient, largest_shard);
+  const workload::OffloadStaging staging =
+      offload_staging(row.offload, layout.optimizer, row.compute, row.gradient, largest_shard);
   for (const BucketElems& bucket : buckets) {
     const parallel::ZeroCase of{
         .elems = bucket.padded,
@@ -104,6 +105,7 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
         .stage = row.stage,
         .compute = row.compute,
         .gradient = row.gradient,
+        .optimizer = layout.optimizer,
         .replicas = row.replicas / row.shards(),
         .secondary_ranks = bucket.gathers == parallel::ZeroGathers::forward_and_backward ? row.secondary_ranks : 0};
     parallel::BytesByKind held = parallel::zero_bytes(of);

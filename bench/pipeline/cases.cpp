@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/user_text.h"
 #include "schedules/generators/zero_bubble.h"
 #include "schedules/schedule.h"
 #include "schedules/slices.h"
@@ -338,16 +337,6 @@ Cases named_cases(const PipelineFlags& flags) {
   throw core::usage_error("--schedule " + cases.left_out.front());
 }
 
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || std::filesystem::is_directory(path)) {
-    throw core::usage_error(fmt::format("--csv {}: cannot be read; allowed: a CSV file with one line per rank", path));
-  }
-  return text.str();
-}
-
 std::ptrdiff_t count_of_parameters(const Schedule& schedule) {
   std::ptrdiff_t count = 0;
   for (const auto& list : schedule.of_rank) {
@@ -368,7 +357,9 @@ bool are_two_pipes(const Schedule& given) {
 
 Cases csv_cases(const PipelineFlags& flags) {
   const std::string name = std::filesystem::path(flags.csv_file).filename().string();
-  Schedule given = schedules::parse_csv(text_of_file(flags.csv_file), flags.csv_file, flags.pipes);
+  Schedule given = schedules::parse_csv(
+      core::text_of_file(flags.csv_file, "a CSV file with one line per rank", "--csv " + flags.csv_file),
+      flags.csv_file, flags.pipes);
   if (are_two_pipes(given)) {
     throw core::usage_error(flags.csv_file +
                             ": each microbatch goes through one half of the stages; allowed: --pipes 2");

@@ -1,5 +1,7 @@
 #include "bench/program/program.h"
 
+#include "bench/program/progress.h"
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -333,6 +335,7 @@ void refuse_peers(const std::string& why, const std::string& allowed) {
 
 int exit_status_of(const std::string& program, const std::function<int()>& run) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason instead of ending the program
+  const Interruption interruption(program);
   try {
     return run_or_print(run);
   } catch (const core::Error& error) {

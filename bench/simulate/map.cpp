@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/program/progress.h"
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "core/ranks.h"
@@ -133,8 +134,9 @@ class Map {
   void run(std::int64_t gpus) {
     const auto begin = std::chrono::steady_clock::now();
     std::vector<Row> rows(models_.size());
+    program::Progress progress("cells", models_.size() * links_.size());
     simulator::for_all(models_.size(), core::usable_cores(),
-                       [&](std::size_t i) { rows[i] = row_of(models_[i], gpus); });
+                       [&](std::size_t i) { rows[i] = row_of(models_[i], gpus, progress); });
     const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::int64_t simulated = 0;
     std::int64_t legal = 0;
@@ -154,7 +156,7 @@ class Map {
  private:
   Machine linked(double gbps) const { return with_number(machine_, fmt::format("levels.{}.gbps", level_), gbps); }
 
-  Row row_of(const Model& model, std::int64_t gpus) const {
+  Row row_of(const Model& model, std::int64_t gpus, program::Progress& progress) const {
     simulator::SearchSpace space;
     space.gpus = gpus;
     space.global_batch = flags_.batch;
@@ -168,6 +170,7 @@ class Map {
       Cell cell{*gbps, search.fastest_on(linked(*gbps)), ""};
       cell.why = why_text(search, cell, static_cast<double>(machine_.device.memory_bytes));
       row.cells.push_back(std::move(cell));
+      progress.one_done();
     }
     std::reverse(row.cells.begin(), row.cells.end());
     return row;

@@ -74,8 +74,9 @@ class Table {
         print_(print) {}
 
   void run(double parameters) {
-    print_(fmt::format("# {} parameters, {} weights and {} gradients\n#{:>7}", size_text(parameters),
-                       core::short_name_of(base_.compute), core::short_name_of(base_.gradient), "ranks"));
+    print_(fmt::format("# {} parameters, {} weights and {} gradients, {}\n#{:>7}", size_text(parameters),
+                       core::short_name_of(base_.compute), core::short_name_of(base_.gradient),
+                       kernels::rule_of(base_.optimizer).name, "ranks"));
     for (std::int32_t stage = 0; stage <= 3; ++stage) print_(fmt::format(" {:>11}", stage_name(stage)));
     print_("  (GB per rank; ! does not fit)\n");
     std::array<int, 4> fits_from{};
@@ -177,8 +178,9 @@ class Table {
     const workload::Layout layout = layout_of(ranks, stage);
     const workload::MemoryBytes bytes = states_of(layout, parameters, parameters / ranks);
     core::StudyRecord point =
-        study_.point(fmt::format("{} parameters, {} weights, {} gradients", size_text(parameters),
-                                 core::short_name_of(base_.compute), core::short_name_of(base_.gradient)),
+        study_.point(fmt::format("{} parameters, {} weights, {} gradients, {}", size_text(parameters),
+                                 core::short_name_of(base_.compute), core::short_name_of(base_.gradient),
+                                 kernels::rule_of(base_.optimizer).name),
                      stage_name(stage));
     point.basis = "counted";
     point.layout = text_of(layout);

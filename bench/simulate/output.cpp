@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/pipeline/output.h"
+#include "bench/program/progress.h"
 #include "core/error.h"
 #include "core/ranks.h"
 #include "schedules/generators/catalogue.h"
@@ -360,14 +361,17 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const w
 int run_plan(const SimulateFlags& flags, const program::Print& print) {
   const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
-  const SearchSpace space = space_of(flags);
+  SearchSpace space = space_of(flags);
   core::RecordWriter writer(flags.json_file);
   print(heading_text(model, machine));
+  std::optional<program::Progress> progress(std::in_place, "layouts", 0);
+  space.decided = [&](std::size_t done, std::size_t all) { progress->done(done, all); };
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result =
       search_layouts(model, machine, space, static_cast<std::size_t>(flags.top), core::usable_cores());
   predict_in_pieces(model, machine, result.best, core::usable_cores());
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  progress.reset();
   check_found(result, flags, model, machine, space);
   print(result_text(result, flags, wall_s));
   if (!writer.is_open()) return 0;

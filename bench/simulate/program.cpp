@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/program/program.h"
+#include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"
 #include "core/user_text.h"
@@ -287,8 +288,10 @@ simulator::PredictOptions options_of(const SimulateFlags& flags) {
   return options;
 }
 
-int run_predictions(const SimulateFlags& flags, const program::Print& print) {
+int run_predictions(const SimulateFlags& flags, const program::Print& plain_print) {
   const std::vector<Case> cases = swept_cases(flags);
+  program::Progress progress("layouts", cases.size());
+  const program::Print print = progress.around(plain_print);
   const bool single = cases.size() == 1;
   program::check_single("--trace", flags.trace_file, cases.size(), "layouts");
   program::check_single("--chakra", flags.chakra, cases.size(), "layouts");
@@ -314,6 +317,7 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
     simulator::Prediction made = predict(model, layout, machine, options);
     const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     print(row_text(layout, made));
+    progress.one_done();
     if (single) print(details_text(layout, machine, made, wall_s));
     if (!flags.trace_file.empty()) {
       write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));

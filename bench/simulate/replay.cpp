@@ -3,19 +3,24 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "bench/pipeline/output.h"
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/user_text.h"
 #include "schedules/step/traces.h"
 #include "simulator/machine/machine.h"
+#include "simulator/prices/prices.h"
 
 namespace lockstep::simulate {
 namespace {
@@ -26,7 +31,7 @@ using schedules::Comm;
 
 struct ReplayFlags : program::Invocation {
   std::string prefix;
-  std::string groups;  // file; empty: PREFIX.groups.json, if there is one
+  std::string groups;  // file; empty: see groups_file_of()
   std::string machine = "dgx-h100";
   std::string trace_file;
 };
@@ -36,7 +41,8 @@ const std::array kFlags{
         "--chakra", "", "prefix of a Chakra trace's files: step, for step.0.et, step.1.et, ... (docs/traces.md)",
         [](ReplayFlags& flags, const FlagValue& value) { flags.prefix = program::file_name(value); }},
     program::FlagOf<ReplayFlags>{
-        "--groups", "", "file of the trace's communicator groups [PREFIX.groups.json, if there is one]",
+        "--groups", "",
+        "file of the trace's communicator groups [PREFIX.groups.json, PREFIX.json or comm_group.json in its folder]",
         [](ReplayFlags& flags, const FlagValue& value) { flags.groups = program::file_name(value); }},
     program::FlagOf<ReplayFlags>{
         "--machine", "dgx-h100", "a name, or a file (docs/machine_format.md)",
@@ -50,13 +56,28 @@ std::string groups_file_name(const std::string& prefix) {
   return prefix + ".groups.json";
 }
 
-std::string content_of(const std::string& name, const char* allowed) {
-  std::ifstream file(name, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file)
-    throw core::usage_error(name + ": cannot be read: " + core::system_reason(errno) + "; allowed: " + allowed);
-  return text.str();
+// A rank without a file, where a later rank has one, is not left out together with all after it.
+void refuse_gap(const std::string& prefix, std::size_t ranks) {
+  const std::string stem = std::filesystem::path(prefix).filename().string() + ".";
+  std::error_code unreadable;  // reading the files themselves says why
+  for (const auto& entry : std::filesystem::directory_iterator(core::folder_of(prefix), unreadable)) {
+    const std::string name = entry.path().filename().string();
+    std::size_t rank = 0;
+    if (name.starts_with(stem)) std::from_chars(name.data() + stem.size(), name.data() + name.size(), rank);
+    if (rank <= ranks || name != stem + std::to_string(rank) + ".et") continue;
+    throw core::usage_error(fmt::format("--chakra {}: {} is there, and {} is not; allowed: a file for each rank from 0",
+                                        prefix, name, schedules::chakra_file_name(prefix, ranks)));
+  }
+}
+
+// The file of groups: as given, as simulate --chakra and generators of traces call it, or as ASTRA-sim's examples do.
+std::string groups_file_of(const ReplayFlags& flags) {
+  if (!flags.groups.empty()) return flags.groups;
+  for (const std::string& name :
+       {groups_file_name(flags.prefix), flags.prefix + ".json", core::folder_of(flags.prefix) + "/comm_group.json"}) {
+    if (std::filesystem::exists(name)) return name;
+  }
+  return "";
 }
 
 ChakraTrace read_trace(const ReplayFlags& flags) {
@@ -64,49 +85,82 @@ ChakraTrace read_trace(const ReplayFlags& flags) {
   for (std::size_t rank = 0;; ++rank) {
     const std::string name = schedules::chakra_file_name(flags.prefix, rank);
     if (rank > 0 && !std::filesystem::exists(name)) break;
-    trace.of_rank.push_back(
-        schedules::parse_chakra_file(content_of(name, "PREFIX.0.et, PREFIX.1.et, ... of --chakra PREFIX"), name));
+    trace.of_rank.push_back(schedules::parse_chakra_file(
+        core::bytes_of_file(name, "PREFIX.0.et, PREFIX.1.et, ... of --chakra PREFIX"), name));
   }
-  const bool is_given = !flags.groups.empty();
-  const std::string groups = is_given ? flags.groups : groups_file_name(flags.prefix);
-  if (is_given || std::filesystem::exists(groups)) {
-    trace.groups = schedules::parse_chakra_groups(content_of(groups, "a file of communicator groups"), groups);
+  refuse_gap(flags.prefix, trace.of_rank.size());
+  const std::string groups = groups_file_of(flags);
+  if (!groups.empty()) {
+    trace.groups = schedules::parse_chakra_groups(core::text_of_file(groups, "a file of communicator groups"), groups);
   }
   return trace;
 }
 
-std::string heading_of(const ReplayFlags& flags, const ChakraTrace& trace, const simulator::Machine& machine) {
-  std::map<schedules::ChakraType, std::size_t> count;
-  std::size_t all = 0;
-  for (const auto& nodes : trace.of_rank) {
-    for (const auto& node : nodes) ++count[node.type];
-    all += nodes.size();
-  }
-  return fmt::format(
-      "# simulated: Chakra trace {} of {} ranks on {}\n# {} nodes: {} compute, {} collectives, {} sends\n",
-      flags.prefix, trace.of_rank.size(), machine.name, all, count[schedules::ChakraType::comp],
-      count[schedules::ChakraType::comm_coll], count[schedules::ChakraType::comm_send]);
+schedules::ChakraPrices prices_of(const simulator::Machine& machine) {
+  return {[&](double flops, double bytes) { return simulator::roofline_ps(machine.device, flops, bytes); },
+          [&](double bytes, bool is_local) {
+            constexpr double kPsPerNs = 1e3;
+            return std::llround(kPsPerNs * bytes / (is_local ? machine.device.memory_gbps : machine.host_gbps));
+          }};
 }
 
-std::string parts_text(const simulator::Replay& made) {
+std::string heading_of(const ReplayFlags& flags, const ChakraTrace& trace, const simulator::Machine& machine,
+                       const std::vector<std::string>& notes) {
+  constexpr std::array kKinds{"invalid", "metadata", "memory loads", "memory stores",
+                              "compute", "sends",    "receives",     "collectives"};  // by ChakraType
+  std::array<std::size_t, kKinds.size()> count{};
+  std::size_t all = 0;
+  for (const auto& nodes : trace.of_rank) {
+    for (const auto& node : nodes) ++count.at(static_cast<std::size_t>(node.type));
+    all += nodes.size();
+  }
+  std::string text = fmt::format("# simulated: Chakra trace {} of {} ranks on {}\n# {} nodes", flags.prefix,
+                                 trace.of_rank.size(), machine.name, all);
+  for (std::size_t i = count.size(); i-- > 0;) {
+    if (count.at(i) > 0) text += fmt::format(", {} {}", count.at(i), kKinds.at(i));
+  }
+  text +=
+      trace.groups.empty() ? "\n" : fmt::format("\n# {} groups of {}\n", trace.groups.size(), groups_file_of(flags));
+  for (const std::string& note : notes) text += "# note: " + note + "\n";
+  return text;
+}
+
+// The parts of a step that is not ours: compute, and what it waits for, by kind. Their sum is the step.
+std::vector<std::pair<std::string, std::int64_t>> foreign_parts(const schedules::Breakdown& parts) {
+  const auto exposed = [&](schedules::Lane lane) { return parts.exposed_ps[static_cast<std::size_t>(lane)]; };
+  using schedules::Lane;
+  std::vector<std::pair<std::string, std::int64_t>> all{{"compute", parts.compute_ps()}};
+  for (std::size_t comm = 1; comm < schedules::kNumComms; ++comm) {
+    all.emplace_back("exposed_" + std::string(name_of(static_cast<Comm>(comm))), parts.exposed_of_ps[comm]);
+  }
+  all.emplace_back("exposed_messages", exposed(Lane::send) + exposed(Lane::receive));
+  all.emplace_back("exposed_memory", exposed(Lane::copy));
+  all.emplace_back("exposed_host", exposed(Lane::host));
+  std::erase_if(all, [](const auto& part) { return part.second == 0 && part.first != "compute"; });
+  all.emplace_back("idle", parts.bubble_ps);
+  return all;
+}
+
+std::string parts_text(const simulator::Replay& made, bool is_ours) {
   std::string text =
       fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * made.step_s, made.busiest);
-  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
+  const schedules::Breakdown& parts = made.parts[made.busiest];
+  for (const auto& [name, ps] : is_ours ? pipeline::named_parts(parts) : foreign_parts(parts)) {
     const double ms = static_cast<double>(ps) / 1e9;
     const double percent = made.step_s > 0 ? ms / (10 * made.step_s) : 0;
-    text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, ms, percent);
+    text += fmt::format("#   {:<23} {:>12.3f} ms  {:>5.1f} %\n", name, ms, percent);
   }
   return text;
 }
 
-std::string collectives_text(const simulator::Replay& made) {
+std::string collectives_text(const simulator::Replay& made, bool is_ours) {
   std::string text =
       fmt::format("# collectives of rank {}, priced alone\n{:<15} {:<10} {:>6} {:>13} {:>7} {:>11}  {:<16} {:>11}\n",
                   made.busiest, "#collective", "group", "ranks", "bytes", "count", "each (us)", "way", "all (ms)");
   for (const simulator::TakenCollectives& one : made.collectives) {
     text += fmt::format(" {:<14} {:<10} {:>6} {:>13} {:>7} {:>11.2f}  {:<16} {:>11.3f}\n", name_of(one.comm),
-                        name_of(one.group), one.ranks, one.bytes, one.count, one.each.time_us(), way_of(one.each),
-                        one.all_us() / 1e3);
+                        is_ours ? name_of(one.group) : "-", one.ranks, one.bytes, one.count, one.each.time_us(),
+                        way_of(one.each), one.all_us() / 1e3);
   }
   return text;
 }
@@ -159,11 +213,16 @@ int run_replay(int argc, const char* const* argv, const program::Print& print) {
   program::check_writable({flags.trace_file});
   const ChakraTrace trace = read_trace(flags);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
-  const schedules::Step step = schedules::step_of(trace, flags.prefix);
-  const simulator::Replay made = replay(step, machine);
-  print(heading_of(flags, trace, machine) + parts_text(made) + collectives_text(made) + commands_to_measure(made));
+  const schedules::ReadChakra read = schedules::read_chakra(trace, flags.prefix, prices_of(machine));
+  schedules::BlockingLanes waited_for{};  // a kernel of another program waits for the host, and that for a collective
+  if (!read.is_ours) waited_for.fill(true);
+  const simulator::Replay made = replay(read.step, machine, waited_for);
+  for (const std::string& note : read.notes) std::fprintf(stderr, "simulate: note: %s\n", note.c_str());
+  print(heading_of(flags, trace, machine, read.notes) + parts_text(made, read.is_ours) +
+        collectives_text(made, read.is_ours) + commands_to_measure(made));
   if (!flags.trace_file.empty()) {
-    program::write_file(flags.trace_file, schedules::to_trace(step, made.timeline, "simulated"));
+    const schedules::TracePart part{"simulated", &read.step, &made.timeline, {}, read.names};
+    program::write_file(flags.trace_file, schedules::to_trace(std::span(&part, 1)));
   }
   return 0;
 }

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -15,6 +13,7 @@
 #include "collectives/plan/text.h"
 #include "collectives/transports/local_world.h"
 #include "core/error.h"
+#include "core/user_text.h"
 
 namespace lockstep::sweep {
 namespace {
@@ -22,15 +21,6 @@ namespace {
 using collectives::Operation;
 
 constexpr std::string_view kPrefix = "plan:";  // no algorithm of the catalogue begins with it
-
-std::string content_of(const std::string& file) {
-  std::ifstream stream(file);
-  if (!stream || std::filesystem::is_directory(file)) {
-    throw core::usage_error(
-        fmt::format("--plan {}: cannot be read; allowed: a file with a plan, as text or MSCCL XML", file));
-  }
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 // Text of the error: "mine.plan:12: rank 0 lane 0 step 3: send output[3] -> 2: ..."
 core::Error refused(const std::string& file, const plan::StepLines& lines, const plan::CheckResult& result) {
@@ -57,7 +47,8 @@ std::string label_of(const plan::Plan& plan, const std::string& file) {
 
 OwnPlan read_own_plan(const std::string& file, const SweepFlags& flags) {
   plan::StepLines lines;
-  plan::Plan plan = plan::parse_any_plan(content_of(file), file, &lines);
+  plan::Plan plan = plan::parse_any_plan(
+      core::text_of_file(file, "a file with a plan, as text or MSCCL XML", "--plan " + file), file, &lines);
   if (plan.kind != flags.kind) {
     throw core::usage_error(fmt::format("{}: is a plan of {}; allowed: {}, which {} measures", file,
                                         collectives::name_of(plan.kind), collectives::name_of(flags.kind),

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include "bench/program/progress.h"
 #include "bench/sweep/plan.h"
 #include "bench/sweep/session.h"
 #include "collectives/transports/mpi_transport.h"
@@ -59,6 +60,14 @@ void run_planned(const SessionPlan& session, const SweepEnvironment& environment
   }
 }
 
+std::size_t rows_of(const std::vector<SessionPlan>& sessions) {
+  std::size_t rows = 0;
+  for (const SessionPlan& session : sessions) {
+    for (const auto& candidates : session.candidates) rows += candidates.size();
+  }
+  return rows;
+}
+
 // Prints and records nothing: the program that sends the orders does.
 int serve(const std::vector<SessionPlan>& sessions, transports::MpiWorld* mpi) {
   const SessionPlan& session = sessions.front();
@@ -100,7 +109,13 @@ int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, tran
     if (mpi == nullptr || mpi->placement().rank == 0) output.print(text);
     return 0;
   }
-  Sinks sinks(flags, output, mpi, environment.tuning_note, environment.min_busbw_gbps);
+  program::Progress progress("rows", rows_of(sessions) * static_cast<std::size_t>(flags.run_cycles));
+  const SweepOutput shown{progress.around(output.print),
+                          [&](const backends::Backend& backend, int ranks, const Comparison& row) {
+                            progress.one_done();
+                            output.measured(backend, ranks, row);
+                          }};
+  Sinks sinks(flags, shown, mpi, environment.tuning_note, environment.min_busbw_gbps);
   if (flags.serve) return serve(sessions, mpi);
   for (int cycle = 0; cycle < flags.run_cycles; ++cycle) {
     for (const SessionPlan& session : sessions) run_planned(session, environment, mpi, sinks);

@@ -75,6 +75,7 @@ std::shared_ptr<const trainer::Tokenizer> tokenizer_of(const FlagValue& v) {
 
 constexpr const char* kModel = "Model and data";
 constexpr const char* kLayout = "Layout";
+constexpr const char* kOptimizer = "Optimizer";
 constexpr const char* kTraining = "Training";
 constexpr const char* kRun = "Ranks and output";
 
@@ -237,6 +238,65 @@ const std::array kFlagsOfLayout{
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
 };
 
+using kernels::OptimizerRule;
+
+// Reads a number of the optimizer, which only those rules have for which `has` is true.
+void read_number(TrainFlags& f, const FlagValue& v, double kernels::OptimizerNumbers::*number, double most,
+                 bool (*has)(const OptimizerRule&)) {
+  std::string with;
+  for (const OptimizerRule& rule : kernels::kOptimizers) {
+    if (has(rule)) with.append(with.empty() ? "" : " or ").append(rule.name);
+  }
+  const OptimizerRule& rule = kernels::rule_of(f.options.layout.optimizer);
+  if (!has(rule))
+    throw v.refused("--optimizer " + std::string(rule.name) + " has no such number", "--optimizer " + with);
+  f.options.optimizer.*number = v.number_from(0, most);
+  if (most == 1 && static_cast<float>(f.options.optimizer.*number) >= 1)
+    throw v.refused("out of range", "0 to below 1");
+}
+
+// Read in this order: --optimizer sets its usual numbers.
+const std::array kFlagsOfOptimizer{
+    Flag{"--optimizer", "",
+         "rule of the update: sgd, momentum, rmsprop, adam or adamw, with 0, 1, 1, 2 and 2 states per parameter; "
+         "formulas in docs/training.md [adamw, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "optimizer=" + v.text);
+           f.options.optimizer = kernels::rule_of(f.options.layout.optimizer).usual;
+         }},
+    Flag{"--momentum", "", "momentum: factor of the previous steps' sum [0.9]",
+         [](TrainFlags& f, const FlagValue& v) {
+           read_number(f, v, &kernels::OptimizerNumbers::beta1, 1,
+                       [](const OptimizerRule& rule) { return rule.first_moment && !rule.corrects_bias; });
+         }},
+    Flag{"--alpha", "", "rmsprop: factor of the mean of squared gradients (PyTorch's alpha) [0.99]",
+         [](TrainFlags& f, const FlagValue& v) {
+           read_number(f, v, &kernels::OptimizerNumbers::beta2, 1,
+                       [](const OptimizerRule& rule) { return rule.second_moment && !rule.corrects_bias; });
+         }},
+    Flag{"--beta1", "", "adam, adamw: factor of the mean of gradients [0.9]",
+         [](TrainFlags& f, const FlagValue& v) {
+           read_number(f, v, &kernels::OptimizerNumbers::beta1, 1,
+                       [](const OptimizerRule& rule) { return rule.corrects_bias; });
+         }},
+    Flag{"--beta2", "", "adam, adamw: factor of the mean of squared gradients; GPT-3's, PyTorch has 0.999 [0.95]",
+         [](TrainFlags& f, const FlagValue& v) {
+           read_number(f, v, &kernels::OptimizerNumbers::beta2, 1,
+                       [](const OptimizerRule& rule) { return rule.corrects_bias; });
+         }},
+    Flag{"--eps", "", "rmsprop, adam, adamw: added to the root of the mean of squared gradients [1e-8]",
+         [](TrainFlags& f, const FlagValue& v) {
+           read_number(f, v, &kernels::OptimizerNumbers::epsilon, 1e6,
+                       [](const OptimizerRule& rule) { return rule.second_moment; });
+         }},
+    Flag{"--weight-decay", "",
+         "weight decay, of matrices only: decoupled with adamw, otherwise added to gradients (L2) [0.1 with adamw, 0 "
+         "with others]",
+         [](TrainFlags& f, const FlagValue& v) {
+           read_number(f, v, &kernels::OptimizerNumbers::decay, 1e6, [](const OptimizerRule&) { return true; });
+         }},
+};
+
 const std::array kFlagsOfTraining{
     Flag{"--steps", "20", "optimizer steps",
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
@@ -248,8 +308,6 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.floor = v.number_from(0, 1e6); }},
     Flag{"--warmup", "", "steps until the learning rate reaches its peak [a tenth of --steps]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.warmup = v.integer(0, kMany); }},
-    Flag{"--weight-decay", "0.1", "weight decay of AdamW, applied to matrices only",
-         [](TrainFlags& f, const FlagValue& v) { f.options.adamw.decay = static_cast<float>(v.number_from(0, 1e6)); }},
     Flag{"--clip", "1", "norm to which larger gradients are clipped; 0: no clipping",
          [](TrainFlags& f, const FlagValue& v) { f.options.most_norm = static_cast<float>(v.number_from(0, 1e9)); }},
     Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
@@ -356,6 +414,7 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   program::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and shows where the time goes.");
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfLayout, kLayout);
+  declare_all(line, kFlagsOfOptimizer, kOptimizer);
   declare_all(line, kFlagsOfTraining, kTraining);
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
@@ -373,6 +432,8 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   line.parse(argc, argv);
   read_all(line, kFlagsOfModel, flags);
   read_all(line, kFlagsOfLayout, flags);
+  flags.options.optimizer = kernels::rule_of(flags.options.layout.optimizer).usual;
+  read_all(line, kFlagsOfOptimizer, flags);
   read_all(line, kFlagsOfTraining, flags);
   read_all(line, kFlagsOfRun, flags);
   flags.place = program::read_place(line);

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from gate.builds import Build, differences, left_out, resolve, ROOT, say
+from gate.builds import Build, differences, left_out, resolve, ROOT
 from gate.model import Channel, CouldNotRun, Report, Result, UsageError, Verdict
 from gate.pairs import Pairing, PairTimes, typical_us
 from gate.rule import decide, Decision, Rule, threshold_of
 from gate.worker import Line, load_suite
+from reports.progress import Progress
+
+Tell = Callable[[str, int, int], None]  # the work at hand; cases that are decided; all cases
 
 # ---- Alternates two builds in one session: rounds of fresh pairs until every case is decided, then a second opinion on the cases
 # that look slower or faster.
@@ -43,7 +46,7 @@ class Opinion:
 
 
 def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budget: Budget,
-        progress: Callable[[str], None]) -> Opinion:
+        progress: Tell) -> Opinion:
     """Runs rounds of pairs until the budget is spent; a case ends at the first look that decides it. Returns pairs and decisions."""
     opinion = Opinion({case: [] for case in cases})
     open_cases = set(opinion.pairs)
@@ -58,7 +61,7 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
                 opinion.pairs[line, case].append(times)
         if number in rule.looks:
             open_cases -= _look(opinion, {case for case in open_cases if len(opinion.pairs[case]) == number}, rule)
-        progress(f"pair {number}: {len(open_cases)} of {len(opinion.pairs)} cases open")
+        progress(f"pair {number}", len(opinion.pairs) - len(open_cases), len(opinion.pairs))
     for case in open_cases:  # a last look, as the budget may be spent between two; with too few pairs it gives the ratio alone
         pairs = opinion.pairs[case]
         if len(pairs) >= 2:
@@ -68,7 +71,7 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
 
 
 def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
-            progress: Callable[[str], None] = lambda _: None) -> list[Result]:
+            progress: Tell = lambda *_: None) -> list[Result]:
     """A result for each case of either build, in the order in which the lines have them."""
     with ExitStack() as stack:
         for pairing in pairings.values():
@@ -76,7 +79,7 @@ def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
         return _measure(pairings, rule, budget, progress)
 
 
-def _measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget, progress: Callable[[str], None]) -> list[Result]:
+def _measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget, progress: Tell) -> list[Result]:
     cases: dict[Case, Verdict] = {}
     for line, pairing in pairings.items():
         base, head = pairing.cases()
@@ -88,7 +91,7 @@ def _measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget, progre
     first = ask(pairings, [case for case, known in cases.items() if known is Verdict.UNDECIDED], rule, budget, progress)
     suspects = [case for case in first.pairs if first.verdict(case) in (Verdict.SLOWER, Verdict.FASTER)]
     if suspects:
-        progress(f"{len(suspects)} differ; fresh pairs are asked")
+        progress(f"{len(suspects)} differ; fresh pairs are asked", 0, len(suspects))
     second = ask(pairings, suspects, replace(rule, error=rule.confirm_error), budget, progress)
     return [_result(case, first, second, rule) if known is Verdict.UNDECIDED else _one_sided(case, known)
             for case, known in cases.items()]
@@ -198,6 +201,6 @@ def compare_builds(lines: list[Line], base: Build, head: Build, rule: Rule, seco
     start = time.monotonic()
     pairings = {line.name: Pairing(partial(base.start, line.command, {}), partial(head.start, line.command, {}),
                                    line.one_core) for line in lines}
-    results = measure(pairings, rule, Budget(seconds), progress=say)
+    results = measure(pairings, rule, Budget(seconds), progress=Progress("cases", 0))
     notes = [*left_out((base.side, head.side), ROOT), *differences(base.folder, head.folder)]
     return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start, tuple(notes))

@@ -240,5 +240,5 @@ def test_an_interrupted_gate_is_one_line_and_leaves_nothing(tmp_path):
         time.sleep(0.1)
     running.terminate()
     _, error = running.communicate(timeout=30)
-    assert (running.returncode, error) == (4, "gate.py: interrupted\n")
+    assert (running.returncode, error) == (4, "gate.py: interrupted; nothing was written\n")
     assert not is_alive(int((tmp_path / "base.pid").read_text()))

@@ -17,18 +17,13 @@ from gate.model import CouldNotRun, Side, UsageError
 from gate.worker import run_in_group, Worker
 
 
-# ---- Progress, on a terminal only: one line of stderr that is overwritten, and erased before any other output
-
 ROOT = Path(__file__).resolve().parents[2]  # the repository
 
 
-def say(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-
 def wipe() -> None:
-    say("")
+    """Erases a line of progress before any other output."""
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 # The two sides as programs that can be started: existing build folders, or revisions that are built once.

@@ -148,7 +148,7 @@ def test_usage_errors_are_one_line_and_status_2(words, capsys):
 
 
 @pytest.mark.parametrize(("error", "told"), [
-    (ValueError("ours"), "ValueError: ours"), (KeyboardInterrupt(), "interrupted"),
+    (ValueError("ours"), "ValueError: ours"), (KeyboardInterrupt(), "interrupted; nothing was written"),
     (OSError(28, "No space left on device", "/f"), "/f: No space left on device")])
 def test_no_error_is_a_regression(monkeypatch, capsys, error, told):
     def fails(_):

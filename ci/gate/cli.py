@@ -67,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:  # a failure outside the program: a full disk, no git
         return _failed(f"{error.filename or 'the system'}: {error.strerror or error}", COULD_NOT_RUN)
     except KeyboardInterrupt:
-        return _failed("interrupted", COULD_NOT_RUN)
+        return _failed("interrupted; nothing was written", COULD_NOT_RUN)
     except Exception:  # a bug of ours
         return _failed(traceback.format_exc().rstrip(), COULD_NOT_RUN)
 

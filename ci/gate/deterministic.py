@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.builds import Build, left_out, made_with, resolve, ROOT, say
+from gate.builds import Build, left_out, made_with, resolve, ROOT
 from gate.inputs.files import read_file
 from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
 from gate.outputs.records import check_writable, write_whole
 from gate.rule import threshold_of
 from gate.worker import run_in_group, suite_rows, Worker
+from reports.progress import Progress
 from reports.claims.data import exact_lines, load_claims, load_suite
 from reports.claims.verdict import exact_verdicts, settle
 from reports.load import load
@@ -180,13 +181,13 @@ def load_exact_suite(path: Path) -> list[ExactLine]:
     return [ExactLine(*row) for row in suite_rows(path, "KIND", KINDS)]
 
 
-def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tuple[Facts, list[str]]:
+def collect(build: Build, lines: list[ExactLine], progress=lambda *_: None) -> tuple[Facts, list[str]]:
     """All values of a build, and notes on what was left out."""
     notes = []
     values: list[Value] = []
     cannot = why_it_cannot_count()
-    for line in lines:
-        progress(f"{build.side.name}: {line.name}")
+    for done, line in enumerate(lines):
+        progress(f"{build.side.name}: {line.name}", done)
         if line.kind == "records":
             values += _recorded(build, line)
         elif line.kind == "claims":
@@ -295,5 +296,5 @@ def _check_update(file: Path, lines: list[ExactLine]) -> None:
 def _collect(text: str, flag: str, lines: list[ExactLine], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
     programs = sorted({line.command[0] for line in lines})
     build = resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
-    facts, notes = collect(build, lines, say)
+    facts, notes = collect(build, lines, Progress("lines", len(lines)))
     return facts, build.side, notes

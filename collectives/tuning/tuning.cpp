@@ -5,13 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "core/error.h"
 #include "core/output_file.h"
 #include "core/record_json.h"
+#include "core/user_text.h"
 
 namespace lockstep::tuning {
 namespace {
@@ -112,16 +111,8 @@ std::string rule_of_thumb(const Query& query) {
 }
 
 Table load_table(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
-  std::string text;
-  try {
-    text.assign(std::istreambuf_iterator<char>(file), {});
-  } catch (const std::ios_base::failure&) {  // a folder, or a disk that fails
-    throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
-  }
   const std::string where = "tuning table " + path;
-  const json document = core::parse_json(text, where);
+  const json document = core::parse_json(core::text_of_file(path, "a table that tune wrote", where), where);
   try {
     return table_of(document);
   } catch (const core::Error& error) {

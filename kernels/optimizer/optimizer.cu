@@ -44,19 +44,21 @@ struct WeightOut {
   }
 };
 
-struct AdamWNumbers {
+struct StepNumbers {
   float rate;
   float beta1;
+  float fresh1;  // 1 - beta1
   float beta2;
+  float fresh2;
   float epsilon;
   float decay;
-  float unbias1;  // 1 / (1 - beta1^step)
+  float unbias1;  // 1 / c1 (rules.h)
   float unbias2;
   const float* schedule;  // if not null, replaces rate and the two fields before
 
-  __device__ __forceinline__ AdamWNumbers now() const {
+  __device__ __forceinline__ StepNumbers now() const {
     if (schedule == nullptr) return *this;
-    AdamWNumbers scheduled = *this;
+    StepNumbers scheduled = *this;
     scheduled.rate = __ldg(schedule);
     scheduled.unbias1 = 1 / __ldg(schedule + 1);
     scheduled.unbias2 = 1 / __ldg(schedule + 2);
@@ -64,11 +66,15 @@ struct AdamWNumbers {
   }
 };
 
-template <class Gradient, class Weight>
-struct AdamWStep {
+// Memory bounds this kernel: a rule loads and stores only the moments that it has.
+template <OptimizerKind kKind, class Gradient, class Weight>
+struct Step {
+  static constexpr OptimizerRule kRule = rule_of(kKind);
+  static constexpr bool kFirst = kRule.first_moment;
+  static constexpr bool kSecond = kRule.second_moment;
   GradientIn<Gradient> gradient;
   WeightOut<Weight> weight;
-  AdamWNumbers numbers;
+  StepNumbers numbers;
   float* master;
   float* m;
   float* v;
@@ -83,69 +89,38 @@ struct AdamWStep {
   template <int kItems>
   __device__ Inputs<kItems> load(std::int64_t first) const {
     using Floats = Pack<float, kItems>;
-    return {gradient.template load<kItems>(first), Floats::load_once(master + first), Floats::load_once(m + first),
-            Floats::load_once(v + first)};
+    Inputs<kItems> in;
+    in.gradient = gradient.template load<kItems>(first);
+    in.master = Floats::load_once(master + first);
+    if constexpr (kFirst) in.m = Floats::load_once(m + first);
+    if constexpr (kSecond) in.v = Floats::load_once(v + first);
+    return in;
   }
   template <int kItems>
   __device__ void store(std::int64_t first, Inputs<kItems> in) const {
     if (!gradient.counts()) return;
-    const AdamWNumbers n = numbers.now();
+    const StepNumbers n = numbers.now();
     const float factor = gradient.factor();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      const float g = in.gradient[i] * factor;
-      const float next_m = n.beta1 * in.m[i] + (1 - n.beta1) * g;
-      const float next_v = n.beta2 * in.v[i] + (1 - n.beta2) * g * g;
-      const float update = next_m * n.unbias1 / (sqrtf(next_v * n.unbias2) + n.epsilon);
-      in.m.set(i, next_m);
-      in.v.set(i, next_v);
-      in.master.set(i, in.master[i] - n.rate * (update + n.decay * in.master[i]));
+      float g = in.gradient[i] * factor;
+      if constexpr (!kRule.decouples_decay) g += n.decay * in.master[i];
+      float update = g;
+      if constexpr (kFirst) {
+        constexpr bool kAverages = kRule.corrects_bias;
+        update = n.beta1 * in.m[i] + (kAverages ? n.fresh1 * g : g);
+        in.m.set(i, update);
+      }
+      if constexpr (kSecond) {
+        const float next_v = n.beta2 * in.v[i] + n.fresh2 * g * g;
+        in.v.set(i, next_v);
+        update = update * n.unbias1 / (sqrtf(next_v * n.unbias2) + n.epsilon);
+      }
+      if constexpr (kRule.decouples_decay) update += n.decay * in.master[i];
+      in.master.set(i, in.master[i] - n.rate * update);
     }
-    in.m.store_once(m + first);
-    in.v.store_once(v + first);
-    in.master.store_once(master + first);
-    weight.store(first, in.master);
-  }
-};
-
-struct SgdNumbers {
-  float rate;
-  float mu;
-  float decay;
-};
-
-template <class Gradient, class Weight>
-struct SgdStep {
-  GradientIn<Gradient> gradient;
-  WeightOut<Weight> weight;
-  SgdNumbers numbers;
-  float* master;
-  float* momentum;
-
-  template <int kItems>
-  struct Inputs {
-    Pack<Gradient, kItems> gradient;
-    Pack<float, kItems> master;
-    Pack<float, kItems> momentum;
-  };
-  template <int kItems>
-  __device__ Inputs<kItems> load(std::int64_t first) const {
-    using Floats = Pack<float, kItems>;
-    return {gradient.template load<kItems>(first), Floats::load_once(master + first),
-            Floats::load_once(momentum + first)};
-  }
-  template <int kItems>
-  __device__ void store(std::int64_t first, Inputs<kItems> in) const {
-    if (!gradient.counts()) return;
-    const float factor = gradient.factor();
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const float g = in.gradient[i] * factor;
-      const float next = numbers.mu * in.momentum[i] + g + numbers.decay * in.master[i];
-      in.momentum.set(i, next);
-      in.master.set(i, in.master[i] - numbers.rate * next);
-    }
-    in.momentum.store_once(momentum + first);
+    if constexpr (kFirst) in.m.store_once(m + first);
+    if constexpr (kSecond) in.v.store_once(v + first);
     in.master.store_once(master + first);
     weight.store(first, in.master);
   }
@@ -161,48 +136,35 @@ void with_types(const Args& args, Visit&& visit) {
   });
 }
 
-float unbias(float beta, std::int64_t step) {
-  return static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
-}
-
 }  // namespace
 
-void run_cuda(const AdamW& args, CudaContext& cuda) {
-  const AdamWNumbers numbers{args.rate,
-                             args.beta1,
-                             args.beta2,
-                             args.epsilon,
-                             args.decay,
-                             unbias(args.beta1, args.step),
-                             unbias(args.beta2, args.step),
-                             args.scheduled ? args.schedule.as<float>() : nullptr};
+void run_cuda(const OptimizerStep& args, CudaContext& cuda) {
+  const BiasCorrections corrections = bias_corrections(args.kind, args.numbers, args.step);
+  const OptimizerNumbers& n = args.numbers;
+  const StepNumbers numbers{static_cast<float>(n.rate),
+                            static_cast<float>(n.beta1),
+                            static_cast<float>(1 - n.beta1),
+                            static_cast<float>(n.beta2),
+                            static_cast<float>(1 - n.beta2),
+                            static_cast<float>(n.epsilon),
+                            static_cast<float>(n.decay),
+                            static_cast<float>(1 / corrections.first),
+                            static_cast<float>(1 / corrections.second),
+                            args.scheduled ? args.schedule.as<float>() : nullptr};
   const int items = items_an_access(sizeof(float), 0,
                                     {args.grad.data, args.master.data, args.m.data, args.v.data, args.weights.data});
-  with_types(args, [&](auto gradient, auto weight) {
-    using G = decltype(gradient);
-    using W = decltype(weight);
-    const AdamWStep<G, W> step{{args.grad.as<G>(), args.clip.as<float>(), args.grad_scale},
-                               {args.weights.as<W>()},
-                               numbers,
-                               args.master.as<float>(),
-                               args.m.as<float>(),
-                               args.v.as<float>()};
-    run_elementwise<sizeof(float)>(cuda, "adamw", step, args.count, items);
-  });
-}
-
-void run_cuda(const SgdMomentum& args, CudaContext& cuda) {
-  const int items =
-      items_an_access(sizeof(float), 0, {args.grad.data, args.master.data, args.momentum.data, args.weights.data});
-  with_types(args, [&](auto gradient, auto weight) {
-    using G = decltype(gradient);
-    using W = decltype(weight);
-    const SgdStep<G, W> step{{args.grad.as<G>(), args.clip.as<float>(), args.grad_scale},
-                             {args.weights.as<W>()},
-                             {args.rate, args.mu, args.decay},
-                             args.master.as<float>(),
-                             args.momentum.as<float>()};
-    run_elementwise<sizeof(float)>(cuda, "sgd_momentum", step, args.count, items);
+  with_optimizer(args.kind, [&](auto kind) {
+    with_types(args, [&](auto gradient, auto weight) {
+      using G = decltype(gradient);
+      using W = decltype(weight);
+      const Step<decltype(kind)::value, G, W> step{{args.grad.as<G>(), args.clip.as<float>(), args.grad_scale},
+                                                   {args.weights.as<W>()},
+                                                   numbers,
+                                                   args.master.as<float>(),
+                                                   args.m.as<float>(),
+                                                   args.v.as<float>()};
+      run_elementwise<sizeof(float)>(cuda, args.name().data(), step, args.count, items);
+    });
   });
 }
 

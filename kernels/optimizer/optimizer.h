@@ -13,6 +13,7 @@
 #include "kernels/base/operands.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
+#include "kernels/optimizer/rules.h"
 
 namespace lockstep::kernels {
 
@@ -21,71 +22,48 @@ class CudaContext;
 inline constexpr DTypes kGradients{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr double kClipEpsilon = 1e-6;  // as in torch.nn.utils.clip_grad_norm_
 
-// Numbers that change from step to step: rate, 1 - beta1^step, 1 - beta2^step. Steps count from 1.
-inline constexpr std::int64_t kAdamWSchedule = 3;
-std::array<float, kAdamWSchedule> adamw_schedule(float rate, float beta1, float beta2, std::int64_t step);
+// Factors that undo the bias of moments that begin at 0 (rules.h); 1 for rules that do not correct it. Steps count
+// from 1.
+struct BiasCorrections {
+  double first = 1;
+  double second = 1;
+};
+BiasCorrections bias_corrections(OptimizerKind kind, const OptimizerNumbers& numbers, std::int64_t step);
 
-// AdamW: Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2, with the bias correction of Kingma, Ba 2015,
-// arXiv:1412.6980, algorithm 1. g = grad * (grad_scale * clip); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
-// w -= rate * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + epsilon) + decay * w).
-struct AdamW {
+// Numbers that change from step to step: rate and both corrections.
+inline constexpr std::int64_t kOptimizerSchedule = 3;
+std::array<float, kOptimizerSchedule> optimizer_schedule(OptimizerKind kind, const OptimizerNumbers& numbers,
+                                                         std::int64_t step);
+
+// One step of an optimizer (rules.h), whose gradient is grad * (grad_scale * clip).
+struct OptimizerStep {
   std::int64_t count;
+  OptimizerKind kind = OptimizerKind::adamw;
   bool narrow_weights = false;
-  bool scheduled = false;  // read `schedule` instead of `rate` and `step`, so that captured work runs with new numbers
-  float rate = 1e-3F;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
-  float decay = 0;
+  bool scheduled = false;  // read `schedule` instead of rate and `step`, so that captured work runs with new numbers
+  OptimizerNumbers numbers = {};
   std::int64_t step = 1;  // counts from 1
   float grad_scale = 1;
   In grad = {};  // [count] f32, bf16 or f16
   // [1] f32: a factor for all gradients that the device has computed (ClipFactor). If it is not positive, or NaN,
   // nothing changes.
   In clip = {};
-  In schedule = {};   // [kAdamWSchedule] f32, if scheduled: adamw_schedule()
+  In schedule = {};   // [kOptimizerSchedule] f32, if scheduled: optimizer_schedule()
   InOut master = {};  // [count] f32: the weights themselves, or their master copy
-  InOut m = {};       // [count] f32
-  InOut v = {};       // [count] f32
+  InOut m = {};       // [count] f32, if the rule has a first moment
+  InOut v = {};       // [count] f32, if the rule has a second moment
   Out weights = {};   // [count] bf16 or f16, if narrow_weights
 
-  std::string_view name() const { return "adamw"; }
+  std::string_view name() const { return rule_of(kind).name; }
   void check_shape() const;
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("grad", self.grad, self.count, kGradients);
     visit("clip", self.clip, std::int64_t{1}, kF32);
-    if (self.scheduled) visit("schedule", self.schedule, kAdamWSchedule, kF32);
+    if (self.scheduled) visit("schedule", self.schedule, kOptimizerSchedule, kF32);
     visit("master", self.master, self.count, kF32);
-    visit("m", self.m, self.count, kF32);
-    visit("v", self.v, self.count, kF32);
-    if (self.narrow_weights) visit("weights", self.weights, self.count, DTypes{core::DType::bf16, core::DType::f16});
-  }
-};
-
-// momentum = mu * momentum + g + decay * w; w -= rate * momentum. Sutskever, Martens, Dahl, Hinton 2013, section 2, in
-// PyTorch's form (torch.optim.SGD: the rate is not part of the velocity).
-struct SgdMomentum {
-  std::int64_t count;
-  bool narrow_weights = false;
-  float rate = 1e-2F;
-  float mu = 0.9F;
-  float decay = 0;
-  float grad_scale = 1;
-  In grad = {};         // [count] f32, bf16 or f16
-  In clip = {};         // [1] f32, as in AdamW
-  InOut master = {};    // [count] f32
-  InOut momentum = {};  // [count] f32
-  Out weights = {};     // [count] bf16 or f16, if narrow_weights
-
-  std::string_view name() const { return "sgd_momentum"; }
-  void check_shape() const;
-  template <class Self, class Visit>
-  static void visit_operands(Self& self, Visit&& visit) {
-    visit("grad", self.grad, self.count, kGradients);
-    visit("clip", self.clip, std::int64_t{1}, kF32);
-    visit("master", self.master, self.count, kF32);
-    visit("momentum", self.momentum, self.count, kF32);
+    if (rule_of(self.kind).first_moment) visit("m", self.m, self.count, kF32);
+    if (rule_of(self.kind).second_moment) visit("v", self.v, self.count, kF32);
     if (self.narrow_weights) visit("weights", self.weights, self.count, DTypes{core::DType::bf16, core::DType::f16});
   }
 };
@@ -142,21 +120,18 @@ struct FiniteCheck {
   }
 };
 
-// FLOPs per element: AdamW 17, SgdMomentum 7, SumOfSquares 2, FiniteCheck 0; AdamW and SgdMomentum one more for
-// grad_scale * clip. ClipFactor: shards + 3 in total.
-Cost cost_of(const AdamW& args);
-Cost cost_of(const SgdMomentum& args);
+// FLOPs per element: OptimizerRule::flops, and one more for grad_scale * clip; SumOfSquares 2, FiniteCheck 0.
+// ClipFactor: shards + 3 in total.
+Cost cost_of(const OptimizerStep& args);
 Cost cost_of(const SumOfSquares& args);
 Cost cost_of(const ClipFactor& args);
 Cost cost_of(const FiniteCheck& args);
 
-void run_cpu(const AdamW& args, ThreadPool& pool);
-void run_cpu(const SgdMomentum& args, ThreadPool& pool);
+void run_cpu(const OptimizerStep& args, ThreadPool& pool);
 void run_cpu(const SumOfSquares& args, ThreadPool& pool);
 void run_cpu(const ClipFactor& args, ThreadPool& pool);
 void run_cpu(const FiniteCheck& args, ThreadPool& pool);
-void run_cuda(const AdamW& args, CudaContext& cuda);
-void run_cuda(const SgdMomentum& args, CudaContext& cuda);
+void run_cuda(const OptimizerStep& args, CudaContext& cuda);
 void run_cuda(const SumOfSquares& args, CudaContext& cuda);
 void run_cuda(const ClipFactor& args, CudaContext& cuda);
 void run_cuda(const FiniteCheck& args, CudaContext& cuda);
@@ -164,13 +139,16 @@ void run_cuda(const FiniteCheck& args, CudaContext& cuda);
 // References: plain loops, for tests.
 
 template <class S>
-void reference(const AdamW& args, ReferenceData<S>& data) {
+void reference(const OptimizerStep& args, ReferenceData<S>& data) {
   using std::sqrt;
-  const S b1 = S(args.beta1);
-  const S b2 = S(args.beta2);
-  S rate = S(args.rate);
-  S correction1 = S(1 - std::pow(static_cast<double>(args.beta1), static_cast<double>(args.step)));
-  S correction2 = S(1 - std::pow(static_cast<double>(args.beta2), static_cast<double>(args.step)));
+  const OptimizerRule& rule = rule_of(args.kind);
+  const S b1 = S(args.numbers.beta1);
+  const S b2 = S(args.numbers.beta2);
+  const S decay = S(args.numbers.decay);
+  const BiasCorrections corrections = bias_corrections(args.kind, args.numbers, args.step);
+  S rate = S(args.numbers.rate);
+  S correction1 = S(corrections.first);
+  S correction2 = S(corrections.second);
   if (args.scheduled) {
     rate = data["schedule"][0];
     correction1 = data["schedule"][1];
@@ -184,32 +162,20 @@ void reference(const AdamW& args, ReferenceData<S>& data) {
   const S factor = S(args.grad_scale) * data["clip"][0];
   const bool counts = data["clip"][0] > S(0);
   for (std::size_t i = 0; i < grad.size(); ++i) {
-    const S g = grad[i] * factor;
-    const S next_m = b1 * m[i] + (S(1) - b1) * g;
-    const S next_v = b2 * v[i] + (S(1) - b2) * g * g;
-    const S direction = next_m / correction1 / (sqrt(next_v / correction2) + S(args.epsilon));
-    const S next_w = w[i] - rate * (direction + S(args.decay) * w[i]);
+    S g = grad[i] * factor;
+    if (!rule.decouples_decay) g += decay * w[i];
+    S update = g;
+    if (rule.first_moment) update = b1 * m[i] + (rule.corrects_bias ? (S(1) - b1) * g : g);
+    if (rule.first_moment && counts) m[i] = update;
+    if (rule.corrects_bias) update = update / correction1;
+    if (rule.second_moment) {
+      const S next_v = b2 * v[i] + (S(1) - b2) * g * g;
+      if (counts) v[i] = next_v;
+      update = update / (sqrt(rule.corrects_bias ? next_v / correction2 : next_v) + S(args.numbers.epsilon));
+    }
+    if (rule.decouples_decay) update += decay * w[i];
+    const S next_w = w[i] - rate * update;
     if (!counts) continue;
-    m[i] = next_m;
-    v[i] = next_v;
-    w[i] = next_w;
-    if (args.narrow_weights) weights[i] = next_w;
-  }
-}
-
-template <class S>
-void reference(const SgdMomentum& args, ReferenceData<S>& data) {
-  const auto grad = data["grad"];
-  const auto w = data["master"];
-  const auto momentum = data["momentum"];
-  const auto weights = data["weights"];
-  const S factor = S(args.grad_scale) * data["clip"][0];
-  const bool counts = data["clip"][0] > S(0);
-  for (std::size_t i = 0; i < grad.size(); ++i) {
-    const S next = S(args.mu) * momentum[i] + grad[i] * factor + S(args.decay) * w[i];
-    const S next_w = w[i] - S(args.rate) * next;
-    if (!counts) continue;
-    momentum[i] = next;
     w[i] = next_w;
     if (args.narrow_weights) weights[i] = next_w;
   }

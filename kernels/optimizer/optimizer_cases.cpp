@@ -18,40 +18,38 @@ const Draw kClip{.kind = Draw::Kind::positive, .scale = 1};
 
 // A step late in training: no correction is near zero.
 KernelCase scheduled_case(DType dtype) {
-  const AdamW args{.count = 1031, .narrow_weights = dtype != DType::f32, .scheduled = true, .decay = 0.1F};
+  const OptimizerStep args{
+      .count = 1031, .narrow_weights = dtype != DType::f32, .scheduled = true, .numbers = {.decay = 0.1F}};
   KernelCase one = case_of(shaped(args, dtype), "N1031_scheduled");
   one.derive = [args](ReferenceData<double>& data) {
-    const auto schedule = adamw_schedule(0.0625F, args.beta1, args.beta2, 7);
+    const auto schedule = optimizer_schedule(args.kind, {.rate = 0.0625F}, 7);
     std::copy(schedule.begin(), schedule.end(), data["schedule"].begin());
   };
   return one;
 }
 
 // The norm was infinite or NaN: nothing changes.
-template <class Args>
-KernelCase skipped_case(const Args& args, double clip) {
-  KernelCase one = make_case(args, {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
+KernelCase skipped_case(OptimizerKind kind, double clip) {
+  KernelCase one = make_case(OptimizerStep{.count = 131, .kind = kind},
+                             {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
   one.derive = [clip](ReferenceData<double>& data) { data["clip"][0] = clip; };
   return one;
 }
 
-KernelCase sgd_case(const SgdMomentum& args, DType dtype, const std::string& shape) {
-  const Draws draws{{"grad", {.scale = 0.01}}, {"clip", kClip}, {"momentum", {.scale = 0.1}}};
-  return make_case(args, {.shape = shape, .dtype = dtype, .draws = draws});
-}
-
 void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dtype, const std::string& shape) {
   const bool narrow = dtype != DType::f32;
-  const AdamW adamw{.count = count, .narrow_weights = narrow, .decay = 0.1F, .step = 10};
-  cases.push_back(case_of(shaped(adamw, dtype), shape));
-  cases.push_back(sgd_case({.count = count, .narrow_weights = narrow, .decay = 0.01F}, dtype, shape));
+  for (const OptimizerKind kind : kOptimizerKinds) {
+    const OptimizerStep step{
+        .count = count, .kind = kind, .narrow_weights = narrow, .numbers = {.decay = 0.1F}, .step = 10};
+    cases.push_back(case_of(shaped(step, dtype), shape));
+  }
   cases.push_back(case_of(shaped(SumOfSquares{.count = count}, dtype), shape));
   cases.push_back(make_case(FiniteCheck{.count = count}, {.shape = shape, .dtype = dtype}));
 }
 
 }  // namespace
 
-KernelCase case_of(const AdamW& args, std::string shape, const Draw& weights) {
+KernelCase case_of(const OptimizerStep& args, std::string shape, const Draw& weights) {
   const DType dtype = args.narrow_weights ? args.weights.dtype : args.grad.dtype;
   if (shape.empty()) shape = fmt::format("N{}", args.count);
   const Draws draws{{"grad", {.scale = 0.01}},
@@ -73,8 +71,11 @@ std::vector<KernelCase> optimizer_test_cases() {
   for (DType dtype : kActivationDTypes) {
     for (std::int64_t count : test_counts(dtype)) add_of_length(cases, count, dtype, fmt::format("N{}", count));
     for (std::int64_t step : {1, 2, 1000, 100000}) {
-      const AdamW args{
-          .count = 1031, .narrow_weights = dtype != DType::f32, .rate = 0.1F, .step = step, .grad_scale = 0.125F};
+      const OptimizerStep args{.count = 1031,
+                               .narrow_weights = dtype != DType::f32,
+                               .numbers = {.rate = 0.1F},
+                               .step = step,
+                               .grad_scale = 0.125F};
       // Weights of zero show the size of the step itself, which is far below that of usual weights.
       cases.push_back(case_of(shaped(args, dtype), fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
     }
@@ -82,8 +83,9 @@ std::vector<KernelCase> optimizer_test_cases() {
     // Gradients of 16 and 32 bits with f32 weights.
     const std::string shape = "N127_wide";
     if (dtype == DType::f32) continue;
-    cases.push_back(case_of(shaped(AdamW{.count = 127}, dtype), shape));
-    cases.push_back(sgd_case({.count = 127}, dtype, shape));
+    for (const OptimizerKind kind : kOptimizerKinds) {
+      cases.push_back(case_of(shaped(OptimizerStep{.count = 127, .kind = kind}, dtype), shape));
+    }
   }
   for (std::int64_t shards : {1, 2, 17}) {
     const Draws draws{{"sums", {.kind = Draw::Kind::positive, .scale = 1}}};
@@ -95,8 +97,7 @@ std::vector<KernelCase> optimizer_test_cases() {
     }
   }
   for (const double clip : {0.0, std::nan("")}) {
-    cases.push_back(skipped_case(AdamW{.count = 131}, clip));
-    cases.push_back(skipped_case(SgdMomentum{.count = 131}, clip));
+    for (const OptimizerKind kind : kOptimizerKinds) cases.push_back(skipped_case(kind, clip));
   }
   return cases;
 }

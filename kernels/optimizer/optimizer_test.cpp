@@ -44,13 +44,13 @@ struct One {
   std::vector<float> m{0};
   std::vector<float> v{0};
 
-  void step(AdamW args) {
+  void step(OptimizerStep args) {
     args.count = 1;
     args.grad = in(grad, DType::f32);
     args.clip = in(clip, DType::f32);
     args.master = in_out(w);
     args.m = in_out(m);
-    args.v = in_out(v);
+    args.v = in_out(v);  // views that a rule has no use for are ignored
     ThreadPool pool(1);
     run(args, Context(pool));
   }
@@ -58,7 +58,7 @@ struct One {
 
 TEST(AdamW, TheFirstStepGoesByTheRate) {
   One one;
-  one.step({.count = 1, .rate = 0.25F, .epsilon = 0});
+  one.step({.count = 1, .numbers = {.rate = 0.25F, .epsilon = 0}});
   EXPECT_NEAR(one.w[0], 0.75, 1e-6);
   EXPECT_NEAR(one.m[0], 0.05, 1e-7);
   EXPECT_NEAR(one.v[0], 0.00025, 1e-8);
@@ -67,7 +67,7 @@ TEST(AdamW, TheFirstStepGoesByTheRate) {
 TEST(AdamW, ClipAndScaleMultiplyGradientsOnly) {
   One one;
   one.clip[0] = 0.5F;
-  one.step({.count = 1, .rate = 0, .grad_scale = 0.25F});
+  one.step({.count = 1, .numbers = {.rate = 0}, .grad_scale = 0.25F});
   EXPECT_NEAR(one.m[0], 0.00625, 1e-8);
   EXPECT_EQ(one.w[0], 1);
 }
@@ -75,7 +75,7 @@ TEST(AdamW, ClipAndScaleMultiplyGradientsOnly) {
 TEST(AdamW, DecayIsNotPartOfTheGradient) {
   One one;
   one.grad[0] = 0;
-  one.step({.count = 1, .rate = 0.5F, .decay = 0.5F});
+  one.step({.count = 1, .numbers = {.rate = 0.5F, .decay = 0.5F}});
   EXPECT_EQ(one.w[0], 0.75F);
   EXPECT_EQ(one.m[0], 0);
 }
@@ -85,21 +85,20 @@ TEST(AdamW, AThousandStepsGoWithTheStepsInF64) {
   double w = 1;
   double m = 0;
   double v = 0;
-  const AdamW args{.count = 1, .decay = 0.01F};
+  const OptimizerStep args{.count = 1, .numbers = {.decay = 0.01F}};
   for (std::int64_t step = 1; step <= 1000; ++step) {
     one.grad[0] = static_cast<float>(std::sin(static_cast<double>(step)));
-    AdamW now = args;
+    OptimizerStep now = args;
     now.step = step;
     one.step(now);
     const double g = static_cast<double>(one.grad[0]);
-    const double b1 = static_cast<double>(args.beta1);
-    const double b2 = static_cast<double>(args.beta2);
+    const double b1 = args.numbers.beta1;
+    const double b2 = args.numbers.beta2;
     m = b1 * m + (1 - b1) * g;
     v = b2 * v + (1 - b2) * g * g;
     const double m_hat = m / (1 - std::pow(b1, static_cast<double>(step)));
     const double v_hat = v / (1 - std::pow(b2, static_cast<double>(step)));
-    w -= static_cast<double>(args.rate) *
-         (m_hat / (std::sqrt(v_hat) + static_cast<double>(args.epsilon)) + static_cast<double>(args.decay) * w);
+    w -= args.numbers.rate * (m_hat / (std::sqrt(v_hat) + args.numbers.epsilon) + args.numbers.decay * w);
   }
   EXPECT_NEAR(one.w[0], w, 1000 * 0x1p-24);
 }
@@ -119,7 +118,7 @@ TEST(AdamW, AClipThatIsNoPositiveNumberChangesNothing) {
     One one;
     one.clip[0] = clip;
     one.grad[0] = NAN;
-    one.step({.count = 1, .decay = 0.5F});
+    one.step({.count = 1, .numbers = {.decay = 0.5F}});
     EXPECT_EQ(one.w[0], 1);
     EXPECT_EQ(one.m[0], 0);
     EXPECT_EQ(one.v[0], 0);
@@ -130,12 +129,13 @@ TEST(AdamW, AScheduleIsReadInPlaceOfRateAndStep) {
   One by_numbers;
   One by_schedule;
   for (std::int64_t step = 1; step <= 5; ++step) {
-    AdamW args{.count = 1, .rate = 0.0625F / static_cast<float>(step), .decay = 0.1F, .step = step};
+    OptimizerStep args{
+        .count = 1, .numbers = {.rate = 0.0625F / static_cast<float>(step), .decay = 0.1F}, .step = step};
     by_numbers.step(args);
-    const auto schedule = adamw_schedule(args.rate, args.beta1, args.beta2, step);
+    const auto schedule = optimizer_schedule(args.kind, args.numbers, step);
     args.scheduled = true;
-    args.schedule = {schedule.data(), DType::f32, kAdamWSchedule};
-    args.rate = 1e6F;
+    args.schedule = {schedule.data(), DType::f32, kOptimizerSchedule};
+    args.numbers.rate = 1e6F;
     args.step = 12345;
     by_schedule.step(args);
     EXPECT_NEAR(by_schedule.w[0], by_numbers.w[0], 1e-6) << step;
@@ -152,11 +152,11 @@ TEST(AdamW, NarrowWeightsAreTheRoundedMaster) {
   std::vector<core::BFloat16> narrow(kCount);
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = 1 + static_cast<float>(i) / 1000;
   ThreadPool pool(1);
-  SgdMomentum args{.count = kCount, .narrow_weights = true};
+  OptimizerStep args{.count = kCount, .kind = OptimizerKind::momentum, .narrow_weights = true};
   args.grad = in(grad, DType::f32);
   args.clip = in(clip, DType::f32);
   args.master = in_out(w);
-  args.momentum = in_out(momentum);
+  args.m = in_out(momentum);
   args.weights = {narrow.data(), DType::bf16, kCount};
   run(args, Context(pool));
   for (std::size_t i = 0; i < w.size(); ++i) EXPECT_EQ(narrow[i].bits, core::to_bfloat16(w[i]).bits) << i;
@@ -250,16 +250,23 @@ TEST(FiniteCheck, FindsOneBadNumber) {
 }
 
 TEST(Optimizer, RefusesNumbersOutOfRange) {
-  EXPECT_EQ(refusal(AdamW{.count = 0}), "adamw: count is 0; allowed: at least 1");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .step = 0}), "adamw: step is 0; allowed: at least 1");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .beta1 = 1}), "adamw: beta1 is 1; allowed: at least 0 and below 1");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .beta2 = -0.5F}), "adamw: beta2 is -0.5; allowed: at least 0 and below 1");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .beta2 = NAN}), "adamw: beta2 is nan; allowed: at least 0 and below 1");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .rate = -1}), "adamw: rate is -1; allowed: finite numbers, at least 0");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .epsilon = -1}), "adamw: epsilon is -1; allowed: finite numbers, at least 0");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .decay = INFINITY}), "adamw: decay is inf; allowed: finite numbers, at least 0");
-  EXPECT_EQ(refusal(AdamW{.count = 1, .grad_scale = NAN}), "adamw: grad_scale is nan; allowed: finite numbers");
-  EXPECT_EQ(refusal(SgdMomentum{.count = 1, .mu = 1}), "sgd_momentum: mu is 1; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 0}), "adamw: count is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .step = 0}), "adamw: step is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta1 = 1}}),
+            "adamw: beta1 is 1; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta2 = -0.5F}}),
+            "adamw: beta2 is -0.5; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.beta2 = NAN}}),
+            "adamw: beta2 is nan; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.rate = -1}}),
+            "adamw: rate is -1; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.epsilon = -1}}),
+            "adamw: epsilon is -1; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .numbers = {.decay = INFINITY}}),
+            "adamw: decay is inf; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .grad_scale = NAN}), "adamw: grad_scale is nan; allowed: finite numbers");
+  EXPECT_EQ(refusal(OptimizerStep{.count = 1, .kind = OptimizerKind::momentum, .numbers = {.beta1 = 1}}),
+            "momentum: beta1 is 1; allowed: at least 0 and below 1");
   EXPECT_EQ(refusal(ClipFactor{.shards = 0, .most = 1}), "clip_factor: shards is 0; allowed: at least 1");
   EXPECT_EQ(refusal(ClipFactor{.shards = 1, .most = 0}), "clip_factor: most is 0; allowed: finite numbers above 0");
   EXPECT_EQ(refusal(SumOfSquares{.count = -1}), "sum_of_squares: count is -1; allowed: at least 1");

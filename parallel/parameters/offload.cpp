@@ -26,17 +26,17 @@ bool is_written(OffloadedShards::Use use) {
 
 }  // namespace
 
-OffloadedShards::OffloadedShards(Memory& memory, const StoreOffload& offload, const std::vector<FlatRange>& own,
-                                 core::DType compute, core::DType gradient)
-    : compute_(compute), gradient_(gradient), own_(own) {
+OffloadedShards::OffloadedShards(Memory& memory, const StoreOptions& options, const std::vector<FlatRange>& own)
+    : compute_(options.compute), gradient_(options.gradient), rule_(kernels::rule_of(options.optimizer)), own_(own) {
+  const StoreOffload& offload = options.offload;
   LOCKSTEP_CHECK(memory.device().is_host_memory() || (!offload.gradients && !offload.parameters),
                  "gradients and weights are offloaded from a device whose memory the host can use");
   std::int64_t largest = 0;
   for (const FlatRange& range : own) largest = std::max(largest, range.count());
-  LOCKSTEP_CHECK(!offload.delays() || (offload.optimizer && offload.gradients && compute != core::DType::f32),
+  LOCKSTEP_CHECK(!offload.delays() || (offload.optimizer && offload.gradients && compute_ != core::DType::f32),
                  "an update that is delayed has states and gradients on the host, and master weights");
   const std::array make_room{&offload.optimizer, &offload.gradients, &offload.parameters};
-  auto elem_bytes = workload::offload_elem_bytes(compute, gradient);
+  auto elem_bytes = workload::offload_elem_bytes(options.optimizer, compute_, gradient_);
   for (std::size_t kind = 0; kind < kNumOffloadKinds; ++kind) {
     if (!*make_room[kind] && !offload.delays()) elem_bytes[kind] = 0;
   }
@@ -105,8 +105,8 @@ ShardViews OffloadedShards::views_of(std::size_t piece, const Visiting& visiting
     auto* next = reinterpret_cast<float*>(staged(piece, OffloadKind::optimizer, visiting).data);
     const auto take = [&] { return kernels::InOut{std::exchange(next, next + count), core::DType::f32, count}; };
     if (compute_ != core::DType::f32) views.master = take();
-    views.first_moment = take();
-    views.second_moment = take();
+    if (rule_.first_moment) views.first_moment = take();
+    if (rule_.second_moment) views.second_moment = take();
   }
   if (here(OffloadKind::gradients)) {
     views.gradient = {staged(piece, OffloadKind::gradients, visiting).data, gradient_, count};

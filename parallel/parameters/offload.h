@@ -51,8 +51,7 @@ class OffloadedShards {
   using Visit = std::function<void(const Piece& piece, const ShardViews& views)>;
 
   // `own`: this rank's range of each bucket.
-  OffloadedShards(Memory& memory, const StoreOffload& offload, const std::vector<workload::FlatRange>& own,
-                  core::DType compute, core::DType gradient);
+  OffloadedShards(Memory& memory, const StoreOptions& options, const std::vector<workload::FlatRange>& own);
 
   bool has(workload::OffloadKind kind) const { return shelf(kind).room() != nullptr; }
 
@@ -114,6 +113,7 @@ class OffloadedShards {
 
   const core::DType compute_;
   const core::DType gradient_;
+  const kernels::OptimizerRule rule_;
   workload::OffloadStaging staging_;
   std::vector<workload::FlatRange> own_;
   std::vector<Piece> pieces_;

@@ -110,8 +110,11 @@ void ParameterStore::Data::allocate(Bucket& made) {
   if (!options.offload.gradients && !options.frees_gradients) make_gradient(made);
   if (options.offload.optimizer) return;
   if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
-  made.first_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
-  made.second_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
+  const auto moment = [&](State which) {
+    return has(which) ? zeros(MemoryKind::optimizer, core::DType::f32, made.own) : FlatTensor{};
+  };
+  made.first_moment = moment(State::first_moment);
+  made.second_moment = moment(State::second_moment);
 }
 
 void ParameterStore::Data::begin_offload() {
@@ -125,7 +128,7 @@ void ParameterStore::Data::begin_offload() {
     bucket.first_square = squares_kept;
     squares_kept += static_cast<std::int64_t>(bucket.own_ranges(options.offload.counts_in_norm).size());
   }
-  offloaded = std::make_unique<OffloadedShards>(memory, options.offload, own, options.compute, options.gradient);
+  offloaded = std::make_unique<OffloadedShards>(memory, options, own);
   squares = memory.make(MemoryKind::buffers, core::DType::f64, squares_kept);
 }
 
@@ -324,9 +327,14 @@ float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
   return copies[bucket].data();
 }
 
+bool ParameterStore::has(State which) const {
+  return data_->has(which);
+}
+
 std::vector<ParameterStore::Run> ParameterStore::runs(State which) {
   finish(data_->where);
   std::vector<Run> runs;
+  if (!has(which)) return runs;
   for (std::size_t b = 0; b < data_->buckets.size(); ++b) {
     const Bucket& bucket = data_->buckets[b];
     float* const own = data_->on_host(b, which);

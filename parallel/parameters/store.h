@@ -6,14 +6,14 @@
 // place, and nothing is packed. A store knows the ranks of one set of shards; if there are replicas of the set (hybrid
 // sharding), whoever reduces sums what has landed over them.
 //
-//   stage   weights                    gradients                                master weights and moments
+//   stage   weights                    gradients                                master weights, optimizer's states
 //   0       whole                      whole                                    whole
 //   1       whole                      whole; reduced to a shard                a shard
 //   2       whole                      whole while a microbatch makes them      a shard
 //   3       a shard; whole while used  as 2                                     a shard
 //
 // With StoreOptions::offload each column's shards may lie in a StateRoom, and not on the device (offload.h):
-// master weights and moments of any stage, reduced gradients of stages 2 and 3 (offload() takes them there), weights of
+// master weights and states of any stage, reduced gradients of stages 2 and 3 (offload() takes them there), weights of
 // stage 3 (load() brings a bucket's shard, which the next gather() uses up). update() brings all of them.
 // A secondary copy is one more shard of the weights, a larger one, from which fewer ranks gather the whole.
 //
@@ -56,6 +56,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "kernels/base/context.h"
+#include "kernels/optimizer/rules.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/device_memory.h"
 #include "workload/memory_kinds.h"
@@ -65,7 +66,7 @@ namespace lockstep::parallel {
 
 // Kinds of tensors that are kept off the device; a kind whose maker is empty is not offloaded.
 struct StoreOffload {
-  MakeStateRoom optimizer = {};                                      // master weights and moments
+  MakeStateRoom optimizer = {};                                      // master weights and the optimizer's states
   MakeStateRoom gradients = {};                                      // reduced shards of stages 2 and 3
   MakeStateRoom parameters = {};                                     // shards of stage 3
   std::int64_t piece_elems = workload::OffloadStaging::kPieceElems;  // largest piece that an update brings at once
@@ -84,7 +85,8 @@ struct StoreOffload {
 struct StoreOptions {
   core::DType compute = core::DType::f32;   // dtype of weights as kernels read them: f32, bf16, f16
   core::DType gradient = core::DType::f32;  // as kept and reduced: f32, or the compute dtype
-  std::int32_t zero = 0;                    // stage, 0 to 3
+  kernels::OptimizerKind optimizer = kernels::OptimizerKind::adamw;
+  std::int32_t zero = 0;    // stage, 0 to 3
   std::int32_t shards = 1;  // ranks that share one set of shards; with one rank every stage equals stage 0
   std::int32_t shard = 0;   // index of this rank
   // The same for buckets of experts (workload::Parameter::expert): the ranks that have the same experts. 0: as for
@@ -104,14 +106,6 @@ struct StoreOptions {
   // own update(). Otherwise they are always allocated.
   bool frees_gradients = false;
   StoreOffload offload = {};  // host copies for runs() are then as large as a state
-};
-
-struct AdamWOptions {
-  float rate = 1e-3F;
-  float beta1 = 0.9F;
-  float beta2 = 0.95F;
-  float epsilon = 1e-8F;
-  float decay = 0.1F;  // for parameters that decay
 };
 
 class ParameterStore {
@@ -171,26 +165,26 @@ class ParameterStore {
   void sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
                       const kernels::Context& where);
   bool gradients_are_finite();
-  // AdamW on this rank's shards: gradients are multiplied by `factor` (of clipping and loss scaling). `step` counts
-  // from 1. Weights that other ranks own must be gathered again; stage 3 frees weights that are still gathered.
-  void update(const AdamWOptions& adamw, std::int64_t step, float factor);
-  // The same with numbers in device memory instead of `adamw.rate`, so that the host does not wait for a norm, and a
-  // recorded update (a CUDA graph) can be repeated with other numbers. A factor that is not positive, or NaN, changes
+  // The optimizer on this rank's shards: gradients are multiplied by `factor` (of clipping and loss scaling). `step`
+  // counts from 1. Weights that other ranks own must be gathered again; stage 3 frees weights that are still gathered.
+  void update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor);
+  // The same with numbers in device memory instead of `optimizer.rate`, so that the host does not wait for a norm, and
+  // a recorded update (a CUDA graph) can be repeated with other numbers. A factor that is not positive, or NaN, changes
   // nothing.
   struct UpdateOnDevice {
     kernels::In factor;    // [1] f32
-    kernels::In schedule;  // [kernels::kAdamWSchedule] f32: kernels::adamw_schedule()
+    kernels::In schedule;  // [kernels::kOptimizerSchedule] f32: kernels::optimizer_schedule()
   };
-  void update(const AdamWOptions& adamw, const UpdateOnDevice& numbers);
+  void update(const kernels::OptimizerNumbers& optimizer, const UpdateOnDevice& numbers);
   // The same for one bucket, whose gradients of this step are not read afterwards.
-  void update(std::int32_t bucket, const AdamWOptions& adamw, const UpdateOnDevice& numbers);
+  void update(std::int32_t bucket, const kernels::OptimizerNumbers& optimizer, const UpdateOnDevice& numbers);
 
   // ---- with StoreOffload::next_weights, instead of update() (ZeRO-Offload: Ren et al. 2021, section 5.2)
   // The step's gradients are complete: the next delayed_update() takes them.
   void keep_gradients();
   // In any thread, concurrently with a step: updates with the kept gradients on the host, in the calling thread only.
   // Weights on the device do not change.
-  void delayed_update(const AdamWOptions& adamw, std::int64_t step, float factor);
+  void delayed_update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor);
   // In the rank's own thread, after that: installs the new weights. Like update(), it invalidates weights that others
   // own.
   void take_update();
@@ -217,6 +211,7 @@ class ParameterStore {
     std::int64_t count = 0;
     float* data = nullptr;  // host memory, or a copy of device memory that store_back() writes
   };
+  bool has(State state) const;  // optimizers have 0 to 2 moments
   std::vector<Run> runs(State state);
   void store_back(State state);  // writes back changes to the latest runs(state)
   // Call it after changing master weights from outside: updates the weights that kernels read (with stages 1 and 2 a

@@ -54,7 +54,7 @@ struct ParameterStore::Bucket {
   bool gathered_from_shards = true;  // origin of the gathered weights
   // The following are on the device, for the own shard; empty if states are offloaded.
   FlatTensor master;        // f32; empty if the weights are f32
-  FlatTensor first_moment;  // f32
+  FlatTensor first_moment;  // f32; empty if the optimizer has none
   FlatTensor second_moment;
 
   FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of reductions so far; empty if offloaded
@@ -123,6 +123,10 @@ struct ParameterStore::Data {
   const Position& position(std::size_t parameter) const { return positions.at(parameter); }
   Bucket& bucket_of(std::size_t parameter) { return bucket(position(parameter).bucket); }
 
+  bool has(State which) const {
+    const kernels::OptimizerRule& rule = kernels::rule_of(options.optimizer);
+    return which == State::master || (which == State::first_moment ? rule.first_moment : rule.second_moment);
+  }
   bool is_offloaded(workload::OffloadKind kind) const { return offloaded != nullptr && offloaded->has(kind); }
   // Weights in f32 are their own masters.
   workload::OffloadKind kind_of(State which) const {
@@ -169,12 +173,12 @@ struct ParameterStore::Data {
 
   void make_gradient(Bucket& of);
   void add_squares(Bucket& of, const StagedTensor& shard, const kernels::Context& lane);
-  void update(std::size_t first_bucket, std::size_t count, const AdamWOptions& options, kernels::AdamW adamw);
+  void update(std::size_t first_bucket, std::size_t count, kernels::OptimizerStep step);
   // Updates the parts of the shard that decay and those that do not.
-  void step_part(Bucket& of, FlatRange part, const ShardViews& views, const AdamWOptions& options, kernels::AdamW adamw,
+  void step_part(Bucket& of, FlatRange part, const ShardViews& views, const kernels::OptimizerStep& step,
                  const kernels::Context& on);
   // `views`: of elements from `begin` on.
-  void step_range(FlatRange range, const ShardViews& views, std::int64_t begin, kernels::AdamW adamw,
+  void step_range(FlatRange range, const ShardViews& views, std::int64_t begin, kernels::OptimizerStep step,
                   const kernels::Context& on) const;
   ShardViews views_on_device(Bucket& of, FlatRange range, const OffloadedShards::Uses& uses);
   // Visits the own shards in parts; offloaded kinds are copied in and out according to `uses`.

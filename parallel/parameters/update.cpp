@@ -129,27 +129,28 @@ void ParameterStore::Data::visit_shards(std::size_t first_bucket, std::size_t co
 }
 
 void ParameterStore::Data::step_range(FlatRange range, const ShardViews& views, std::int64_t begin,
-                                      kernels::AdamW adamw, const kernels::Context& on) const {
-  const auto here = [&](const kernels::InOut& view) { return part_of(view, range.begin - begin, range.count()); };
-  adamw.count = range.count();
-  adamw.narrow_weights = narrow_weights();
-  adamw.grad = here(views.gradient).in();
-  adamw.master = here(views.master);
-  adamw.m = here(views.first_moment);
-  adamw.v = here(views.second_moment);
-  if (narrow_weights()) adamw.weights = here(views.weights).out();
-  kernels::run(adamw, on);
+                                      kernels::OptimizerStep step, const kernels::Context& on) const {
+  const auto here = [&](const kernels::InOut& view) {
+    return view.given() ? part_of(view, range.begin - begin, range.count()) : view;
+  };
+  step.count = range.count();
+  step.grad = here(views.gradient).in();
+  step.master = here(views.master);
+  step.m = here(views.first_moment);
+  step.v = here(views.second_moment);
+  if (narrow_weights()) step.weights = here(views.weights).out();
+  kernels::run(step, on);
 }
 
-void ParameterStore::Data::step_part(Bucket& of, FlatRange part, const ShardViews& views, const AdamWOptions& adamw,
-                                     kernels::AdamW args, const kernels::Context& on) {
-  args.beta1 = adamw.beta1;
-  args.beta2 = adamw.beta2;
-  args.epsilon = adamw.epsilon;
+void ParameterStore::Data::step_part(Bucket& of, FlatRange part, const ShardViews& views,
+                                     const kernels::OptimizerStep& step, const kernels::Context& on) {
+  kernels::OptimizerStep here = step;
+  here.kind = options.optimizer;
+  here.narrow_weights = narrow_weights();
   for (const bool decays : {false, true}) {
-    args.decay = decays ? adamw.decay : 0;
+    here.numbers.decay = decays ? step.numbers.decay : 0;
     const auto chosen = [&](std::size_t i) { return parameters[of.members[i]].decays == decays; };
-    for (const FlatRange range : of.flat.ranges_in(part, chosen)) step_range(range, views, part.begin, args, on);
+    for (const FlatRange range : of.flat.ranges_in(part, chosen)) step_range(range, views, part.begin, here, on);
   }
 }
 
@@ -160,41 +161,41 @@ void ParameterStore::Data::others_changed(Bucket& of) {
   if (stage > 0) of.weights_are = Bucket::Weights::sharded;
 }
 
-void ParameterStore::Data::update(std::size_t first_bucket, std::size_t count, const AdamWOptions& adamw,
-                                  kernels::AdamW args) {
+void ParameterStore::Data::update(std::size_t first_bucket, std::size_t count, kernels::OptimizerStep step) {
   copy_held();
   ++versions.newest;
   versions.read = nullptr;
   if (offloaded) host_copies = {};
   using Use = OffloadedShards::Use;
-  visit_shards(
-      first_bucket, count, {Use::changes, Use::reads, Use::changes},
-      [&](Bucket& of, FlatRange part, const ShardViews& views) { step_part(of, part, views, adamw, args, where); });
+  visit_shards(first_bucket, count, {Use::changes, Use::reads, Use::changes},
+               [&](Bucket& of, FlatRange part, const ShardViews& views) { step_part(of, part, views, step, where); });
   for (std::size_t b = first_bucket; b < first_bucket + count; ++b) others_changed(buckets[b]);
 }
 
 namespace {
 
-kernels::AdamW scheduled(const ParameterStore::UpdateOnDevice& numbers) {
-  return {.count = 0, .scheduled = true, .clip = numbers.factor, .schedule = numbers.schedule};
+kernels::OptimizerStep scheduled(const kernels::OptimizerNumbers& optimizer,
+                                 const ParameterStore::UpdateOnDevice& numbers) {
+  return {.count = 0, .scheduled = true, .numbers = optimizer, .clip = numbers.factor, .schedule = numbers.schedule};
 }
 
 }  // namespace
 
-void ParameterStore::update(const AdamWOptions& adamw, const UpdateOnDevice& numbers) {
-  data_->update(0, data_->buckets.size(), adamw, scheduled(numbers));
+void ParameterStore::update(const kernels::OptimizerNumbers& optimizer, const UpdateOnDevice& numbers) {
+  data_->update(0, data_->buckets.size(), scheduled(optimizer, numbers));
 }
 
-void ParameterStore::update(std::int32_t index, const AdamWOptions& adamw, const UpdateOnDevice& numbers) {
+void ParameterStore::update(std::int32_t index, const kernels::OptimizerNumbers& optimizer,
+                            const UpdateOnDevice& numbers) {
   Bucket& bucket = data_->bucket(index);
-  data_->update(static_cast<std::size_t>(index), 1, adamw, scheduled(numbers));
+  data_->update(static_cast<std::size_t>(index), 1, scheduled(optimizer, numbers));
   if (data_->options.frees_gradients) bucket.gradient.tensor.reset();
 }
 
-void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float factor) {
+void ParameterStore::update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor) {
   if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
-  data_->update(0, data_->buckets.size(), adamw,
-                {.count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
+  data_->update(0, data_->buckets.size(),
+                {.count = 0, .numbers = optimizer, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
   if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // without queued work, remaking it does not wait
 }
 
@@ -202,16 +203,16 @@ void ParameterStore::keep_gradients() {
   data_->offloaded->keep_gradients();
 }
 
-void ParameterStore::delayed_update(const AdamWOptions& adamw, std::int64_t step, float factor) {
+void ParameterStore::delayed_update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor) {
   kernels::ThreadPool this_thread(1);
   const kernels::Context on_host(this_thread);
   const float one = 1;
-  const kernels::AdamW args{
-      .count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = {&one, core::DType::f32, 1}};
+  const kernels::OptimizerStep args{
+      .count = 0, .numbers = optimizer, .step = step, .grad_scale = factor, .clip = {&one, core::DType::f32, 1}};
   data_->offloaded->visit_delayed([&](const OffloadedShards::Piece& piece, const ShardViews& views) {
     const std::size_t bytes = kernels::size_bytes(views.weights.dtype, views.weights.elems);
     std::memset(views.weights.data, 0, bytes);  // padding belongs to no parameter
-    data_->step_part(data_->buckets[piece.bucket], piece.range, views, adamw, args, on_host);
+    data_->step_part(data_->buckets[piece.bucket], piece.range, views, args, on_host);
   });
 }
 

@@ -6,9 +6,6 @@
 namespace lockstep::parallel {
 namespace {
 
-constexpr std::int64_t kMomentBytes = 8;  // two moments, in f32
-constexpr std::int64_t kMasterBytes = 4;
-
 std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
   return static_cast<std::int64_t>(core::size_of(dtype)) * elems;
 }
@@ -21,7 +18,6 @@ std::int64_t& of_kind(BytesByKind& bytes, MemoryKind kind) {
 
 BytesByKind zero_bytes(const ZeroCase& of) {
   const std::int64_t shard = of.shard_elems();
-  const bool narrow = of.compute != core::DType::f32;
   BytesByKind bytes{};
   of_kind(bytes, MemoryKind::weights) = bytes_of(of.compute, of.stage >= 3 ? shard : of.elems);
   if (of.stage >= 3 && of.secondary_ranks > 0) {
@@ -29,7 +25,7 @@ BytesByKind zero_bytes(const ZeroCase& of) {
   }
   of_kind(bytes, MemoryKind::gradients) = bytes_of(of.gradient, of.stage >= 2 ? shard : of.elems);
   of_kind(bytes, MemoryKind::optimizer) =
-      (kMomentBytes + (narrow ? kMasterBytes : 0)) * (of.stage >= 1 ? shard : of.elems);
+      workload::optimizer_elem_bytes(of.optimizer, of.compute) * (of.stage >= 1 ? shard : of.elems);
   return bytes;
 }
 

@@ -19,6 +19,7 @@ struct ZeroCase {
   std::int32_t stage = 0;
   core::DType compute = core::DType::bf16;
   core::DType gradient = core::DType::bf16;
+  kernels::OptimizerKind optimizer = kernels::OptimizerKind::adamw;
   std::int32_t replicas = 1;  // r, replicas of shards: stages 1 to 3
   std::int32_t secondary_ranks =
       0;  // s, ranks that share a secondary copy of the weights: stage 3 (ZeRO++'s hpZ); 0: none
@@ -26,9 +27,9 @@ struct ZeroCase {
   std::int64_t shard_elems() const { return (elems + ranks - 1) / ranks; }
 };
 
-// Bytes held between steps: weights, gradients, optimizer (moments in f32, and the master copy of 16-bit weights). In
-// 16 bits that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3; a secondary copy takes 2
-// psi/s more.
+// Bytes held between steps: weights, gradients, optimizer (states in f32, and the master copy of 16-bit weights). In
+// 16 bits with two states that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3; a secondary
+// copy takes 2 psi/s more.
 BytesByKind zero_bytes(const ZeroCase& of);
 
 // How often stage 3 gathers its weights.

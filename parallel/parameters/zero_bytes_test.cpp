@@ -105,10 +105,12 @@ TEST(OffloadedBytes, AreTheFormulas) {
   const ZeroPasses passes = zero_passes(3, {.microbatches = 2});
   const workload::OffloadPlaces all{workload::Offload::file, workload::Offload::host, workload::Offload::file};
   constexpr std::int64_t kBlocks = 64 * 2048;
-  const auto staging = workload::offload_staging(all, core::DType::bf16, core::DType::bf16, kBlocks);
+  const auto staging =
+      workload::offload_staging(all, kernels::OptimizerKind::adamw, core::DType::bf16, core::DType::bf16, kBlocks);
   EXPECT_EQ(offloaded_bytes(passes, kBlocks, staging), (OffloadedBytes{24 * kBlocks, 8 * kBlocks, 12 * kBlocks}));
   const auto states_alone =
-      workload::offload_staging({.optimizer = workload::Offload::host}, core::DType::f32, core::DType::f32, kBlocks);
+      workload::offload_staging({.optimizer = workload::Offload::host}, kernels::OptimizerKind::adamw, core::DType::f32,
+                                core::DType::f32, kBlocks);
   EXPECT_EQ(offloaded_bytes(passes, kBlocks, states_alone), (OffloadedBytes{16 * kBlocks, 0, 0}));
   // An element of each kind is a block.
   EXPECT_EQ(offloaded_bytes(passes, 1, staging), (OffloadedBytes{2 * 4096, 4 * 4096, 6 * 4096}));

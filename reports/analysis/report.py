@@ -2,6 +2,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import Finding, main_findings
 from reports.analysis.gate.results import analyse_gates, GateResult
 from reports.analysis.results import Analysis, analyse
@@ -44,7 +45,7 @@ class Report:
         collectives = main_findings(self.collectives.results) if self.collectives else []
         others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.studies, *self.trainings,
                   *self.scalings, *self.shardings, *self.layers, *self.contexts, *self.experts, *self.buckets, *self.gates]
-        return collectives + [finding for result in others for finding in result.findings]
+        return collectives + findings_of(others)
 
 
 def report_of(records: Records) -> Report:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Sequence
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import MOST
 from reports.analysis.steps.overlap import link_text
 from reports.analysis.training.data_parallel import (
@@ -50,7 +51,7 @@ def buckets_page_of(records: Records, results: Sequence[BucketsResult], figures:
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(reductions(one).status != 'ok' for one in lines)} wrong, "
                           f"{sum(one.run.oversubscribed for one in lines)} with more ranks than cores")]
     views = [_view(result, drawn) for result, drawn in zip(results, figures)]
-    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+    return GroupPage(facts=run_facts(records, facts), findings=findings_of(results)[:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=traces,
                      runs=run_views(records), machines=machine_views(records), files=files)
 
@@ -125,7 +126,7 @@ def sharding_page_of(records: Records, results: Sequence[ShardingResult], figure
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong")]
     views = [GroupView(result.anchor, result.name, "", [saved_text(result), agreement_text(result)], [figure], [], 0,
                        [sharding_table(result)]) for result, figure in zip(results, figures)]
-    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+    return GroupPage(facts=run_facts(records, facts), findings=findings_of(results)[:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=_bad_shardings(lines), groups=views, traces=[],
                      runs=run_views(records), machines=machine_views(records), files=files)
 

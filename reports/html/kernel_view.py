@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import Finding
 from reports.analysis.roofline.rooflines import (
     binding_name, case_of, Ceilings, ceilings_text, LEVELS, Roofline, UNITS, way_of, way_text)
@@ -35,8 +36,8 @@ _KERNELS = (
 
 
 def kernels_table(roofline: Roofline) -> Table:
-    """Rows of all records, farthest from the limit first; those without a share at the end."""
-    kernels = sorted(roofline.kernels, key=lambda one: (not one.ok, one.share is None, one.share or 0.0, one.kernel))
+    """Rows of all records, farthest from the limit first; those without a share at the end, and last those that were left out."""
+    kernels = sorted(roofline.kernels, key=lambda one: (not one.was_run, not one.ok, one.share is None, one.share or 0.0, one.kernel))
     ceilings = [one for each in roofline.ceilings.values() for one in each.all]
     return Table("Every timed kernel, farthest from its limit first", _KERNELS,
                  tuple(_kernel_line(kernel, ceilings) for kernel in kernels))
@@ -50,10 +51,12 @@ def _kernel_line(one: Kernel, ceilings: list[Ceiling]) -> Line:
         word(binding_name(one, ceilings)), number(one.gbps), number(one.gflops), number(one.median_us),
         number(stats.p5 if stats else None), number(stats.p95 if stats else None), number(one.ceiling_us),
         number(one.intensity, 3), number(len(one.samples_us)), word(_result(one)),
-    ), one.status)
+    ), one.status if one.was_run else "ok")
 
 
 def _result(one: Kernel) -> str:
+    if not one.was_run:
+        return "not run: the time budget was over"
     if not one.ok:
         return f"{one.status}: {one.error}" if one.error else one.status
     return "checked" if one.checked else "not checked"
@@ -142,8 +145,8 @@ class KernelPage:
 def kernel_page_of(records: Records, results: Sequence[RooflineResult], figures: Sequence[Sequence[FigureFile]],
                    files: Sequence[str]) -> KernelPage:
     return KernelPage(
-        facts=_facts(records), findings=[finding for result in results for finding in result.findings],
-        notes=notes_on_kernels(records, results), bad_rows=[_bad(one) for one in records.kernels if not one.ok],
+        facts=_facts(records), findings=findings_of(results),
+        notes=notes_on_kernels(records, results), bad_rows=[_bad(one) for one in records.kernels if not one.ok and one.was_run],
         rooflines=[_roofline(result, files_of) for result, files_of in zip(results, figures)],
         runs=run_views(records), machines=machine_views(records), files=files)
 
@@ -171,7 +174,7 @@ def _comparisons(result: RooflineResult) -> list[str]:
 
 
 def _facts(records: Records) -> list[Fact]:
-    kernels = records.kernels
+    kernels = [one for one in records.kernels if one.was_run]
     names = {kernel.kernel for kernel in kernels}
     samples = sum(len(kernel.samples_us) for kernel in kernels)
     cases = len({case_of(kernel) for kernel in kernels})

@@ -4,6 +4,7 @@ from typing import Any, Callable, Sequence
 
 from matplotlib.figure import Figure
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import MOST
 from reports.analysis.training.layers import (
     bytes_sentence, case_name, context_bytes_sentence, ContextResult, experts_bytes_text, EXPERTS_PARTS, experts_split_text,
@@ -50,7 +51,7 @@ def _page(records: Records, lines: Sequence[Any], what: str, results: Sequence[A
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong; "
                           f"{sum(one.checked_passes for one in lines):,} passes checked")]
     bad = [BadLine(one.status, case_of(one), one.error or "no reason recorded") for one in lines if one.status != "ok"]
-    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+    return GroupPage(facts=run_facts(records, facts), findings=findings_of(results)[:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=bad, groups=views, traces=[],
                      runs=run_views(records), machines=machine_views(records), files=files)
 

@@ -2,6 +2,7 @@
 
 from typing import Sequence
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import MOST
 from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, parts_text, StudyResult
 from reports.check import notes_on_runs, notes_on_simulations
@@ -21,7 +22,7 @@ MOST_LINES = 1000  # most lines of a table; a page with more is slow
 def simulation_page_of(records: Records, results: Sequence[LayoutResult], figures: Sequence[Sequence[FigureFile]],
                        traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     return GroupPage(
-        facts=_facts(records), findings=[finding for result in results for finding in result.findings][:MOST],
+        facts=_facts(records), findings=findings_of(results)[:MOST],
         notes=notes_on_simulations(records), bad_rows=[],
         groups=[_view(result, files_of) for result, files_of in zip(results, figures)], traces=traces,
         runs=run_views(records), machines=machine_views(records), files=files)
@@ -89,7 +90,7 @@ def studies_page_of(records: Records, results: Sequence[StudyResult], figures: S
     bases = joined([f"{counted(sum(one.basis == basis for one in lines), 'point')} {basis}"
                     for basis in dict.fromkeys(one.basis for one in lines)])
     facts = [Fact("Studies", joined(list(dict.fromkeys(result.study for result in results)))), Fact("Points", bases)]
-    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+    return GroupPage(facts=run_facts(records, facts), findings=findings_of(results)[:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=[],
                      groups=[_study_view(result, files_of) for result, files_of in zip(results, figures)], traces=[],
                      runs=run_views(records), machines=machine_views(records), files=files)

@@ -5,7 +5,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from reports.analysis.findings import Finding
 from reports.analysis.report import Report
-from reports.analysis.training.runs import chart_stem, line_text, parts_text, run_name, telling, titled
+from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
 from reports.html.run_view import Fact, machine_views, MachineView, run_facts, run_views, RunView
 from reports.plots.figures import FigureFile
 from reports.records import Records, Scaling, Training
@@ -93,18 +93,26 @@ class Overview:
 def overview_of(records: Records, views: Mapping[str, object], figures: Mapping[str, Sequence[FigureFile]],
                 files: Sequence[str]) -> Overview:
     """`views` and `figures` are those of the other pages, by subject."""
-    basis = Counter(run.basis for run in records.runs)
+    runs = run_views(records)
+    basis = Counter(run.basis for run in runs)
     facts = [Fact("What was run", joined(sorted({run.program for run in records.runs}))),
              Fact("Basis", joined([f"{counted(number, 'run')} {name}" for name, number in basis.items()]))]
     cards = [_card(subject, view, figures[subject]) for subject, view in views.items()]
-    return Overview(run_facts(records, facts), cards, run_views(records), machine_views(records), files)
+    return Overview(run_facts(records, facts), cards, runs, machine_views(records), files)
 
 
 def _card(subject: str, view, figures: Sequence[FigureFile]) -> Card:
     told = SUBJECTS[subject]
-    chosen = next((file for file in figures if file.kind == told.figure), figures[0] if figures else None)
+    own = [file for finding in view.findings[:MOST] for file in figures if _is_of(file, finding)]
+    chosen = next((file for file in [*own, *figures] if file.kind == told.figure), next(iter([*own, *figures]), None))
     return Card(subject, told.title, told.question, f"{subject}.html", view.findings[:MOST],
                 [note.text for note in view.notes if note.level == "error"], chosen)
+
+
+def _is_of(file: FigureFile, finding: Finding) -> bool:
+    """True if the figure shows what the finding is about: its name begins with the section's, or with a panel's number."""
+    section, _, number = finding.anchor.partition("-")
+    return file.stem.startswith(f"{number.zfill(2)}-" if section == "panel" else f"{finding.anchor}-")
 
 
 # ---- One training step in a few sentences and a chart, with which the first page opens if there is one
@@ -122,21 +130,26 @@ def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story
     """Sentences and chart of one step; None if no record has such a step. `drawn` has the figures of the scaling page."""
     training = report.trainings[0].fastest if report.trainings else None
     scaling = telling(report.scalings, training.layout.text if training else "")
-    sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
+    sentences = [*_scaling_sentences(scaling), *_training_sentences(training, bool(scaling))]  # first, of the run that is drawn
     if not sentences:
         return None
     stem = scaling and chart_stem(report.scalings, scaling)
     return Story(sentences, [file for file in drawn if file.stem == stem])
 
 
-def _training_sentences(one: Optional[Training]) -> list[str]:
+def _training_sentences(one: Optional[Training], is_another: bool) -> list[str]:
     if one is None:
         return []
-    return [f"{titled(one.model)} ({one.model.parameters:,} parameters) on {one.data}, {run_name(one)}: {parts_text(one.parts_ms)} of the step."]
+    return [f"{'Trained in another run: ' if is_another else ''}{titled(one.model)} ({one.model.parameters:,} parameters) on {one.data}, "
+            f"{run_name(one)}: {parts_text(one.parts_ms)} of the step."]
 
 
 def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
-    return [text for text in (line_text(line), _slowdown_text(line)) if text] if line else []
+    if line is None:
+        return []
+    parts = (f"{titled(line.model)} ({line.model.parameters:,} parameters), {line_name(line)}: "
+             f"{parts_text(line.step('measured').parts_ms)} of the step.")
+    return [text for text in (parts, line_text(line), _slowdown_text(line)) if text]
 
 
 def _slowdown_text(line: Scaling) -> str:

@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -29,7 +30,12 @@ MachineView = Sequence[Fact]
 
 @dataclass(frozen=True)
 class RunView:
-    run: Run
+    """One run of a program, which may write several records: one for each number of ranks, or for each kind of link."""
+
+    run: Run  # its first record
+    ids: str
+    ranks: str
+    basis: str
     command: str
     rows: int
     libraries: str
@@ -44,8 +50,19 @@ def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
 
 def run_views(records: Records) -> list[RunView]:
     lines = Counter(line.run.run for line in records.lines)
-    return [RunView(run, " ".join(run.command), lines[run.run],
-                    ", ".join(f"{name}: {version}" for name, version in run.libraries.items())) for run in records.runs]
+    return [_run_view(runs, sum(lines[run.run] for run in runs)) for runs in _by_program_run(records.runs)]
+
+
+def _by_program_run(runs: Sequence[Run]) -> list[list[Run]]:
+    """Records of one file that follow each other are of one run of a program if they have its command; a command may be unknown."""
+    return [list(found) for _, found in groupby(runs, key=lambda run: (run.file, run.command, run.build, run.seed) if run.command else run.run)]
+
+
+def _run_view(runs: Sequence[Run], rows: int) -> RunView:
+    first = runs[0]
+    of_all = {name: joined([str(value) for value in dict.fromkeys(getattr(run, name) for run in runs)]) for name in ("run", "ranks", "basis")}
+    return RunView(first, of_all["run"], of_all["ranks"], of_all["basis"], " ".join(first.command), rows,
+                   ", ".join(f"{name}: {version}" for name, version in first.libraries.items()))
 
 
 def machine_views(records: Records) -> list[MachineView]:

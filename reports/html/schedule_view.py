@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import Finding, MOST
 from reports.analysis.steps.overlap import exposed_ms, link_finding, link_text, OverlapResult, way_text
 from reports.analysis.steps.schedules import basis_badge, bubble, contest_text, percent_off, WorkloadResult
@@ -152,7 +153,7 @@ class SchedulePage:
 def schedule_page_of(records: Records, workloads: Sequence[tuple[WorkloadResult, Sequence[FigureFile]]],
                      growths: Sequence[FigureFile], overlaps: Sequence[tuple[OverlapResult, Sequence[FigureFile]]],
                      traces: Sequence[TraceLink], files: Sequence[str]) -> SchedulePage:
-    found = [finding for result, _ in (*workloads, *overlaps) for finding in result.findings]
+    found = findings_of(result for result, _ in (*workloads, *overlaps))
     return SchedulePage(
         facts=_facts(records), findings=found[:MOST],
         notes=notes_on_schedules(records), bad_rows=[], growths=growths,
@@ -161,11 +162,11 @@ def schedule_page_of(records: Records, workloads: Sequence[tuple[WorkloadResult,
 
 
 def _workload(result: WorkloadResult, figures: Sequence[FigureFile]) -> WorkloadView:
-    told = [f"{contest.basis.capitalize()}: {contest_text(contest)}" for contest in result.contests]
+    told = [f"{contest.name.capitalize()}: {contest_text(contest)}" for contest in result.contests]
     charts = [file for file in figures if file.kind == "gantt"]
     drawable = sum(any(line.timeline for line in case.lines) for case in result.cases)
     return WorkloadView(result.anchor, workload_text(result.workload),
-                        basis_badge([contest.basis for contest in result.contests]),
+                        basis_badge(list(dict.fromkeys(contest.basis for contest in result.contests))),
                         [*told, result.why] if result.why else told,
                         [file for file in figures if file.kind != "gantt"], charts, drawable - len(charts),
                         [schedules_table(result)])

@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
+from reports.analysis.caveats import findings_of
 from reports.analysis.findings import MOST, Finding
 from reports.analysis.training.curves import efficiency_text, losses_text
 from reports.analysis.training.runs import (
@@ -91,7 +92,7 @@ def _view(result: TrainingResult | ScalingResult, figures: Sequence[FigureFile],
 def _page(records: Records, results: Sequence, views: Sequence[GroupView], facts: Sequence[Fact],
           traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     return GroupPage(facts=run_facts(records, facts),
-                     findings=[finding for result in results for finding in result.findings][:MOST],
+                     findings=findings_of(results)[:MOST],
                      notes=list(notes_on_runs(records)), bad_rows=[], groups=views, traces=traces,
                      runs=run_views(records), machines=machine_views(records), files=files)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Optional, Sequence
 
+from reports.analysis.caveats import caveat_of
 from reports.analysis.findings import badge_of, Finding, main_findings, maps_of, WinnerMap
 from reports.analysis.results import Analysis, basis_text, PanelResult
 from reports.check import Note, notes_on_collectives
@@ -22,6 +23,7 @@ class PanelView:
     about_prediction: str  # reason why there is no prediction, or where it comes from
     figures: Sequence[FigureFile]
     tables: Sequence[Table]
+    caveat: str
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _panel(number: int, result: PanelResult, figures: Sequence[FigureFile]) -> P
     spread = percentile_table(result.panel)
     tables += [results_table(result)] + ([spread] if spread.lines else [])
     return PanelView(f"panel-{number}", result, "" if setting.basis == "measured" else basis_text(setting),
-                     _about_prediction(result), figures, tables)
+                     _about_prediction(result), figures, tables, caveat_of(result.panel.rows))
 
 
 def _about_prediction(result: PanelResult) -> str:

@@ -38,6 +38,7 @@ from reports.plots.kernel_figures import render_kernels
 from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
 from reports.plots.study_figures import render_studies
 from reports.plots.training_figures import render_scaling, render_training
+from reports.progress import Progress
 from reports.records import Records
 from reports.units import unbroken
 
@@ -125,7 +126,13 @@ Made = tuple[AnyPage, Sequence[FigureFile]]  # a page, and its figures
 
 def _build(report: Report, folder: Path) -> None:
     files = copy_records(report.records.files, folder / "records")
-    made = {subject: make(report, files, folder) for subject, (there, make) in _PAGES.items() if there(report)}
+    there = [(subject, make) for subject, (is_there, make) in _PAGES.items() if is_there(report)]
+    progress = Progress("pages", len(there))
+    made: dict[str, Made] = {}
+    for subject, make in there:
+        progress(subject, len(made))
+        made[subject] = make(report, files, folder)
+    progress.wipe()
     views: dict[str, AnyPage] = {subject: view for subject, (view, _) in made.items()}
     if len(views) > 1:
         shown = {subject: figures for subject, (_, figures) in made.items()}

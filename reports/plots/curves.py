@@ -103,7 +103,7 @@ def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
     axes.plot(x, [p.p99 / p.time_us for p in points], color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
     axes.plot(x, [p.max / p.time_us for p in points], color=MUTED, linewidth=0, marker=".", markersize=4)
     axes.set_title(shortened(one.label), loc="left", size=9.5, color=INK, pad=4)
-    axes.tick_params(labelsize=7.5)
+    axes.tick_params(labelsize=7.8)
 
 
 BAND = 1.25  # shaded: within 25 %

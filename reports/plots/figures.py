@@ -18,7 +18,7 @@ from reports.analysis.panels import Series, Setting
 from reports.analysis.results import headline as headline_of, link_text, PanelResult
 from reports.plots import curves, style
 from reports.plots.curves import percentiles, predicted
-from reports.plots.frame import Heading, new_figure, svg_of
+from reports.plots.frame import Heading, new_figure, SIZE, svg_of
 from reports.plots.style import MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text, unbroken
 
@@ -248,11 +248,11 @@ def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
         x, y = sizes.index(cell.bytes), ranks.index(cell.ranks)
         axes.add_patch(Rectangle((x, y), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white", linewidth=0.8))
         if cell.margin > 1 + TOLERANCE and len(sizes) <= 24:
-            axes.text(x + 0.5, y + 0.5, _margin_text(cell.margin), ha="center", va="center", size=6, color=TEXT)
+            axes.text(x + 0.5, y + 0.5, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
     axes.set_xlim(0, len(sizes))
     axes.set_ylim(0, len(ranks))
     step = -(-len(sizes) // 11)
-    axes.set_xticks([i + 0.5 for i in range(0, len(sizes), step)], [bytes_text(size) for size in sizes[::step]], fontsize=7.5)
+    axes.set_xticks([i + 0.5 for i in range(0, len(sizes), step)], [bytes_text(size) for size in sizes[::step]], fontsize=7.8)
     axes.set_yticks([i + 0.5 for i in range(len(ranks))], [f"{n:,}" for n in ranks], fontsize=8)
     axes.set_xlabel("message size")
     axes.set_ylabel("ranks")

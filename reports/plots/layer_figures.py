@@ -90,7 +90,7 @@ def _draw_case(axes: Axes, row: int, case: Case) -> None:
         at, is_best = case.added_us(form, "async") / 1e3, form is case.best
         axes.plot([at], [row], marker="o", color=_ASYNC.colour, markersize=6 if is_best else 4,
                   markerfacecolor=_ASYNC.colour if is_best else PAPER, zorder=4)
-        axes.annotate(str(form.tiles), (at, row), xytext=(0, 4), textcoords="offset points", size=6.5, ha="center",
+        axes.annotate(str(form.tiles), (at, row), xytext=(0, 4), textcoords="offset points", size=7.2, ha="center",
                       color=INK if is_best else MUTED)
     told = "adds nothing" if case.hidden is None else f"hides {share_text(case.hidden)}"
     axes.text(1.012, row, told, transform=axes.get_yaxis_transform(), size=8, va="center", color=INK)

@@ -64,7 +64,11 @@ def contest_title(_: Contest) -> str:
 
 
 def contest_subtitle(contest: Contest) -> str:
-    return workload_text(contest.workload)
+    return _dotted([workload_text(contest.workload), _slices_text(contest.slices)])
+
+
+def _slices_text(slices: int) -> str:
+    return f"sequences in {slices} slices" if slices > 1 else ""
 
 
 def growth_title(growth: Growth) -> str:
@@ -79,7 +83,8 @@ def growth_title(growth: Growth) -> str:
 
 
 def growth_subtitle(growth: Growth) -> str:
-    return _dotted([counted(growth.ranks, "rank"), Workload(growth.ranks, 0, growth.times).times_text])
+    times = Workload(growth.ranks, 0, growth.times).times_text
+    return _dotted([counted(growth.ranks, "rank"), times, _slices_text(growth.slices)])
 
 
 def _dotted(parts: Sequence[str]) -> str:
@@ -284,7 +289,7 @@ def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[li
     tasks, left = [], MOST_CHARTS
     most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE
     for result in results:
-        tasks += [(contest, f"{result.anchor}-tradeoff-{contest.basis}", folder) for contest in result.contests
+        tasks += [(contest, f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", folder) for contest in result.contests
                   if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
         charts = charted(result)[:max(min(left, most), 0)]
         left -= len(charts)
@@ -299,7 +304,7 @@ def render_growths(growths: Sequence[Growth], folder: Path) -> list[FigureFile]:
 
 def charted(result: WorkloadResult) -> list[Case]:
     """Cases with a timeline: those run on most bases first, then by the smallest bubble."""
-    order = {name: i for contest in result.contests for i, (name, _) in enumerate(contest.entries)}
+    order = {name: bubble(line) for contest in result.contests for name, line in contest.entries}
     cases = [case for case in result.cases if any(line.timeline for line in case.lines)]
     return sorted(cases, key=lambda case: (-len(case.lines), order[case.name]))
 

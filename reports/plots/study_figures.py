@@ -194,9 +194,9 @@ def _cell(axes: Axes, x: int, y: int, one: StudyPoint) -> None:
     margin = one.values.get("margin_percent")
     told = "" if not one.best else "alone" if margin is None else f"+{margin:.0f} %" if margin >= 0.95 else "even"
     colour = "#ffffff" if one.series in _DARK else TEXT
-    axes.text(x, y + 0.16, one.series if one.best else "nothing fits", ha="center", va="center", size=6.6,
+    axes.text(x, y + 0.16, one.series if one.best else "nothing fits", ha="center", va="center", size=7.2,
               color=colour if one.best else MUTED, weight="bold" if one.best else "normal")
-    axes.text(x, y - 0.2, told, ha="center", va="center", size=7, color=colour)
+    axes.text(x, y - 0.2, told, ha="center", va="center", size=7.2, color=colour)
 
 
 # ---- Memory of ZeRO stages against ranks

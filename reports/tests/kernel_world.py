@@ -31,7 +31,7 @@ WORKS = [
     Work("cross_entropy", 6, 8, 0.84, elements=64 * VOCABULARY), Work("gelu_fwd", 12, 8, 0.86),
     Work("gelu_bwd", 20, 12, 0.79), Work("residual_add", 1, 12, 0.97, "triad"), Work("dropout", 1, 8, 0.9),
     Work("embedding_fwd", 1, 8, 0.76), Work("embedding_bwd", 1, 12, 0.55), Work("adamw", 15, 28, 0.98, "triad"),
-    Work("sgd_momentum", 4, 20, 0.96, "triad"), Work("sum_of_squares", 2, 4, 0.99, "read"),
+    Work("momentum", 4, 20, 0.96, "triad"), Work("sum_of_squares", 2, 4, 0.99, "read"),
     Work("finite_check", 0, 4, 0.97, "read"), Work("cast", 0, 6, 0.96), Work("quantize_int8", 3, 5, 0.83),
     Work("dequantize_int8", 1, 5, 0.87), Work("pack_bucket", 0, 8, 0.9),
 ]

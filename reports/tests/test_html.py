@@ -108,7 +108,8 @@ def test_raw_records_are_copied_under_different_names(page):
     out, files, _ = page
     copies = [out / "records" / name for name in ("sweep.jsonl.gz", "sweep-2.jsonl.gz")]
     assert [gzip.decompress(copy.read_bytes()) for copy in copies] == [Path(file).read_bytes() for file in files]
-    assert load([str(copy) for copy in copies]).rows == load(list(files)).rows
+    read = [[(row.run.run, row.algorithm, row.samples_us) for row in load(names).rows] for names in (list(map(str, copies)), list(files))]
+    assert read[0] == read[1]
 
 
 def test_a_report_is_replaced_whole(simple_file, tmp_path):

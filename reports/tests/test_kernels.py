@@ -177,7 +177,6 @@ def test_the_latest_of_equal_kernels_counts_with_its_own_ceilings(report):
     ({"cores": [1, 1]}, "In 4 timed kernels two threads were seen on one core"),
     ({"threads": 32}, "More threads than cores: 32 threads on 16 cores"),
     ({"share": 1.4}, "The share of 4 timed kernels is not its ceiling's time over its median"),
-    ({"samples_us": [1.0] * 9}, "4 timed kernels have fewer than 10 samples"),
 ])
 def test_doubts_are_said(report, change, expected):
     assert expected not in notes(report(SMALL.records()))
@@ -197,7 +196,7 @@ def test_ceilings_that_cannot_be_are_said(report):
     assert odd_ones(roofline_of(made).ceilings) == []
     broken = [{**one, "value": 5.0} if (one["threads"], one["name"], one["level"]) == (2, "copy", "l3") else one
               for one in KernelWorld().ceilings()]
-    said = notes(report([SMALL.run(), *broken, *SMALL.kernels()]), "warning")
+    said = report([SMALL.run(), *broken, *SMALL.kernels()]).findings[0].caveat
     assert "L3 copy of 2 threads (5) below that of 1 (21 GB/s)" in said
     assert "L3 copy (5) below memory copy (17 GB/s) of 2 threads" in said
 
@@ -239,3 +238,48 @@ def test_an_implementation_that_was_chosen_is_no_other_case(report):
     kernels = [SMALL.kernel(ONE[0], threads=threads, implementation=name) for threads, name in chosen]
     roofline = roofline_of(report([SMALL.run(), *kernels]))
     assert [{case.label for case in cases} for cases in roofline.timed.values()] == [{f"{ONE[0].kernel} f32"}] * 2
+
+
+# Limits of a finding stand with it, for its own way of timing.
+
+def left_out(record):
+    return {**kernel_failed(record, None), "status": "left_out", "checked": False}
+
+
+def test_what_a_time_budget_left_out_is_counted_with_the_finding_and_in_a_warning(report):
+    kernels = SMALL.kernels()
+    made = report([SMALL.run(), *SMALL.ceilings(), *kernels[:3], left_out(kernels[3])])
+    finding, = made.findings
+    assert finding.caveat == "The time budget left out 1 of 4 cases."
+    assert f"1 of 4 kernels to be timed (kernel, shape, dtype, way) were left out, as the time budget was over: " \
+           f"{kernels[3]['kernel']} f32." in notes(made, "warning") and "failed" not in notes(made)
+
+
+def test_contradictory_ceilings_stand_with_the_findings_that_refer_to_them(report):
+    world = KernelWorld(works=ONE, dtypes=("f32",), sizes=(1,), caches=("cold",))
+    ceilings = world.ceilings()
+    for one in ceilings:
+        if (one["name"], one["level"], one["threads"]) == ("copy", "l2", 2):
+            one["value"] = 5.0
+    two, single = report([world.run(), *ceilings, *world.kernels()]).findings
+    assert "2 threads" in two.headline and "L2 copy of 2 threads (5) below that of 1 (74 GB/s)" in two.caveat
+    assert "1 thread" in single.headline and single.caveat == ""
+
+
+def test_few_samples_stand_with_the_finding(report):
+    finding, = report(replace(SMALL, samples=3).records()).findings
+    assert finding.caveat == "4 of 4 cases have fewer than 10 samples."
+
+
+def test_a_peak_that_two_dtypes_share_has_the_kernels_own_name(report):
+    world = KernelWorld(works=[work for work in ONE if work.kernel == "gemm_wgrad"], dtypes=("bf16",), sizes=(1,), threads=(1,),
+                        caches=("cold",))
+    ceilings = world.ceilings()
+    for one in ceilings:
+        if one["unit"] == "gflops":
+            one["value"] = 168.0
+    kernel = world.kernels()[0]
+    kernel |= {"bound": "compute", "ceiling_us": kernel["flops"] / 168e3}
+    roofline = roofline_of(report([world.run(), *ceilings, kernel]))
+    found = [one for each in roofline.ceilings.values() for one in each.all]
+    assert binding_name(roofline.kernels[0], found) == "bf16 fma"

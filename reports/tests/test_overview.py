@@ -1,6 +1,7 @@
 """The first page of a report with several: a card for each page, a folder that stays small; and figures of all pages."""
 
 import re
+from html import unescape
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations
 
@@ -32,13 +33,12 @@ def claims() -> list[dict]:
     return [record for world in worlds for record in (world.run(), world.row("ring", 1 << 16), world.row("double_tree", 1 << 16))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A report of every kind of record, one row of which failed."""
+def every_kind() -> list[dict]:
+    """Records of every kind, one row of which failed."""
     rows, step, layers, training = World(), StepWorld(run_name="step"), LayerWorld(), TrainingWorld()
     contexts = ContextWorld()
     buckets = StepWorld(ranks=2, run_name="buckets", basis="measured")
-    records = [
+    return [
         rows.run(), *rows.sweep(["ring", "double_tree", "tree"], SIZES[::4]), *rows.send_recv(SIZES[::4]),
         failed(rows.row("ring", 8, "all_gather")),
         *KernelWorld(sizes=(1,), threads=(1, 2)).records(), buckets.run(), *bucket_steps(buckets),
@@ -49,8 +49,12 @@ def folder(tmp_path_factory):
         LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
         *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")], *claims(),
     ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     base = tmp_path_factory.mktemp("overview")
-    assert main([write(base / "all.jsonl", records), "-o", str(base / "report")]) == 0
+    assert main([write(base / "all.jsonl", every_kind()), "-o", str(base / "report")]) == 0
     return base / "report"
 
 
@@ -65,6 +69,25 @@ def test_every_subject_has_a_card_with_a_finding_a_figure_and_a_page(folder):
         assert (folder / figure).is_file()
     failures = {name for name, card in cards if 'class="alert"' in card}
     assert failures == {"collectives"}, "what failed is said on the first page"
+
+
+def test_the_bold_line_and_the_figure_below_it_are_of_one_run(folder):
+    """They describe the layout that the chart shows; the training run has a sentence of its own below."""
+    step = re.search(r'<section id="step".*?</section>', (folder / "index.html").read_text(encoding="utf-8"), flags=re.DOTALL).group()
+    bold, chart = re.search(r'class="answer">(.*?)</p>', step).group(1), re.search(r'alt="([^"]*)"', step).group(1)
+    layout = re.search(r"dp=\d, \w+", unescape(chart)).group()
+    assert f", {layout}:" in unescape(bold).replace("\xa0", " ") and "of the step" in unescape(bold).replace("\xa0", " ")
+    others = re.findall(r"<p>(.*?)</p>", step)
+    assert "Trained in another run: " in others[-1].replace("\xa0", " ") and not any("another run" in text for text in [bold, *others[:-1]])
+
+
+def test_the_figure_of_a_card_is_of_one_of_its_findings(folder):
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    for name, card in re.findall(r'<section id="(\w+)" class="card">(.*?)</section>', text, flags=re.DOTALL):
+        anchors = re.findall(rf'<a href="{name}\.html#([\w-]+)"', card)
+        figure = re.search(r'<img src="figures/([^"]+)"', card).group(1)
+        panels = [f"{int(anchor.removeprefix('panel-')):02d}-" for anchor in anchors if anchor.startswith("panel-")]
+        assert name == "claims" or figure.startswith(tuple(f"{anchor}-" for anchor in anchors) + tuple(panels)), (name, figure, anchors)
 
 
 def test_links_lead_to_places_that_are_there(folder):

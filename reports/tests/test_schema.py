@@ -110,3 +110,16 @@ def test_what_python_alone_writes_has_no_struct():
     structs = {kind: f"struct {kind_schema(kind)['title']} {{" in header for kind in KINDS}
     assert {kind for kind, there in structs.items() if not there} == {"verdict", "history"}
     assert "json.h" not in header and json.dumps("verdict") not in header
+
+
+def test_a_field_that_may_be_absent_has_no_value_until_it_is_set():
+    """A default counts only where the field itself states it: one of the type that it refers to would always be written."""
+    form = record_format.Format(SCHEMA)
+    for struct in form.structs():
+        for name, field in struct.get("properties", {}).items():
+            if name in struct.get("required", [name]) or {"default", "const", "x-computed", "x-writer"} & field.keys():
+                continue
+            schema = dict(form.members(struct))[name]
+            kind, *null = record_format.types_of(schema)
+            typed = record_format.member_type(form, struct, name, schema)
+            assert null or typed.startswith("std::optional") or kind == "array", (struct["title"], name)

@@ -60,7 +60,7 @@ def test_structure_and_links(page, name):
 
 def test_what_was_not_measured_is_said_everywhere(page):
     text = Structure((page / "schedules.html").read_text(encoding="utf-8")).text
-    assert "4 ranks, 8 microbatches, simulated simulated" in text, "a heading and its badge"
+    assert "4 ranks, 8 microbatches, F 10 ms, I 10 ms, W 10 ms, messages 1 ms, simulated simulated" in text, "a heading and its badge"
     assert "3 of 11 steps are emulated" in text and "8 of 11 steps are simulated" in text
     assert "Emulated against simulated makespan of 2 schedules: +1.4 %" in text
     simulations = Structure((page / "simulations.html").read_text(encoding="utf-8")).text

@@ -119,11 +119,55 @@ def test_equal_bubbles_are_told_together_unless_own_spans_differ(tmp_path):
     assert told.startswith("zb-v has the smallest bubble of 5 schedules: 11 % of the step (none of a rank's own span)")
 
 
+def test_schedules_of_slices_are_compared_with_each_other_only(tmp_path):
+    """A sliced sequence fills the pipe sooner: no order of whole sequences can have as small a bubble."""
+    world = StepWorld(message=0.5)
+    small = {**world.schedule("zb-h1")["bubbles"], "of_makespan": 0.01}
+    sliced = [world.schedule("1f1b", schedule=name, slice_tokens=[1, 1, 1, 1], bubbles=small) for name in ("terapipe", "seq1f1b")]
+    result, = analyse_schedules(load([write(tmp_path / "s.jsonl", [world.run(), *sliced, *world.sweep()])]))
+    assert [(contest.slices, len(contest.entries)) for contest in result.contests] == [(1, 3), (4, 2)]
+    finding, = result.findings
+    assert "messages 0.5 ms" in finding.headline and "slices" not in finding.headline
+    assert finding.text.startswith("zb-h1 has the smallest bubble of 3 schedules") and "terapipe" not in finding.text
+    assert contest_text(result.contests[1]).startswith("terapipe and seq1f1b have the smallest bubble of 2 schedules: 1 %")
+
+
+@pytest.mark.parametrize("untrained, told", [
+    ((), "mini_train trains in each of these orders."),
+    (("gpipe",), "mini_train trains in all of these orders but gpipe."),
+    (("zb-h1",), "mini_train trains in all of these orders but zb-h1, of which gpipe is best with 2"),
+    (("zb-h1", "1f1b", "gpipe"), "mini_train trains in none of these orders."),
+    (None, "the largest is that of 1f1b, 2")])
+def test_a_headline_names_what_the_trainer_can_run(tmp_path, untrained, told):
+    world = StepWorld(message=0.5)
+    lines = world.sweep()
+    if untrained is not None:
+        lines = [{**line, "trained": line["schedule"] not in untrained} for line in lines]
+    result, = analyse_schedules(load([write(tmp_path / "s.jsonl", [world.run(), *lines])]))
+    assert told in contest_text(result.contests[0])
+    assert ("mini_train" in contest_text(result.contests[0])) == (untrained is not None)
+
+
 def test_bubbles_of_several_numbers_of_microbatches_are_a_curve(loaded):
     worlds = [StepWorld(microbatches=m, run_name=f"m{m}") for m in (4, 8, 16)] + [StepWorld(ranks=2, run_name="p2")]
     growth, = growths_of(analyse_schedules(loaded(*worlds, names=["1f1b"])))
     assert growth.ranks == 4
     assert growth.curves["1f1b"] == tuple((m, pytest.approx(3 / (m + 3))) for m in (4, 8, 16))
+
+
+def test_curves_of_slices_are_in_a_figure_of_their_own(tmp_path):
+    worlds = [StepWorld(microbatches=m, run_name=f"m{m}") for m in (4, 8)]
+    lines = [line for world in worlds for line in (world.run(), world.schedule("1f1b"),
+                                                   world.schedule("1f1b", schedule="seq1f1b", slice_tokens=[1, 1]))]
+    growths = growths_of(analyse_schedules(load([write(tmp_path / "s.jsonl", lines)])))
+    assert [(growth.slices, list(growth.curves)) for growth in growths] == [(1, ["1f1b"]), (2, ["seq1f1b"])]
+
+
+def test_messages_that_take_time_come_first(tmp_path):
+    lines = [line for message in (0.0, 0.5) for world in [StepWorld(message=message, run_name=f"m{message}")]
+             for line in (world.run(), *world.sweep())]
+    first, second = analyse_schedules(load([write(tmp_path / "s.jsonl", lines)]))
+    assert (first.workload.times.message, second.workload.times.message) == (0.5, 0)
 
 
 def test_boxes_are_the_spans_of_the_record(loaded):

@@ -175,6 +175,19 @@ def test_lines_that_were_counted_show_it_and_others_have_dashes(analysis_of):
     assert without[-4:] == ["–"] * 4
 
 
+PLAIN = {"secondary_ranks": 1, "near_ranks": 1}  # written before these fields could be absent, where no such groups were
+
+
+@pytest.mark.parametrize("stage, fields, told", [
+    (0, PLAIN, "replicas"), (1, PLAIN, "ZeRO 1"), (3, {}, "ZeRO 3, gathered ahead"), (3, PLAIN, "ZeRO 3, gathered ahead"),
+    (3, {**PLAIN, "compression": "int8"}, "ZeRO 3, gathered ahead, gradients as int8 (qgZ)"),
+    (3, {**PLAIN, "secondary_ranks": 2}, "ZeRO 3, gathered ahead, secondary copy over 2 (hpZ)"),
+    (3, {"compression": "int4", "near_ranks": 2}, "ZeRO 3, gathered ahead, gradients as int4 in two hops, 2 ranks first (qgZ)")])
+def test_a_row_of_zero_says_what_ran(analysis_of, stage, fields, told):
+    table = _table(analysis_of, {**sharding(stage), **fields})
+    assert _texts(table.lines[0])[0] == told
+
+
 def test_where_nothing_was_counted_there_are_no_columns(analysis_of):
     table = _table(analysis_of, sharding(0), sharding(1))
     assert table.columns[-1].name == "status" and len(_texts(table.lines[0])) == len(table.columns)

@@ -133,7 +133,7 @@ class RankBreakdown {
     for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
       const Task& task = rank.tasks[i];
       const bool moves = task.comm == Comm::none || step.groups[static_cast<std::size_t>(task.peer)].size() > 1;
-      if (task.lane != Lane::compute && moves) moving_[index_of(task.lane)].push_back(spans[i]);
+      if (task.lane != Lane::compute && moves) moving_[index_of(task.lane)].push_back({spans[i], task.lane, task.comm});
     }
   }
 
@@ -154,6 +154,7 @@ class RankBreakdown {
   struct Moved {
     TaskSpan span;
     Lane lane = Lane::compute;
+    Comm comm = Comm::none;
   };
 
   // Bytes that moved in a gap count if the task that ends the gap waited for them or was blocked by their lane.
@@ -164,7 +165,7 @@ class RankBreakdown {
       const Lane lane = rank_.tasks[edge].lane;
       if (lane == Lane::compute) continue;
       if (lane == Lane::send || lane == Lane::receive) {
-        moved_.push_back({spans_[edge], lane});
+        moved_.push_back({spans_[edge], lane, Comm::none});
       } else if ((seen >> index_of(lane) & 1U) == 0) {
         seen |= 1U << index_of(lane);
         add_moved(lane, gap);
@@ -188,11 +189,11 @@ class RankBreakdown {
 
   // Gaps and the spans of a lane are both in order of time.
   void add_moved(Lane lane, const TaskSpan& gap) {
-    const std::vector<TaskSpan>& spans = moving_[index_of(lane)];
+    const std::vector<Moved>& moving = moving_[index_of(lane)];
     std::size_t& at = next_[index_of(lane)];
-    while (at < spans.size() && spans[at].end_ps <= gap.start_ps) ++at;
-    for (std::size_t i = at; i < spans.size() && spans[i].start_ps < gap.end_ps; ++i)
-      moved_.push_back({spans[i], lane});
+    while (at < moving.size() && moving[at].span.end_ps <= gap.start_ps) ++at;
+    for (std::size_t i = at; i < moving.size() && moving[i].span.start_ps < gap.end_ps; ++i)
+      moved_.push_back(moving[i]);
   }
 
   // Each moment of the gap counts once: for the transfer that began first, or as bubble.
@@ -206,6 +207,7 @@ class RankBreakdown {
       const std::int64_t end = std::min(moved.span.end_ps, gap.end_ps);
       if (end <= begin) continue;
       parts_.exposed_ps[index_of(moved.lane)] += end - begin;
+      if (moved.comm != Comm::none) parts_.exposed_of_ps[static_cast<std::size_t>(moved.comm)] += end - begin;
       left -= end - begin;
       cursor = end;
     }
@@ -217,7 +219,7 @@ class RankBreakdown {
   std::int64_t makespan_ps_;
   const BlockingLanes& blocking_;
   const bool alone_;
-  std::array<std::vector<TaskSpan>, kNumLanes> moving_;
+  std::array<std::vector<Moved>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
   std::vector<Moved> moved_;  // in the current gap
   Breakdown parts_;

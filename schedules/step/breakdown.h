@@ -49,6 +49,7 @@ struct Breakdown {
   // between stages count under `receive` where they are waited for, and under `send` where a rank waits for its own
   // message to leave.
   std::array<std::int64_t, kNumLanes> exposed_ps = {};
+  std::array<std::int64_t, kNumComms> exposed_of_ps = {};  // collectives among these, by kind (Comm)
   // The compute lane is idle and nothing that it waits for moves: other ranks are not that far. Includes the time
   // before a rank's start and after its end. One rank alone has none.
   std::int64_t bubble_ps = 0;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,12 +21,12 @@ constexpr std::string_view kVersion = "0.0.4";
 // Numbers of the fields in et_def.proto.
 namespace field {
 constexpr std::uint32_t kVersion = 1, kMetadataAttribute = 2;
-constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kControl = 4, kData = 5, kDuration = 7, kInputs = 8,
+constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kControl = 4, kData = 5, kStart = 6, kDuration = 7, kInputs = 8,
                         kAttribute = 10;
-constexpr std::uint32_t kValues = 1;  // a field in IOInfo
-constexpr std::uint32_t kAttributeName = 1, kInt32 = 7, kInt64 = 9, kUint32 = 11, kUint64 = 13, kSint32 = 15,
-                        kSint64 = 17, kFixed32 = 19, kFixed64 = 21, kSfixed32 = 23, kSfixed64 = 25, kBool = 27,
-                        kString = 29;
+constexpr std::uint32_t kValues = 1;  // a field in IOInfo, and in lists
+constexpr std::uint32_t kAttributeName = 1, kDescription = 2, kDouble = 3, kFloat = 5, kInt32 = 7, kInt64 = 9,
+                        kUint32 = 11, kUint64 = 13, kSint32 = 15, kSint64 = 17, kFixed32 = 19, kFixed64 = 21,
+                        kSfixed32 = 23, kSfixed64 = 25, kBool = 27, kBoolList = 28, kString = 29;
 }  // namespace field
 
 enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
@@ -154,48 +156,69 @@ std::int64_t from_zigzag(std::uint64_t value) {
   return static_cast<std::int64_t>(value >> 1U ^ (~(value & 1U) + 1U));
 }
 
+std::optional<std::int64_t> whole(double value) {
+  const bool fits = value >= -0x1p62 && value <= 0x1p62 && std::nearbyint(value) == value;
+  return fits ? std::optional(static_cast<std::int64_t>(value)) : std::nullopt;
+}
+
+// Repeated numbers of one field, packed or not.
+template <class Add>
+void for_numbers(const Field& field, const std::string& where, const Add& add) {
+  if (field.wire == Wire::varint) return add(field.value);
+  MessageReader packed(field.bytes, where);
+  while (!packed.empty()) add(packed.varint());
+}
+
+std::optional<std::int64_t> number_of(const Field& field) {
+  switch (field.number) {
+    case field::kInt32:
+    case field::kInt64:
+    case field::kUint32:
+    case field::kUint64:
+    case field::kFixed64:
+    case field::kSfixed64:
+    case field::kFixed32:
+    case field::kBool:
+      return static_cast<std::int64_t>(field.value);
+    case field::kSfixed32:
+      return static_cast<std::int32_t>(static_cast<std::uint32_t>(field.value));
+    case field::kSint32:
+    case field::kSint64:
+      return from_zigzag(field.value);
+    case field::kDouble:
+      return whole(std::bit_cast<double>(field.value));
+    case field::kFloat:
+      return whole(std::bit_cast<float>(static_cast<std::uint32_t>(field.value)));
+    default:
+      return std::nullopt;
+  }
+}
+
 void add_attribute(ChakraNode& node, std::string_view bytes, const std::string& where) {
   MessageReader message(bytes, where);
   std::string name;
   std::optional<std::int64_t> number;
   std::optional<std::string> text;
+  std::vector<bool> flags;
   while (const auto one = message.next()) {
-    switch (one->number) {
-      case field::kAttributeName:
-        name = one->bytes;
-        break;
-      case field::kInt32:
-      case field::kInt64:
-      case field::kUint32:
-      case field::kUint64:
-      case field::kFixed64:
-      case field::kSfixed64:
-      case field::kFixed32:
-      case field::kBool:
-        number = static_cast<std::int64_t>(one->value);
-        break;
-      case field::kSfixed32:
-        number = static_cast<std::int32_t>(static_cast<std::uint32_t>(one->value));
-        break;
-      case field::kSint32:
-      case field::kSint64:
-        number = from_zigzag(one->value);
-        break;
-      case field::kString:
-        text = std::string(one->bytes);
-        break;
-      default:
-        break;
+    if (one->number == field::kAttributeName) {
+      name = one->bytes;
+    } else if (one->number == field::kString) {
+      text = std::string(one->bytes);
+    } else if (one->number == field::kBoolList) {
+      MessageReader list(one->bytes, where);
+      while (const auto values = list.next()) {
+        if (values->number == field::kValues)
+          for_numbers(*values, where, [&](std::uint64_t value) { flags.push_back(value != 0); });
+      }
+    } else if (one->number != field::kDescription) {
+      number = number_of(*one);
     }
   }
   if (number) node.numbers[name] = *number;
   if (text) node.texts[name] = *text;
-}
-
-void add_dependencies(ChakraNode& node, const Field& field, const std::string& where) {
-  if (field.wire == Wire::varint) return node.dependencies.push_back(field.value);
-  MessageReader packed(field.bytes, where);
-  while (!packed.empty()) node.dependencies.push_back(packed.varint());
+  if (name == "involved_dim") node.involved_dim = flags;
+  if (!number && !text && (name != "involved_dim" || flags.empty())) node.unread.push_back(name);
 }
 
 ChakraType type_of(std::uint64_t value, const std::string& where) {
@@ -213,6 +236,12 @@ ChakraNode to_node(std::string_view bytes, const std::string& file) {
   node.type = ChakraType::invalid;
   MessageReader message(bytes, where);
   while (const auto one = message.next()) {
+    if (one->number > field::kAttribute || (one->number == field::kStart && one->wire != Wire::varint)) {
+      throw core::usage_error(fmt::format(
+          "{}: field {} is not one of schema {} (traces of 2023 have attributes in field 11, and later ones storage); "
+          "allowed: fields 1 to 10",
+          where, one->number, kVersion));
+    }
     switch (one->number) {
       case field::kId:
         node.id = one->value;
@@ -226,7 +255,10 @@ ChakraNode to_node(std::string_view bytes, const std::string& file) {
         break;
       case field::kControl:
       case field::kData:
-        add_dependencies(node, *one, where);
+        for_numbers(*one, where, [&](std::uint64_t id) { node.dependencies.push_back(id); });
+        break;
+      case field::kStart:
+        if (one->value > 0) node.unread.emplace_back("start_time_micros");
         break;
       case field::kDuration:
         node.duration_us = static_cast<std::int64_t>(one->value);
@@ -241,14 +273,16 @@ ChakraNode to_node(std::string_view bytes, const std::string& file) {
       case field::kAttribute:
         add_attribute(node, one->bytes, where);
         break;
-      default:
+      default:  // outputs: names of tensors, as the rest of the inputs
         break;
     }
   }
   return node;
 }
 
-// The version is a field, or the end of the attribute `schema`: "1.1.1-chakra.0.0.4" in traces made from PyTorch's.
+// The version is a field, or the end of the attribute `schema`: "1.1.1-chakra.0.0.4" in traces made from PyTorch's. The
+// first files with today's fields (2024) have no version, and attributes in its place; Chakra's text converter called
+// the same fields 1.0.0 there.
 void check_metadata(std::string_view bytes, const std::string& file) {
   MessageReader message(bytes, file);
   std::string version;
@@ -258,13 +292,15 @@ void check_metadata(std::string_view bytes, const std::string& file) {
       throw core::usage_error(file + ": begins without Chakra's GlobalMetadata; allowed: schema version " +
                               std::string(kVersion));
     }
-    if (one->number == field::kVersion) version = one->bytes;
-    if (one->number == field::kMetadataAttribute) add_attribute(attributes, one->bytes, file);
+    const bool is_attribute = one->bytes.starts_with('\n');  // the key of its name
+    if (one->number == field::kVersion && !is_attribute) version = one->bytes;
+    if (one->number <= field::kMetadataAttribute && is_attribute) add_attribute(attributes, one->bytes, file);
   }
   constexpr std::string_view kMark = "-chakra.";
   const std::string& schema = attributes.texts["schema"];
   if (const std::size_t mark = schema.find(kMark); mark != std::string::npos && version.empty()) {
     version = schema.substr(mark + kMark.size());
+    if (version == "1.0.0") return;
   }
   if (version.empty() || version == kVersion) return;
   throw core::usage_error(file + ": is of Chakra's schema version " +

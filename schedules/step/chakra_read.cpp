@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -33,29 +34,91 @@ std::optional<Enum> named(const std::map<std::string, std::string>& texts, const
   return std::nullopt;
 }
 
+// Text of a file as part of a line: cut, and without control characters.
+std::string shown(std::string text, std::size_t most) {
+  if (text.size() > most) text = text.substr(0, most) + "...";
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+// Attributes that name a collective's group: today's, and those of older generators.
+constexpr std::array<std::string_view, 3> kGroupAttributes{"pg_name", "comm_group", "communicator_id"};
+
+std::optional<std::string> group_name_of(const ChakraNode& node) {
+  for (const std::string_view attribute : kGroupAttributes) {
+    const std::string name(attribute);
+    if (const auto text = node.texts.find(name); text != node.texts.end() && !text->second.empty()) return text->second;
+    if (const auto number = node.numbers.find(name); number != node.numbers.end())
+      return std::to_string(number->second);
+  }
+  return std::nullopt;
+}
+
+// Other attributes that are read.
+constexpr std::array<std::string_view, 20> kRead{
+    "is_cpu_op", "num_ops",    "tensor_size", "tensor_loc", "comm_type",     "comm_size",   "comm_src",
+    "comm_dst",  "comm_tag",   "duration_ps", "issue_ps",   "host_waits",    "lane",        "op",
+    "stage",     "microbatch", "part",        "group",      "payload_bytes", "involved_dim"};
+bool is_read(std::string_view name) {
+  return std::find(kRead.begin(), kRead.end(), name) != kRead.end() ||
+         std::find(kGroupAttributes.begin(), kGroupAttributes.end(), name) != kGroupAttributes.end();
+}
+
 class StepMaker {
  public:
-  StepMaker(const ChakraTrace& trace, const std::string& prefix)
-      : trace_(trace), prefix_(prefix), groups_(trace.groups) {
+  StepMaker(const ChakraTrace& trace, const std::string& prefix, const ChakraPrices& prices)
+      : trace_(trace), prefix_(prefix), prices_(prices), groups_(trace.groups) {
     step_.name = prefix;
     step_.of_rank.resize(trace.of_rank.size());
     nodes_of_.resize(trace.of_rank.size());
+    for (const auto& nodes : trace.of_rank) {
+      for (const ChakraNode& node : nodes) {
+        is_ours_ &= node.texts.contains("lane");
+        names_groups_ |= group_name_of(node).has_value();
+        count_unread(node);
+      }
+    }
   }
 
-  Step run() {
+  ReadChakra run() {
     for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_process_groups();
     for (const auto& [name, ranks] : groups_) check_group(name, ranks);
     for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_rank();
     number_messages();
     compare_members();
-    return std::move(step_);
+    ReadChakra made{std::move(step_), is_ours_, {}, notes()};
+    for (std::size_t r = 0; !is_ours_ && r < nodes_of_.size(); ++r) {
+      auto& names = made.names.emplace_back();
+      for (const ChakraNode* const node : nodes_of_[r]) names.push_back(node->name);
+    }
+    return made;
   }
 
  private:
+  void count_unread(const ChakraNode& node) {
+    for (const std::string& name : node.unread) ++unread_[name];
+    for (const auto& [name, value] : node.numbers) {
+      if (!is_read(name)) ++unread_[name];
+    }
+    for (const auto& [name, value] : node.texts) {
+      if (!is_read(name)) ++unread_[name];
+    }
+  }
+
+  std::vector<std::string> notes() const {
+    std::vector<std::string> notes;
+    for (const auto& [what, count] : counted_) notes.push_back(fmt::format("{} {}", count, what));
+    std::string names;
+    for (const auto& [name, count] : unread_) names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", name, count);
+    if (!unread_.empty())
+      notes.push_back("fields and attributes that are not read, and their nodes: " + shown(names, 400));
+    return notes;
+  }
+
   core::Error refused(std::size_t rank, const ChakraNode& node, const std::string& text) const {
-    std::string name;
-    for (const char c : node.name.substr(0, 60)) name += c >= ' ' && c <= '~' ? c : '?';
-    return core::usage_error(fmt::format("{}, node {} ({}): {}", chakra_file_name(prefix_, rank), node.id, name, text));
+    return core::usage_error(
+        fmt::format("{}, node {} ({}): {}", chakra_file_name(prefix_, rank), node.id, shown(node.name, 60), text));
   }
   core::Error refused(const ChakraNode& node, const std::string& text) const { return refused(rank_, node, text); }
 
@@ -78,9 +141,15 @@ class StepMaker {
       for (const auto& one : json) {
         if (!one.is_object() || !one.contains("pg_name") || !one.contains("ranks") || !one["pg_name"].is_string())
           continue;
-        const std::string text = nlohmann::json{{one["pg_name"].get<std::string>(), one["ranks"]}}.dump(
+        nlohmann::json members = one["ranks"];
+        if (members.empty()) members = all_ranks();  // as PyTorch writes all ranks
+        if (members.is_object()) {                   // older versions of PyTorch: each rank with its index in the group
+          members = nlohmann::json::array();
+          for (const auto& entry : one["ranks"].items())
+            members.push_back(nlohmann::json::parse(entry.key(), nullptr, false));
+        }
+        const std::string text = nlohmann::json{{one["pg_name"].get<std::string>(), members}}.dump(
             -1, ' ', false, nlohmann::json::error_handler_t::replace);
-        if (one["ranks"].empty()) continue;  // all ranks
         for (const auto& [name, ranks] : parse_chakra_groups(text, chakra_file_name(prefix_, rank_)))
           groups_[name] = ranks;
       }
@@ -108,7 +177,12 @@ class StepMaker {
       if (sum_ps > kMostPs) throw refused(nodes[n], "the rank's nodes take more than 11 days");
       std::set<std::uint32_t> after;  // tasks of the same lane end before it anyway
       for (const std::uint64_t id : nodes[n].dependencies) {
-        if (rank.tasks[task_of.at(id)].lane != task.lane) after.insert(task_of.at(id));
+        const auto found = task_of.find(id);
+        if (found == task_of.end()) {
+          ++counted_["dependencies on nodes that the files do not have (converters drop nodes): left out"];
+        } else if (rank.tasks[found->second].lane != task.lane) {
+          after.insert(found->second);
+        }
       }
       if (after.size() > kMostEdges) after = last_of_lanes(rank, after);
       task.first_after = static_cast<std::uint32_t>(rank.after.size());
@@ -142,8 +216,7 @@ class StepMaker {
     for (std::size_t n = 0; n < nodes.size(); ++n) {
       for (const std::uint64_t id : nodes[n].dependencies) {
         const auto found = index_of.find(id);
-        if (found == index_of.end())
-          throw refused(nodes[n], fmt::format("depends on node {}, which does not exist", id));
+        if (found == index_of.end()) continue;  // counted by add_rank()
         next[found->second].push_back(n);
         ++waits[n];
       }
@@ -195,16 +268,42 @@ class StepMaker {
       default:
         break;
     }
-    const bool on_host =
-        number("is_cpu_op", 0) != 0 || node.type == ChakraType::invalid || node.type == ChakraType::metadata;
+    const bool is_invalid = node.type == ChakraType::invalid;
+    if (is_invalid) ++counted_["nodes of type INVALID_NODE: their duration counts on the host"];
+    const bool on_host = number("is_cpu_op", 0) != 0 || is_invalid || node.type == ChakraType::metadata;
     const bool copies = node.type == ChakraType::mem_load || node.type == ChakraType::mem_store;
     task.op = op.value_or(copies ? (node.type == ChakraType::mem_load ? Op::load : Op::offload) : Op::filler);
     if (is_message(task.op)) task.op = Op::filler;
     task.lane = lane.value_or(copies ? Lane::copy : on_host ? Lane::host : Lane::compute);
     if (node.duration_us < 0 || node.duration_us > kMostPs / kPsPerUs) throw refused(node, "takes more than 11 days");
-    task.amount = number("duration_ps", node.duration_us * kPsPerUs);
+    const bool is_timed = node.duration_us > 0 || node.numbers.contains("duration_ps");
+    task.amount = is_timed ? number("duration_ps", node.duration_us * kPsPerUs) : priced(node, copies);
     if (task.amount < 0 || task.amount > kMostPs) throw refused(node, "takes more than 11 days");
     return task;
+  }
+
+  // The time of a node that has sizes in place of a duration, as generators of traces write them.
+  std::int64_t priced(const ChakraNode& node, bool copies) {
+    const bool has_size = node.numbers.contains("tensor_size");
+    if (copies && has_size) {
+      constexpr std::int64_t kLocal = 1;  // tensor_loc, the MemoryType of Chakra's first schema
+      const auto place = node.numbers.find("tensor_loc");
+      const bool is_local = place != node.numbers.end() && place->second == kLocal;
+      ++counted_[is_local ? "memory nodes without a duration: tensor_size at the bandwidth of the device's memory"
+                          : "memory nodes without a duration: tensor_size at the bandwidth of the link to the host"];
+      return prices_.memory(static_cast<double>(needed(node, "tensor_size", kMostBytes)), is_local);
+    }
+    if (node.type == ChakraType::comp && (has_size || node.numbers.contains("num_ops"))) {
+      ++counted_["compute nodes without a duration: max(num_ops / peak, tensor_size / bandwidth) of the machine"];
+      const auto size_of = [&](const char* name) {
+        return node.numbers.contains(name) ? static_cast<double>(needed(node, name, std::int64_t{1} << 62U)) : 0.0;
+      };
+      return prices_.compute(size_of("num_ops"), size_of("tensor_size"));
+    }
+    if (copies) ++counted_["memory nodes without duration and tensor_size: take no time"];
+    if (node.type == ChakraType::comp)
+      ++counted_["compute nodes without duration, num_ops and tensor_size: take no time"];
+    return 0;
   }
 
   std::int64_t needed(const ChakraNode& node, const char* name, std::int64_t most) const {
@@ -235,25 +334,48 @@ class StepMaker {
     task.lane = lane.value_or(kLanes[static_cast<std::size_t>(task.peer) % kLanes.size()]);
   }
 
-  // ASTRA-sim takes no name, and "0" unless a file describes it, as all ranks.
-  std::int32_t group_of(const ChakraNode& node) {
-    const auto pg_name = node.texts.find("pg_name");
-    const std::string name = pg_name == node.texts.end() ? "" : pg_name->second;
-    const auto described = groups_.find(name);
-    const bool is_all = described == groups_.end() && (name.empty() || name == "0");
-    if (described == groups_.end() && !is_all) {
+  std::vector<std::int32_t> all_ranks() const {
+    std::vector<std::int32_t> ranks(trace_.of_rank.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  // The name under which a collective's group is kept; empty: all ranks, as ASTRA-sim takes no name, and "0" unless it
+  // is described. The first ASTRA-sim's traces name no group: their collectives are of the group of the groups file
+  // that has the rank.
+  std::string key_of_group(const ChakraNode& node) {
+    if (const auto name = group_name_of(node)) {
+      if (groups_.contains(*name)) return *name;
+      if (*name == "0") return "";
       throw refused(node,
-                    fmt::format("pg_name {} is described nowhere; allowed: a group of the groups file",
-                                nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+                    fmt::format("pg_name \"{}\" is described nowhere; allowed: a group of the groups file (--groups)",
+                                shown(*name, 60)));
     }
-    auto [known, is_new] = group_index_.try_emplace(is_all ? "" : name, static_cast<std::int32_t>(step_.groups.size()));
+    std::optional<std::string> mine;
+    for (const auto& [name, ranks] : trace_.groups) {
+      const bool has_rank = std::find(ranks.begin(), ranks.end(), static_cast<std::int32_t>(rank_)) != ranks.end();
+      if (!has_rank || names_groups_) continue;
+      if (mine)
+        throw refused(node,
+                      fmt::format("names no group, and its rank is in {} and {} of the groups file", *mine, name));
+      mine = name;
+    }
+    if (mine) ++counted_["collectives without pg_name: of the one described group that has their rank"];
+    if (mine) return *mine;
+    const auto& spans = node.involved_dim;
+    if (std::find(spans.begin(), spans.end(), false) == spans.end()) return "";
+    throw refused(node, fmt::format("involved_dim selects some of {} dimensions of a network that the trace does not "
+                                    "describe; allowed: all, or pg_name and a groups file (--groups)",
+                                    spans.size()));
+  }
+
+  std::int32_t group_of(const ChakraNode& node) {
+    const std::string name = key_of_group(node);
+    auto [known, is_new] = group_index_.try_emplace(name, static_cast<std::int32_t>(step_.groups.size()));
     if (is_new) {
       Group group;
-      group.kind =
-          named<GroupKind>(node.texts, "group", kNumGroupKinds).value_or(is_all ? GroupKind::world : GroupKind::data);
-      if (!is_all) group.ranks = described->second;
-      for (std::size_t r = 0; is_all && r < trace_.of_rank.size(); ++r)
-        group.ranks.push_back(static_cast<std::int32_t>(r));
+      group.kind = named<GroupKind>(node.texts, "group", kNumGroupKinds).value_or(GroupKind::world);
+      group.ranks = name.empty() ? all_ranks() : groups_.at(name);
       step_.groups.push_back(std::move(group));
     }
     const auto& ranks = step_.groups[static_cast<std::size_t>(known->second)].ranks;
@@ -355,6 +477,11 @@ class StepMaker {
 
   const ChakraTrace& trace_;
   const std::string& prefix_;
+  const ChakraPrices& prices_;
+  bool is_ours_ = true;
+  std::map<std::string, std::size_t> counted_;  // note -> number of times
+  std::map<std::string, std::size_t> unread_;   // fields and attributes -> number of nodes
+  bool names_groups_ = false;                   // a node of the trace does
   ChakraGroups groups_;
   std::map<std::string, std::int32_t> group_index_;
   std::vector<std::vector<const ChakraNode*>> nodes_of_;  // [rank][task]
@@ -364,8 +491,8 @@ class StepMaker {
 
 }  // namespace
 
-Step step_of(const ChakraTrace& trace, const std::string& prefix) {
-  return StepMaker(trace, prefix).run();
+ReadChakra read_chakra(const ChakraTrace& trace, const std::string& prefix, const ChakraPrices& prices) {
+  return StepMaker(trace, prefix, prices).run();
 }
 
 }  // namespace lockstep::schedules

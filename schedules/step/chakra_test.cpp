@@ -63,16 +63,28 @@ Step with_a_shift() {
 // Through the bytes of its files.
 ChakraTrace written_and_read(const Step& step) {
   const ChakraTrace made = to_chakra(step);
-  ChakraTrace read{{}, parse_chakra_groups(to_chakra_groups(made.groups), "t.groups.json")};
+  ChakraTrace trace{{}, parse_chakra_groups(to_chakra_groups(made.groups), "t.groups.json")};
   for (std::size_t r = 0; r < made.of_rank.size(); ++r) {
-    read.of_rank.push_back(parse_chakra_file(to_chakra_file(made.of_rank[r]), chakra_file_name("t", r)));
+    trace.of_rank.push_back(parse_chakra_file(to_chakra_file(made.of_rank[r]), chakra_file_name("t", r)));
   }
-  return read;
+  return trace;
+}
+
+// One picosecond per FLOP or byte; memory nodes take ten times as long from the host.
+ReadChakra read(const ChakraTrace& trace) {
+  return read_chakra(
+      trace, "t",
+      {[](double flops, double bytes) { return static_cast<std::int64_t>(std::max(flops, bytes)); },
+       [](double bytes, bool is_local) { return static_cast<std::int64_t>(bytes * (is_local ? 1 : 10)); }});
+}
+
+Step step_of(const ChakraTrace& trace) {
+  return read(trace).step;
 }
 
 std::string refusal_of(const ChakraTrace& trace) {
   try {
-    step_of(trace, "t");
+    step_of(trace);
   } catch (const core::Error& error) {
     EXPECT_EQ(error.failure(), core::Failure::usage);
     return error.what();
@@ -120,7 +132,7 @@ TEST(Chakra, IsReadAndWrittenAsProtobufDoes) {
 
 TEST(Chakra, ReadsBackTheSameStep) {
   const Step step = small_step();
-  const Step read = step_of(written_and_read(step), "t");
+  const Step read = step_of(written_and_read(step));
   ASSERT_EQ(read.of_rank.size(), step.of_rank.size());
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     ASSERT_EQ(read.of_rank[r].tasks.size(), step.of_rank[r].tasks.size());
@@ -204,10 +216,10 @@ TEST(Chakra, ReadsTracesOfOthers) {
     gather.texts["pg_name"] = rank < 2 ? "5" : "6";
     ChakraNode groups = node_of(1, ChakraType::metadata, {});
     groups.input_values =
-        R"(['[{"pg_name": "5", "ranks": [0, 1]}, {"pg_name": "6", "ranks": [2, 3]}, {"pg_name": "0", "ranks": []}]'])";
+        R"(['[{"pg_name": "5", "ranks": {"0": 0, "1": 1}}, {"pg_name": "6", "ranks": [2, 3]}, {"pg_name": "0", "ranks": []}]'])";
     trace.of_rank.push_back({compute, reduce, gather, groups});
   }
-  const Step step = step_of(trace, "t");
+  const Step step = step_of(trace);
   const auto& tasks = step.of_rank[3].tasks;
   ASSERT_EQ(tasks.size(), 4U);
   EXPECT_EQ(tasks[1].amount, 50'000'000);
@@ -229,9 +241,133 @@ TEST(Chakra, JoinsOfManyNodesKeepOneEdgePerLane) {
     join.dependencies.push_back(id);
   }
   nodes.push_back(join);
-  const Step step = step_of({{nodes}, {}}, "t");
+  const Step step = step_of({{nodes}, {}});
   EXPECT_EQ(step.of_rank[0].tasks.back().num_after, 1U);
   EXPECT_EQ(step.of_rank[0].after, (std::vector<std::uint32_t>{kNodes - 1}));
+}
+
+// A node whose attributes are of every kind that et_def.proto names: taken, or named in a note.
+TEST(Chakra, ValuesOfEveryKindAreTakenOrNoted) {
+  // The key of field `number` with a wire type, and a value's bytes.
+  const auto key = [](unsigned number, unsigned wire) {
+    const unsigned all = (number << 3U) | wire;
+    return all < 128 ? std::string(1, static_cast<char>(all))
+                     : std::string{static_cast<char>((all & 127U) | 128U), static_cast<char>(all >> 7U)};
+  };
+  const auto with_length = [](const std::string& bytes) { return static_cast<char>(bytes.size()) + bytes; };
+  const auto attribute = [&](const std::string& name, const std::string& value) {
+    return key(10, 2) + with_length(key(1, 2) + with_length(name) + key(2, 2) + with_length("a description") + value);
+  };
+  std::string node = key(1, 0) + "\7" + key(2, 2) + with_length("x") + key(3, 0) + "\4";
+  for (const unsigned number : {7U, 9U, 11U, 13U, 27U})  // int32, int64, uint32, uint64, bool
+    node += attribute("n" + std::to_string(number), key(number, 0) + "\1");
+  for (const unsigned number : {15U, 17U})
+    node += attribute("n" + std::to_string(number), key(number, 0) + "\2");  // sint
+  for (const unsigned number : {19U, 23U})
+    node += attribute("n" + std::to_string(number), key(number, 5) + std::string("\1\0\0\0", 4));
+  for (const unsigned number : {21U, 25U})
+    node += attribute("n" + std::to_string(number), key(number, 1) + std::string("\1\0\0\0\0\0\0\0", 8));
+  node += attribute("n3", key(3, 1) + from_hex("000000000000f03f"));  // double 1
+  node += attribute("n5", key(5, 5) + from_hex("0000803f"));          // float 1
+  node += attribute("half", key(5, 5) + from_hex("0000003f"));
+  node += attribute("text", key(29, 2) + with_length("yes"));
+  for (unsigned list = 4; list <= 32; list += 2)
+    node += attribute("list" + std::to_string(list), key(list, 2) + with_length(key(1, 0) + "\1"));
+  node += attribute("bytes", key(31, 2) + with_length("b"));
+  node += attribute("involved_dim", key(28, 2) + with_length(key(1, 2) + with_length(std::string("\1\0\1", 3))));
+  node += key(6, 0) + "\5" + key(8, 2) + with_length(key(2, 2) + with_length("[[2]]")) + key(9, 2) + with_length("");
+  const std::string bytes = from_hex("070a05302e302e34") + static_cast<char>((node.size() & 127U) | 128U) +
+                            static_cast<char>(node.size() >> 7U) + node;
+  const ChakraNode read = parse_chakra_file(bytes, "t.0.et").at(0);
+  for (const int number : {3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27})
+    EXPECT_EQ(read.numbers.at("n" + std::to_string(number)), 1) << number;
+  EXPECT_EQ(read.texts, (std::map<std::string, std::string>{{"text", "yes"}}));
+  EXPECT_EQ(read.involved_dim, (std::vector<bool>{true, false, true}));
+  for (const char* const name : {"half", "bytes", "list4", "list28", "list32", "start_time_micros"})
+    EXPECT_EQ(std::count(read.unread.begin(), read.unread.end(), name), 1) << name;
+  const std::vector<std::string> notes = lockstep::schedules::read({{{read}}, {}}).notes;
+  ASSERT_EQ(notes.size(), 2U);  // the node has no duration either
+  EXPECT_TRUE(says(notes[1], "half (1)"));
+  EXPECT_TRUE(says(notes[1], "n27 (1)"));
+  EXPECT_TRUE(says(notes[1], "text (1)"));
+  EXPECT_FALSE(says(notes[1], "involved_dim"));
+}
+
+TEST(Chakra, SizesWithoutADurationArePriced) {
+  ChakraNode compute = node_of(1, ChakraType::comp, {});
+  compute.numbers = {{"num_ops", 3000}, {"tensor_size", 2000}};
+  ChakraNode pass = node_of(2, ChakraType::comp, {});
+  pass.numbers = {{"tensor_size", 5000}};
+  ChakraNode timed = node_of(3, ChakraType::comp, {});
+  timed.numbers = compute.numbers;
+  timed.duration_us = 7;
+  ChakraNode load = node_of(4, ChakraType::mem_load, {});
+  load.numbers = {{"tensor_size", 100}};
+  ChakraNode local = node_of(5, ChakraType::mem_store, {});
+  local.numbers = {{"tensor_size", 100}, {"tensor_loc", 1}};
+  const ChakraTrace trace{
+      {{compute, pass, timed, load, local, node_of(6, ChakraType::comp, {}), node_of(7, ChakraType::mem_load, {})}},
+      {}};
+  const ReadChakra made = read(trace);
+  std::vector<std::int64_t> amounts;
+  for (const Task& task : made.step.of_rank[0].tasks) amounts.push_back(task.amount);
+  EXPECT_EQ(amounts, (std::vector<std::int64_t>{3000, 5000, 7'000'000, 1000, 100, 0, 0}));
+  std::string notes;
+  for (const std::string& note : made.notes) notes += note + "\n";
+  EXPECT_TRUE(says(notes, "2 compute nodes without a duration: max(num_ops / peak, tensor_size / bandwidth)"));
+  EXPECT_TRUE(says(notes, "1 memory nodes without a duration: tensor_size at the bandwidth of the link"));
+  EXPECT_TRUE(says(notes, "1 memory nodes without a duration: tensor_size at the bandwidth of the device"));
+  EXPECT_TRUE(says(notes, "1 compute nodes without duration, num_ops and tensor_size"));
+  EXPECT_TRUE(says(notes, "1 memory nodes without duration and tensor_size"));
+  compute.numbers["num_ops"] = -1;
+  EXPECT_TRUE(says(refusal_of({{{compute}}, {}}), "num_ops is -1; allowed: 0 to"));
+}
+
+TEST(Chakra, DependenciesOnDroppedNodesAreCounted) {
+  ChakraTrace trace = to_chakra(small_step());
+  first(trace, 0, ChakraType::comp).dependencies = {4444, 5555};
+  const ReadChakra made = read(trace);
+  EXPECT_TRUE(made.is_ours);
+  ASSERT_EQ(made.notes.size(), 1U);
+  EXPECT_TRUE(says(made.notes[0], "2 dependencies on nodes that the files do not have"));
+}
+
+// Four ranks: the groups of a collective on rank 3, by each way to say them.
+TEST(Chakra, GroupsOfAllVersions) {
+  const auto ranks_of = [](const auto& change, ChakraGroups groups) {
+    ChakraTrace trace{{}, std::move(groups)};
+    for (int rank = 0; rank < 4; ++rank) {
+      ChakraNode reduce = node_of(2, ChakraType::comm_coll, {});
+      reduce.numbers = {{"comm_type", 0}, {"comm_size", 400}};
+      change(reduce, rank);
+      trace.of_rank.push_back({reduce});
+    }
+    if (const std::string refusal = refusal_of(trace); refusal != "none") return refusal;
+    const Step step = step_of(trace);
+    const auto group = static_cast<std::size_t>(step.of_rank[3].tasks[0].peer);
+    std::string text;
+    for (const std::int32_t rank : step.groups[group].ranks) text += std::to_string(rank);
+    return text;
+  };
+  const ChakraGroups halves{{"1", {0, 1}}, {"2", {2, 3}}};
+  const auto nothing = [](ChakraNode&, int) {};
+  const auto text_in = [](const char* attribute) {
+    return [attribute](ChakraNode& node, int rank) { node.texts[attribute] = rank < 2 ? "1" : "2"; };
+  };
+  const auto spans = [](std::vector<bool> dimensions) {
+    return [dimensions](ChakraNode& node, int) { node.involved_dim = dimensions; };
+  };
+  EXPECT_EQ(ranks_of(nothing, {}), "0123");
+  EXPECT_EQ(ranks_of(nothing, halves), "23") << "the first ASTRA-sim: the group that has the rank";
+  for (const char* const attribute : {"pg_name", "comm_group"}) EXPECT_EQ(ranks_of(text_in(attribute), halves), "23");
+  const auto number = [](ChakraNode& node, int rank) { node.numbers["communicator_id"] = rank < 2 ? 1 : 2; };
+  EXPECT_EQ(ranks_of(number, halves), "23");
+  EXPECT_EQ(ranks_of(spans({true, true}), {}), "0123");
+  EXPECT_TRUE(says(ranks_of(spans({false, true}), {}), "involved_dim selects some of 2 dimensions"));
+  EXPECT_EQ(ranks_of(spans({false, true}), halves), "23");
+  EXPECT_TRUE(says(ranks_of(nothing, {{"1", {0, 1, 2, 3}}, {"2", {2, 3}}}), "its rank is in 1 and 2"));
+  const auto process_groups = [](ChakraNode& node, int) { node.texts["pg_name"] = "7"; };
+  EXPECT_TRUE(says(ranks_of(process_groups, halves), "pg_name \"7\" is described nowhere"));
 }
 
 TEST(Chakra, RefusesWithFileAndNode) {
@@ -258,8 +394,6 @@ TEST(Chakra, RefusesWithFileAndNode) {
                    "is a message of a rank to itself"));
   EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_size"] = 99; }),
                    "sends 99 bytes"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.dependencies = {4444}; }),
-                   "depends on node 4444, which does not exist"));
   EXPECT_TRUE(
       says(changed(0, ChakraType::comp, [&](ChakraNode& node) { node.dependencies = {good.of_rank[0].back().id}; }),
            "depends on itself"));
@@ -280,6 +414,16 @@ TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
   EXPECT_TRUE(
       says(refusal_of_bytes(version_bytes + from_hex("0408011863")), "node type 99 (a type of a newer schema)"));
   EXPECT_TRUE(says(refusal_of_bytes(from_hex("0408011804")), "begins without Chakra's GlobalMetadata"));
+  // The schema of 2023, whose nodes have attributes in field 11 and texts in field 6.
+  EXPECT_TRUE(says(refusal_of_bytes(from_hex("00") + from_hex("080801180432023132")), "field 6 is not one of schema"));
+  EXPECT_TRUE(says(refusal_of_bytes(from_hex("00") + from_hex("07080118045a0132")), "field 11 is not one of schema"));
+  // Files of 2024 without a version, and Chakra's text converter, which called the same fields 1.0.0.
+  EXPECT_EQ(parse_chakra_file(from_hex("00") + from_hex("0408011804"), "t.0.et").size(), 1U);
+  const std::string schema = "1.0.2-chakra.1.0.0";
+  const std::string attribute = "\n\6schema\xea\1" + std::string(1, static_cast<char>(schema.size())) + schema;
+  const std::string metadata = "\n" + std::string(1, static_cast<char>(attribute.size())) + attribute;
+  EXPECT_EQ(refusal_of_bytes(std::string(1, static_cast<char>(metadata.size())) + metadata + from_hex("0408011804")),
+            "none");
   EXPECT_TRUE(says(refusal_of_bytes(""), "ends within a message"));
   EXPECT_TRUE(says(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
   EXPECT_THROW(parse_chakra_groups("[1]", "g.json"), core::Error);
@@ -317,7 +461,7 @@ TEST(Chakra, SurvivesMutations) {
     try {
       ChakraTrace trace = good;
       trace.of_rank[0] = parse_chakra_file(bytes, "t.0.et");
-      step_of(trace, "t");
+      step_of(trace);
     } catch (const core::Error& error) {
       ++refused;
       const std::string text = error.what();

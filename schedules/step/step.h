@@ -34,6 +34,7 @@ inline constexpr std::size_t kNumLanes = 10;
 
 // shift: each member sends to the member a fixed distance ahead in the group, as ring neighbours do.
 enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, shift, broadcast, reduce };
+inline constexpr std::size_t kNumComms = 8;
 
 // The purpose of a group of ranks; a rank is in at most one group of each kind.
 enum class GroupKind : std::uint8_t {

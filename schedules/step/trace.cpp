@@ -50,6 +50,17 @@ std::string title_of(const Task& task, std::int32_t slices) {
   return std::string(name_of(task.op)) + part_of(task, "unit");
 }
 
+// Names a task of another program's step in words that belong to no step. Collectives share lanes.
+std::string_view kind_of(const Task& task) {
+  if (task.comm != Comm::none) return "collective";
+  if (task.lane == Lane::copy) return "memory";
+  return name_of(task.lane);
+}
+
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::int64_t nanoseconds(std::int64_t ps) {
   return (ps + 500) / 1000;
 }
@@ -102,8 +113,10 @@ class TraceWriter {
     for (std::size_t l = 0; l < kNumLanes; ++l) {
       const auto lane = static_cast<Lane>(l);
       const auto& tasks = part.step->of_rank[rank].tasks;
-      if (std::none_of(tasks.begin(), tasks.end(), [&](const Task& t) { return t.lane == lane; })) continue;
-      name("thread", fmt::format(R"("pid":{},"tid":{})", process, thread_of(rank, lane)), name_of(lane), l);
+      const auto found = std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.lane == lane; });
+      if (found == tasks.end()) continue;
+      const std::string_view title = part.names.empty() ? name_of(lane) : kind_of(*found);
+      name("thread", fmt::format(R"("pid":{},"tid":{})", process, thread_of(rank, lane)), title, l);
     }
   }
   void name(std::string_view what, std::string_view whose, std::string_view text, std::size_t place) {
@@ -117,15 +130,18 @@ class TraceWriter {
     const TaskSpan& span = (*part.timeline)[rank][index];
     const std::int64_t start = nanoseconds(span.start_ps), end = nanoseconds(span.end_ps);
     const std::string place = fmt::format(R"("pid":{},"tid":{})", process_of(rank), thread_of(rank, task.lane));
+    const bool is_named = !part.names.empty();
+    const std::string name = is_named ? part.names[rank][index] : title_of(task, part.step->slices);
     events_.push_back({start, is_recv(task.op),
-                       fmt::format(R"("ph":"X",{},"name":"{}","cat":"{}","cname":"{}","ts":{},"dur":{},"args":{{{}}})",
-                                   place, title_of(task, part.step->slices), name_of(task.op), colour_of(task),
-                                   microseconds(start), microseconds(end - start), arguments_of(*part.step, task))});
+                       fmt::format(R"("ph":"X",{},"name":{},"cat":"{}","cname":"{}","ts":{},"dur":{},"args":{{{}}})",
+                                   place, json_text(name), is_named ? kind_of(task) : name_of(task.op), colour_of(task),
+                                   microseconds(start), microseconds(end - start), arguments_of(part, task))});
     if (is_send(task.op)) add_arrow_end("s", place, static_cast<std::size_t>(task.peer), task.tag, start);
     if (is_recv(task.op)) add_arrow_end("f", place, rank, task.tag, end);
   }
 
-  static std::string arguments_of(const Step& step, const Task& task) {
+  static std::string arguments_of(const TracePart& part, const Task& task) {
+    const Step& step = *part.step;
     const bool is_slice = step.slices > 1 && task.microbatch >= 0;
     const std::int32_t microbatch = is_slice ? task.microbatch / step.slices : task.microbatch;
     std::string text = fmt::format(R"("stage":{},"microbatch":{},"part":{})", task.stage, microbatch, task.part);
@@ -136,7 +152,8 @@ class TraceWriter {
     if (task.comm == Comm::none) return text;
     text += fmt::format(R"(,"collective":"{}")", name_of(task.comm));
     const auto group = static_cast<std::size_t>(task.peer);
-    if (group < step.groups.size()) text += fmt::format(R"(,"group":"{}")", name_of(step.groups[group].kind));
+    if (group < step.groups.size() && part.names.empty())
+      text += fmt::format(R"(,"group":"{}")", name_of(step.groups[group].kind));
     return text;
   }
 

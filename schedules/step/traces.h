@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -34,6 +35,8 @@ struct TracePart {
   const Step* step = nullptr;
   const StepTimeline* timeline = nullptr;
   std::span<const TraceCounter> counters = {};
+  // [rank][task]: names in place of our own words for tasks; empty: our own.
+  std::vector<std::vector<std::string>> names = {};
 };
 
 // The whole trace file. Each timeline has a span for every task of its step.
@@ -61,12 +64,14 @@ struct ChakraNode {
   std::string input_values;                     // metadata nodes only: PyTorch's process groups as JSON
   std::map<std::string, std::int64_t> numbers;  // attributes: comm_size, is_cpu_op, ...
   std::map<std::string, std::string> texts;     // attributes: pg_name, ...
+  std::vector<bool> involved_dim = {};          // attribute: the dimensions of the network that a collective spans
+  std::vector<std::string> unread = {};         // fields and attributes that this struct has no place for
 };
 
 // The bytes of one rank's file.
 std::string to_chakra_file(const std::vector<ChakraNode>& nodes);
-// Attributes that are lists or real numbers are skipped. `file` names the file in errors. Throws a usage Error with the
-// file, and the node where there is one, if the bytes are no trace, or of a newer schema.
+// `file` names the file in errors. Throws a usage Error with the file, and the node where there is one, if the bytes
+// are no trace, or of a schema whose fields have other numbers.
 std::vector<ChakraNode> parse_chakra_file(std::string_view bytes, const std::string& file);
 
 // Chakra's CollectiveCommType, by number. Comm::none: a Step has no word for it.
@@ -108,11 +113,25 @@ std::string chakra_file_name(const std::string& prefix, std::size_t rank);
 // step_of() gives the same step.
 ChakraTrace to_chakra(const Step& step);
 
+// Times in picoseconds of nodes that have sizes and no duration.
+struct ChakraPrices {
+  std::function<std::int64_t(double flops, double bytes)> compute;
+  std::function<std::int64_t(double bytes, bool is_local)> memory;  // local: of the device itself
+};
+
+struct ReadChakra {
+  Step step;
+  bool is_ours = false;                         // to_chakra() made it
+  std::vector<std::vector<std::string>> names;  // [rank][task]: the nodes' names; empty if is_ours
+  std::vector<std::string> notes;               // ways to take nodes that the trace does not state, with counts
+};
+
 // The step that a trace describes. Nodes of one rank are issued in the order of their numbers as far as dependencies
 // allow. Without an attribute `lane`, compute nodes go to lane compute (on the CPU: host), messages to send and
-// receive, memory nodes to copy, and the collectives of a group to one of four lanes. Throws a usage Error that names
-// file and node for a cycle, a dependency that does not exist, a send without its receive, collectives in which members
-// differ, and what a Step has no word for (gather, scatter, barrier).
-Step step_of(const ChakraTrace& trace, const std::string& prefix);
+// receive, memory nodes to copy, and the collectives of a group to one of four lanes. Dependencies on nodes that the
+// file does not have are left out, and counted in a note, as is whatever else is not read. Throws a usage Error that
+// names file and node for a cycle, a send without its receive, collectives in which members differ, and what a Step has
+// no word for (gather, scatter, barrier).
+ReadChakra read_chakra(const ChakraTrace& trace, const std::string& prefix, const ChakraPrices& prices);
 
 }  // namespace lockstep::schedules

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/record_json.h"
+#include "core/user_text.h"
 #include "simulator/machine/json_fields.h"
 
 namespace lockstep::simulator {
@@ -367,7 +368,7 @@ RecordFiles read_record_files(std::span<const std::string> paths) {
   std::string text;
   std::string where;
   for (const std::string& path : paths) {
-    const std::string part = text_of_file(path, "records of kernels_bench and all_reduce_perf (--json)");
+    const std::string part = core::text_of_file(path, "records of kernels_bench and all_reduce_perf (--json)");
     read_record_lines(part, path);  // so that errors name their file and line
     text += part + "\n";
     where += (where.empty() ? "" : ", ") + path.substr(path.rfind('/') + 1);

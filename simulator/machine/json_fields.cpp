@@ -1,9 +1,6 @@
 #include "simulator/machine/json_fields.h"
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -23,14 +20,6 @@ std::string text_of(double value) {
 }
 
 }  // namespace
-
-std::string text_of_file(const std::string& path, const std::string& allowed) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw core::usage_error(path + ": cannot be read; allowed: " + allowed);
-  }
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 struct JsonFields::Node {
   Node(json of, std::string file, std::string before)

@@ -10,9 +10,6 @@
 
 namespace lockstep::simulator {
 
-// The content of a file. Throws a usage Error "PATH: cannot be read; allowed: ..." if there is none, or it is a folder.
-std::string text_of_file(const std::string& path, const std::string& allowed);
-
 class JsonFields {
  public:
   // The outermost object of a text.

@@ -51,7 +51,7 @@ double share_at(const EfficiencyCurve& curve, double work) {
 Machine load_machine(std::string_view name) {
   if (name.find('/') != std::string_view::npos || name.ends_with(".json")) {
     const std::string path(name);
-    return parse_machine(text_of_file(path, "a JSON file (docs/machine_format.md)"), path);
+    return parse_machine(core::text_of_file(path, "a JSON file (docs/machine_format.md)"), path);
   }
   std::string names;
   for (const EmbeddedMachine& machine : embedded_machines()) {

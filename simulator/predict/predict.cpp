@@ -160,19 +160,24 @@ double sent_beyond(const schedules::Step& step, std::size_t rank, std::size_t le
 std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::size_t rank, const Machine& machine,
                                              std::span<const std::vector<std::int64_t>> members) {
   std::vector<TakenCollectives> taken;
+  std::vector<std::size_t> group_of;  // the first group of each
   for (const schedules::Task& task : step.of_rank[rank].tasks) {
     if (task.comm == schedules::Comm::none) continue;
     const auto group = static_cast<std::size_t>(task.peer);
-    const auto alike = std::find_if(taken.begin(), taken.end(), [&](const TakenCollectives& one) {
+    const auto is_alike = [&](std::size_t i) {
+      const TakenCollectives& one = taken[i];
       return one.group == step.groups[group].kind && one.ranks == step.groups[group].size() && one.comm == task.comm &&
-             one.bytes == task.amount;
-    });
-    if (alike != taken.end()) {
-      ++alike->count;
+             one.bytes == task.amount && members[group_of[i]] == members[group];
+    };
+    std::size_t alike = 0;
+    while (alike < taken.size() && !is_alike(alike)) ++alike;
+    if (alike < taken.size()) {
+      ++taken[alike].count;
       continue;
     }
     const auto each = best_collective(machine, task.comm, static_cast<double>(task.amount), members[group]);
     taken.push_back({step.groups[group].kind, step.groups[group].size(), task.comm, task.amount, 1, each});
+    group_of.push_back(group);
   }
   std::stable_sort(taken.begin(), taken.end(),
                    [](const TakenCollectives& a, const TakenCollectives& b) { return a.all_us() > b.all_us(); });
@@ -403,7 +408,7 @@ Simulation simulate_step(const schedules::Step& step, const workload::Layout& la
   return run(std::span(&step, 1), layout, machine, places, members);
 }
 
-Replay replay(const schedules::Step& step, const Machine& machine) {
+Replay replay(const schedules::Step& step, const Machine& machine, const schedules::BlockingLanes& blocking) {
   refuse_shared_cores(machine);
   refuse_beyond_torus(machine, step.num_ranks());
   const workload::Layout layout;  // says nothing about groups that list all of their members
@@ -413,7 +418,7 @@ Replay replay(const schedules::Step& step, const Machine& machine) {
   Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
   Replay made;
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
-  made.parts = schedules::breakdown_of(step, simulation.timeline);
+  made.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
   made.busiest = busiest_of(made.parts);
   made.collectives = collectives_of(step, made.busiest, machine, members);
   made.timeline = std::move(simulation.timeline);

@@ -119,6 +119,7 @@ struct Replay {
 
 // Simulates the step with rank r on device r. Throws core::Error(usage) if ranks share cores, or if there are more
 // ranks than devices of a torus, or on a deadlock.
-Replay replay(const schedules::Step& step, const Machine& machine);
+// `blocking`: lanes that an idle rank waits for even without a dependency (schedules::breakdown_of()).
+Replay replay(const schedules::Step& step, const Machine& machine, const schedules::BlockingLanes& blocking = {});
 
 }  // namespace lockstep::simulator

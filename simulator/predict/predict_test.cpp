@@ -16,6 +16,9 @@
 namespace lockstep::simulator {
 namespace {
 
+const schedules::ChakraPrices kNoPrices{[](double, double) { return std::int64_t{0}; },
+                                        [](double, bool) { return std::int64_t{0}; }};
+
 workload::Model small_model() {
   return workload::parse_model("gpt3-1.3b");
 }
@@ -64,7 +67,7 @@ TEST(Predict, StepsTakeAsLongWhenReadFromTheirChakraTraces) {
     for (const auto& nodes : written.of_rank) {
       read.of_rank.push_back(schedules::parse_chakra_file(schedules::to_chakra_file(nodes), "t"));
     }
-    const schedules::Step step = schedules::step_of(read, "t");
+    const schedules::Step step = schedules::read_chakra(read, "t", kNoPrices).step;
     const Replay replayed = replay(step, machine);
     EXPECT_EQ(replayed.step_s, made.step_s) << text;
     EXPECT_EQ(replayed.busiest, made.busiest) << text;
@@ -108,7 +111,7 @@ TEST(Predict, ReplaysChangedChakraTracesOrRefusesThem) {
       if (way == 4) node.type = static_cast<schedules::ChakraType>(choice + 2);
     }
     try {
-      const schedules::Step step = schedules::step_of(trace, "t");
+      const schedules::Step step = schedules::read_chakra(trace, "t", kNoPrices).step;
       EXPECT_GE(replay(step, machine).step_s, 0);
       ++replayed;
     } catch (const core::Error& error) {

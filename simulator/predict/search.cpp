@@ -244,9 +244,10 @@ class Search {
          int threads)
       : model_(model), machine_(machine), layouts_(std::move(layouts)), top_(top), threads_(threads) {}
 
-  SearchResult run() {
+  // `decided`: SearchSpace::decided. Weighing a layout and simulating it are half of the work each.
+  SearchResult run(const std::function<void(std::size_t done, std::size_t all)>& decided) {
     result_.legal = static_cast<std::int64_t>(layouts_.size());
-    std::vector<Candidate> fitting = weighed();
+    std::vector<Candidate> fitting = weighed([&](std::size_t done) { decided(done / 2, layouts_.size()); });
     std::sort(fitting.begin(), fitting.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.bound_s, a.index) < std::tie(b.bound_s, b.index);
     });
@@ -258,6 +259,7 @@ class Search {
       simulate_all(
           {fitting.begin() + static_cast<std::ptrdiff_t>(next), fitting.begin() + static_cast<std::ptrdiff_t>(end)});
       next = end;
+      decided(layouts_.size() / 2 + next * layouts_.size() / fitting.size() / 2, layouts_.size());
     }
     result_.simulated = static_cast<std::int64_t>(next);
     result_.beaten = static_cast<std::int64_t>(fitting.size() - next);
@@ -266,16 +268,19 @@ class Search {
 
  private:
   // Memory and bound of all layouts that fit. Layouts of one schedule are processed together.
-  std::vector<Candidate> weighed() {
+  template <class Done>
+  std::vector<Candidate> weighed(const Done& done) {
     std::map<ShapeKey, std::vector<std::size_t>> by_shape;
     for (std::size_t i = 0; i < layouts_.size(); ++i) by_shape[key_of(layouts_[i])].push_back(i);
     std::vector<const std::vector<std::size_t>*> groups;
     for (const auto& entry : by_shape) groups.push_back(&entry.second);
     std::vector<Candidate> all(layouts_.size());
+    std::atomic<std::size_t> so_far{0};
     for_all(groups.size(), threads_, [&](std::size_t g) {
       const workload::Layout& first = layouts_[groups[g]->front()];
       const schedules::Schedule schedule = schedules::make_schedule(first.schedule, shape_of(first));
       for (const std::size_t i : *groups[g]) all[i] = weigh(i, schedule);
+      done(so_far += groups[g]->size());
     });
     const auto capacity = static_cast<double>(machine_.device.memory_bytes);
     std::vector<Candidate> fitting;
@@ -335,7 +340,7 @@ void predict_in_pieces(const workload::Model& model, const Machine& machine, std
 
 SearchResult search_layouts(const workload::Model& model, const Machine& machine, const SearchSpace& space,
                             std::size_t top, int threads) {
-  return Search(model, machine, legal_layouts(model, machine, space), top, threads).run();
+  return Search(model, machine, legal_layouts(model, machine, space), top, threads).run(space.decided);
 }
 
 // ---- the kinds of parallelism

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -65,6 +66,8 @@ struct SearchSpace {
   std::vector<std::string> schedules;               // names of schedules/generators/catalogue.h
   std::vector<std::int32_t> chunks{2, 3, 4, 6, 8};  // for schedules that take chunks
   std::vector<std::int64_t> microbatches{1, 2, 4, 8, 16};
+  // Called by any thread with the number of layouts that are decided, and of all. Most are decided by their bounds.
+  std::function<void(std::size_t done, std::size_t all)> decided = [](std::size_t, std::size_t) {};
 };
 
 // All layouts of the space that are valid for the model, in a fixed order.

@@ -88,6 +88,11 @@ std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& cal
   return std::llround(std::max(compute_ps(device, call, cost.flops), memory_ps) + device.launch_us * 1e6);
 }
 
+std::int64_t roofline_ps(const DeviceSpec& device, double flops, double bytes) {
+  constexpr double kMost = 4e18;  // above all times that a caller takes
+  return std::llround(std::min(kMost, std::max(flops / device.matrix_tflops, bytes / device.memory_gbps * 1e3)));
+}
+
 bool is_measured(const Machine& machine, const workload::KernelCall& call) {
   return measured_curve(machine, call) != nullptr;
 }

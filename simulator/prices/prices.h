@@ -39,6 +39,10 @@ double product_us(const DeviceSpec& device, const workload::Product& product, do
 // picoseconds. Products and attention in f32 run at the device's f32 peak.
 std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& call);
 
+// The roofline itself, of a kernel of which nothing else is known: max(FLOPs / peak of matrix units, bytes / bandwidth),
+// in picoseconds.
+std::int64_t roofline_ps(const DeviceSpec& device, double flops, double bytes);
+
 // The measured time (Machine::measured) while `copies` of the kernel run at the same time, interpolated linearly over
 // the number of copies; if it was not measured, the time by formula.
 std::int64_t kernel_ps(const Machine& machine, const workload::KernelCall& call, std::int32_t copies = 1);

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "core/error.h"
 #include "core/output_file.h"
+#include "core/user_text.h"
 #include "simulator/validation/validation.h"
 
 namespace {
@@ -15,14 +14,8 @@ namespace {
 namespace core = lockstep::core;
 namespace simulator = lockstep::simulator;
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw core::usage_error(path + ": cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::vector<simulator::ValidatedCollective> validate_collectives(const std::string& path) {
-  const auto sweeps = simulator::parse_sweeps(text_of(path), path);
+  const auto sweeps = simulator::parse_sweeps(core::text_of_file(path, "a file of cases"), path);
   auto all = simulator::validate(sweeps);
   for (const simulator::ValidatedCollective& each : all) {
     fmt::print("{:10} {:3} {:12.0f} {:12} {:9.1f} {:9.1f} {:+6.1f} %{}\n", each.machine, each.of.ranks, each.of.bytes,
@@ -41,7 +34,7 @@ std::vector<simulator::ValidatedCollective> validate_collectives(const std::stri
 }
 
 std::vector<simulator::ProductSweep> validate_products(const std::string& path) {
-  auto sweeps = simulator::parse_product_sweeps(text_of(path), path);
+  auto sweeps = simulator::parse_product_sweeps(core::text_of_file(path, "a file of cases"), path);
   for (const simulator::ProductSweep& sweep : sweeps) {
     for (const simulator::ValidatedProduct& each : simulator::validate(std::span(&sweep, 1))) {
       fmt::print("{:20} {:5.0f} {:5.0f} {:5.0f} {:9.1f} {:9.1f} {:+6.1f} %{}\n", each.table, each.of.shape.m,
@@ -58,7 +51,8 @@ void write_page(const std::string& directory, const std::string& page_path) {
   const std::string cases_path = directory + "/cases.json";
   const auto collectives = validate_collectives(directory + "/collective_cases.json");
   const auto products = validate_products(directory + "/product_cases.json");
-  const simulator::ValidationCases cases = simulator::parse_cases(text_of(cases_path), cases_path);
+  const simulator::ValidationCases cases =
+      simulator::parse_cases(core::text_of_file(cases_path, "a file of cases"), cases_path);
   const simulator::Machine described = simulator::load_machine(cases.machine);
   const auto all = simulator::validate(cases.cases);
   for (const simulator::Validated& each : all) {
@@ -69,7 +63,7 @@ void write_page(const std::string& directory, const std::string& page_path) {
   fmt::print("{} cases: mean {:.2f} %, max {:.2f} %\n", score.count, 100 * score.mean, 100 * score.max);
   fmt::print("best fit: share of products x {:.4f}\n", simulator::fit_product_share(cases.on_machine(), described));
   core::AtomicFile file(page_path);
-  file.write(simulator::with_tables(text_of(page_path), all, collectives, products));
+  file.write(simulator::with_tables(core::text_of_file(page_path, "docs/validation.md"), all, collectives, products));
   file.commit();
 }
 

@@ -141,10 +141,7 @@ void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda) {
 void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
   queue(args, cuda);
 }
-void run_cuda(const AdamW& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const SgdMomentum& args, CudaContext& cuda) {
+void run_cuda(const OptimizerStep& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const SumOfSquares& args, CudaContext& cuda) {

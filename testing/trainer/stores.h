@@ -277,7 +277,7 @@ inline void reduce_over(std::vector<std::unique_ptr<Ranks>>& replicas, std::int3
 // Training: steps of AdamW with gradients that are a function of step, rank, microbatch and element.
 
 inline constexpr int kSteps = 3;
-inline constexpr AdamWOptions kAdamW{.rate = 0.01F, .decay = 0.1F};
+inline constexpr kernels::OptimizerNumbers kAdamW{.rate = 0.01F, .beta2 = 0.95F, .decay = 0.1F};
 inline constexpr float kFactor = 0.5F;
 
 inline std::uint64_t bits_of(int step, std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {

@@ -341,7 +341,9 @@ void add(ParameterStore& store, State state, std::string_view prefix, Held& to) 
 }  // namespace
 
 void add_state(ParameterStore& store, Held& to) {
-  for (const NamedState& named : kStates) add(store, named.state, named.prefix, to);
+  for (const NamedState& named : kStates) {
+    if (store.has(named.state)) add(store, named.state, named.prefix, to);
+  }
 }
 
 void add_masters(ParameterStore& store, Held& to) {

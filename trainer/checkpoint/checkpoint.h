@@ -82,8 +82,8 @@ class Checkpoint {
 // Throws a usage Error that names the first difference; `what` describes the origin of `found`.
 void require_same(const std::string& what, const Integers& found, const Integers& wanted);
 
-// The part of a checkpoint that comes from a parameter store: master weights and both moments of AdamW, as tensors
-// "master.NAME", "first_moment.NAME" and "second_moment.NAME".
+// The part of a checkpoint that comes from a parameter store: master weights and the moments that its optimizer
+// has, as tensors "master.NAME", "first_moment.NAME" and "second_moment.NAME".
 
 // Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_hugging_face. Valid as
 // long as the stores' runs are.

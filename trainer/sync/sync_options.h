@@ -44,7 +44,7 @@ std::vector<Exchange> arrival_order(const ArrivalRules& rules);
 //   root                Gradients are summed on replica 0, which updates and sends the weights to all others:
 //                       torch.nn.DataParallel.
 //   average:every=H     Each replica trains by itself; every H steps weights are averaged (local SGD: Stich 2019,
-//                       arXiv:1805.09767). Moments of AdamW stay where they are.
+//                       arXiv:1805.09767). The optimizer's states stay where they are.
 //   diloco:every=H      Likewise, and an outer SGD with Nesterov momentum takes the mean change of H steps as its
 //                       gradient (Douillard et al. 2023, arXiv:2311.08105, algorithm 1).
 //   async:staleness=K   A server of its own rank applies gradients as they come; no replica is more than K steps ahead

@@ -31,11 +31,11 @@ double square_of_gradients(RankModel& model) {
 void update_from_gradients(RankModel& model, const UpdateRules& rules, double norm) {
   float factor = 1;
   if (rules.most_norm > 0) factor = static_cast<float>(std::min(1.0, rules.most_norm / (norm + kernels::kClipEpsilon)));
-  const auto schedule = kernels::adamw_schedule(rules.adamw.rate, rules.adamw.beta1, rules.adamw.beta2, rules.step);
+  const auto schedule = kernels::optimizer_schedule(model.layout().optimizer, rules.optimizer, rules.step);
   const parallel::ParameterStore::UpdateOnDevice numbers{
       .factor = {&factor, core::DType::f32, 1},
       .schedule = {schedule.data(), core::DType::f32, static_cast<std::int64_t>(schedule.size())}};
-  for (RankStage& stage : model.stages()) stage.store->update(rules.adamw, numbers);
+  for (RankStage& stage : model.stages()) stage.store->update(rules.optimizer, numbers);
 }
 
 void outer_step(const OuterRules& rules, std::int32_t replicas, std::span<const float> change_sum,

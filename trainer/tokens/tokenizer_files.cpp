@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/record_json.h"
+#include "core/user_text.h"
 #include "trainer/tokens/tokenizer.h"
 
 namespace lockstep::trainer {
@@ -28,11 +28,7 @@ core::Error refused(const std::string& file, std::string why) {
 }
 
 std::string text_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
-    throw refused(file, "cannot be read; allowed: tokenizer.json, or vocab.json with merges.txt");
-  return text.str();
+  return core::text_of_file(file, "tokenizer.json, or vocab.json with merges.txt");
 }
 
 json json_of(const std::string& file) {
@@ -133,7 +129,6 @@ class TokenizerReader {
     std::vector<std::pair<std::string, std::string>> merges;
     std::istringstream lines(text_of(merges_file));
     for (std::string line; std::getline(lines, line);) {
-      if (!line.empty() && line.back() == '\r') line.pop_back();
       if (line.empty() || line.rfind("#version", 0) == 0) continue;
       merges.push_back(merge_of(merges_file, line));
     }

@@ -114,8 +114,8 @@ void AsyncServer::push(const Exchange& exchange) {
 // The learning rate is that of the step number that the pushes so far make up, one per replica and step.
 void AsyncServer::update() {
   const std::int64_t step = updates_++ / options_.layout.dp + 1;
-  UpdateRules rules{.adamw = options_.adamw, .step = updates_, .most_norm = options_.most_norm};
-  rules.adamw.rate = report_.rate = static_cast<float>(learning_rate(options_.rate, step));
+  UpdateRules rules{.optimizer = options_.optimizer, .step = updates_, .most_norm = options_.most_norm};
+  rules.optimizer.rate = report_.rate = static_cast<float>(learning_rate(options_.rate, step));
   report_.norm = std::sqrt(square_of_gradients(model_));
   if (std::isfinite(report_.norm)) {
     update_from_gradients(model_, rules, report_.norm);

@@ -252,7 +252,7 @@ struct Adam {
   std::vector<double> second;
   std::int64_t updates = 0;
 
-  void update(std::vector<float>& weights, const std::vector<float>& gradient, const parallel::AdamWOptions& adamw,
+  void update(std::vector<float>& weights, const std::vector<float>& gradient, const kernels::OptimizerNumbers& adamw,
               double rate, bool decays) {
     first.resize(weights.size());
     second.resize(weights.size());
@@ -316,7 +316,7 @@ class Reference {
       Values next = versions_.back();
       const double rate = static_cast<float>(learning_rate(options.rate, step));
       for (auto& [name, values] : next) {
-        states_[name].update(values, gradients.at(name), options.adamw, rate, model.decays(name));
+        states_[name].update(values, gradients.at(name), options.optimizer, rate, model.decays(name));
       }
       versions_.push_back(std::move(next));
       gradients.clear();

@@ -37,7 +37,7 @@ struct TrainOptions {
   std::int64_t steps = 20;
   LearningRate rate;
   float most_norm = 1;  // gradients are clipped to this norm; 0: never
-  parallel::AdamWOptions adamw;
+  kernels::OptimizerNumbers optimizer = kernels::rule_of(kernels::OptimizerKind::adamw).usual;  // for layout.optimizer
   LossScaleOptions loss_scale;
   SyncOptions sync;     // how data-parallel ranks agree
   Straggler straggler;  // slows one of them down

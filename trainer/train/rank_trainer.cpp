@@ -198,7 +198,7 @@ std::int64_t RankTrainer::sent_bytes() const {
 double RankTrainer::local_gradients(std::int64_t step) {
   draw(step);
   const double tokens = static_cast<double>(options_.tokens_per_step()) / options_.layout.dp;
-  UpdateRules rules{.adamw = options_.adamw, .step = step};
+  UpdateRules rules{.optimizer = options_.optimizer, .step = step};
   rules.rehearses = true;
   const auto start_ns = now_ns();
   training_.give(views(), rules);
@@ -214,8 +214,8 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
       .step = step, .rate = static_cast<float>(learning_rate(options_.rate, step)), .loss_scale = loss_scale_.scale};
   draw(step);
   UpdateRules rules{
-      .adamw = options_.adamw, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
-  rules.adamw.rate = own.report.rate;
+      .optimizer = options_.optimizer, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
+  rules.optimizer.rate = own.report.rate;
   auto tokens = static_cast<double>(options_.tokens_per_step());
   tokens /= static_cast<double>(model_.versions().updates_per_step());  // the loss of an update is its own mean
   if (options_.sync.averages()) tokens /= options_.layout.dp;           // the loss of a replica is its own mean

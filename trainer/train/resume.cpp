@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kDtype = "dtype";
 constexpr const char* kGemm = "gemm";
 constexpr const char* kOwers = "errors_of";
+constexpr const char* kOptimizer = "optimizer";
 
 // Error feedback belongs to a bucket and a rank. Returns the part of the layout that determines which rank has which
 // buckets and how they are reduced; empty if there is no error feedback.
@@ -59,6 +60,7 @@ std::map<std::string, std::string> layout_of(const TrainOptions& options) {
   const workload::Layout& layout = options.layout;
   std::map<std::string, std::string> all{{kDtype, std::string(core::short_name_of(options.layout.compute))},
                                          {kGemm, options.gemm},
+                                         {kOptimizer, std::string(kernels::rule_of(layout.optimizer).name)},
                                          {"dp", std::to_string(layout.dp)},
                                          {"tp", std::to_string(layout.tp)},
                                          {"pp", std::to_string(layout.pp)},
@@ -265,9 +267,28 @@ void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t st
   save_to(options.checkpoint_folder, trainer, options, step);
 }
 
+namespace {
+
+void check_optimizer(const TrainOptions& options, const Checkpoint& checkpoint) {
+  const std::map<std::string, std::string>& layout = checkpoint.manifest().layout;
+  const auto found = layout.find(kOptimizer);
+  const std::string theirs = found == layout.end() ? "adamw" : found->second;  // older checkpoints do not name it
+  const std::string mine(kernels::rule_of(options.layout.optimizer).name);
+  if (theirs == mine) return;
+  throw core::usage_error(checkpoint.path() + " has the states of the optimizer " + theirs + ", and this run's is " +
+                          mine + "; allowed: --optimizer " + theirs);
+}
+
+}  // namespace
+
+void check_resume(const TrainOptions& options) {
+  if (!options.resume.empty()) check_optimizer(options, Checkpoint(options.resume));
+}
+
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path) {
   Checkpoint checkpoint(path);
   const Manifest& manifest = checkpoint.manifest();
+  check_optimizer(options, checkpoint);
   require_same(checkpoint.path(), manifest.model, integers_of(options.model));
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);

@@ -24,10 +24,11 @@ TrainOptions with_sync(const workload::Layout& layout, const std::string& sync, 
   return options;
 }
 
-// AdamW whose denominator is a constant is SGD, of rate peak / epsilon: no moments, no decay, nothing clipped.
+// No states, no decay, nothing clipped.
 TrainOptions like_sgd(TrainOptions options) {
-  options.adamw = {.beta1 = 0, .beta2 = 0, .epsilon = 1e4F, .decay = 0};
-  options.rate = {.peak = 3e3, .floor = 3e3, .steps = options.steps};
+  options.layout.optimizer = kernels::OptimizerKind::sgd;
+  options.optimizer = {};
+  options.rate = {.peak = 0.3, .floor = 0.3, .steps = options.steps};
   options.most_norm = 0;
   return options;
 }

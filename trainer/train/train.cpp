@@ -298,6 +298,7 @@ TrainOptions checked(TrainOptions options) {
   check_versions(options);
   check_update(options);
   check_sync(options);
+  check_resume(options);
   return options;
 }
 

@@ -52,12 +52,15 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
 // Fills in options that depend on others (e.g. the sequence length) and checks all of them.
 TrainOptions checked(TrainOptions options);
 
-// Checkpoints of a training run: each rank's part of the master weights and both moments, the pending error feedback of
-// compressed gradients, and the run's progress.
+// Checkpoints of a training run: each rank's part of the master weights and of the optimizer's moments, the pending
+// error feedback of compressed gradients, and the run's progress.
 
 // All ranks call these together (trainer/checkpoint/checkpoint.h has the rules).
 void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step);
-// Reads a checkpoint of any layout and returns the number of steps done. Throws a usage Error if the model differs.
+// Throws a usage Error if --resume names a checkpoint of another optimizer.
+void check_resume(const TrainOptions& options);
+// Reads a checkpoint of any layout and returns the number of steps done. Throws a usage Error if the model or the
+// optimizer differs.
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
 
 // A line for the user if the run cannot use the checkpoint's error feedback, or finds none: if another layout or

@@ -42,6 +42,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
   const workload::ShardIndex secondary = secondary_index(layout_, place_);
   parallel::StoreOptions options{.compute = shape.layout.compute,
                                  .gradient = layout_.gradient,
+                                 .optimizer = layout_.optimizer,
                                  .zero = zero_of(layout_),
                                  .shards = shared.shards,
                                  .shard = shared.shard,

@@ -19,7 +19,7 @@ using schedules::GroupKind;
 
 // the factor and the norm, after the schedules
 constexpr std::int64_t kTaken = 2;
-static_assert(kernels::kAdamWSchedule + kTaken == workload::step_numbers(1), "as is predicted");
+static_assert(kernels::kOptimizerSchedule + kTaken == workload::step_numbers(1), "as is predicted");
 
 std::int64_t total_of(const std::vector<kernels::InOut>& pieces) {
   std::int64_t elems = 0;
@@ -101,10 +101,9 @@ void StepEnd::give(const UpdateRules& rules) {
     given_ = core::PinnedMemory(device, static_cast<std::size_t>(factor_place() + 1) * sizeof(float));
     taken_ = core::PinnedMemory(device, kTaken * sizeof(float));
   }
-  const parallel::AdamWOptions& adamw = rules.adamw;
   for (std::int64_t update = 0; update < updates_; ++update) {
     const std::int64_t number = (rules.step - 1) * updates_ + update + 1;
-    const auto schedule = kernels::adamw_schedule(adamw.rate, adamw.beta1, adamw.beta2, number);
+    const auto schedule = kernels::optimizer_schedule(model_.layout().optimizer, rules.optimizer, number);
     std::copy(schedule.begin(), schedule.end(), given_.as<float>() + schedule_place(update));
   }
   given_.as<float>()[factor_place()] = gradient_scale();
@@ -134,18 +133,18 @@ void StepEnd::update() {
   if (model_.layout().delayed_update) return take_delayed();
   for (RankStage& stage : model_.stages()) {
     model_.versions().before_update(*stage.store);
-    stage.store->update(rules_.adamw, numbers_of(0));
+    stage.store->update(rules_.optimizer, numbers_of(0));
   }
 }
 
 void StepEnd::update_bucket(RankStage& stage, std::int32_t bucket) {
-  stage.store->update(bucket, rules_.adamw, numbers_of(0));
+  stage.store->update(bucket, rules_.optimizer, numbers_of(0));
 }
 
 void StepEnd::delayed_update() {
   if (!delayed_) return;
   for (RankStage& stage : model_.stages()) {
-    stage.store->delayed_update(delayed_->adamw, delayed_->step, delayed_->factor);
+    stage.store->delayed_update(delayed_->optimizer, delayed_->step, delayed_->factor);
   }
   delayed_.reset();
   has_delayed_ = true;
@@ -166,13 +165,13 @@ void StepEnd::settle() {
 
 void StepEnd::update(RankStage& stage, std::int32_t microbatch) {
   stage.store->release(microbatch);
-  stage.store->update(rules_.adamw, numbers_of(microbatch));
+  stage.store->update(rules_.optimizer, numbers_of(microbatch));
   stage.store->zero_gradients();
 }
 
 parallel::ParameterStore::UpdateOnDevice StepEnd::numbers_of(std::int64_t update) const {
   return {.factor = numbers_.in(factor_place(), 1),
-          .schedule = numbers_.in(schedule_place(update), kernels::kAdamWSchedule)};
+          .schedule = numbers_.in(schedule_place(update), kernels::kOptimizerSchedule)};
 }
 
 void StepEnd::end_step() {
@@ -186,7 +185,7 @@ void StepEnd::take_results() {
   skipped_ = !(taken[0] > 0);
   norm_ = static_cast<double>(taken[1]);
   if (!model_.layout().delayed_update || skipped_ || rules_.rehearses) return;
-  delayed_ = Delayed{rules_.adamw, rules_.step, taken[0]};
+  delayed_ = Delayed{rules_.optimizer, rules_.step, taken[0]};
   for (RankStage& stage : model_.stages()) stage.store->keep_gradients();
 }
 

@@ -18,7 +18,7 @@ namespace lockstep::trainer {
 
 // Rules of the update at the end of a step, the same on all ranks.
 struct UpdateRules {
-  parallel::AdamWOptions adamw;
+  kernels::OptimizerNumbers optimizer;
   std::int64_t step = 1;   // from 1
   float most_norm = 0;     // gradients are clipped to this norm; 0: never
   float loss_scale = 1;    // factor of the loss, and so of the gradients
@@ -68,7 +68,7 @@ class StepEnd {
   Shared shared_of(schedules::GroupKind kind);
 
   // Index in numbers_.
-  static std::int64_t schedule_place(std::int64_t update) { return update * kernels::kAdamWSchedule; }
+  static std::int64_t schedule_place(std::int64_t update) { return update * kernels::kOptimizerSchedule; }
   std::int64_t factor_place() const { return schedule_place(updates_); }
   parallel::ParameterStore::UpdateOnDevice numbers_of(std::int64_t update) const;
 
@@ -78,14 +78,14 @@ class StepEnd {
   parallel::Tensor packed_;
   parallel::Tensor squares_;  // f64: the sum, then the summands of each stage
   bool has_square_ = false;   // in this step
-  parallel::Tensor numbers_;  // f32: kernels::AdamW's schedule of each update, the factor of gradients, their norm
+  parallel::Tensor numbers_;  // f32: the schedule of each update, the factor of gradients, their norm
   core::PinnedMemory given_;  // the schedules, and the factor in a step without a norm
   core::PinnedMemory taken_;  // the factor and the norm
   double norm_ = 0;
   bool skipped_ = false;
   // A delayed update.
   struct Delayed {
-    parallel::AdamWOptions adamw;
+    kernels::OptimizerNumbers optimizer;
     std::int64_t step = 0;
     float factor = 0;
   };

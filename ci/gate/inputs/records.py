@@ -156,7 +156,7 @@ def scaling_name(line: Scaling) -> str:
 
 def sharding_name(line: Sharding) -> str:
     plus = [f"{name}:{value}" for name in ("secondary_ranks", "weight_compression", "compression", "near_ranks", "offload")
-            if (value := getattr(line, name)) not in (None, "", "none", 0, 1)]  # 1: a group of one, which is none
+            if (value := getattr(line, name)) not in (None, "", "none", 0)]
     return _joined(line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
                    "updates:per_bucket" if line.update == "per_bucket" else "",
                    f"shard_ranks:{line.shard_ranks}", *plus, line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
@@ -319,7 +319,7 @@ def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
 def _failures(line: Any) -> Iterable[tuple[str, str, float]]:
     """A line that was wrong or failed has no times. The fault itself is an exact value, which must not get worse."""
     status = getattr(line, "status", None)
-    return [] if status is None else [("failures", FAILURES, float(status != "ok"))]
+    return [] if status is None else [("failures", FAILURES, float(status not in ("ok", "left_out")))]
 
 
 def _with(case: str, part: str) -> str:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # for reports/, whose words and pages these outputs share
-
 from gate.model import Change, CouldNotRun, GateError, HistoryReport, Report, Result, Series, Side, UsageError, Verdict
 from gate.builds import wipe
 from gate.outputs.records import check_writable, history_lines, lines_of, text_of, write_whole

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Callable, Iterable, Optional, Sequence
 
+from reports.analysis.caveats import few_text
 from reports.analysis.estimate import Estimate, exact, of_stats
 from reports.analysis.findings import Finding
-from reports.analysis.roofline.rooflines import binding_name, Case, device_text, Roofline, rooflines_of, Way, way_text
+from reports.analysis.roofline.rooflines import (
+    binding_name, Case, device_text, odd_ones, Roofline, rooflines_of, Way, way_of, way_text)
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, times_text
 
@@ -84,7 +86,7 @@ _BEGINNINGS = {
     "layernorm": NORM, "rmsnorm": NORM, "residual_layernorm": NORM, "residual_rmsnorm": NORM,
     "softmax": SOFTMAX, "cross_entropy": SOFTMAX,
     "gelu": ELEMENTS, "residual_add": ELEMENTS, "dropout": ELEMENTS, "embedding": ELEMENTS,
-    "adamw": OPTIMIZER, "sgd": OPTIMIZER, "sum_of_squares": OPTIMIZER, "clip": OPTIMIZER, "finite_check": OPTIMIZER,
+    "adam": OPTIMIZER, "sgd": OPTIMIZER, "momentum": OPTIMIZER, "rmsprop": OPTIMIZER, "sum_of_squares": OPTIMIZER, "clip": OPTIMIZER, "finite_check": OPTIMIZER,
     "cast": EXCHANGE, "quantize": EXCHANGE, "dequantize": EXCHANGE, "fp8": EXCHANGE, "pack": EXCHANGE, "unpack": EXCHANGE,
     "copy": EXCHANGE, "encode_signs": EXCHANGE, "decode_signs": EXCHANGE, "top_k": EXCHANGE, "scatter_add": EXCHANGE,
     "reduc": EXCHANGE, "sum": EXCHANGE,
@@ -213,7 +215,17 @@ def _finding(name: str, anchor: str, roofline: Roofline, way: Way) -> Finding:
     cases = roofline.timed[way]
     why = f"{bounds_text(cases.values(), roofline)} {groups_text(cases)}" if way == roofline.main else ""
     return Finding(f"{name}, {way_text(way, roofline.place.device)}", reach_text(cases), why.strip(),
-                   badge_of(roofline), anchor)
+                   badge_of(roofline), anchor, kernel_caveat(roofline, way))
+
+
+def kernel_caveat(roofline: Roofline, way: Way) -> str:
+    """Sentences on what limits a finding on one way of timing: cases that were left out, ceilings that contradict others, few samples."""
+    left_out = sum(not one.was_run for one in roofline.kernels if way_of(one) == way)
+    timed = list(roofline.timed[way].values())
+    told = [f"The time budget left out {left_out} of {left_out + len(timed)} cases."] if left_out else []
+    odd = [text for threads, text in odd_ones(roofline.ceilings) if threads == way.threads]
+    told += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:2])}."] if odd else []
+    return " ".join([*told, *filter(None, [few_text(timed, "case")])])
 
 
 def badge_of(roofline: Roofline) -> str:

@@ -83,31 +83,31 @@ def drift_of(found: Iterable[Ceiling]) -> Optional[tuple[float, str]]:
     return ratio, f"{where} {name}".strip() + f", {counted(threads, 'thread')}"
 
 
-def odd_ones(found: dict[int, Ceilings]) -> list[str]:
-    """Ceilings that cannot be the machine's: lower than those of fewer threads, or than those of a farther level."""
-    near = [text for each in found.values() for text in _slower_near(each)]
+def odd_ones(found: dict[int, Ceilings]) -> list[tuple[int, str]]:
+    """Ceilings that cannot be the machine's, by their threads: lower than those of fewer threads, or than those of a farther level."""
+    near = [one for each in found.values() for one in _slower_near(each)]
     return [*_slower_with_threads(list(found.values())), *near]
 
 
-def _slower_with_threads(found: list[Ceilings]) -> Iterable[str]:
+def _slower_with_threads(found: list[Ceilings]) -> Iterable[tuple[int, str]]:
     for few, many in zip(found, found[1:]):
         for one in many.all:
             where = one.level or one.dtype
             before = few.value(one.name, where) if where else None
             if before and one.value < ODD * before:
-                yield (f"{_name(one)} of {many.threads} threads ({short(one.value)}) below that of {few.threads} "
-                       f"({short(before)} {UNITS[one.unit]})")
+                yield many.threads, (f"{_name(one)} of {many.threads} threads ({short(one.value)}) below that of {few.threads} "
+                                     f"({short(before)} {UNITS[one.unit]})")
 
 
-def _slower_near(each: Ceilings) -> Iterable[str]:
+def _slower_near(each: Ceilings) -> Iterable[tuple[int, str]]:
     levels = list(LEVELS)
     for one in each.all:
         farther = levels[levels.index(one.level) + 1:] if one.level in levels else []
         for level in farther[:1]:
             beyond = each.value(one.name, level)
             if beyond and one.value < ODD * beyond:
-                yield (f"{_name(one)} ({short(one.value)}) below {LEVELS[level]} {one.name} ({short(beyond)} "
-                       f"{UNITS[one.unit]}) of {counted(each.threads, 'thread')}")
+                yield each.threads, (f"{_name(one)} ({short(one.value)}) below {LEVELS[level]} {one.name} ({short(beyond)} "
+                                     f"{UNITS[one.unit]}) of {counted(each.threads, 'thread')}")
 
 
 def _name(one: Ceiling) -> str:
@@ -123,7 +123,7 @@ def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
         return kernel.bound
     unit = {"memory": "gbps", "compute": "gflops"}[kernel.bound]
     allowed = work / kernel.ceiling_us / 1e3
-    for one in found:
+    for one in sorted(found, key=lambda ceiling: ceiling.dtype != kernel.dtype):  # two dtypes may have equal peaks
         same = (one.run.run, one.device, one.threads, one.unit) == (kernel.run.run, kernel.device, kernel.threads, unit)
         if same and abs(one.value / allowed - 1) <= EXACT:
             where = LEVELS.get(one.level or "", one.level or "") if unit == "gbps" else one.dtype

@@ -126,11 +126,17 @@ FEWER = 3  # schedules that are named beside the best
 
 @dataclass(frozen=True)
 class Contest:
-    """All schedules of a workload on one basis, the smallest bubble first."""
+    """All schedules of a workload on one basis that cut sequences into as many slices, the smallest bubble first."""
 
     workload: Workload
     basis: str
+    slices: int  # slices of a sequence; 1: whole
     entries: tuple[tuple[str, ScheduleLine], ...]
+
+    @property
+    def name(self) -> str:
+        """Basis, and slices if sequences are cut: "simulated, sequences in 4 slices"."""
+        return f"{self.basis}, sequences in {self.slices} slices" if self.slices > 1 else self.basis
 
     @property
     def frontier(self) -> list[tuple[str, ScheduleLine]]:
@@ -147,14 +153,22 @@ class WorkloadResult:
     workload: Workload
     anchor: str
     cases: tuple[Case, ...]
-    contests: tuple[Contest, ...]  # by basis
+    contests: tuple[Contest, ...]  # sorted by basis and slices
+
+    @property
+    def told(self) -> Contest:
+        """Measured steps if there are any, else simulated; of whole sequences if there are any."""
+        return min(self.contests, key=lambda one: (("measured", "simulated", "emulated").index(one.basis), one.slices))
+
+    @property
+    def lines(self) -> list[ScheduleLine]:
+        return [line for case in self.cases for line in case.lines]
 
     @property
     def findings(self) -> list[Finding]:
-        """One finding: from measured steps, else simulated, and the difference of emulated steps from them."""
-        told = min(self.contests, key=lambda one: ("measured", "simulated", "emulated").index(one.basis))
-        return [Finding(f"{self.workload.name}, {told.basis}", contest_text(told), self.why, basis_badge([told.basis]),
-                        self.anchor)]
+        """One finding, and the difference of emulated steps from simulated ones."""
+        name = ", ".join(text for text in (self.workload.name, self.workload.times_text, self.told.name) if text)
+        return [Finding(name, contest_text(self.told), self.why, basis_badge([self.told.basis]), self.anchor)]
 
     @property
     def why(self) -> str:
@@ -163,11 +177,12 @@ class WorkloadResult:
 
 @dataclass(frozen=True)
 class Growth:
-    """Bubble against microbatches, of one number of ranks, times and basis."""
+    """Bubble against microbatches, of one number of ranks, times, basis and slices of a sequence."""
 
     ranks: int
     times: Optional[Times]
     basis: str
+    slices: int
     curves: dict[str, tuple[tuple[int, float], ...]]  # by schedule: (microbatches, bubble)
 
 
@@ -184,17 +199,22 @@ def bubble_of(line: ScheduleLine) -> Estimate:
 
 
 def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
+    """Steps whose messages take time come first: without that, schedules of many messages look better than they are."""
+    found = sorted(cases_of(records.schedules).items(), key=lambda one: bool(one[0].times and not one[0].times.message))
     results = []
-    for number, (workload, cases) in enumerate(cases_of(records.schedules).items(), start=1):
-        contests = [_contest(workload, basis, cases) for basis in BASES]
-        results.append(WorkloadResult(workload, f"workload-{number}", tuple(cases),
-                                      tuple(one for one in contests if one.entries)))
+    for number, (workload, cases) in enumerate(found, start=1):
+        contests = [one for basis in BASES for one in _contests(workload, basis, cases)]
+        results.append(WorkloadResult(workload, f"workload-{number}", tuple(cases), tuple(contests)))
     return tuple(results)
 
 
-def _contest(workload: Workload, basis: str, cases: Sequence[Case]) -> Contest:
-    entries = [(case.name, case.of_basis[basis]) for case in cases if basis in case.of_basis]
-    return Contest(workload, basis, tuple(sorted(entries, key=lambda one: _order(one[1]))))
+def _contests(workload: Workload, basis: str, cases: Sequence[Case]) -> list[Contest]:
+    by_slices: dict[int, list[tuple[str, ScheduleLine]]] = {}
+    for case in cases:
+        if basis in case.of_basis:
+            by_slices.setdefault(max(len(case.first.slice_tokens or ()), 1), []).append((case.name, case.of_basis[basis]))
+    return [Contest(workload, basis, slices, tuple(sorted(entries, key=lambda one: _order(one[1]))))
+            for slices, entries in sorted(by_slices.items())]
 
 
 def _order(line: ScheduleLine) -> tuple[float, float, float]:
@@ -206,14 +226,14 @@ def growths_of(results: Sequence[WorkloadResult]) -> list[Growth]:
     found: dict[tuple, dict[str, dict[int, float]]] = {}
     for contest in (contest for result in results for contest in result.contests):
         place = "" if contest.basis == "simulated" else contest.workload.place
-        key = (contest.workload.ranks, contest.workload.times, contest.basis, place)
+        key = (contest.workload.ranks, contest.workload.times, contest.basis, contest.slices, place)
         for name, line in contest.entries:
             found.setdefault(key, {}).setdefault(name, {})[contest.workload.microbatches] = bubble(line)
     growths = []
-    for (ranks, times, basis, _), curves in found.items():
+    for (ranks, times, basis, slices, _), curves in found.items():
         several = {name: tuple(sorted(points.items())) for name, points in curves.items() if len(points) > 1}
         if several:
-            growths.append(Growth(ranks, times, basis, several))
+            growths.append(Growth(ranks, times, basis, slices, several))
     return growths
 
 
@@ -225,7 +245,7 @@ def contest_text(contest: Contest) -> str:
     """zb_v has the smallest bubble of 19 schedules: 10 % of the step, ...; of those that hold fewer, v_half (3) 24 %"""
     (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
     if len(contest.entries) == 1:
-        return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
+        return f"{name}: {_bubble_text(best)}, {_held_text(best)}{_trained_text(contest)}."
     alike = [other for other, line in contest.entries if _order(line) == _order(best) or contest.basis != "simulated"
              and bubble_of(line).low <= bubble_of(best).high]
     if contest.basis != "simulated" and len(alike) > len(contest.entries) / 2:
@@ -240,7 +260,17 @@ def contest_text(contest: Contest) -> str:
         parts.append(f"of those that hold fewer, {told}")
     if bubble_of(worst).low >= bubble_of(best).high and last not in [*alike, *(other for other, _ in fewer)]:
         parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
-    return "; ".join(parts) + "."
+    return "; ".join(parts) + f"{_trained_text(contest)}."
+
+
+def _trained_text(contest: Contest) -> str:
+    """Words on the schedules that the trainer can run, and the best of these if another has the smallest bubble."""
+    cannot = [name for name, line in contest.entries if line.trained is False]
+    can = [(name, line) for name, line in contest.entries if line.trained]
+    if not can:
+        return "; mini_train trains in none of these orders" if cannot else ""
+    best = f", of which {can[0][0]} is best with {share_text(bubble(can[0][1]))}" if contest.entries[0][0] in cannot else ""
+    return f"; mini_train trains in {'each of these orders' if not cannot else 'all of these orders but ' + joined(cannot)}{best}"
 
 
 def _bubble_text(line: ScheduleLine) -> str:

@@ -237,7 +237,8 @@ def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
     for one in records.shardings:
         key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
         row = (one.zero_stage, -one.shard_ranks, -(one.secondary_ranks or 0), one.weight_compression or "", one.compression or "",
-               -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "")
+               -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "",
+               one.optimizer or "adamw")
         grouped.setdefault(key, {})[row] = one
     return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
                  for number, of in enumerate(grouped.values(), start=1))
@@ -258,6 +259,7 @@ def stage_text(one: Sharding) -> str:
     away = away_text(one.offload or "none")
     away = away and f", {away}"
     away += ", updated bucket by bucket" if one.update == "per_bucket" else ""
+    away += f", {one.optimizer}" if (one.optimizer or "adamw") != "adamw" else ""
     if one.zero_stage == 0:
         return f"replicas{away}"
     over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""

@@ -1,0 +1,53 @@
+"""Warnings that touch a finding, in its own words and place: ranks that share cores, and few samples."""
+from dataclasses import replace
+from typing import Any, Iterable, Optional, Sequence
+
+from reports.units import counted, joined
+
+FEW_SAMPLES = 10  # with fewer, p5 and p95 are little more than the extremes
+
+
+def samples_of(line: Any) -> Optional[int]:
+    """Fewest samples of any time of a line; None if it has none."""
+    parts = [line, *(getattr(line, "times", None) or ()), *(getattr(line, "steps", None) or ())]
+    counts = [len(found) for part in parts for name in ("samples_us", "samples_ms") if (found := getattr(part, name, None))]
+    return min(counts, default=None)
+
+
+def few_text(lines: Sequence[Any], noun: str = "row") -> str:
+    few = [line for line in lines if (samples_of(line) or FEW_SAMPLES) < FEW_SAMPLES]
+    return f"{len(few)} of {counted(len(lines), noun)} {'has' if len(few) == 1 else 'have'} fewer than {FEW_SAMPLES} samples." if few else ""
+
+
+def shares_cores(line: Any) -> bool:
+    """True if the line's ranks shared cores. A run may have several numbers of ranks; its own flag is of the largest."""
+    known = getattr(line, "oversubscribed", None)
+    run, cores = line.run, line.run.machine.cores
+    return known if known is not None else run.oversubscribed and (line.ranks == run.ranks or line.ranks > cores)
+
+
+def crowded_text(lines: Iterable[Any]) -> str:
+    """Words such as "More ranks than cores: 4 and 8 ranks on 2 cores."; where ranks have several threads each, of threads."""
+    crowded = sorted({(line.run.machine.cores, line.ranks) for line in lines if shares_cores(line)})
+    if not crowded:
+        return ""
+    told = [f"{joined([str(ranks) for of, ranks in crowded if of == cores])} ranks on {counted(cores, 'core')}"
+            for cores in dict.fromkeys(cores for cores, _ in crowded)]
+    what = "ranks" if all(ranks > cores for cores, ranks in crowded) else "threads of ranks"
+    return f"More {what} than cores: {joined(told)}, so times are also of waiting for a core."
+
+
+def caveat_of(lines: Iterable[Any]) -> str:
+    """Sentences on what limits a finding from these lines; empty if nothing does. Computed lines have neither cores nor samples."""
+    timed = [line for line in lines if getattr(line, "basis", "") in ("measured", "emulated") and getattr(line, "status", "ok") == "ok"]
+    return " ".join(text for text in (crowded_text(timed), few_text(timed)) if text)
+
+
+def findings_of(results: Iterable[Any]) -> list:
+    """Findings of results with what limits them: a finding's own caveat, else that of its result's lines."""
+    return [one if one.caveat else replace(one, caveat=caveat_of(_lines_of(result)))
+            for result in results for one in result.findings]
+
+
+def _lines_of(result: Any) -> Sequence[Any]:
+    return next((lines for name in ("all", "lines", "runs") if (lines := getattr(result, name, None))), ())
