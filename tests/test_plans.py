@@ -264,7 +264,7 @@ def test_msccl_xml_is_refused_with_one_line(programs: Programs, tmp_path: Path) 
         "a.xml:11: gpu 0 tb 1: send input[0] -> 2: reads input[0], which lane 0 step 1 writes, and no `after` orders the two (race) "
         "(in place; a lane is a tb here)")
     assert complaint(good.replace("</algo>", "")) == (
-        "a.xml:58:9: Start-end tags mismatch at the end of the file; allowed: one element of XML, with attributes, elements and comments "
+        "a.xml:58:1: Start-end tags mismatch at the end of the file; allowed: one element of XML, with attributes, elements and comments "
         "(no text, DOCTYPE, CDATA, <?)")
     assert complaint(hierarchical_all_reduce(33)) == 'a.xml:387: <tb> has chan="64"; allowed: -1 to 63'
     lanes = "".join(f"rank 0 lane {lane}\ncopy output[{lane}] <- input[{lane}]\n" for lane in range(65))
