@@ -22,7 +22,9 @@ def fail(text: str) -> None:
 
 
 def last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no output"])[-1]
+    """Returns a compiler's first error, else a program's last line."""
+    lines = text.strip().splitlines() or ["no output"]
+    return next((line for line in lines if " error: " in line), lines[-1])
 
 
 def output_of(command: list[object], seconds: float = 900, **environment: str) -> str:

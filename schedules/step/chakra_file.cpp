@@ -156,7 +156,7 @@ void for_numbers(const Field& field, const std::string& where, const Add& add) {
 }
 
 std::optional<std::int64_t> number_of(const Field& field) {
-  const bool is_list = field.number % 2 == 0;  // of the type before it
+  const bool is_list = field.number % 2 == 0;  // a list has the number after its type's
   if (is_list || field.number < field::kDouble || field.number > field::kBool) return std::nullopt;
   if (field.number == field::kDouble) return whole(std::bit_cast<double>(field.value));
   if (field.number == field::kFloat) return whole(std::bit_cast<float>(static_cast<std::uint32_t>(field.value)));
