@@ -70,7 +70,7 @@ IN_TORCH = ("attention", "experts")  # studies that run in a Python that has PyT
 def python_with_torch() -> str:
     """The Python that TORCH of the environment names; else one under build/, with the newest PyTorch that pip installs."""
     own = ROOT / "build/torch/bin/python"
-    if (named := os.environ.get("TORCH")) is None and not own.exists():
+    if (named := os.environ.get("TORCH")) is None and not list(own.parent.parent.glob("lib/*/site-packages/torch/version.py")):
         output_of(["/usr/bin/python3", "-m", "venv", own.parent.parent])
         output_of([own, "-m", "pip", "install", "--quiet", "torch", "numpy"], seconds=3600)
     return named or str(own)
