@@ -25,12 +25,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import binomtest
 
 from gate.ab import Budget, measure, SUITE
 from gate.builds import Build, build_at, wipe
 from gate.model import GateError, Result, UsageError, Verdict
 from gate.pairs import Pairing
-from gate.rule import Rule, wilson
+from gate.rule import Rule
 from gate.worker import Line, load_suite
 from reports.progress import Progress
 
@@ -111,8 +112,8 @@ class Tally:
 
     def interval(self, *verdicts: Verdict) -> tuple[float, float]:
         """95 % interval of the rate that share() estimates, in percent."""
-        low, high = wilson(self._count(*verdicts), len(self.trials))
-        return 100 * low, 100 * high
+        interval = binomtest(self._count(*verdicts), len(self.trials)).proportion_ci(method="wilson")
+        return 100 * interval.low, 100 * interval.high
 
     def bias(self) -> tuple[float, float]:
         """The mean signed change, and half the width of its interval of 95 %, in percent. Trials are independent."""
@@ -127,18 +128,11 @@ class Tally:
     def refutes(self, percent: float, *verdicts: Verdict, at_most: bool) -> bool:
         """Whether this number of verdicts, or a more extreme one, would come in fewer than 1 of 40 such sets of trials if their rate
         were `percent`. The test is exact, which intervals are not for single verdicts."""
-        count, number, rate = self._count(*verdicts), len(self.trials), percent / 100
-        counts = range(count, number + 1) if at_most else range(count + 1)
-        return sum(_binomial(k, number, rate) for k in counts) < 0.025
+        side = "greater" if at_most else "less"
+        return binomtest(self._count(*verdicts), len(self.trials), percent / 100, side).pvalue < 0.025
 
     def _count(self, *verdicts: Verdict) -> int:
         return sum(trial.verdict in verdicts for trial in self.trials)
-
-
-def _binomial(k: int, number: int, rate: float) -> float:
-    """Probability of k of `number` at a rate between 0 and 1; by logarithms, as binomials of a thousand trials exceed floats."""
-    ways = math.lgamma(number + 1) - math.lgamma(k + 1) - math.lgamma(number - k + 1)
-    return math.exp(ways + k * math.log(rate) + (number - k) * math.log1p(-rate))
 
 
 def missed_goals(percent: float, tally: Tally) -> list[str]:

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bundle=${1:-build/gpu-bundle} build=${BUILD:-build/gpu}
 programs=(all_reduce_perf ddp_overlap_bench kernels_bench mini_train)
-carried='^lib(stdc\+\+|gcc_s|fmt|hwy|benchmark|z)\.so'
+carried='^lib(stdc\+\+|gcc_s|fmt|pugixml|pcre2-8|hwy|benchmark|z)\.so'
 from_system='^(lib(c|m|dl|rt|pthread)\.so|ld-linux)'
 from_outside='^libcuda\.so'
 opened='^lib(cublasLt|nccl)\.so\.'  # at run time (core/open_library.h)

@@ -24,6 +24,7 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(pugixml REQUIRED)
 find_package(GTest REQUIRED)
 include(GoogleTest)
 

@@ -86,7 +86,7 @@ set(CPACK_COMPONENT_PROGRAMS_DESCRIPTION
 sharding and whole training steps: on a laptop, over MPI, or on NVIDIA GPUs.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME lockstep-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, nlohmann-json3-dev, libhwy-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, nlohmann-json3-dev, libpugixml-dev, libhwy-dev")
 if(LOCKSTEP_HAVE_ONEDNN)
   string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libdnnl-dev")
 endif()

@@ -16,13 +16,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 # Where OMP_PROC_BIND says so, OpenMP binds the thread that loads it to the first core: here PyTorch's, and oneDNN's in
 # our program, whose threads bind themselves.
 CORES = sorted(os.sched_getaffinity(0))
 OURS_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-
-from compare.rows import geometric_mean  # noqa: E402
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402

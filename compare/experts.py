@@ -13,10 +13,9 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from statistics import geometric_mean
 
 import torch
-
-from compare.rows import geometric_mean
 
 TARGETS = ["moe_bench"]
 SIZES = ((512, 256, 1024, 8, 2), (1024, 512, 2048, 8, 2), (1024, 256, 512, 64, 6), (1024, 512, 1024, 32, 4))  # T h ffn E k

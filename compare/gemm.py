@@ -17,9 +17,9 @@ import re
 import sys
 import zipfile
 from pathlib import Path
+from statistics import geometric_mean
 
 from compare.kernels import cold_bytes
-from compare.rows import geometric_mean
 from compare.runner import BOUND_THREADS, ROOT, fail, output_of
 
 TARGETS = ["kernels_bench"]

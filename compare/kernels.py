@@ -232,7 +232,7 @@ def row_of(results: Results, name: str) -> list[str]:
 def geometric_mean(ratios: list[Ratio]) -> Ratio | None:
     if not ratios:
         return None
-    return Ratio(rows.geometric_mean(r.of_medians for r in ratios), rows.geometric_mean(r.at_best for r in ratios))
+    return Ratio(statistics.geometric_mean(r.of_medians for r in ratios), statistics.geometric_mean(r.at_best for r in ratios))
 
 
 def group_rows(results: Results) -> list[list[str]]:

@@ -99,8 +99,8 @@ def load(out: Path, collective: str, ranks: int, link: str) -> list[Row]:
 
 
 def link_text(link: str) -> str:
-    latency, gbps = (part.split("=")[1] for part in link.split(","))
-    return f"{gbps} GB/s, {latency} us"
+    fields = dict(part.split("=") for part in link.split(","))
+    return ", ".join(f"{fields[name]} {unit}" for name, unit in (("gbps", "GB/s"), ("latency_us", "us")) if name in fields)
 
 
 def markdown(head: list[str], lines: list[list[str]]) -> str:
@@ -152,9 +152,9 @@ def misses(rows: list[Row]) -> str:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=1, help="number of runs of the matrix; a row counts as in its quickest round")
-    parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--links", default=";".join(LINKS))
-    parser.add_argument("--collectives", default=",".join(PROGRAMS))
+    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks (default: 2,4,8)")
+    parser.add_argument("--links", default=";".join(LINKS), help=f"links as --link takes them, separated by ; (default: {';'.join(LINKS)})")
+    parser.add_argument("--collectives", default=",".join(PROGRAMS), help="(default: all)")
 
 
 def run(flags: argparse.Namespace) -> None:

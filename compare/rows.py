@@ -7,10 +7,8 @@ with lines label,ranks,bytes,calls,median_us,mean_us,min_us. Runs of several rou
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,10 +68,6 @@ def best(times: Times, ranks: int, size: int, prefix: str) -> tuple[str, float] 
     """The fastest row whose label begins with the prefix."""
     found = [(t, k.label) for k, t in times.items() if (k.ranks, k.bytes) == (ranks, size) and k.label.startswith(prefix)]
     return (min(found)[1], min(found)[0]) if found else None
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
 def size_text(size: int) -> str:

@@ -22,7 +22,9 @@ def fail(text: str) -> None:
 
 
 def last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no output"])[-1]
+    """Returns a compiler's first error, else a program's last line."""
+    lines = text.strip().splitlines() or ["no output"]
+    return next((line for line in lines if " error: " in line), lines[-1])
 
 
 def output_of(command: list[object], seconds: float = 900, **environment: str) -> str:
@@ -68,7 +70,7 @@ IN_TORCH = ("attention", "experts")  # studies that run in a Python that has PyT
 def python_with_torch() -> str:
     """The Python that TORCH of the environment names; else one under build/, with the newest PyTorch that pip installs."""
     own = ROOT / "build/torch/bin/python"
-    if (named := os.environ.get("TORCH")) is None and not own.exists():
+    if (named := os.environ.get("TORCH")) is None and not list(own.parent.parent.glob("lib/*/site-packages/torch/version.py")):
         output_of(["/usr/bin/python3", "-m", "venv", own.parent.parent])
         output_of([own, "-m", "pip", "install", "--quiet", "torch", "numpy"], seconds=3600)
     return named or str(own)

@@ -264,7 +264,8 @@ def test_msccl_xml_is_refused_with_one_line(programs: Programs, tmp_path: Path) 
         "a.xml:11: gpu 0 tb 1: send input[0] -> 2: reads input[0], which lane 0 step 1 writes, and no `after` orders the two (race) "
         "(in place; a lane is a tb here)")
     assert complaint(good.replace("</algo>", "")) == (
-        "a.xml:59:1: the file ends; allowed: '</algo>', the end of the element of line 1")
+        "a.xml:58:1: Start-end tags mismatch at the end of the file; allowed: one element of XML, with attributes, elements and comments "
+        "(no text, DOCTYPE, CDATA, <?)")
     assert complaint(hierarchical_all_reduce(33)) == 'a.xml:387: <tb> has chan="64"; allowed: -1 to 63'
     lanes = "".join(f"rank 0 lane {lane}\ncopy output[{lane}] <- input[{lane}]\n" for lane in range(65))
     assert complaint("plan all_reduce x ranks=1 root=0 chunks=65 scratch=0\n" + lanes) == "a.xml: has 65 lanes; allowed: up to 64"

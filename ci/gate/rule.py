@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -24,18 +24,14 @@ def shift(base: Sequence[float], head: Sequence[float]) -> float:
 
 @lru_cache(maxsize=None)
 def rank_sum_distribution(m: int, n: int) -> np.ndarray:
-    """P(U <= u) for u = 0 ... m n of the Mann-Whitney count U of two samples from one distribution, without ties. Placements
-    of samples are counted by the largest value (Mann and Whitney 1947), which belongs to either sample."""
-    rows = [np.ones(1)] * (n + 1)  # row i, column j: P(u = 0 ... i j) with i values of the first sample, j of the second
-    for i in range(1, m + 1):
-        above = rows
-        rows = [np.ones(1)]
-        for j in range(1, n + 1):
-            chances = np.zeros(i * j + 1)
-            chances[:i * (j - 1) + 1] += rows[j - 1] * j / (i + j)  # the largest belongs to the second sample: none of its pairs counts
-            chances[j:] += above[j] * i / (i + j)  # the largest belongs to the first sample: j pairs count
-            rows.append(chances)
-    return np.cumsum(rows[n])
+    """P(U <= u) for u = 0 ... m n of the Mann-Whitney count U of two samples from one distribution, without ties: the coefficients of
+    the Gaussian binomial (m + n over n), the product of (1 - q^(m+i)) / (1 - q^i) for i = 1 ... n, in whole numbers."""
+    ways = np.array([1] + [0] * (m * n), dtype=object)
+    for i in range(1, n + 1):
+        ways[m + i:] -= ways[:max(0, m * n + 1 - m - i)].copy()
+        for first in range(i):
+            ways[first::i] = np.cumsum(ways[first::i])
+    return (np.cumsum(ways) / math.comb(m + n, n)).astype(float)
 
 
 def shift_bounds(base: Sequence[float], head: Sequence[float], error: float) -> tuple[float, float]:
@@ -63,15 +59,12 @@ def least_p(m: int, n: int) -> float:
 def holm(ps: Sequence[float]) -> list[float]:
     """P-values adjusted for their number: rejecting those of at most e keeps the probability of any false rejection at e, whatever
     the dependences between them (Holm 1979)."""
-    adjusted = [0.0] * len(ps)
-    largest = 0.0
-    for done, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
-        largest = max(largest, min(1.0, (len(ps) - done) * ps[i]))
-        adjusted[i] = largest
-    return adjusted
+    order, adjusted = np.argsort(ps, kind="stable"), np.zeros(len(ps))
+    adjusted[order] = np.minimum(np.maximum.accumulate(np.asarray(ps)[order] * np.arange(len(ps), 0, -1)), 1)
+    return adjusted.tolist()
 
 
-# ---- One sample, and a rate
+# ---- One sample
 
 def walsh_averages(values: Sequence[float]) -> np.ndarray:
     """All means of two values, including each value with itself, ascending."""
@@ -86,15 +79,9 @@ def hodges_lehmann(values: Sequence[float]) -> float:
 
 
 @lru_cache(maxsize=None)
-def _signed_rank_distribution(n: int) -> tuple[float, ...]:
-    """P(T <= t) for t = 0 ... n(n+1)/2 of Wilcoxon's signed-rank sum T without ties."""
-    ways = np.zeros(n * (n + 1) // 2 + 1)
-    ways[0] = 1
-    for rank in range(1, n + 1):
-        more = ways.copy()
-        more[rank:] += ways[:-rank]
-        ways = more
-    return tuple(np.cumsum(ways) / ways.sum())
+def _signed_rank_distribution(n: int) -> np.ndarray:
+    """P(T <= t) for t = 0 ... n(n+1)/2 of Wilcoxon's signed-rank sum T without ties: the product of (1 + q^rank) / 2."""
+    return np.cumsum(reduce(lambda ways, rank: np.convolve(ways, [0.5, *[0] * (rank - 1), 0.5]), range(1, n + 1), np.ones(1)))
 
 
 def signed_rank_bounds(values: Sequence[float], error: float) -> tuple[float, float]:
@@ -107,16 +94,6 @@ def signed_rank_bounds(values: Sequence[float], error: float) -> tuple[float, fl
     if outside == 0:
         return -math.inf, math.inf
     return float(means[outside - 1]), float(means[len(means) - outside])
-
-
-def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Interval of a rate (Wilson 1927); z = 1.96: 95 %, two-sided."""
-    if trials == 0:
-        return 0.0, 1.0
-    rate = successes / trials
-    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 # ---- The rule: when independent comparisons of two builds suffice for a verdict, and for which one

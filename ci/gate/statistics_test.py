@@ -6,11 +6,13 @@ import random
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from gate import rule
 from gate.model import Verdict
 from gate.rule import (
     decide, hodges_lehmann, holm, least_p, p_above, rank_sum_distribution, Rule, shift, shift_bounds,
-    signed_rank_bounds, walsh_averages, wilson)
+    signed_rank_bounds, walsh_averages)
 
 
 def test_walsh_averages_are_all_means_of_two():
@@ -45,14 +47,6 @@ def test_bounds_as_tabulated():
     assert signed_rank_bounds(values, 0.05) == (means[2], means[-3])
 
 
-def test_wilson():
-    low, high = wilson(0, 300)
-    assert low == 0 and high == pytest.approx(0.01264, abs=1e-4)
-    low, high = wilson(85, 100)
-    assert (low, high) == (pytest.approx(0.7672, abs=1e-3), pytest.approx(0.9069, abs=1e-3))
-    assert wilson(0, 0) == (0.0, 1.0)
-
-
 def ratios(centre: float, spread: float, n: int = 12, seed: int = 1) -> list[float]:
     dice = random.Random(seed)
     return [math.log(centre) + dice.gauss(0, spread) for _ in range(n)]
@@ -74,7 +68,7 @@ def test_an_outlier_among_pairs_decides_nothing():
     assert decide([*ratios(1.0, 0.002, n=11), math.log(1.4)], Rule()).verdict is Verdict.SAME
 
 
-# Against enumeration of all placements, and scipy where it is there.
+# Against enumeration of all placements, and scipy.
 
 def count(base, head, at=0.0):
     return sum(h - b <= at for h in head for b in base)
@@ -87,6 +81,18 @@ def test_distribution_is_that_of_all_placements(m, n):
     expected = [sum(one <= u for one in counts) / len(counts) for u in range(m * n + 1)]
     np.testing.assert_allclose(rank_sum_distribution(m, n), expected, atol=1e-12)
     assert rank_sum_distribution(m, n)[0] == pytest.approx(least_p(m, n))
+
+
+def test_p_values_are_scipys():
+    dice = np.random.default_rng(4)
+    for m, n in ((5, 4), (12, 9), (40, 30)):
+        base, head = dice.normal(size=m), dice.normal(0.2, size=n)
+        assert p_above(base, head, 0.0) == pytest.approx(stats.mannwhitneyu(head, base, alternative="greater", method="exact").pvalue, rel=1e-9)
+    for n in (6, 19, 50):
+        values = dice.normal(size=n)
+        counts = rule._signed_rank_distribution(n)
+        above = int(sum(walsh_averages(values) < 0))
+        assert counts[above] == pytest.approx(stats.wilcoxon(values, alternative="greater", mode="exact").pvalue, rel=1e-9)
 
 
 def test_p_is_that_of_all_permutations_of_the_labels():

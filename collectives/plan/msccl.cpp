@@ -81,14 +81,13 @@ std::vector<const XmlElement*> by_id(const XmlElement& parent, std::string_view 
       throw core::usage_error(
           fmt::format("{}:{}: found <{}>; allowed: <{}>", source, child.line, shown_in_message(child.name), name));
     }
-    const auto is_id = [](const XmlAttribute& attribute) { return attribute.name == "id"; };
-    const auto it = std::find_if(child.attributes.begin(), child.attributes.end(), is_id);
+    const auto it = child.attributes.find("id");
     int id = -1;
-    if (it != child.attributes.end()) std::from_chars(it->value.data(), it->value.data() + it->value.size(), id);
+    if (it != child.attributes.end()) std::from_chars(it->second.data(), it->second.data() + it->second.size(), id);
     if (id < 0 || id >= count || of_id[at(id)] != nullptr) {
       throw core::usage_error(fmt::format(
           "{}:{}: <{}> has {}; allowed: each id from 0 to {} once", source, child.line, shown_in_message(child.name),
-          it == child.attributes.end() ? "no id" : fmt::format("id=\"{}\"", shown_in_message(it->value)), count - 1));
+          it == child.attributes.end() ? "no id" : fmt::format("id=\"{}\"", shown_in_message(it->second)), count - 1));
     }
     of_id[at(id)] = &child;
   }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,19 +14,13 @@
 
 namespace lockstep::plan {
 
-// Reads the part of XML that files of plans use: elements in elements, with attributes; comments; a declaration in
-// front. Text between elements, DOCTYPE, CDATA, processing instructions and character references by number are refused
-// by name, so that no file can refer to another or grow while it is read.
-
-struct XmlAttribute {
-  std::string name;
-  std::string value;
-};
+// The XML of files of plans: elements in elements, with attributes, and comments. Text between elements, DOCTYPE, CDATA
+// and processing instructions are refused, so that no file can refer to another or grow while it is read.
 
 struct XmlElement {
   std::string name;
   int line = 0;  // where its '<' stands, from 1 on
-  std::vector<XmlAttribute> attributes;
+  std::map<std::string, std::string, std::less<>> attributes;
   std::vector<XmlElement> children;
 };
 

@@ -1,175 +1,78 @@
 #include "collectives/plan/msccl_parts.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
+#include <pugixml.hpp>
 
 #include "core/error.h"
 
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMaxDepth = 16;               // a plan has four levels
-constexpr std::size_t kMaxAttributes = 64;  // an element of a plan has 11 at most
+constexpr int kMaxDepth = 16;  // a plan has four levels
+constexpr const char* kAllowed =
+    "one element of XML, with attributes, elements and comments (no text, DOCTYPE, CDATA, <?)";
 
-struct Entity {
-  std::string_view text;
-  char character;
-};
-constexpr std::array kEntities{Entity{"&amp;", '&'}, Entity{"&lt;", '<'}, Entity{"&gt;", '>'}, Entity{"&quot;", '"'},
-                               Entity{"&apos;", '\''}};
-
-bool is_xml_space(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-bool is_xml_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-         c == '.' || c == ':';
-}
-
+// Turns pugixml's tree into ours; refuses what a plan does not have.
 class XmlReader {
  public:
-  XmlReader(std::string_view text, std::string_view source) : text_(text), source_(source) {}
+  XmlReader(std::string_view text, std::string_view source) : text_(text), source_(source) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '\n') line_ends_.push_back(i);
+    }
+  }
 
-  XmlElement document() {
-    accept("\xEF\xBB\xBF");  // the mark that some editors put in front of UTF-8
-    if (accept("<?xml ")) skip_to("?>", "the declaration's end, '?>'");
-    skip_comments();
-    XmlElement root = element(0);
-    skip_comments();
-    if (at_ < text_.size()) fail("nothing more: a document is one element");
-    return root;
+  XmlElement document() const {
+    if (const std::size_t zero = text_.find('\0'); zero != std::string_view::npos) fail(zero, "a byte is 0", kAllowed);
+    pugi::xml_document document;
+    const pugi::xml_parse_result result = document.load_buffer(
+        text_.data(), text_.size(), pugi::parse_default | pugi::parse_pi | pugi::parse_doctype | pugi::parse_fragment,
+        pugi::encoding_utf8);
+    if (!result) fail(static_cast<std::size_t>(result.offset), result.description(), kAllowed);
+    XmlElement all;
+    add_children(document, all, 0);
+    if (all.children.size() != 1) fail(text_.size(), fmt::format("{} elements", all.children.size()), kAllowed);
+    return std::move(all.children.front());
   }
 
  private:
-  [[noreturn]] void fail(std::string_view allowed) const {
-    const std::string_view before = text_.substr(0, at_);
-    const std::size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
-    const auto end = std::find_if(text_.begin() + static_cast<std::ptrdiff_t>(at_), text_.end(), is_xml_space);
-    const std::string_view found(text_.data() + at_, static_cast<std::size_t>(end - text_.begin()) - at_);
-    const std::string there = at_ == text_.size() ? "the file ends"
-                              : found.empty()     ? "found a space"
-                                                  : fmt::format("found '{}'", shown_in_message(found));
-    throw core::usage_error(
-        fmt::format("{}:{}:{}: {}; allowed: {}", source_, line(), at_ - line_begin + 1, there, allowed));
+  std::size_t line_of(std::size_t at) const {
+    return 1 +
+           static_cast<std::size_t>(std::lower_bound(line_ends_.begin(), line_ends_.end(), at) - line_ends_.begin());
   }
 
-  int line() const {
-    return 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'));
+  [[noreturn]] void fail(std::size_t at, std::string_view why, std::string_view allowed) const {
+    at = std::min(at, text_.size());
+    const std::size_t line = line_of(at);
+    const std::string_view rest = text_.substr(at, text_.find('\n', at) - at);
+    const std::string there =
+        at + 1 >= text_.size() ? "the end of the file" : fmt::format("'{}'", shown_in_message(rest));
+    throw core::usage_error(fmt::format("{}:{}:{}: {} at {}; allowed: {}", source_, line,
+                                        at + 1 - (line > 1 ? line_ends_[line - 2] + 1 : 0), why, there, allowed));
   }
 
-  bool accept(std::string_view token) {
-    if (text_.substr(at_, token.size()) != token) return false;
-    at_ += token.size();
-    return true;
-  }
-
-  void expect(std::string_view token, std::string_view allowed) {
-    if (!accept(token)) fail(allowed);
-  }
-
-  // Returns the text up to `token`, and stands behind it.
-  std::string_view skip_to(std::string_view token, std::string_view allowed) {
-    const std::size_t begin = at_;
-    const std::size_t end = text_.find(token, at_);
-    at_ = end == std::string_view::npos ? text_.size() : end;
-    expect(token, allowed);
-    return text_.substr(begin, end - begin);
-  }
-
-  bool skip_space() {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && is_xml_space(text_[at_])) ++at_;
-    return at_ > begin;
-  }
-
-  void skip_comments() {
-    skip_space();
-    while (accept("<!--")) {
-      skip_to("-->", "the comment's end, '-->'");
-      skip_space();
+  void add_children(const pugi::xml_node& node, XmlElement& to, int depth) const {
+    for (const pugi::xml_node& child : node) {
+      const auto at = text_.find_first_not_of(" \t\r\n", static_cast<std::size_t>(child.offset_debug()));
+      if (child.type() != pugi::node_element) fail(at, "no element", kAllowed);
+      if (depth == kMaxDepth) fail(at, "nested elements", fmt::format("up to {} deep", kMaxDepth));
+      XmlElement& element = to.children.emplace_back(XmlElement{child.name(), static_cast<int>(line_of(at)), {}, {}});
+      for (const pugi::xml_attribute& attribute : child.attributes()) {
+        if (!element.attributes.try_emplace(attribute.name(), attribute.value()).second) {
+          fail(at, fmt::format("attribute {} twice", shown_in_message(attribute.name())), "once");
+        }
+      }
+      add_children(child, element, depth + 1);
     }
-  }
-
-  std::string name(std::string_view allowed) {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && is_xml_name(text_[at_])) ++at_;
-    if (at_ == begin) fail(allowed);
-    return std::string(text_.substr(begin, at_ - begin));
-  }
-
-  XmlElement element(int depth) {
-    XmlElement element;
-    line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_),
-                                         text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'));
-    counted_ = at_;
-    element.line = line_;
-    if (depth == kMaxDepth) fail(fmt::format("elements up to {} deep", kMaxDepth));
-    expect("<", depth == 0 ? "an element" : "an element or a comment (no text)");
-    element.name = name("an element's name (DOCTYPE, CDATA and <? are not read)");
-    while (skip_space() && !at_end_of_tag()) {
-      if (element.attributes.size() == kMaxAttributes) fail(fmt::format("up to {} attributes", kMaxAttributes));
-      element.attributes.push_back(attribute(element));
-    }
-    if (accept("/>")) return element;
-    expect(">", "an attribute after a space, '>' or '/>'");
-    const std::string end = fmt::format("'</{}>', the end of the element of line {}", element.name, element.line);
-    for (skip_comments(); !accept("</"); skip_comments()) {
-      if (at_ == text_.size()) fail(end);
-      element.children.push_back(this->element(depth + 1));
-    }
-    expect(element.name, end);
-    skip_space();
-    expect(">", "'>'");
-    return element;
-  }
-
-  bool at_end_of_tag() const { return at_ < text_.size() && (text_[at_] == '>' || text_[at_] == '/'); }
-
-  XmlAttribute attribute(const XmlElement& element) {
-    const std::size_t begin = at_;
-    XmlAttribute attribute;
-    attribute.name = name("an attribute, '>' or '/>'");
-    const auto is_same = [&](const XmlAttribute& other) { return other.name == attribute.name; };
-    if (std::any_of(element.attributes.begin(), element.attributes.end(), is_same)) {
-      at_ = begin;
-      fail("each attribute once");
-    }
-    skip_space();
-    expect("=", "'=' and the attribute's value");
-    skip_space();
-    const bool is_double = accept("\"");
-    if (!is_double) expect("'", "the attribute's value in quotes");
-    attribute.value = value(is_double ? '"' : '\'');
-    return attribute;
-  }
-
-  std::string value(char quote) {
-    std::string value;
-    while (!accept({&quote, 1})) {
-      if (at_ == text_.size() || text_[at_] == '<' || text_[at_] == '\n') fail("the value's closing quote");
-      value += text_[at_] == '&' ? entity() : text_[at_++];
-    }
-    return value;
-  }
-
-  char entity() {
-    for (const Entity& entity : kEntities) {
-      if (accept(entity.text)) return entity.character;
-    }
-    fail("&amp; &lt; &gt; &quot; &apos;");
   }
 
   std::string_view text_;
   std::string_view source_;
-  std::size_t at_ = 0;
-  int line_ = 1;             // line of the place counted_
-  std::size_t counted_ = 0;  // the text up to here was searched for line ends
+  std::vector<std::size_t> line_ends_;
 };
 
 }  // namespace
@@ -185,18 +88,16 @@ XmlAttributes::XmlAttributes(const XmlElement& element, std::string_view source,
     throw core::usage_error(
         fmt::format("{}:{}: found <{}>; allowed: <{}>", source, element.line, shown_in_message(element.name), name));
   }
-  for (const XmlAttribute& attribute : element.attributes) {
-    if (std::find(known.begin(), known.end(), attribute.name) != known.end()) continue;
+  for (const auto& [attribute, value] : element.attributes) {
+    if (std::find(known.begin(), known.end(), attribute) != known.end()) continue;
     throw core::usage_error(fmt::format("{}:{}: <{}> has the attribute {}; allowed: {}", source, element.line, name,
-                                        shown_in_message(attribute.name), fmt::join(known, ", ")));
+                                        shown_in_message(attribute), fmt::join(known, ", ")));
   }
 }
 
 const std::string* XmlAttributes::find(std::string_view name) const {
-  for (const XmlAttribute& attribute : element_.attributes) {
-    if (attribute.name == name) return &attribute.value;
-  }
-  return nullptr;
+  const auto found = element_.attributes.find(name);
+  return found == element_.attributes.end() ? nullptr : &found->second;
 }
 
 void XmlAttributes::fail(std::string_view name, const std::string& allowed) const {
@@ -232,9 +133,7 @@ int XmlAttributes::integer(std::string_view name, int least, int most) const {
 std::string xml_escaped(std::string_view value) {
   std::string escaped;
   for (const char c : value) {
-    const auto* const entity =
-        std::find_if(kEntities.begin(), kEntities.end(), [c](const Entity& e) { return e.character == c; });
-    entity == kEntities.end() ? escaped += c : escaped += entity->text;
+    escaped += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '"' ? "&quot;" : std::string(1, c);
   }
   return escaped;
 }

@@ -25,8 +25,7 @@ constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kControl = 4, kData = 5, 
                         kAttribute = 10;
 constexpr std::uint32_t kValues = 1;  // a field in IOInfo, and in lists
 constexpr std::uint32_t kAttributeName = 1, kDescription = 2, kDouble = 3, kFloat = 5, kInt32 = 7, kInt64 = 9,
-                        kUint32 = 11, kUint64 = 13, kSint32 = 15, kSint64 = 17, kFixed32 = 19, kFixed64 = 21,
-                        kSfixed32 = 23, kSfixed64 = 25, kBool = 27, kBoolList = 28, kString = 29;
+                        kSint32 = 15, kSint64 = 17, kSfixed32 = 23, kBool = 27, kBoolList = 28, kString = 29;
 }  // namespace field
 
 enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
@@ -101,21 +100,12 @@ class MessageReader {
   std::optional<Field> next() {
     if (rest_.empty()) return std::nullopt;
     const std::uint64_t key = varint();
-    Field field{static_cast<std::uint32_t>(key >> 3U), static_cast<Wire>(key & 7U), 0, {}};
-    switch (field.wire) {
-      case Wire::varint:
-        field.value = varint();
-        return field;
-      case Wire::fixed64:
-        field.value = fixed(8);
-        return field;
-      case Wire::fixed32:
-        field.value = fixed(4);
-        return field;
-      case Wire::bytes:
-        field.bytes = delimited();
-        return field;
-    }
+    const auto number = static_cast<std::uint32_t>(key >> 3U);
+    const auto wire = static_cast<Wire>(key & 7U);
+    if (wire == Wire::varint) return Field{number, wire, varint(), {}};
+    if (wire == Wire::fixed64) return Field{number, wire, fixed(8), {}};
+    if (wire == Wire::fixed32) return Field{number, wire, fixed(4), {}};
+    if (wire == Wire::bytes) return Field{number, wire, 0, delimited()};
     throw broken("has a field of an unknown wire type");
   }
 
@@ -152,10 +142,6 @@ class MessageReader {
   const std::string& where_;
 };
 
-std::int64_t from_zigzag(std::uint64_t value) {
-  return static_cast<std::int64_t>(value >> 1U ^ (~(value & 1U) + 1U));
-}
-
 std::optional<std::int64_t> whole(double value) {
   const bool fits = value >= -0x1p62 && value <= 0x1p62 && std::nearbyint(value) == value;
   return fits ? std::optional(static_cast<std::int64_t>(value)) : std::nullopt;
@@ -170,28 +156,13 @@ void for_numbers(const Field& field, const std::string& where, const Add& add) {
 }
 
 std::optional<std::int64_t> number_of(const Field& field) {
-  switch (field.number) {
-    case field::kInt32:
-    case field::kInt64:
-    case field::kUint32:
-    case field::kUint64:
-    case field::kFixed64:
-    case field::kSfixed64:
-    case field::kFixed32:
-    case field::kBool:
-      return static_cast<std::int64_t>(field.value);
-    case field::kSfixed32:
-      return static_cast<std::int32_t>(static_cast<std::uint32_t>(field.value));
-    case field::kSint32:
-    case field::kSint64:
-      return from_zigzag(field.value);
-    case field::kDouble:
-      return whole(std::bit_cast<double>(field.value));
-    case field::kFloat:
-      return whole(std::bit_cast<float>(static_cast<std::uint32_t>(field.value)));
-    default:
-      return std::nullopt;
-  }
+  const bool is_list = field.number % 2 == 0;  // a list has the number after its type's
+  if (is_list || field.number < field::kDouble || field.number > field::kBool) return std::nullopt;
+  if (field.number == field::kDouble) return whole(std::bit_cast<double>(field.value));
+  if (field.number == field::kFloat) return whole(std::bit_cast<float>(static_cast<std::uint32_t>(field.value)));
+  if (field.number == field::kSfixed32) return static_cast<std::int32_t>(static_cast<std::uint32_t>(field.value));
+  const bool is_zigzag = field.number == field::kSint32 || field.number == field::kSint64;
+  return static_cast<std::int64_t>(is_zigzag ? field.value >> 1U ^ (~(field.value & 1U) + 1U) : field.value);
 }
 
 void add_attribute(ChakraNode& node, std::string_view bytes, const std::string& where) {
@@ -242,39 +213,22 @@ ChakraNode to_node(std::string_view bytes, const std::string& file) {
           "allowed: fields 1 to 10",
           where, one->number, kVersion));
     }
-    switch (one->number) {
-      case field::kId:
-        node.id = one->value;
-        where = file + ", node " + std::to_string(node.id);
-        break;
-      case field::kName:
-        node.name = one->bytes;
-        break;
-      case field::kType:
-        node.type = type_of(one->value, where);
-        break;
-      case field::kControl:
-      case field::kData:
-        for_numbers(*one, where, [&](std::uint64_t id) { node.dependencies.push_back(id); });
-        break;
-      case field::kStart:
-        if (one->value > 0) node.unread.emplace_back("start_time_micros");
-        break;
-      case field::kDuration:
-        node.duration_us = static_cast<std::int64_t>(one->value);
-        break;
-      case field::kInputs: {
-        MessageReader inputs(one->bytes, where);
-        while (const auto value = inputs.next()) {
-          if (value->number == field::kValues) node.input_values = value->bytes;
-        }
-        break;
-      }
-      case field::kAttribute:
-        add_attribute(node, one->bytes, where);
-        break;
-      default:  // outputs: names of tensors, as the rest of the inputs
-        break;
+    if (one->number == field::kId) {
+      node.id = one->value;
+      where = file + ", node " + std::to_string(node.id);
+    }
+    if (one->number == field::kName) node.name = one->bytes;
+    if (one->number == field::kType) node.type = type_of(one->value, where);
+    if (one->number == field::kControl || one->number == field::kData) {
+      for_numbers(*one, where, [&](std::uint64_t id) { node.dependencies.push_back(id); });
+    }
+    if (one->number == field::kStart && one->value > 0) node.unread.emplace_back("start_time_micros");
+    if (one->number == field::kDuration) node.duration_us = static_cast<std::int64_t>(one->value);
+    if (one->number == field::kAttribute) add_attribute(node, one->bytes, where);
+    if (one->number != field::kInputs) continue;  // outputs are names of tensors, as the rest of the inputs
+    MessageReader inputs(one->bytes, where);
+    while (const auto value = inputs.next()) {
+      if (value->number == field::kValues) node.input_values = value->bytes;
     }
   }
   return node;

@@ -155,12 +155,10 @@ void Encoder::encode_between(std::string_view text, const Sink& sink) {
     led = " " + std::string(text);
     text = led;
   }
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = word_length(pattern, text, at);
-    encode_word(text.substr(at, length));
+  for_each_word(pattern, text, [&](std::string_view word) {
+    encode_word(word);
     give(kGiven, sink);
-    at += length;
-  }
+  });
 }
 
 void Encoder::encode_word(std::string_view word) {

@@ -62,10 +62,14 @@ std::optional<std::string> bytes_of(std::string_view written) {
   static const auto kByteOf = bytes_of_characters();
   std::string bytes;
   for (std::size_t at = 0; at < written.size();) {
-    const Character one = character_at(written, at);
-    if (one.code >= kByteOf.size() || kByteOf.at(one.code) < 0) return std::nullopt;
-    bytes.push_back(static_cast<char>(kByteOf.at(one.code)));
-    at += one.bytes;
+    std::size_t code = static_cast<unsigned char>(written[at++]);
+    if (code >= 0x80) {  // in UTF-8, all of these characters have one or two bytes
+      const std::size_t next = at < written.size() ? static_cast<unsigned char>(written[at++]) : 0;
+      if ((code & 0xE0U) != 0xC0 || (next & 0xC0U) != 0x80) return std::nullopt;
+      code = (code & 0x1FU) << 6U | (next & 0x3FU);
+    }
+    if (code >= kByteOf.size() || kByteOf.at(code) < 0) return std::nullopt;
+    bytes.push_back(static_cast<char>(kByteOf.at(code)));
   }
   return bytes;
 }

@@ -1,192 +1,69 @@
 #include "trainer/tokens/tokenizer.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
 #include <array>
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
 
 namespace lockstep::trainer {
 namespace {
 
-constexpr std::uint32_t kNoCode = 0x110000;
+// Letters and numbers of Unicode 15 to 16, which PCRE2 before 10.45 does not know (Debian 12's has Unicode 14).
+constexpr std::string_view kNewLetters =
+    R"(\x{1c89}-\x{1c8a}\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{105c0}-\x{105f3}\x{10d4a}-\x{10d65})"
+    R"(\x{10d6f}-\x{10d85}\x{10ec2}-\x{10ec4}\x{1123f}-\x{11240}\x{11380}-\x{11389}\x{1138b}\x{1138e})"
+    R"(\x{11390}-\x{113b5}\x{113b7}\x{113d1}\x{113d3}\x{11bc0}-\x{11be0}\x{11f02}\x{11f04}-\x{11f10})"
+    R"(\x{11f12}-\x{11f33}\x{1342f}\x{13441}-\x{13446}\x{13460}-\x{143fa}\x{16100}-\x{1611d}\x{16d40}-\x{16d6c})"
+    R"(\x{18cff}\x{1b132}\x{1b155}\x{1df25}-\x{1df2a}\x{1e030}-\x{1e06d}\x{1e4d0}-\x{1e4eb}\x{1e5d0}-\x{1e5ed})"
+    R"(\x{1e5f0}\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
+constexpr std::string_view kNewNumbers =
+    R"(\x{10d40}-\x{10d49}\x{116d0}-\x{116e3}\x{11bf0}-\x{11bf9}\x{11f50}-\x{11f59}\x{16130}-\x{16139})"
+    R"(\x{16d70}-\x{16d79}\x{1ccf0}-\x{1ccf9}\x{1d2c0}-\x{1d2d3}\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})";
 
-CharClass class_of(std::uint32_t code) {
-  if (is_letter(code)) return CharClass::letter;
-  if (is_number(code)) return CharClass::number;
-  return is_space(code) ? CharClass::space : CharClass::other;
-}
-
-std::array<CharClass, 128> ascii_classes() {
-  std::array<CharClass, 128> classes{};
-  for (std::uint32_t code = 0; code < classes.size(); ++code) classes[code] = class_of(code);
-  return classes;
-}
-
-std::uint32_t byte_at(std::string_view text, std::size_t at) {
-  return static_cast<unsigned char>(text[at]);
-}
-
-// Decodes a character of `bytes` bytes; `first` is the part of the code in its first byte.
-Character several_bytes(std::string_view text, std::size_t at, std::size_t bytes, std::uint32_t first) {
-  constexpr std::array<std::uint32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  const Character broken{kNoCode, 1, CharClass::other};
-  if (text.size() - at < bytes) return broken;
-  std::uint32_t code = first;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    const std::uint32_t next = byte_at(text, at + i);
-    if ((next & 0xC0U) != 0x80) return broken;
-    code = code << 6U | (next & 0x3FU);
-  }
-  const bool surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < kLeast.at(bytes) || code >= kNoCode || surrogate) return broken;
-  return {code, bytes, class_of(code)};
-}
-
-}  // namespace
-
-// White_Space of Unicode's PropList, the same in all versions since 6.3.
-bool is_space(std::uint32_t code) {
-  return (code >= 0x9 && code <= 0xD) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
-         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
-         code == 0x3000;
-}
-
-Character character_at(std::string_view text, std::size_t at) {
-  static const std::array<CharClass, 128> kAscii = ascii_classes();
-  const std::uint32_t first = byte_at(text, at);
-  if (first < 0x80) return {first, 1, kAscii[first]};
-  if ((first & 0xE0U) == 0xC0) return several_bytes(text, at, 2, first & 0x1FU);
-  if ((first & 0xF0U) == 0xE0) return several_bytes(text, at, 3, first & 0xFU);
-  if ((first & 0xF8U) == 0xF0) return several_bytes(text, at, 4, first & 0x7U);
-  return {kNoCode, 1, CharClass::other};
-}
-
-void append_utf8(std::string& text, std::uint32_t code) {
-  const auto put = [&](std::uint32_t byte) { text.push_back(static_cast<char>(byte)); };
-  const auto put_six = [&](unsigned shift) { put(0x80U | (code >> shift & 0x3FU)); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xC0U | code >> 6U);
-  } else if (code < 0x10000) {
-    put(0xE0U | code >> 12U);
-    put_six(6);
-  } else {
-    put(0xF0U | code >> 18U);
-    put_six(12);
-    put_six(6);
-  }
-  put_six(0);
-}
-
-namespace {
-
-// Each alternative is a function from a position to the number of bytes that match there; 0: none.
-class Matcher {
- public:
-  Matcher(std::string_view text, std::size_t at) : text_(text), at_(at) {}
-
-  // 's 't 're 've 'm 'll 'd. Case is folded by Unicode's rules: the long s is an s.
-  std::size_t contraction(bool any_case) const {
-    constexpr std::array<std::string_view, 7> kEnds{"s", "t", "re", "ve", "m", "ll", "d"};
-    if (text_[at_] != '\'') return 0;
-    for (const std::string_view end : kEnds) {
-      std::size_t next = at_ + 1;
-      bool same = true;
-      for (const char wanted : end) {
-        const Character found = here(next);
-        same = same && folded(found.code, any_case) == static_cast<unsigned char>(wanted);
-        next += found.bytes;
-      }
-      if (same) return next - at_;
-    }
-    return 0;
-  }
-
-  // Matches an optional character that `leads` takes, followed by one or more of a class.
-  template <class Leads>
-  std::size_t led(CharClass of, const Leads& leads) const {
-    std::size_t first = at_;
-    if (const Character lead = here(at_); leads(lead) && here(at_ + lead.bytes).of == of) first += lead.bytes;
-    const std::size_t end = run(first, of);
-    return end == first ? 0 : end - at_;
-  }
-
-  std::size_t numbers(int most) const {
-    std::size_t end = at_;
-    for (int count = 0; count < most && here(end).of == CharClass::number; ++count) end += here(end).bytes;
-    return end - at_;
-  }
-
-  std::size_t newlines_from(std::size_t first) const {
-    std::size_t end = first;
-    while (is_newline(here(end))) ++end;
-    return end - at_;
-  }
-
-  // \s*[\r\n]+: whitespace up to its last newline.
-  std::size_t to_last_newline() const {
-    std::size_t last = 0;
-    for (std::size_t next = at_; here(next).of == CharClass::space; next += here(next).bytes) {
-      if (is_newline(here(next))) last = next + 1 - at_;
-    }
-    return last;
-  }
-
-  // \s+(?!\S)|\s+: whitespace except for the last character, which belongs to the next word; all of it at the end of
-  // the text.
-  std::size_t spaces() const {
-    std::size_t end = at_;
-    std::size_t before_last = at_;
-    while (here(end).of == CharClass::space) {
-      before_last = end;
-      end += here(end).bytes;
-    }
-    return (end < text_.size() && before_last > at_ ? before_last : end) - at_;
-  }
-
-  static bool is_newline(const Character& one) { return one.code == '\r' || one.code == '\n'; }
-
- private:
-  // Past the end: a character of a class that no word contains.
-  Character here(std::size_t at) const {
-    constexpr Character kEnd{0xFFFFFFFF, 0, static_cast<CharClass>(0xFF)};
-    return at < text_.size() ? character_at(text_, at) : kEnd;
-  }
-  std::size_t run(std::size_t first, CharClass of) const {
-    std::size_t end = first;
-    while (here(end).of == of) end += here(end).bytes;
-    return end;
-  }
-  static std::uint32_t folded(std::uint32_t code, bool any_case) {
-    constexpr std::uint32_t kLongS = 0x17F;
-    if (!any_case) return code;
-    if (code == kLongS) return 's';
-    return code >= 'A' && code <= 'Z' ? code - 'A' + 'a' : code;
-  }
-
-  std::string_view text_;
-  std::size_t at_;
+struct Free {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
+using Code = std::unique_ptr<pcre2_code, Free>;
 
-bool is_blank(const Character& one) {
-  return one.code == ' ';
-}
-bool leads_a_llama_word(const Character& one) {
-  return !Matcher::is_newline(one) && (one.of == CharClass::space || one.of == CharClass::other);
-}
-
-std::size_t gpt2_word(const Matcher& match) {
-  if (const std::size_t length = match.contraction(false)) return length;
-  for (const CharClass of : {CharClass::letter, CharClass::number, CharClass::other}) {
-    if (const std::size_t length = match.led(of, is_blank)) return length;
+// The expression with each class as PCRE2's properties and ranges. Its own \s has U+180E, which is no White_Space.
+std::string spelled_out(std::string_view expression) {
+  const std::string spaces = R"(\p{Z}\t-\r\x{85})";
+  const std::array<std::pair<std::string_view, std::string>, 4> classes{
+      {{R"(\p{L})", R"(\p{L})" + std::string(kNewLetters)},
+       {R"(\p{N})", R"(\p{N})" + std::string(kNewNumbers)},
+       {R"(\s)", spaces},
+       {R"(\S)", "^" + spaces}}};
+  std::string text;
+  bool in_brackets = false;
+  while (!expression.empty()) {
+    const auto named = [&](const auto& one) { return expression.starts_with(one.first); };
+    const auto* const found = std::find_if(classes.begin(), classes.end(), named);
+    if (found == classes.end()) {
+      in_brackets = expression.front() == '[' || (in_brackets && expression.front() != ']');
+      text += expression.front();
+    } else {
+      text += in_brackets ? found->second : "[" + found->second + "]";
+    }
+    expression.remove_prefix(found == classes.end() ? 1 : found->first.size());
   }
-  return match.spaces();
+  return text;
 }
 
-std::size_t llama3_word(const Matcher& match, std::size_t at) {
-  if (const std::size_t length = match.contraction(true)) return length;
-  if (const std::size_t length = match.led(CharClass::letter, leads_a_llama_word)) return length;
-  if (const std::size_t length = match.numbers(3)) return length;
-  if (const std::size_t length = match.led(CharClass::other, is_blank)) return match.newlines_from(at + length);
-  if (const std::size_t length = match.to_last_newline()) return length;
-  return match.spaces();
+Code compiled(WordPattern pattern) {
+  const std::string text = spelled_out(expression_of(pattern));
+  int error = 0;
+  std::size_t at = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                          PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_ANCHORED, &error, &at, nullptr));
+  LOCKSTEP_CHECK(code != nullptr, "an expression that PCRE2 takes");
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // where PCRE2 has no JIT, pcre2_match() interprets
+  return code;
 }
 
 }  // namespace
@@ -199,9 +76,17 @@ std::string_view expression_of(WordPattern pattern) {
          R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 }
 
-std::size_t word_length(WordPattern pattern, std::string_view text, std::size_t at) {
-  const Matcher match(text, at);
-  return pattern == WordPattern::gpt2 ? gpt2_word(match) : llama3_word(match, at);
+void for_each_word(WordPattern pattern, std::string_view text, const std::function<void(std::string_view)>& use) {
+  static const std::array<Code, 2> kCodes{compiled(WordPattern::gpt2), compiled(WordPattern::llama3)};
+  const pcre2_code* const code = kCodes.at(static_cast<std::size_t>(pattern)).get();
+  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
+  for (std::size_t at = 0; at < text.size();) {
+    const auto* const bytes = reinterpret_cast<PCRE2_SPTR>(text.data());
+    const bool found = pcre2_match(code, bytes, text.size(), at, 0, match.get(), nullptr) > 0;
+    const std::size_t end = found ? pcre2_get_ovector_pointer(match.get())[1] : at + 1;
+    use(text.substr(at, end - at));
+    at = end;
+  }
 }
 
 }  // namespace lockstep::trainer
