@@ -13,9 +13,9 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "testing/core/fake_nvml.h"
 #include "core/ranks.h"
 #include "core/record.h"
+#include "testing/core/fake_nvml.h"
 
 namespace lockstep::core {
 namespace {

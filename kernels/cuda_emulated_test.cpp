@@ -18,12 +18,12 @@
 #include "kernels/bucket/bucket.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
 #include "kernels/embedding/embedding.h"
-#include "testing/emulated_cuda/emulated_grid.h"
 #include "kernels/moe/moe_reference.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/registry.h"
 #include "kernels/softmax/softmax.h"
+#include "testing/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::kernels {
 

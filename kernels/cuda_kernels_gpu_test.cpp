@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/device.h"
-#include "testing/core/fixtures.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
@@ -20,6 +19,7 @@
 #include "kernels/base/cuda_timing.h"
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/registry.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::kernels {
 namespace {

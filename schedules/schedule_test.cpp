@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "testing/trainer/steps.h"
 #include "schedules/play.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

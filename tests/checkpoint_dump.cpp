@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/random.h"
+#include "testing/trainer/checkpoint_ranks.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/hugging_face.h"
-#include "testing/trainer/checkpoint_ranks.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "workload/parameters.h"
 

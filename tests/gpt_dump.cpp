@@ -14,10 +14,10 @@
 
 #include "core/dtype.h"
 #include "kernels/base/thread_pool.h"
+#include "testing/trainer/model.h"
 #include "tests/npy.h"
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/model/gpt_stage.h"
-#include "testing/trainer/model.h"
 
 namespace {
 

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "collectives/backends/mesh.h"
-#include "testing/collectives/mesh_cases.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "core/wait.h"
+#include "testing/collectives/mesh_cases.h"
 #include "testing/collectives/nccl_groups.h"
 
 namespace lockstep {

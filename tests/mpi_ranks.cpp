@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "testing/collectives/executor_cases.h"
 #include "collectives/libraries/mpi_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
+#include "testing/collectives/executor_cases.h"
 
 namespace lockstep {
 namespace {

@@ -23,9 +23,9 @@
 #include "collectives/transports/local_world.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/wait.h"
 #include "testing/core/fake_nvml.h"
 #include "testing/core/forwarding_device.h"
-#include "core/wait.h"
 
 namespace lockstep::sweep {
 

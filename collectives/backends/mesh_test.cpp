@@ -9,9 +9,9 @@
 #include <span>
 #include <thread>
 
-#include "testing/collectives/mesh_cases.h"
 #include "collectives/tuning/tuning.h"
 #include "core/wait.h"
+#include "testing/collectives/mesh_cases.h"
 
 namespace lockstep::backends {
 namespace {

@@ -6,11 +6,11 @@
 #include <set>
 #include <vector>
 
-#include "testing/collectives/fake_nccl.h"
 #include "collectives/libraries/nccl_member.h"
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/transport.h"
 #include "core/ranks.h"
+#include "testing/collectives/fake_nccl.h"
 
 namespace lockstep::backends {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithm.h"
-#include "testing/collectives/executor_cases.h"
 #include "collectives/executors/program_time.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/program.h"
 #include "collectives/plan/text.h"
 #include "kernels/reduce/reduce.h"
+#include "testing/collectives/executor_cases.h"
 
 namespace lockstep::executors {
 namespace {

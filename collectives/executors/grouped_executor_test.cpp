@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "testing/collectives/executor_cases.h"
 #include "core/device.h"
 #include "kernels/reduce/reduce.h"
+#include "testing/collectives/executor_cases.h"
 
 namespace lockstep::executors {
 namespace {

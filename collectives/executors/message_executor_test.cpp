@@ -13,10 +13,10 @@
 #include <tuple>
 #include <vector>
 
-#include "testing/collectives/executor_cases.h"
 #include "collectives/transports/transport.h"
 #include "core/error.h"
 #include "core/wait.h"
+#include "testing/collectives/executor_cases.h"
 
 namespace lockstep::executors {
 namespace {

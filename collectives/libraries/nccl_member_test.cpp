@@ -5,12 +5,12 @@
 
 #include <future>
 
-#include "testing/collectives/fake_nccl.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/transport.h"
 #include "core/device.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "testing/collectives/fake_nccl.h"
 
 namespace lockstep::libraries {
 namespace {

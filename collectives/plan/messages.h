@@ -10,8 +10,8 @@
 namespace lockstep::plan {
 
 // Visits the steps of a plan in an order that it allows: each lane runs as far as it can go. The checker, the cost
-// model and dependence_order() are this with a meaning given to steps; testing/plans/interpret_slow.cpp, for tests, shares nothing
-// with it.
+// model and dependence_order() are this with a meaning given to steps; testing/plans/interpret_slow.cpp, for tests,
+// shares nothing with it.
 //
 // A lane waits for an event. Event s, below the number of steps, is that step s is done; the caller may have others.
 

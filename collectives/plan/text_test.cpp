@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "testing/plans/plans.h"
 #include "core/error.h"
+#include "testing/plans/plans.h"
 
 namespace lockstep::plan {
 namespace {

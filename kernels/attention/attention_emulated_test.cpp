@@ -14,8 +14,8 @@
 #include "kernels/attention/attention_tiles.cuh"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
-#include "testing/emulated_cuda/emulated_block.h"
 #include "kernels/registry.h"
+#include "testing/emulated_cuda/emulated_block.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -18,8 +18,8 @@
 #include "kernels/attention/attention_hopper_forward.cuh"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
-#include "testing/emulated_cuda/emulated_hopper.h"
 #include "kernels/registry.h"
+#include "testing/emulated_cuda/emulated_hopper.h"
 
 namespace lockstep::kernels {
 namespace {

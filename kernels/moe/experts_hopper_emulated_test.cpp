@@ -13,9 +13,9 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "kernels/base/case_checks.h"
-#include "testing/emulated_cuda/emulated_hopper.h"
 #include "kernels/moe/experts_hopper.cuh"
 #include "kernels/registry.h"
+#include "testing/emulated_cuda/emulated_hopper.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "testing/trainer/stores.h"
 #include "parallel/parameters/zero_bytes.h"
+#include "testing/trainer/stores.h"
 
 namespace lockstep::parallel {
 namespace {

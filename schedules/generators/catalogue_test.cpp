@@ -14,11 +14,11 @@
 
 #include "core/error.h"
 #include "schedules/generators/zero_bubble.h"
-#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "core/random.h"
 #include "schedules/generators/catalogue.h"
-#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

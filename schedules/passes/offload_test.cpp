@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "schedules/generators/catalogue.h"
-#include "testing/trainer/steps.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "testing/trainer/steps.h"
 #include "schedules/step/step.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "testing/trainer/steps.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

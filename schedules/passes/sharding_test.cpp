@@ -6,9 +6,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "testing/trainer/steps.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "schedules/passes/passes.h"
-#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/step/rewrite.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

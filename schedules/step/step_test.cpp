@@ -10,10 +10,10 @@
 #include "core/random.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/passes.h"
-#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 #include "schedules/step/rewrite.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {

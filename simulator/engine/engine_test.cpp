@@ -8,12 +8,12 @@
 
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
-#include "testing/trainer/steps.h"
 #include "schedules/play.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"
 #include "simulator/engine/contended.h"
 #include "simulator/engine/program.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::simulator {
 namespace {

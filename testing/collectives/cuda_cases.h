@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "collectives/executors/cuda/cuda_ranks.h"
-#include "testing/collectives/executor_cases.h"
 #include "core/device.h"
+#include "testing/collectives/executor_cases.h"
 
 namespace lockstep::executors {
 

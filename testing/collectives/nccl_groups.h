@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "collectives/backends/backend_kinds.h"
-#include "testing/collectives/fake_nccl.h"
 #include "collectives/libraries/nccl_member.h"
+#include "testing/collectives/fake_nccl.h"
 #include "trainer/step/train_step.h"
 #include "trainer/worker/lanes.h"
 #include "workload/layout.h"

@@ -8,9 +8,9 @@
 #include "core/cuda_call.h"
 #include "core/error.h"
 #include "kernels/base/cuda_context.h"
-#include "testing/emulated_cuda/emulated_grid.h"
 #include "kernels/gemm/gemm_cuda.h"
 #include "kernels/moe/grouped_gemm.h"
+#include "testing/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::core {
 

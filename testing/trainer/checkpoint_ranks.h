@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "testing/core/fixtures.h"
 #include "core/random.h"
+#include "testing/core/fixtures.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
 

@@ -24,13 +24,13 @@
 #include <vector>
 
 #include "core/error.h"
-#include "testing/core/forwarding_device.h"
 #include "core/memory_pool.h"
 #include "core/random.h"
 #include "core/wait.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/gemm/gemm.h"
+#include "testing/core/forwarding_device.h"
 #include "testing/trainer/order_checker.h"
 
 namespace lockstep::trainer {

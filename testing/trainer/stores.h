@@ -14,13 +14,13 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
-#include "testing/core/fixtures.h"
-#include "testing/core/forwarding_device.h"
 #include "core/random.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
+#include "testing/core/fixtures.h"
+#include "testing/core/forwarding_device.h"
 
 namespace lockstep::parallel {
 

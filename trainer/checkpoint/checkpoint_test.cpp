@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "collectives/transports/local_world.h"
-#include "trainer/checkpoint/manifest.h"
 #include "testing/trainer/checkpoint_ranks.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "core/random.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "testing/trainer/checkpoint_ranks.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace lockstep::trainer {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "testing/core/fixtures.h"
 #include "core/random.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::trainer {
 namespace {

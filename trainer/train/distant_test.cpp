@@ -11,11 +11,11 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "testing/trainer/stores.h"
 #include "schedules/interpreter/interpreter.h"
 #include "testing/trainer/checkpoint_ranks.h"
-#include "trainer/train/rank_trainer.h"
 #include "testing/trainer/run.h"
+#include "testing/trainer/stores.h"
+#include "trainer/train/rank_trainer.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::trainer {

@@ -14,8 +14,8 @@
 
 #include "core/error.h"
 #include "testing/trainer/checkpoint_ranks.h"
-#include "trainer/data/corpus.h"
 #include "testing/trainer/run.h"
+#include "trainer/data/corpus.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "trainer/data/corpus.h"
 #include "testing/trainer/run.h"
+#include "trainer/data/corpus.h"
 
 namespace lockstep::trainer {
 namespace {

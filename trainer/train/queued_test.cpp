@@ -14,8 +14,8 @@
 
 #include "schedules/interpreter/interpreter.h"
 #include "testing/trainer/queued_device.h"
-#include "trainer/train/rank_trainer.h"
 #include "testing/trainer/run.h"
+#include "trainer/train/rank_trainer.h"
 
 namespace lockstep::trainer {
 namespace {

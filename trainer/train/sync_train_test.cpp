@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "schedules/interpreter/interpreter.h"
-#include "trainer/train/async_run.h"
 #include "testing/trainer/run.h"
+#include "trainer/train/async_run.h"
 
 namespace lockstep::trainer {
 namespace {

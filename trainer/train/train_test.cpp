@@ -16,10 +16,10 @@
 #include "kernels/gemm/gemm_choice.h"
 #include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "testing/trainer/checkpoint_ranks.h"
-#include "trainer/train/rank_trainer.h"
 #include "testing/trainer/run.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/train/rank_trainer.h"
 #include "workload/memory.h"
 
 namespace lockstep::trainer {

@@ -3,8 +3,8 @@
 // GPU.
 #include <gtest/gtest.h>
 
-#include "testing/collectives/cuda_cases.h"
 #include "core/device.h"
+#include "testing/collectives/cuda_cases.h"
 #include "testing/core/fixtures.h"
 
 namespace lockstep::executors {

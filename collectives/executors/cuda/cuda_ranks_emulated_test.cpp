@@ -2,8 +2,8 @@
 // grid per rank: tests their waits, signals, moves and sums as far as that is possible without a GPU.
 #include <gtest/gtest.h>
 
-#include "testing/collectives/cuda_cases.h"
 #include "core/device.h"
+#include "testing/collectives/cuda_cases.h"
 #include "testing/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::executors {
