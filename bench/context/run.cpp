@@ -33,9 +33,8 @@ parallel::Tensor tensor_of(parallel::Memory& memory, const std::vector<float>& v
 // The attention of one rank.
 class ContextPart final : public step_bench::PassPart {
  public:
-  ContextPart(const ContextFlags& flags, const ContextLayer& layer, const Whole& whole, PartSite& site)
+  ContextPart(const ContextLayer& layer, const Whole& whole, PartSite& site)
       : PassPart(site.runner),
-        flags_(flags),
         layer_(with_rank(layer, site.index())),
         whole_(whole),
         site_(site),
@@ -172,7 +171,6 @@ class ContextPart final : public step_bench::PassPart {
     return backward ? attention_->core_gradient(turn) : attention_->core(turn);
   }
 
-  const ContextFlags& flags_;
   const ContextLayer layer_;
   const Whole& whole_;
   PartSite& site_;
@@ -259,7 +257,7 @@ Result run_layer(const ContextFlags& flags, const ContextLayer& layer, const Who
   Result result{.allowed_difference = allowed_difference(layer)};
   result.part = std::move(run_parts(flags, row, [&](PartSite& site) {
                             step_bench::Parts parts;
-                            parts.push_back(std::make_unique<ContextPart>(flags, layer, whole, site));
+                            parts.push_back(std::make_unique<ContextPart>(layer, whole, site));
                             return parts;
                           }).front());
   if (flags.link) result.simulated_exposed_us = simulated_exposed_us(layer, result.part, *flags.link);

@@ -86,7 +86,7 @@ std::string percents(const core::Interval& interval) {
 std::string efficiency_cell(const Result& result) {
   if (!result.efficiency) return "-";
   if (result.efficiency->verdict == Verdict::undecided) return "undecided";
-  const std::string value = fmt::format("{:.0f}", 100 * result.efficiency->value);
+  std::string value = fmt::format("{:.0f}", 100 * result.efficiency->value);
   if (result.simulated()) return value;
   return fmt::format("{} ({})", value, percents(result.efficiency->interval));
 }

@@ -70,7 +70,7 @@ std::string place_text(const trainer::TrainOptions& options) {
            (options.attention.empty() ? "" : "; attention by " + options.attention) +
            (options.graph ? "; the step is a CUDA graph\n" : "\n");
   }
-  const std::string crowded = program::oversubscribed_text(options.mpi, options.ranks(), options.threads);
+  std::string crowded = program::oversubscribed_text(options.mpi, options.ranks(), options.threads);
   if (options.mpi == nullptr) return crowded;
   const transports::MpiWorld& mpi = *options.mpi;
   const bool threaded = trainer::is_threaded(options);

@@ -183,7 +183,9 @@ ConfigFindings config_beside(const std::string& weights_file, const workload::Mo
     refuse(name, value, fmt::format(", below the {} tokens of a sequence", model.sequence));
   }
   for (const auto& [name, value] : config.items()) {
-    if (value.empty() || value == false || value == "" || known.count(name) != 0 || has_part(name, kNoEffect)) continue;
+    if (value.empty() || value == false || (value.is_string() && value.get_ref<const std::string&>().empty()) ||
+        known.count(name) != 0 || has_part(name, kNoEffect))
+      continue;
     if (!has_part(name, kEffect)) {
       findings.unknown.push_back(name);
     } else {

@@ -179,13 +179,14 @@ class TokenizerReader {
       if (known != nullptr && known->allowed.empty()) continue;
       const json allowed = known == nullptr ? json{nullptr, false} : json::parse(known->allowed);
       if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) continue;
-      throw refused(file_, shown + " has " + name + " " + value.dump().substr(0, kLongValue) +
-                               (known == nullptr ? ", which is not known" : "") + "; allowed: " + allowed.dump());
+      std::string what = shown;
+      what.append(" has ").append(name).append(" ").append(value.dump().substr(0, kLongValue));
+      throw refused(file_, what + (known == nullptr ? ", which is not known" : "") + "; allowed: " + allowed.dump());
     }
   }
   // The type of a step, if it is one of these.
   std::string one_of(const json& step, const std::string& what, std::string_view types) const {
-    const std::string type = step.value("type", "");
+    std::string type = step.value("type", "");
     if (!type.empty() && has_word(types, type)) return type;
     throw refused(file_, what + " " + type + " is not known; allowed: " + std::string(types));
   }
