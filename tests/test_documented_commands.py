@@ -150,7 +150,7 @@ def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if words[0] in ("python3", "/usr/bin/python3"):
         return taken_apart(words[2:] if words[1] == "-m" else words[1:])
     name = words[0] if words[0].startswith(("ci/", "tests/")) else words[0].rsplit("/", 1)[-1]
-    has_command = name in ("simulate", "ci/gate.py") and len(words) > 1 and not words[1].startswith("-")
+    has_command = name in ("simulate", "compare", "ci/gate.py") and len(words) > 1 and not words[1].startswith("-")
     return (f"{name} {words[1]}", words[2:]) if has_command else (name, words[1:])
 
 
@@ -158,7 +158,7 @@ def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 def help_of(program: str) -> str:
     """Text of --help; what is no program of ours has none."""
     name, *command = program.split()
-    if name.startswith("reports"):
+    if name.startswith(("reports", "compare")):
         call = [sys.executable, "-m", name]
     elif name.endswith(".py"):
         call = [sys.executable, str(ROOT / name)]
@@ -180,7 +180,7 @@ def problem_of(command: Command, ours: frozenset[str]) -> str | None:
     if name in ("x", "x_test"):  # what a reader adds
         return None
     module = ROOT / name.replace(".", "/")
-    is_module = name.startswith("reports") and ((module / "__main__.py").is_file() or module.with_suffix(".py").is_file())
+    is_module = name.startswith(("reports", "compare")) and ((module / "__main__.py").is_file() or module.with_suffix(".py").is_file())
     if not (is_module or name in ours or (ROOT / name).is_file()):
         return f"there is no program {name}"
     flags = [word.split("=")[0] for word in arguments if re.match(r"--?[A-Za-z]", word) and not word.startswith("--benchmark_")]

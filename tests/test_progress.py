@@ -18,10 +18,16 @@ import conftest
 SWEEP = ("all_reduce_perf", "--ranks", "2", "-b", "1K", "-e", "1M", "-f", "2", "--run_cycles", "10000")
 
 
+def heed_ctrl_c() -> None:
+    """In a child: commands that a shell starts in the background ignore Ctrl-C, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def on_a_terminal(command: list[str], seconds: float, interrupt: bool = False) -> tuple[str, int]:
     """Output of a program on a terminal, and its exit status. Ctrl-C is pressed after `seconds`, or the program has ended."""
     process, terminal = pty.fork()
     if process == 0:
+        heed_ctrl_c()
         os.execv(command[0], command)
     deadline = time.monotonic() + seconds
     text, pressed = b"", False
@@ -38,6 +44,8 @@ def on_a_terminal(command: list[str], seconds: float, interrupt: bool = False) -
         if not part:
             break
         text += part
+    else:
+        os.kill(process, signal.SIGKILL)  # it has not ended in time
     return text.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
@@ -59,7 +67,7 @@ def test_ctrl_c_ends_a_line_of_progress_and_says_what_was_kept(programs, tmp_pat
 def test_nothing_is_shown_and_nothing_stays_in_a_pipe(programs, tmp_path, with_json):
     words = ["--json", str(tmp_path / "plan.jsonl")] if with_json else []
     command = [path_of(programs, "simulate"), "plan", "--model", "gpt3-175b", "--gpus", "4096", "--batch", "4096", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c) as process:
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
@@ -82,6 +90,7 @@ def test_an_interrupted_suite_names_its_folder(programs, tmp_path):
 def test_an_interrupted_report_leaves_nothing(tmp_path, monkeypatch):
     code = ("import sys, signal\nsys.path.insert(0, sys.argv[1])\nimport reports.__main__ as m\n"
             "def press(*_):\n    signal.raise_signal(signal.SIGINT)\nm.load = press\nsys.exit(m.main(['x.jsonl', '-o', sys.argv[2]]))")
-    done = subprocess.run([sys.executable, "-c", code, str(conftest.ROOT), str(tmp_path / "page")], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(conftest.ROOT), str(tmp_path / "page")], capture_output=True, text=True, check=False,
+                          preexec_fn=heed_ctrl_c)
     assert (done.returncode, done.stderr) == (130, "reports: interrupted; nothing was written\n")
     assert list(tmp_path.iterdir()) == []
