@@ -12,9 +12,9 @@
 #include "bench/pipeline/overlap.h"
 #include "bench/program/program.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/provenance.h"
 #include "core/record.h"
-#include "core/user_text.h"
 #include "schedules/play.h"
 
 namespace lockstep::pipeline {

@@ -273,7 +273,7 @@ Suite quick_suite() {
   const std::string kernels =
       "^(gemm_(fwd|wgrad)/.*/N1024_C256_O1024/|attention_.*/B8_H4_T128|gelu_fwd/.*/B8_T128|layernorm_.*/f32/B8_T128|"
       "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB)";
-  const std::string small_steps = " --dp 2 --batch 1 --length 64 --time-budget 2";
+  const std::string small_steps = " --dp 2 --microbatch-size 1 --length 64 --time-budget 2";
   const std::string pipelines =
       " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "
       "0.1";
@@ -301,7 +301,8 @@ Suite quick_suite() {
       {"17-overlap-emulated", 2, "overlap_perf --mode emulated" + overlaps},
       {"18-plan", 1, "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512"},
       {"19-step", 0.1, "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1"},
-      {"20-training", 8, "mini_train --dp 2 --batch 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
+      {"20-training", 8,
+       "mini_train --dp 2 --microbatch-size 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
       {"21-scaling", 6,
        "scaling --mode weak --batch 4 --length 64 --steps 4 --time-budget 12 --layouts "
        "dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},

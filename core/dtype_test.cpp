@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/random.h"
-#include "core/user_text.h"
 
 namespace lockstep::core {
 namespace {

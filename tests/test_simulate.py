@@ -160,7 +160,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--machine", "./missing.json"], "missing.json: cannot be read"),
         (["--machine", "./"], "./: cannot be read; allowed: a JSON file"),
         (["--calibrate", "."], ".: cannot be read; allowed: records"),
-        (["--layout", "tp=x"], "tp=x: not a whole number; allowed"),
+        (["--layout", "tp=x"], "tp=x: not an integer; allowed"),
         (["--layout", "tp=5"], "tp is 5"),
         (["--layout", "pp=97"], "layers is 96, and there are 97 stages"),
         (["--layout", "dp=3,batch=64"], "not a multiple of dp x microbatch"),

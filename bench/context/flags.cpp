@@ -7,7 +7,7 @@
 #include "bench/trainer/flags.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 
@@ -46,7 +46,7 @@ const std::array kFlagsOfLayers{
     Flag{"--dtype", "f32", "dtype of activations: f32 or bf16",
          [](ContextFlags& f, const FlagValue& v) { f.dtype = dtype_of(v); }},
     Flag{"--causal", "1", "1: a query sees the keys up to its own; 0: all keys",
-         [](ContextFlags& f, const FlagValue& v) { f.causal = v.zero_or_one(); }},
+         [](ContextFlags& f, const FlagValue& v) { f.causal = v.yes_or_no(); }},
 };
 
 const std::array kFlagsOfRun{

@@ -14,7 +14,7 @@
 #include "collectives/collective.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 
 namespace lockstep::tp_linear {
 namespace {
@@ -77,11 +77,7 @@ const std::array kFlagsOfLayers{
 std::vector<workload::Grid> grids_of(const FlagValue& value) {
   std::vector<workload::Grid> grids;
   for (const FlagValue& part : value.list()) {
-    try {
-      grids.push_back(workload::parse_grid(part.text));
-    } catch (const core::Error& allowed) {
-      throw part.refused("not a grid of ranks", allowed.what());
-    }
+    grids.push_back(part.parsed_by(workload::parse_grid));
   }
   return grids;
 }

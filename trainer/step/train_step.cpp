@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"
 #include "trainer/model/gpt_stage.h"
@@ -174,7 +174,7 @@ void check_ranks(const TrainStep& made, const workload::Model& model, const work
       model.name + " on " + std::to_string(ranks.size()) + " ranks of " + place + " needs about " +
       core::format_size(needed) + " (" + core::format_size(of(all, MemoryKind::activations)) +
       " of it activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
-      (activations ? "--recompute full, a smaller --batch with more --microbatches, or a smaller --length"
+      (activations ? "--recompute full, a smaller --microbatch-size with more --microbatches, or a smaller --length"
                    : wider + "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
 }
 
