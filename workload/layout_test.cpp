@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "workload/rules.h"
 
 namespace lockstep::workload {
 namespace {
@@ -404,6 +405,26 @@ TEST(Layout, AVocabularyThatTensorRanksDoNotDivideIsPadded) {
   EXPECT_EQ(why_invalid(model, parse_layout("tp=2")), "");
   EXPECT_EQ(words_per_rank(model, parse_layout("tp=1")), 50257);
   EXPECT_EQ(words_per_rank(model, parse_layout("tp=2")), 25129);
+}
+
+TEST(Rules, WhatTheTrainerDoesNotHaveIsRefused) {
+  const auto refusal = [](const char* model, const char* layout) {
+    return why_not_trained(parse_model(model), parse_layout(layout));
+  };
+  EXPECT_EQ(refusal("nano", "tp=2,dp=2,zero=3"), "");
+  EXPECT_EQ(refusal("llama3-8b", "tp=1"), "");
+  EXPECT_NE(
+      refusal("mixtral-8x7b", "tp=2,sp=yes").find("does not have experts on tensor-parallel ranks; allowed: tp=1"),
+      std::string::npos);
+  EXPECT_NE(refusal("gpt3-125m", "tp=1").find("models without dropout"), std::string::npos);
+  EXPECT_NE(refusal("nano", "cp=2,cp_way=colossal,flash=no").find("allowed: cp_way=ring"), std::string::npos);
+  EXPECT_NE(refusal("nano", "flash=no").find("allowed: flash=yes"), std::string::npos);
+  EXPECT_EQ(refusal("nano", "pp=2,microbatches=2,schedule=pipedream_2bw"), "");
+  EXPECT_NE(refusal("nano", "pp=2,schedule=pipedream").find("old weights"), std::string::npos);
+  EXPECT_NE(refusal("nano", "pp=2,schedule=bpipe,microbatches=4").find("not trained"), std::string::npos);
+  // Features that the trainer lacks come before what makes the layout illegal.
+  EXPECT_NE(refusal("nano", "tp=3,flash=no").find("allowed: flash=yes"), std::string::npos);
+  EXPECT_EQ(refusal("nano", "tp=3").rfind("layout: tp is 3, and heads is 4; allowed: 1 2 4", 0), 0U);
 }
 
 }  // namespace

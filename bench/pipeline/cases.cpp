@@ -13,7 +13,7 @@
 #include "schedules/generators/zero_bubble.h"
 #include "schedules/schedule.h"
 #include "schedules/slices.h"
-#include "trainer/step/train_step.h"
+#include "workload/rules.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -127,6 +127,11 @@ const std::array kFlagsOfModel{
          [](PipelineFlags& f, const FlagValue& v) { f.model.heads = integer(v, 1, 4096); }},
     Flag{"--length", "64", "tokens per sequence",
          [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
+    Flag{"--batch", "", "not taken here: sequences of a step are --microbatches x --microbatch-size",
+         [](PipelineFlags&, const FlagValue& v) {
+           throw v.refused("counts the sequences of a step in other programs",
+                           "--microbatch-size " + v.text + " for those of a microbatch");
+         }},
     Flag{"--microbatch-size", "1", "sequences per microbatch",
          [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
     Flag{"--dtype", "f32", "f32, bf16 or f16",
@@ -304,7 +309,7 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   if (!search) reason = schedules::why_invalid(*entry, shape);
   if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
   if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (reason.empty() && !search && flags.mode == Mode::real) reason = trainer::untrainable(*entry);
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry);
   if (!reason.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {

@@ -109,12 +109,12 @@ void check_together(const program::CommandLine& line, const SimulateFlags& flags
 
 }  // namespace
 
-SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
+SimulateFlags parse_simulate_flags(int argc, const char* const* argv, Task task) {
   SimulateFlags flags;
+  flags.task = task;
   flags.set_command(argc, argv);
   std::vector<const char*> words(argv, argv + argc);
-  if (argc > 1 && std::string_view(argv[1]) == "plan") {
-    flags.task = Task::plan;
+  if (task == Task::plan) {
     flags.layout = "";
     words.erase(words.begin() + 1);
   }
@@ -148,7 +148,7 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
 namespace {
 
 int run_plan_command(int argc, const char* const* argv, const program::Print& print) {
-  return run_simulate(parse_simulate_flags(argc, argv), print);
+  return run_simulate(parse_simulate_flags(argc, argv, Task::plan), print);
 }
 
 constexpr std::array kCommands{

@@ -43,8 +43,9 @@ struct SimulateFlags : program::Invocation {
   std::string chakra;        // prefix of a Chakra trace's files; empty: none
 };
 
-// Throws a usage Error: one line that names the flag, its value and what is allowed.
-SimulateFlags parse_simulate_flags(int argc, const char* const* argv);
+// The flags after the program's name or, with Task::plan, after that command's. Throws a usage Error: one line that
+// names the flag, its value and what is allowed.
+SimulateFlags parse_simulate_flags(int argc, const char* const* argv, Task task = Task::predict);
 
 // The commands of simulate, selected by its first argument.
 

@@ -17,6 +17,7 @@
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
+#include "workload/rules.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -56,7 +57,7 @@ std::string models_text() {
                                  "vocabulary", "positions", "parameters");
   for (const std::string& name : workload::model_names()) {
     const workload::Model model = workload::parse_model(name);
-    if (!trainer::is_trainable(model)) continue;
+    if (!why_not_trained(model, trainer::usual_layout()).empty()) continue;
     text += fmt::format("{:<10} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
                         model.heads, model.vocabulary, model.positions, parameters_of(model));
   }

@@ -274,8 +274,8 @@ void check_sync(const TrainOptions& options) {
 TrainOptions checked(TrainOptions options) {
   check_compression(options);
   check_tiles(options);
-  if (!options.export_file.empty()) HuggingFaceNames{options.model};  // refuses models that such files cannot hold
-  note_on_weights(options);                                           // refuses files that do not fit
+  if (!options.export_file.empty() || !options.init_from.empty()) HuggingFaceNames{options.model};  // refuses others
+  note_on_weights(options);  // refuses files that do not fit
   check_layout(options.model, options.layout);
   options.layout = balanced(options.model, options.layout, workload::declared_price);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
@@ -375,8 +375,7 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
   });
 }
 
-TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
-  options = checked(std::move(options));
+TrainResult train(const TrainOptions& options, const Corpus& corpus, const TrainObserver& observer) {
   if (options.sample_tokens > 0 && options.tokenizer->is_bytes() && !corpus.is_bytes()) {
     throw core::usage_error("--sample cannot turn the tokens of " + corpus.name() +
                             " into text; allowed: with the --tokenizer that made them");
