@@ -86,7 +86,7 @@ def certain_factor(slow: Estimate, fast: Estimate) -> float:
     """By how many times one is slower than the other at least, by its interval and its least disturbed samples; 1 if that is not
     certain."""
     least = slow.low if slow.least is None else min(slow.low, slow.least)
-    return max(least / fast.high, 1.0) if slow.value > fast.value * (1 + TOLERANCE) and fast.high > 0 else 1.0
+    return least / fast.high if slow.value > fast.value * (1 + TOLERANCE) and 0 < fast.high < least else 1.0
 
 
 def alike(one: Estimate, other: Estimate) -> bool:

@@ -94,3 +94,8 @@ def test_a_figure_draws_its_rounds_together():
     assert told_share(estimate(lambda ms: ms, [0.6] * 7), "hidden") == "60 % hidden"
     assert told_share(estimate(lambda ms: ms, [0.5, 0.6, 0.7] * 3), "hidden") == "60 % (50 % to 70 %) hidden"
     assert told_share(estimate(lambda ms: ms, [0.1, 0.9, 0.5] * 2).within(0, 1)) == "undecided on this machine: spread 40 %"
+
+
+def test_single_samples_decide_no_factor() -> None:
+    """Both intervals are infinite, and their quotient would be no number."""
+    assert certain_factor(estimate(lambda ms: ms, [9.0]), estimate(lambda ms: ms, [1.0])) == 1.0
