@@ -25,8 +25,8 @@
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/output_file.h"
-#include "core/user_text.h"
 #include "core/wait.h"
 
 namespace lockstep::suite {
@@ -261,7 +261,7 @@ Suite quick_suite() {
       "gemm_fp8/e4m3/e4m3_tensor_by_e4m3_tensor_M1024|pack_bucket/f32/gpt2_block_C256/|(router_fwd|permute)/f32/"
       "T1024_E8_k2_(softmax|C256)/|"
       "grouped_gemm_fwd/f32/E8_N256)";
-  const std::string small_steps = " --dp 2 --batch 1 --length 64 --time-budget 2";
+  const std::string small_steps = " --dp 2 --microbatch-size 1 --length 64 --time-budget 2";
   const std::string pipelines =
       " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "
       "0.1";
@@ -289,7 +289,8 @@ Suite quick_suite() {
       {"17-overlap-emulated", 2, "overlap_perf --mode emulated" + overlaps},
       {"18-plan", 1, "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512"},
       {"19-step", 0.1, "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1"},
-      {"20-training", 8, "mini_train --dp 2 --batch 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
+      {"20-training", 8,
+       "mini_train --dp 2 --microbatch-size 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
       {"21-scaling", 6,
        "scaling --mode weak --batch 4 --length 64 --steps 4 --time-budget 12 --layouts "
        "dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},
