@@ -1,4 +1,4 @@
-"""What limits a finding, in its own words and place: ranks that share cores, few samples, and programs that ran meanwhile."""
+"""Limits of a finding, in its own words and place: ranks that share cores, few samples, and programs that ran meanwhile."""
 from dataclasses import replace
 from typing import Any, Iterable, Optional, Sequence
 
@@ -45,8 +45,8 @@ def caveat_of(lines: Iterable[Any]) -> str:
 
 
 def disturbed_text(lines: Iterable[Any]) -> str:
-    """What is said in place of findings from lines that were timed on the processor while other programs used more than DISTURBED of it;
-    empty if none was. Such times are consistent, and wrong: what runs beside them decides which algorithm is fastest."""
+    """Words in place of findings from lines that were timed on the processor while other programs used more than DISTURBED of it; empty if
+    none was. Such times are consistent, and wrong: what runs beside them decides which algorithm is fastest."""
     runs = [line.run for line in lines if getattr(line, "basis", "") in ("measured", "emulated")
             and not line.run.gpu and not line.run.gate]
     share = max((run.others_share or 0 for run in runs), default=0)
