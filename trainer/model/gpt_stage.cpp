@@ -232,6 +232,10 @@ std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
   return state_->part_of(copy).kept();
 }
 
+GptStage::BlockEnds GptStage::ends_of(Block block, std::int32_t microbatch) {
+  return state_->of(microbatch).parts.front()->ends_of(block);
+}
+
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {
   return state_->arriving(state_->of(microbatch).boundaries.front().x);
 }

@@ -94,6 +94,18 @@ class GptStage {
   // OFFLOAD or a LOAD may take them out and put them back.
   std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
 
+  // ---- a block of the stage's first part, a layer, that runs without the norm before it and the addition after it
+  // (make_part_step): instead of messages, its input and the gradient of its output are put here before its first
+  // piece, [own rows, hidden], and its output and the gradient of its input are found here after its last.
+  enum class Block : std::uint8_t { attention, mlp };  // mlp: or a mixture in its place
+  struct BlockEnds {
+    parallel::Tensor* x = nullptr;
+    parallel::Tensor* y = nullptr;
+    parallel::Tensor* dy = nullptr;
+    parallel::Tensor* dx = nullptr;
+  };
+  BlockEnds ends_of(Block block, std::int32_t microbatch);
+
   // ---- messages. The first call allocates memory for the received data, which is freed after its use.
   kernels::Out activations_in(std::int32_t microbatch);  // [own rows, hidden], from the previous stage
   kernels::In activations_out(std::int32_t microbatch);

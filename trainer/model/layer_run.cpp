@@ -90,6 +90,11 @@ std::vector<parallel::Tensor*> LayerRun::kept() {
   return all;
 }
 
+GptStage::BlockEnds LayerRun::ends_of(GptStage::Block block) {
+  if (block == GptStage::Block::attention) return {&n1_, &attention_out_.sum, &dh_, &d_n1_.sum};
+  return {&n2_, &mlp_out_.sum, &out_.d, &d_n2_.sum};
+}
+
 parallel::AttentionLayer LayerRun::attention() const {
   const workload::Model& config = stage_.shape.model;
   return {.batch = stage_.shape.layout.microbatch_size,

@@ -128,6 +128,7 @@ class PartRun {
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
   virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()
+  virtual GptStage::BlockEnds ends_of(GptStage::Block /*block*/) { return {}; }
 };
 
 class HeadRun : public PartRun {
