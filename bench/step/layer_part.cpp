@@ -93,7 +93,7 @@ void LayerRank::make_passes(std::int32_t rank) {
   const schedules::RankStep& tasks = step.of_rank[static_cast<std::size_t>(rank)];
   const auto side_of = [](const schedules::Task& task) { return workload::piece_named(task.what).side; };
   const auto is_exchange = [](const schedules::Task& task) { return task.comm != schedules::Comm::none; };
-  std::vector<int> number_of;  // of each task in its pass
+  std::vector<int> number_of;  // Index of each task in its pass
   for (const schedules::Task& task : tasks.tasks) {
     const bool is_forward = side_of(task) == Side::forward;
     int after = kNothing;
