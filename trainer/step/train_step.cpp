@@ -37,8 +37,8 @@ schedules::Step checked(schedules::Step step, const workload::Layout& layout) {
 void check_layout(const workload::Model& model, const workload::Layout& layout) {
   if (const std::string reason = why_invalid(model); !reason.empty()) throw core::usage_error("model: " + reason);
   check_trainable(model, layout);
-  const std::string why =
-      layout.own_schedule ? untrainable(*layout.own_schedule) : untrainable(schedules::entry_named(layout.schedule));
+  const std::string why = layout.own_schedule ? untrainable(*layout.own_schedule)
+                                              : untrainable(schedules::entry_named(layout.schedule), layout.slices);
   for (const std::string& reason : {why, why_invalid(model, layout)}) {
     if (!reason.empty()) throw core::usage_error("layout: " + reason);
   }
@@ -46,21 +46,24 @@ void check_layout(const workload::Model& model, const workload::Layout& layout) 
 
 namespace {
 
-std::string untrainable_text(std::string_view name, bool slices, bool evicts) {
-  if (!slices && !evicts) return "";
+std::string untrainable_text(std::string_view name, bool evicts) {
+  if (!evicts) return "";
   return "the schedule " + std::string(name) +
-         (slices ? " cuts sequences into slices" : " keeps activations on other ranks") +
-         ", which is simulated and emulated, not trained; allowed: such as 1f1b";
+         " keeps activations on other ranks, which is simulated and emulated, not trained; allowed: such as 1f1b";
 }
 
 }  // namespace
 
 std::string untrainable(const schedules::Schedule& schedule) {
-  return untrainable_text(schedule.name, schedule.slices() > 1, evicts_activations(schedule));
+  return untrainable_text(schedule.name, evicts_activations(schedule));
 }
 
-std::string untrainable(const schedules::CatalogueEntry& entry) {
-  return untrainable_text(entry.name, entry.takes_slices, entry.evicts);
+std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices) {
+  if (entry.takes_slices && slices == 1) {
+    return "the schedule " + std::string(entry.name) +
+           " cuts sequences into slices, and slices is 1; allowed: slices of at least 2";
+  }
+  return untrainable_text(entry.name, entry.evicts);
 }
 
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout) {

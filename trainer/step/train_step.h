@@ -27,9 +27,9 @@ struct TrainStep {
 void check_layout(const workload::Model& model, const workload::Layout& layout);
 
 // Returns why this trainer cannot run a valid schedule, with alternatives; empty if it can. A named schedule is refused
-// whatever its shape is: with one slice, or too few ranks to evict, it would be another schedule under that name.
+// with one slice, or with too few ranks to evict: it would be another schedule under that name.
 std::string untrainable(const schedules::Schedule& schedule);
-std::string untrainable(const schedules::CatalogueEntry& entry);
+std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices);
 
 // The layout must have been checked.
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout);
