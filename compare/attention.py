@@ -16,7 +16,7 @@ import subprocess
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-# Where OMP_PROC_BIND says so, OpenMP binds the thread that loads it to the first core: here PyTorch's, and oneDNN's in
+# Where OMP_PROC_BIND is set, OpenMP binds the thread that loads it to the first core: here PyTorch's, and oneDNN's in
 # our program, whose threads bind themselves.
 CORES = sorted(os.sched_getaffinity(0))
 OURS_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}

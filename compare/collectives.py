@@ -100,7 +100,7 @@ class OneMachine:
                        "-f", factor, "-n", self.calls, "-w", "5", "--json", self.out / f"ours-{self.label}-{begin}@{chosen}@.jsonl"])
 
     def limit(self) -> None:
-        """On as many threads as there are ranks, so that on a machine with other programs they get the same share of it."""
+        """On as many threads as there are ranks, so that on a machine with other programs they get the same share."""
         if program := self.peer("two_shot_limit"):
             attempt(self.out / f"limit-{self.label}.csv", [program, self.ranks, self.ranks, self.sizes, self.calls])
 

@@ -1,6 +1,6 @@
 """Decides whether our own code for products of matrices should stay: compares it with oneDNN 3 on the trainer's layers, alternating.
 
-The layers are those of kernels_bench: 4 layers of 256 columns on 1024 rows, and GPT-2 124M on 256 rows; forward, input
+The layers are the ones of kernels_bench: 4 layers of 256 columns on 1024 rows, and GPT-2 124M on 256 rows; forward, input
 gradient and weight gradient. PREFIX holds include/ and lib/ of a oneDNN 3 that was built on OpenMP; without it the
 newest one from pip is installed under build/onednn3. Each of our implementations that this CPU can run, and oneDNN,
 alternate. A product's time is the least of all its calls in all rounds, as other programs can only add time, and add more
@@ -108,7 +108,7 @@ def add(times: Times, round_: dict[str, float]) -> None:
 
 
 def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) -> tuple[dict[tuple[str, str], Times], dict[str, Times]]:
-    """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all of them alternate."""
+    """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all alternate."""
     own: dict[tuple[str, str], Times] = {(gemm, dtype): {} for gemm in instruction_sets() for dtype in options.dtypes}
     library: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     for round_ in range(options.rounds):

@@ -2,10 +2,10 @@
 
 Runs `*_perf --algo all --link LINK --explain` for each collective, number of ranks and link, once with the links and once without,
 and prints the tables of docs/emulated_links.md. Where other guests share the machine's processors, use --rounds 2 or 3: their bursts
-last longer than a row, so that some round of each row is free of them. Runs that are already in the output folder are not repeated,
+last longer than a row, so that some round of each row is undisturbed. Runs that are already in the output folder are not repeated,
 so that a long matrix can be measured in slices.
 
-A row is bound by the links unless one of two criteria says that it is bound by the machine:
+A row is bound by the links unless one of two criteria shows that it is bound by the machine:
   memory      all bytes that the ranks' passes read and write, counted, over the bandwidth that all ranks reach together, measured
               (column `memory` of --explain), take more than 80 % of the prediction;
   scheduling  the same call takes more than 80 % of the prediction without any emulated link; with more ranks than cores most of that

@@ -1,4 +1,4 @@
-"""What studies read and print: Lockstep's records (docs/record_format.md), rows of peers (compare/peers/peers.h), and tables."""
+"""Reading and printing of studies: Lockstep's records (docs/record_format.md), rows of peers (compare/peers/peers.h), and tables."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def provenance() -> dict:
 
 def microseconds_of(call: Callable[[], object], calls: int) -> list[float]:
     """Times each call by itself, by CUDA events, after as many calls that are not timed. The device sleeps first, so that
-    the host is ahead of it: else events around short calls would time the host's launches."""
+    the host is ahead of the device: else events around short calls would time the host's launches."""
     marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(calls)]
     for _ in range(calls):
         call()

@@ -239,7 +239,7 @@ def pack_bucket(case: KernelCase, t: Tensors) -> Call:
 
 
 def unpack_bucket(case: KernelCase, t: Tensors) -> Call:
-    """PyTorch's own gives views of the bucket; they are copied out of it, as ours are."""
+    """PyTorch's own gives views of the bucket; they are copied out, as ours are."""
     pieces, scale = arrays_of(t, "piece"), scale_of(case)
 
     def call() -> None:

@@ -163,7 +163,7 @@ TEST(RecordTest, WhatIsNoNumberIsNull) {
   EXPECT_TRUE(line.at("algbw_gbps").is_null());
 }
 
-TEST(RecordTest, AnEmulatedLinkIsSaid) {
+TEST(RecordTest, AnEmulatedLinkIsRecorded) {
   RunRecord run = sample_run();
   run.link = LinkRecord{10, std::nullopt};
   run.basis = "emulated";
@@ -194,7 +194,7 @@ TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
   EXPECT_EQ(kinds, (std::vector<std::string>{"run", "row"}));
 }
 
-TEST(RecordWriterTest, SaysAtOnceThatItCannotWrite) {
+TEST(RecordWriterTest, ReportsAtOnceThatItCannotWrite) {
   EXPECT_THROW(RecordWriter("/nonexistent/folder/r.jsonl"), Error);
 }
 

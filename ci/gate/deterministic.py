@@ -100,8 +100,8 @@ def why_it_cannot_count() -> str | None:
 def counted_with(build: Build) -> dict[str, str]:
     """Everything besides the source that counts depend on."""
     tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    made = made_with(build.folder)
-    return {"tool": tool, "compiler": made["compiler"], "flags": made["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
+    how = made_with(build.folder)
+    return {"tool": tool, "compiler": how["compiler"], "flags": how["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
             "processor": _features()}
 
 

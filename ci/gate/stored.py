@@ -200,7 +200,7 @@ def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
         return [], arguments.files
     for flag in ("update", "base_revision"):
         if getattr(arguments, flag):
-            raise UsageError(f"--{flag.replace('_', '-')} without --store; allowed: with one")
+            raise UsageError(f"--{flag.replace('_', '-')} requires --store")
     if arguments.head:
         return arguments.files, arguments.head
     if len(arguments.files) != 2:

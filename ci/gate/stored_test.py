@@ -241,7 +241,7 @@ def test_runs_of_both_sides_are_told(tmp_path, capsys):
 
 @pytest.mark.parametrize("words, expected", [
     (["a", "b", "c"], "3 RECORDS given; allowed: BASE HEAD"),
-    (["a", "b", "--update"], "--update without --store"),
+    (["a", "b", "--update"], "--update requires --store"),
     (["a", "--head", "b", "--store", "s"], "--store and --head"),
     (["nowhere", "nowhere2"], "HEAD nowhere2: no such file"),
     (["a", "b", "--threshold", "0"], "--threshold 0; allowed"),

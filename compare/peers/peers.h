@@ -1,4 +1,4 @@
-// What programs that time other libraries (peers) share. Collectives are timed as the sweeps time ours
+// Parts shared by programs that time other libraries (peers). Collectives are timed as the sweeps time ours
 // (bench/sweep/trial.h): a batch of calls that fits into 1 MiB, each with its own buffers that were written just
 // before, runs between two barriers; every call is timed, and its time is the time of its slowest rank. Products and
 // streams rotate over operands that exceed the caches. Standard library only: peers are built by their own compilers.
