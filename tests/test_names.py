@@ -15,7 +15,7 @@ import pytest
 from conftest import Programs, records_of
 
 USAGE = 6
-TINY = "--layers 1 --hidden 32 --length 16 --batch 1 --steps 1 --peak-gflops 100 --gemm packed --validation-sequences 1"
+TINY = "--layers 1 --hidden 32 --length 16 --microbatch-size 1 --steps 1 --peak-gflops 100 --gemm packed --validation-sequences 1"
 
 
 def run(programs: Programs, command: str, timeout: float = 60):
@@ -188,7 +188,7 @@ def losses(text: str) -> list[str]:
 
 
 def test_a_layouts_text_and_its_flags_train_alike(programs: Programs, tmp_path: Path) -> None:
-    tiny = TINY.replace("--batch 1 ", "").replace("--steps 1", "--steps 2")
+    tiny = TINY.replace("--microbatch-size 1 ", "").replace("--steps 1", "--steps 2")
     runs = []
     for number, words in enumerate(("--dp 2", "--layout dp=2", "--layout tp=1 --dp 2")):
         done = run(programs, f"mini_train {tiny} {words} --json {tmp_path}/{number}.jsonl")
