@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "bench/step/layer_part.h"
@@ -21,14 +22,13 @@ namespace lockstep::experts_bench {
 namespace {
 
 using step_bench::Direction;
-using step_bench::Exchanger;
 using step_bench::LayerBlock;
+using step_bench::LayerInputs;
 using step_bench::LayerRank;
 using step_bench::PartSite;
-using step_bench::Pass;
 using Kind = workload::OperationKind;
 
-std::size_t share_of(Kind kind) {
+std::size_t share_of(Kind kind, bool /*is_exchange*/) {
   const auto share = [kind] {
     switch (kind) {
       case Kind::router:
@@ -109,26 +109,26 @@ std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& fo
   return wrong;
 }
 
+LayerInputs inputs_of(const ExpertsFlags& flags, int index) {
+  const std::string of_rank = ".of_rank" + std::to_string(index);
+  const std::int64_t count = flags.tokens * flags.hidden;
+  return {step_bench::random_rows("x" + of_rank, count), step_bench::random_rows("dy" + of_rank, count)};
+}
+
 // A mixture on one of its ranks, and its results on one rank that has all experts.
-class Mixture final : public step_bench::PassPart {
+class Mixture final : public step_bench::LayerPart {
  public:
   Mixture(const ExpertsFlags& flags, const Case& one, PartSite& site)
-      : PassPart(site.runner),
+      : LayerPart(site, block_of(flags, one, one.ranks), flags.algorithm, inputs_of(flags, site.index())),
         flags_(flags),
         case_(one),
-        index_(site.index()),
-        block_(block_of(flags, one, one.ranks)),
-        exchanger_(site.rank, 0, flags.algorithm),
-        layer_(block_, index_, input(), kSeed, &exchanger_, site.workspace) {
+        index_(site.index()) {
     run_alone(site.where);
     all_loads_.resize(loads_.size() * static_cast<std::size_t>(one.ranks));
     site.rank.messages.all_gather(std::as_bytes(std::span<const std::int64_t>(loads_)),
                                   std::as_writable_bytes(std::span<std::int64_t>(all_loads_)));
   }
 
-  const Pass& pass(Mode /*mode*/, Direction direction) const override { return layer_.pass(direction); }
-  void begin(Mode /*mode*/) override { layer_.begin(); }
-  void end(Mode /*mode*/) override { layer_.end(); }
   void check(Mode /*mode*/, Direction direction, step_bench::Findings& findings) override {
     if (direction == Direction::forward) return;
     findings.wrong += wrong_elems(flags_, layer_.y(), y_) + wrong_elems(flags_, layer_.dx(), dx_);
@@ -157,26 +157,24 @@ class Mixture final : public step_bench::PassPart {
   }
 
  private:
-  std::string input() const { return ".of_rank" + std::to_string(index_); }
-
   void run_alone(const kernels::Context& where) {
     const auto device = core::make_cpu_device();
     parallel::Memory memory(*device);
     const parallel::Workspace workspace{memory, where};
     const LayerBlock block = block_of(flags_, case_, 1);
-    LayerRank alone(block, 0, input(), kSeed, nullptr, workspace);
+    LayerRank alone(block, 0, inputs_of(flags_, index_), nullptr, workspace);
     if (const std::vector<double> targets = case_.targets(); !targets.empty()) {
       const std::vector<float> bias = fitted_bias(block, alone, targets, workspace);
       alone.stage().set_router_bias(0, bias);
       layer_.stage().set_router_bias(0, bias);
     }
-    alone.begin();
+    alone.begin(Mode::serial);
     for (const Direction direction : step_bench::kDirections) {
-      for (const step_bench::Task& task : alone.pass(direction).tasks()) task.run();
+      for (const step_bench::Task& task : alone.pass(Mode::serial, direction).tasks()) task.run();
     }
     y_ = alone.y();
     dx_ = alone.dx();
-    alone.end();
+    alone.end(Mode::serial);
     loads_ = alone.stage().loads().front();
   }
 
@@ -204,9 +202,6 @@ class Mixture final : public step_bench::PassPart {
   const ExpertsFlags& flags_;
   const Case& case_;
   const int index_;
-  const LayerBlock block_;
-  Exchanger exchanger_;
-  LayerRank layer_;
   std::vector<float> y_, dx_;
   std::vector<std::int64_t> loads_;      // tokens of this rank per expert, dropped ones included
   std::vector<std::int64_t> all_loads_;  // [rank][expert]

@@ -92,8 +92,9 @@ std::vector<parallel::Tensor*> LayerRun::kept() {
 }
 
 GptStage::BlockEnds LayerRun::ends_of(GptStage::Block block) {
-  if (block == GptStage::Block::attention) return {&n1_, &attention_out_.sum, &dh_, &d_n1_.sum};
-  return {&n2_, &mlp_out_.sum, &out_.d, &d_n2_.sum};
+  if (block == GptStage::Block::mlp) return {&n2_, &out_.d, [this] { return mlp_out_.sum.in(); }, &d_n2_.sum};
+  return {&attention_.qkv, &d_o_, [this] { return core_output(); }, &d_qkv_,
+          [this] { context_->begin_backward(d_o_.in()); }};
 }
 
 parallel::AttentionLayer LayerRun::attention() const {
@@ -182,6 +183,8 @@ void LayerRun::forward(PieceName what, Op op) {
       return split_heads(keeps_core(op));
     case Kind::merge_context:
       return context_->merge(what.turn);
+    case Kind::scores:
+    case Kind::values:
     case Kind::core:
       return context_ ? context_->core(what.turn) : core(keeps_core(op));
     case Kind::projection:
@@ -224,6 +227,8 @@ void LayerRun::input_gradient(PieceName what, Op op) {
       return join_heads();
     case Kind::merge_context:
       return context_->merge_gradients(what.turn);
+    case Kind::scores:
+    case Kind::values:
     case Kind::core:
       return context_ ? context_->core_gradient(what.turn) : core_gradient();
     case Kind::rotary:
@@ -321,7 +326,7 @@ void LayerRun::core_gradient() {
 }
 
 void LayerRun::join_heads() {
-  d_qkv_ = stage_.make(attention().rows() * attention().qkv_columns());
+  if (!d_qkv_.given()) d_qkv_ = stage_.make(attention().rows() * attention().qkv_columns());
   context_->join(d_qkv_.out());
   d_o_.reset();
   core_gradient_ends();
