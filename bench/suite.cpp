@@ -379,8 +379,7 @@ const std::array kFlags{
 int run(int argc, char** argv) {
   SuiteFlags flags;
   flags.options.programs = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  program::CommandLine line(
-      "Runs a list of the programs in its own folder, one after the other, and keeps their records");
+  program::CommandLine line("Runs a list of the programs in its own folder, in sequence, and keeps their records");
   declare_all(line, kFlags, "Options");
   line.add_switch("--list", flags.list, "print the suite as such a file and exit", "Options");
   line.parse(argc, argv);

@@ -173,7 +173,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["plan", "--schedules", "nope"], "schedule 'nope' is not known"),
         (["plan", "--sweep", "tp=1:2"], "--sweep, --trace or --chakra with plan"),
         (["--calibrate", "missing.jsonl"], "missing.jsonl: cannot be read"),
-        (["--output", "x.json"], "--output without --calibrate"),
+        (["--output", "x.json"], "--output requires --calibrate"),
         (["--json", "/nonexistent/x.jsonl"], "cannot write /nonexistent/x.jsonl"),
         (["--zap"], "--zap"),
     ],

@@ -51,7 +51,7 @@ std::vector<Link> links_of(const FlagValue& value) {
 const std::array kFlags{
     Flag{"--dtype", "f32", "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights)",
          [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.compute = mini_train::dtype_of(v); }},
-    Flag{"--grad-dtype", "f32", "dtype in which gradients are kept and reduced: f32, or that of --dtype",
+    Flag{"--grad-dtype", "f32", "dtype in which gradients are kept and reduced: f32, or the same as --dtype",
          [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.gradient = mini_train::dtype_of(v); }},
     Flag{"--bucket-cap-mb", "25",
          "MiB of gradients per bucket, a list; the first bucket has 1 MiB; 0: one bucket for all",

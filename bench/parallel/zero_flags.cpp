@@ -58,9 +58,8 @@ const std::array kFlags{
          "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 also gradients, 3 also weights",
          [](ZeroFlags& f, const FlagValue& v) { f.stages = program::integer_list(v, 0, 3); }},
     Flag{"--shard-ranks", "0",
-         "neighbouring ranks that share one set of shards, in stages 1 to 3, a list; other ranks have replicas of it "
-         "(HSDP); "
-         "0: all ranks share one set",
+         "neighbouring ranks that share one set of shards, in stages 1 to 3, a list; other ranks hold replicas "
+         "(HSDP); 0: all ranks share one set",
          [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = program::integer_list(v, 0, kMostReplicas); }},
     Flag{"--secondary-ranks", "0",
          "stage 3, a list: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
@@ -104,7 +103,7 @@ const std::array kFlags{
     Flag{
         "--update", "step_end",
         "when weights are updated, a list: step_end (all at once, when the norm of all gradients is known), per_bucket "
-        "(each gradient bucket behind its last reduction, between kernels of the backward; then its gradients are "
+        "(each gradient bucket after its last reduction, between kernels of the backward; then its gradients are "
         "given up)",
         [](ZeroFlags& f, const FlagValue& v) { f.update = updates_of(v); }},
     Flag{"--bucket-cap-mb", "25",
@@ -115,7 +114,7 @@ const std::array kFlags{
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = program::file_name(v); }},
     Flag{"--device-memory", "0",
-         "bytes (512M, 2G) that a rank's tensors may take: a row that needs more is refused; 0: what there is",
+         "bytes (512M, 2G) that a rank's tensors may take: a row that needs more is refused; 0: the available memory",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.device_memory = v.size_bytes(); }},
     Flag{"--psi", "7.5e9", "parameters for which the heading prints the table of the ZeRO paper",
          [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},
@@ -142,7 +141,7 @@ ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
         "formulas; allowed: one of the two, or both with mini_train --layout");
   }
   if (zero_rows(flags).empty()) {
-    throw core::usage_error("--grad-dtype fits no dtype of --dtype; allowed: f32, or a dtype that --dtype lists");
+    throw core::usage_error("--grad-dtype matches no dtype of --dtype; allowed: f32, or a dtype that --dtype lists");
   }
   return flags;
 }

@@ -76,7 +76,7 @@ const std::array kFlagsOfCosts{
          [](OverlapFlags& f, const FlagValue& v) { f.backward_ms = v.number(0, kLongestMs); }},
     Flag{"--t-opt", "0", "ms of the optimizer",
          [](OverlapFlags& f, const FlagValue& v) { f.optimizer_ms = v.number_from(0, kLongestMs); }},
-    Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and as many of parameters",
+    Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and the same for parameters",
          [](OverlapFlags& f, const FlagValue& v) { f.bytes_per_layer = v.size_bytes(); }},
     Flag{"--tensors-a-layer", "4",
          "equal tensors per layer that hold these bytes; a tensor is never split over two buckets",

@@ -95,13 +95,12 @@ constexpr const char* kTraining = "Training";
 constexpr const char* kRun = "Ranks and output";
 
 const std::array kFlagsOfModel{
-    Flag{"--model", "nano",
-         "a name from --list, fields, or a name changed by fields: nano,layers=2 (as simulate --model)",
+    Flag{"--model", "nano", "a name from --list, fields, or a name with overrides: nano,layers=2 (as simulate --model)",
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
          "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); fields that "
-         "it does not name are those of a run without it (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and "
-         "the flags below change single ones",
+         "it does not name keep their defaults (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and the flags "
+         "below override single ones",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(trainer::usual_layout(), v.text);
          }},
@@ -124,15 +123,15 @@ const std::array kFlagsOfModel{
          "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights) [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.compute = dtype_of(v); }},
     Flag{"--grad-dtype", "",
-         "dtype in which gradients are kept and reduced: f32, or that of --dtype [f32, or the layout's]",
+         "dtype in which gradients are kept and reduced: f32, or the same as --dtype [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
     Flag{"--data", "",
          "files, a list: text, or tokens as --tokenize and llm.c write them; the latter are mapped, not read at the "
-         "start "
-         "[a synthetic text]",
+         "start [a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
     Flag{"--tokenizer", "",
-         "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt beside it, or a folder with these: "
+         "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt in its folder, or a folder with "
+         "these: "
          "byte pairs of GPT-2 or Llama 3 [tokens are bytes]",
          [](TrainFlags& f, const FlagValue& v) { f.options.tokenizer = tokenizer_of(v); }},
     Flag{"--tokenize", "", "write the tokens of --data to this file, instead of training",
@@ -165,8 +164,8 @@ const std::array kFlagsOfLayout{
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = program::integer(v, 0, 3); }},
     Flag{
         "--shard-ranks", "",
-        "neighbouring ranks that share one set of shards; other ranks have replicas of it (HSDP); 0: all data-parallel "
-        "ranks share one set [0, or the layout's]",
+        "neighbouring ranks that share one set of shards; other ranks hold replicas (HSDP); 0: all data-parallel ranks "
+        "share one set [0, or the layout's]",
         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
     Flag{"--secondary-ranks", "",
          "with --zero 3: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
@@ -186,8 +185,8 @@ const std::array kFlagsOfLayout{
            f.options.layout = workload::parse_layout_over(f.options.layout, "offload=" + v.text);
          }},
     Flag{"--offload-ahead", "",
-         "with --offload parameters: shards of weights copied to the device ahead of the running gather [1, or the "
-         "layout's]",
+         "with --offload parameters: shards of weights prefetched to the device before the current gather [1, or "
+         "the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = file_name(v); }},
@@ -209,7 +208,7 @@ const std::array kFlagsOfLayout{
            schedules::entry_named(v.text);
            f.options.layout.schedule = v.text;
          }},
-    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
+    Flag{"--chunks", "", "stages per rank, for schedules that take this number [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
     Flag{"--bucket-cap-mb", "",
          "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
@@ -331,7 +330,7 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
     Flag{"--keep", "2", "number of newest checkpoints to keep",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = program::integer(v, 1, 1 << 20); }},
-    Flag{"--resume", "", "a checkpoint, or a folder of them: training continues from there, in any layout",
+    Flag{"--resume", "", "a checkpoint, or a folder of checkpoints: training continues from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "",
          "weights of Hugging Face's GPT-2, Llama or Mistral, instead of random ones: a safetensors file, the "
@@ -356,18 +355,16 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
          "implementation of matrix products on the CPU: amx, packed or onednn; probe: the fastest of these in a short "
-         "probe "
-         "at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
-         "shape, whose last bits differ from run to run",
+         "probe at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
+         "shape, with last bits that differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
     Flag{"--attention", kernels::kAttentionChoices.front(), kernels::kAttentionHelp,
          [](TrainFlags& f, const FlagValue& v) { f.options.attention = v.one_of(kernels::kAttentionChoices); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"--straggler", "",
-         "with --sync: a slow replica, whose steps take factor times as long: replica=R,factor=F; replica=any: "
-         "another "
-         "one in each step; step_ms=T: stretch every replica's step to that time first",
+         "with --sync: a slow replica, whose steps are slowed by this factor: replica=R,factor=F; replica=any: "
+         "another replica in each step; step_ms=T: stretch every replica's step to that time first",
          [](TrainFlags& f, const FlagValue& v) { f.options.straggler = v.parsed_by(trainer::parse_straggler); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
@@ -375,13 +372,12 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
     Flag{"--predict", "",
          "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
-         "step "
          "predicted step time before the run, and compare it with the measured one",
          [](TrainFlags& f, const FlagValue& v) {
            v.parsed_by(simulator::load_machine);
            f.predict = v.text;
          }},
-    Flag{"--report-every", "1", "steps between two lines of the report",
+    Flag{"--report-every", "1", "report every N steps",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),
     Flag{"--trace", "", "file for a trace of one step; open it in ui.perfetto.dev",
@@ -433,11 +429,11 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "each tensor-parallel rank has a share of the rows between layers", kLayout);
   line.add_switch("--delayed-update", flags.options.layout.delayed_update,
-                  "each update runs on the host during the next step, whose gradients are then those of older weights: "
+                  "each update runs on the host during the next step, whose gradients are then taken at older weights: "
                   "needs --offload with optimizer and gradients, and --dtype bf16 or f16 (ZeRO-Offload)",
                   kLayout);
   line.add_switch("--graph", flags.options.graph,
-                  "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
+                  "with --device cuda: record the step as a CUDA graph, and launch the graph in every step", kRun);
   line.add_switch("--serve", flags.serve,
                   "worker mode for ci/gate.py: run the steps requested on standard input (bench/serve/orders.h)", kRun);
   line.add_switch("--list", flags.list, "list the named models and exit", kRun);
