@@ -354,7 +354,7 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
         (["map", "--level", "7"], "--level 7: DGX A100"),
         (["map", "--models", "nope"], "'nope' is not known"),
         (["memory", "--parameters", "-1"], "--parameters -1"),
-        (["tp-boundary", "--tp", "2"], "without --model"),
+        (["tp-boundary", "--tp", "2"], "require --model"),
         (["tp-boundary", "--model", "gpt3-1.3b", "--tp", "5"], "--tp 5: tp is 5"),
         (["order", "--layout", "tp=7"], "tp is 7"),
         (["sensitivity", "--percent", "100"], "--percent 100"),
