@@ -40,6 +40,19 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
     assert "# MFU reached" not in text
 
 
+@pytest.mark.parametrize("words", [
+    "--pp 2 --schedule terapipe --slices 4",
+    "--pp 2 --schedule seq1f1b --slices 7:5:4",
+    "--pp 2 --schedule seq1f1b_i --chunks 2 --slices 2 --recompute selective",
+])
+def test_moved_work_trains_and_writes_as_one_rank_does(programs: Programs, words: str) -> None:
+    more = ("--layers", "4", "--sample", "12", "--prompt", "the cat", "--temperature", "0")
+    one, other = (mini_train(programs, *more, *layout.split())
+                  for layout in ("--microbatches 1", f"{words} --batch 1 --microbatches 4"))
+    assert losses_of(other) == pytest.approx(losses_of(one), rel=1e-4)
+    assert other.stdout.split("the cat")[1:] == one.stdout.split("the cat")[1:] != []
+
+
 def test_more_than_all_of_the_peak_is_said_to_be_wrong(programs: Programs) -> None:
     text = mini_train(programs, "--peak-gflops", "1e-6").stdout
     assert "more than 100 % is impossible: the peak, 1000 FLOP/s (--peak-gflops), is too low" in text

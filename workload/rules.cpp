@@ -362,11 +362,10 @@ std::string lacks_old_weights(const Model& model, const Layout& layout) {
                    with(sums && layout.compute == core::DType::f16, "dtype=f16", "dtype=f32 bf16")});
 }
 
-std::string untrainable_text(std::string_view name, bool slices, bool evicts) {
-  if (!slices && !evicts) return "";
+std::string untrainable_text(std::string_view name, bool evicts) {
+  if (!evicts) return "";
   return "the schedule " + std::string(name) +
-         (slices ? " cuts sequences into slices" : " keeps activations on other ranks") +
-         ", which is simulated and emulated, not trained; allowed: such as 1f1b";
+         " keeps activations on other ranks, which is simulated and emulated, not trained; allowed: such as 1f1b";
 }
 
 enum class Concern : std::uint8_t {
@@ -447,26 +446,27 @@ constexpr std::array kRules{
     LayoutRule{
         kTraining,
         [](const Model&, const Layout& l) { return lacks(l.scatter_gather, "scatter_gather", "scatter_gather=no"); }},
+    // Losses that balance experts are means over a microbatch.
+    LayoutRule{kTraining,
+               [](const Model& m, const Layout& l) {
+                 return lacks_for_experts(l.slices > 1, m, "experts with slices of tokens", "slices=1");
+               }},
     LayoutRule{kTraining, lacks_old_weights},
     LayoutRule{kTraining,
                [](const Model&, const Layout& l) {
-                 const std::string why =
-                     l.own_schedule ? untrainable(*l.own_schedule) : untrainable(schedules::entry_named(l.schedule));
+                 const std::string why = l.own_schedule ? untrainable(*l.own_schedule)
+                                                        : untrainable(schedules::entry_named(l.schedule), l.slices);
                  return why.empty() ? "" : "layout: " + why;
                }},
-    LayoutRule{kStep, tensor_conflict},
-    LayoutRule{kStep, sequence_conflict},
-    LayoutRule{kStep, expert_conflict},
+    LayoutRule{kStep, tensor_conflict}, LayoutRule{kStep, sequence_conflict}, LayoutRule{kStep, expert_conflict},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return shard_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return secondary_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return near_conflict(l); }},
-    LayoutRule{kStep, partition_conflict},
-    LayoutRule{kStep, tile_conflict},
+    LayoutRule{kStep, partition_conflict}, LayoutRule{kStep, tile_conflict},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return gather_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return gradient_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return compression_conflict(l); }},
-    LayoutRule{kStep, fp8_conflict},
-    LayoutRule{kStep, offload_conflict},
+    LayoutRule{kStep, fp8_conflict}, LayoutRule{kStep, offload_conflict},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return schedule_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return order_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return update_conflict(l); }},
@@ -485,11 +485,15 @@ std::string first_broken(Concern concern, const Model& model, const Layout& layo
 }  // namespace
 
 std::string untrainable(const schedules::Schedule& schedule) {
-  return untrainable_text(schedule.name, schedule.slices() > 1, evicts_activations(schedule));
+  return untrainable_text(schedule.name, evicts_activations(schedule));
 }
 
-std::string untrainable(const schedules::CatalogueEntry& entry) {
-  return untrainable_text(entry.name, entry.takes_slices, entry.evicts);
+std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices) {
+  if (entry.takes_slices && slices == 1) {
+    return "the schedule " + std::string(entry.name) +
+           " cuts sequences into slices, and slices is 1; allowed: slices of at least 2";
+  }
+  return untrainable_text(entry.name, entry.evicts);
 }
 
 std::string why_invalid(const Model& model, const Layout& layout) {

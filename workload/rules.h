@@ -20,6 +20,6 @@ std::string why_not_trained(const Model& model, const Layout& layout);
 // Returns why the trainer cannot run a valid schedule; empty if it can. A named schedule is refused whatever its shape
 // is: with one slice, or too few ranks to evict, it would be another schedule under that name.
 std::string untrainable(const schedules::Schedule& schedule);
-std::string untrainable(const schedules::CatalogueEntry& entry);
+std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices);
 
 }  // namespace lockstep::workload

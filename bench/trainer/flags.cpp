@@ -202,14 +202,19 @@ const std::array kFlagsOfLayout{
           f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
         }},
     Flag{"--schedule", "",
-         "schedule of the pipeline (simulate --list shows them; token slices and bpipe are not trained) [1f1b, or the "
-         "layout's]",
+         "schedule of the pipeline (simulate --list shows them; bpipe is not trained) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            schedules::entry_named(v.text);
            f.options.layout.schedule = v.text;
          }},
     Flag{"--chunks", "", "stages per rank, for schedules that take this number [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
+    Flag{"--slices", "",
+         "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, or "
+         "the tokens of each: 2048:2x1024 [1, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "slices=" + v.text);
+         }},
     Flag{"--bucket-cap-mb", "",
          "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {

@@ -44,6 +44,8 @@ std::string layout_text(const workload::Layout& layout) {
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (!layout.layers_of.empty()) text += fmt::format(", stages of {} layers", fmt::join(layout.layers_of, ":"));
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
+  if (layout.slices > 1 && layout.slice_tokens.empty()) text += fmt::format(", {} slices of tokens", layout.slices);
+  if (!layout.slice_tokens.empty()) text += fmt::format(", slices of {} tokens", fmt::join(layout.slice_tokens, ":"));
   if (layout.recompute != workload::Recompute::none) {
     text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");
   }
