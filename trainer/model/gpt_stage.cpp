@@ -161,7 +161,7 @@ struct GptStage::State {
   Fp8History fp8;
   RouterBias router_bias;
   workload::StageSlice place;
-  std::vector<StageContext> slices = {};  // of each slice of a microbatch; of whole microbatches: one
+  std::vector<StageContext> slices = {};  // one per slice of a microbatch; whole microbatches: one
   std::mutex mutex = {};                  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
