@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare.rows import peer_rows, print_table, records, size_text, time_text
-from compare.runner import attempt, fail, folder_of_results, output_of
+from compare.runner import attempt, fail, flag, folder_of_results, output_of
 
 TARGETS = ["all_reduce_perf", "peers"]
 # Ranges of sizes for us (from, to, factor), sizes for peers, and calls of each size.
@@ -66,10 +66,10 @@ def best(times: Times, ranks: int, size: int, prefix: str) -> tuple[str, float] 
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--plans", default="ring,two_shot,one_shot,recursive_doubling", help="in addition to auto")
-    parser.add_argument("--sizes", default="small,large", help="groups of sizes: small, large")
+    flag(parser, "--rounds", 2, "number of alternating rounds")
+    flag(parser, "--ranks", "2,4,8", "numbers of ranks")
+    flag(parser, "--plans", "ring,two_shot,one_shot,recursive_doubling", "algorithms in addition to auto")
+    flag(parser, "--sizes", "small,large", "groups of sizes")
 
 
 def forced(algorithm: int) -> list[str]:

@@ -12,7 +12,7 @@ import tempfile
 
 from compare.collectives import OURS, Key, Times, best, forced, load
 from compare.rows import print_table, records, size_text, time_text
-from compare.runner import ROOT, fail, folder_of_results, output_of
+from compare.runner import ROOT, fail, flag, folder_of_results, output_of
 
 TARGETS = ["all_reduce_perf", "sendrecv_perf", "tune", "peers"]
 PEER_ALGORITHMS = {0: "default", 3: "recursive_doubling", 4: "ring", 6: "rabenseifner"}
@@ -21,10 +21,10 @@ WIRE_MB_S = 125.0  # 1 Gbit/s
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--sizes", default="8,64,1024,4096,16384,65536,262144,1048576,4194304,16777216,67108864", help="in bytes")
-    parser.add_argument("--plans", default="auto,recursive_doubling,one_shot,two_shot,halving_doubling,ring,ring:lanes=2")
-    parser.add_argument("--hosts", type=int, default=4)
+    flag(parser, "--rounds", 2, "number of alternating rounds")
+    flag(parser, "--sizes", "8,64,1024,4096,16384,65536,262144,1048576,4194304,16777216,67108864", "sizes in bytes")
+    flag(parser, "--plans", "auto,recursive_doubling,one_shot,two_shot,halving_doubling,ring,ring:lanes=2", "algorithms")
+    flag(parser, "--hosts", 4, "number of hosts")
 
 
 def calls_of(size: int) -> int:

@@ -21,6 +21,11 @@ def fail(text: str) -> None:
     raise SystemExit(f"compare: {text}")
 
 
+def flag(parser: argparse.ArgumentParser, name: str, default: str | int | float, what: str) -> None:
+    """A flag with a default, of the default's type."""
+    parser.add_argument(name, type=type(default), default=default, help=f"{what} (default: {str(default).replace('%', '%%')})")
+
+
 def last_line(text: str) -> str:
     """Returns a compiler's first error, else a program's last line."""
     lines = text.strip().splitlines() or ["no output"]
