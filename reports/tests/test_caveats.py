@@ -8,6 +8,7 @@ from reports.analysis.findings import summary_text
 from reports.report import report_of
 from reports.load import load
 from reports.tests.test_html import Structure
+from reports.tests.kernel_world import KernelWorld
 from reports.tests.step_world import StepWorld
 from reports.tests.world import experts_line, experts_run, LayerWorld, sharding, SIZES, TrainingWorld, World, write
 
@@ -42,6 +43,10 @@ def layers():
 
 def experts():
     return [experts_run(), experts_line()]
+
+
+def kernels():
+    return KernelWorld().records()
 
 
 def training():
@@ -82,7 +87,7 @@ def test_a_caveat_is_in_the_same_item_as_its_finding_on_both_pages(tmp_path):
         assert items and all("than cores" in Structure(item).text.replace("\xa0", " ") for item in items), name
 
 
-@pytest.mark.parametrize("make", [collectives, emulated, layers, experts, training])
+@pytest.mark.parametrize("make", [collectives, emulated, layers, experts, training, kernels])
 @pytest.mark.parametrize("share", [None, 0.03, 0.4])
 def test_times_that_other_programs_disturbed_give_no_finding(tmp_path, make, share):
     run, *lines = make()
