@@ -148,7 +148,7 @@ std::optional<step_bench::PartResult> measure_step(const StepRow& row, std::span
 void serve_step(const StepRow& row, std::span<const step_bench::Mode> modes, const std::vector<std::string>& names,
                 const MakeStepPart& make);
 
-// What a benchmark does with a row, and prints of it.
+// The functions by which a benchmark runs a row, and shows it.
 template <class Result>  // with energy, energy_text, and is_right()
 struct RowsOutput {
   std::string heading;

@@ -131,7 +131,7 @@ struct Emulation {
 struct Filled : simulator::FilledSteps {
   schedules::Step without;         // with preconditioning and empty bubbles
   double makespan_without_ms = 0;  // with empty bubbles: simulated, equal to each step; emulated, the median
-  double utilization_without = 0;  // of a step without the work
+  double utilization_without = 0;  // the same for a step without the work
 };
 
 struct Result {

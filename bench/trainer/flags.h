@@ -80,7 +80,7 @@ struct LayoutFlag {
   const char* default_text;
   const char* meaning;
   const char* field;
-  std::int64_t most = 0;  // of a number; 0: what the field takes
+  std::int64_t most = 0;  // largest number; 0: the field's own
 
   void read(workload::Layout& layout, const program::FlagValue& value) const;
 };

@@ -60,7 +60,7 @@ core::LayoutRecord layout_record(const workload::Layout& layout);  // text: ever
 // Returns "measured", or "emulated" if links are.
 std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
-// Of a program that runs steps like these on at most `ranks` ranks; emulated if links join them.
+// The record of a program that runs such steps on at most `ranks` ranks; emulated if links join them.
 core::RunRecord run_record(const program::Invocation& flags, const trainer::TrainOptions& options, int ranks);
 
 // Collects a run's events as they happen and can make a record of them at any time. Steps of a long run are thinned out
