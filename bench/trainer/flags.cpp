@@ -165,7 +165,7 @@ constexpr std::array kFlagsOfLayout{
         "offload"},
     LayoutFlag{
         "--offload-ahead", "",
-        "with --offload parameters: shards of weights copied to the device ahead of the running gather [1, or the "
+        "with --offload parameters: shards of weights prefetched to the device before the current gather [1, or the "
         "layout's]",
         "offload_ahead", 1024},
     LayoutFlag{
@@ -174,11 +174,8 @@ constexpr std::array kFlagsOfLayout{
         "gradient bucket after its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
         "the layout's]",
         "update"},
-    LayoutFlag{
-        "--schedule", "",
-        "schedule of the pipeline (simulate --list shows them; token slices and bpipe are not trained) [1f1b, or the "
-        "layout's]",
-        "schedule"},
+    LayoutFlag{"--schedule", "", "schedule of the pipeline (simulate --list shows them) [1f1b, or the layout's]",
+               "schedule"},
     LayoutFlag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
                "chunks", 1024},
     LayoutFlag{
