@@ -41,6 +41,8 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
 
 
 @pytest.mark.parametrize("words", [
+    "--pp 4 --schedule bpipe",
+    "--cp 2 --cp-way colossal",
     "--pp 2 --schedule terapipe --slices 4",
     "--pp 2 --schedule seq1f1b --slices 7:5:4",
     "--pp 2 --schedule seq1f1b_i --chunks 2 --slices 2 --recompute selective",

@@ -297,8 +297,7 @@ std::string slice_conflict(const Model& model, const Layout& layout) {
 // Activations are moved to one location only.
 std::string evicting_conflict(const Layout& layout) {
   if (layout.offload.activations == Offload::none) return "";
-  const bool evicts = layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
-                                                     : evicts_activations(*layout.own_schedule);
+  const bool evicts = evicts_activations(layout);
   if (!evicts && layout.slices == 1) return "";
   return "offload is " + text_of(layout.offload) + ", and " +
          (evicts ? "the schedule moves activations to other ranks" : "slices is " + number(layout.slices)) +
@@ -357,6 +356,11 @@ schedules::PipelineShape shape_of(const Layout& layout) {
 schedules::Schedule schedule_of(const Layout& layout) {
   if (layout.own_schedule != nullptr) return *layout.own_schedule;
   return schedules::make_schedule(layout.schedule, shape_of(layout));
+}
+
+bool evicts_activations(const Layout& layout) {
+  return layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
+                                        : evicts_activations(*layout.own_schedule);
 }
 
 schedules::Versions versions_of(const Layout& layout) {

@@ -79,9 +79,12 @@ class RankMemory {
     }
   }
 
-  HeldBytes held() {
+  // `others`: bytes of the room for what another rank evicts.
+  HeldBytes held(std::int64_t others) {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
-    return held_after(always(), all_events(bytes));
+    BytesByKind before = always();
+    before[static_cast<std::size_t>(MemoryKind::activations)] += others;
+    return held_after(before, all_events(bytes));
   }
   std::vector<std::int64_t> copied() {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
@@ -226,8 +229,13 @@ class RankMemory {
   // ---- tasks
 
   void run(const Task& task, std::uint32_t index) {
-    if (copies_activations(task)) return events_.push_back({.copies = index});
+    if (copies_activations(task) || schedules::is_of_eviction(task.op)) return events_.push_back({.copies = index});
     switch (task.op) {
+      case Op::hold:
+      case Op::ask:
+      case Op::asked:
+      case Op::yield:
+        return;
       case Op::recv_activations:
         return boundary(task, 0, TensorName::x, true);
       case Op::send_activations:
@@ -489,12 +497,62 @@ class RankMemory {
 
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                        const schedules::Step& step, std::int32_t rank) {
-  return RankMemory(model, layout, plans, step, rank).held();
+  const schedules::RankStep& tasks = step.of_rank[static_cast<std::size_t>(rank)];
+  const bool holds =
+      std::any_of(tasks.tasks.begin(), tasks.tasks.end(), [](const Task& task) { return task.op == Op::hold; });
+  const std::int64_t others =
+      holds ? slots_of_copies(tasks, copied_bytes(model, layout, plans, step, rank)).room_bytes : 0;
+  return RankMemory(model, layout, plans, step, rank).held(others);
 }
 
 std::vector<std::int64_t> copied_bytes(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                                        const schedules::Step& step, std::int32_t rank) {
-  return RankMemory(model, layout, plans, step, rank).copied();
+  std::vector<std::int64_t> bytes = RankMemory(model, layout, plans, step, rank).copied();
+  const std::vector<Task>& tasks = step.of_rank[static_cast<std::size_t>(rank)].tasks;
+  const auto held = std::find_if(tasks.begin(), tasks.end(), [](const Task& task) { return task.op == Op::hold; });
+  if (held == tasks.end()) return bytes;
+  const std::vector<Task>& others = step.of_rank[static_cast<std::size_t>(held->peer)].tasks;
+  const std::vector<std::int64_t> of_others = RankMemory(model, layout, plans, step, held->peer).copied();
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> evicted;  // by stage and microbatch
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (others[i].op == Op::evict) evicted[{others[i].stage, others[i].microbatch}] = of_others[i];
+  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const bool is_held = tasks[i].op == Op::hold || tasks[i].op == Op::yield;
+    if (is_held) bytes[i] = evicted.at({tasks[i].stage, tasks[i].microbatch});
+  }
+  return bytes;
+}
+
+CopySlots slots_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes) {
+  CopySlots slots{.of_task = std::vector<CopySlot>(rank.tasks.size())};
+  std::multimap<std::int64_t, std::int64_t> free;  // offsets by size
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, CopySlot> away;
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    const Task& task = rank.tasks[i];
+    const bool ends = task.op == Op::yield || (task.op == Op::load && copies_activations(task));
+    const bool begins = task.op == Op::hold || (task.op == Op::offload && copies_activations(task));
+    if ((!begins && !ends) || bytes[i] == 0) continue;
+    const std::int64_t size = OffloadStaging::whole_blocks(bytes[i]);
+    CopySlot& slot = slots.of_task[i];
+    const std::tuple part(task.stage, task.microbatch, task.part);
+    if (ends) {
+      slot = away.at(part);
+      away.erase(part);
+      free.emplace(size, slot.offset);
+      continue;
+    }
+    slot.bytes = bytes[i];
+    if (const auto found = free.find(size); found != free.end()) {
+      slot.offset = found->second;
+      free.erase(found);
+    } else {
+      slot.offset = std::exchange(slots.room_bytes, slots.room_bytes + size);
+    }
+    LOCKSTEP_CHECK(away.emplace(part, slot).second, "a part is moved away once");
+  }
+  LOCKSTEP_CHECK(away.empty(), "everything moved away comes back");
+  return slots;
 }
 
 }  // namespace lockstep::workload

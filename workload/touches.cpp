@@ -179,7 +179,7 @@ PartKey part_of(const Task& task) {
 // with_copies()
 class Copies {
  public:
-  Copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks) : events_(events) {
+  Copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks) : events_(events), tasks_(tasks) {
     for (std::size_t i = 0; i < events.size(); ++i) {
       const MemoryEvent& event = events[i];
       if (event.copies) copies_of_[part_of(tasks[*event.copies])].push_back(i);
@@ -192,8 +192,13 @@ class Copies {
   // The events with these touches inserted; fills in the bytes of each task.
   std::vector<MemoryEvent> put_in(std::vector<std::int64_t>& bytes) const {
     std::map<std::size_t, std::vector<Touch>> touches;  // by event
-    for (const auto& [part, copies] : copies_of_) {
-      for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(part, copies[c], copies[c + 1], touches);
+    for (const auto& [part, touches_of_part] : touches_of_) {
+      for (const std::int32_t copied : {std::get<2>(part), kAllParts}) {
+        const auto found = copies_of_.find({std::get<0>(part), std::get<1>(part), copied});
+        if (found == copies_of_.end()) continue;
+        const std::vector<std::size_t>& copies = found->second;
+        for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(touches_of_part, copies[c], copies[c + 1], touches);
+      }
     }
     std::vector<MemoryEvent> all;
     for (std::size_t i = 0; i < events_.size(); ++i) {
@@ -201,21 +206,23 @@ class Copies {
         all.push_back(events_[i]);
         continue;
       }
-      for (const Touch& touch : touches[i]) {
-        all.push_back({.touch = touch});
-        bytes[*events_[i].copies] += touch.bytes;
-      }
+      std::int64_t& moved = bytes[*events_[i].copies];
+      for (const Touch& touch : touches[i]) moved += touch.bytes;
+      const std::int64_t message = schedules::is_of_eviction(tasks_[*events_[i].copies].op) ? moved : 0;
+      all.push_back({.kind = MemoryKind::buffers, .bytes = message});
+      for (const Touch& touch : touches[i]) all.push_back({.touch = touch});
       all.push_back({.ends_phase = true});
+      all.push_back({.kind = MemoryKind::buffers, .bytes = -message});
     }
     return all;
   }
 
  private:
-  void find(const PartKey& part, std::size_t offload, std::size_t load,
+  using Places = std::map<TensorKey, std::vector<std::size_t>>;  // events that touch each tensor
+
+  void find(const Places& of_part, std::size_t offload, std::size_t load,
             std::map<std::size_t, std::vector<Touch>>& touches) const {
-    const auto of_part = touches_of_.find(part);
-    if (of_part == touches_of_.end()) return;
-    for (const auto& [key, places] : of_part->second) {
+    for (const auto& [key, places] : of_part) {
       const auto next = std::upper_bound(places.begin(), places.end(), offload);
       if (next == places.begin() || next == places.end() || events_[*next].touch->makes) continue;
       LOCKSTEP_CHECK(*next > load, "a tensor that is offloaded is used before it comes back");
@@ -226,9 +233,12 @@ class Copies {
     }
   }
 
+  static constexpr std::int32_t kAllParts = -1;  // EVICT and FETCH
+
   const std::vector<MemoryEvent>& events_;
-  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD alternately, by their events
-  std::map<PartKey, std::map<TensorKey, std::vector<std::size_t>>> touches_of_;
+  const std::vector<Task>& tasks_;
+  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // tasks off the device and back alternately, by their events
+  std::map<PartKey, Places> touches_of_;
 };
 
 }  // namespace

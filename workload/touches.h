@@ -178,7 +178,8 @@ struct MemoryEvent {
 HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& events);
 
 // Finds what OFFLOAD and LOAD copy: the part's existing activations that are used after the LOAD. OFFLOAD frees them
-// and LOAD makes them again. Returns the events with these touches inserted; adds the bytes of each task to `bytes`.
+// and LOAD makes them again. So do EVICT and FETCH with all parts of a stage, as one message in a buffer. Returns the
+// events with these touches inserted; adds the bytes of each task to `bytes`.
 std::vector<MemoryEvent> with_copies(const std::vector<MemoryEvent>& events, const std::vector<schedules::Task>& tasks,
                                      std::vector<std::int64_t>& bytes);
 

@@ -141,9 +141,12 @@ const std::array kFlagsOfLayout{
     Flag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp = program::integer(v, 1, kMostRanks); }},
     Flag{"--cp-way", "",
-         "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq [zigzag, or the "
-         "layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp_way = context_way_of(v); }},
+         "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq, or colossal, which "
+         "keeps scores in memory [zigzag, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout.cp_way = context_way_of(v);
+           f.options.layout.flash = f.options.layout.cp_way != workload::ContextWay::colossal;
+         }},
     Flag{"--ep", "", "expert-parallel ranks, of the data-parallel ones [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.ep = program::integer(v, 1, kMostRanks); }},
     Flag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]",
@@ -187,8 +190,7 @@ const std::array kFlagsOfLayout{
         [](TrainFlags& f, const FlagValue& v) {
           f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
         }},
-    Flag{"--schedule", "",
-         "schedule of the pipeline (simulate --list shows them; bpipe is not trained) [1f1b, or the layout's]",
+    Flag{"--schedule", "", "schedule of the pipeline (simulate --list shows them) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            schedules::entry_named(v.text);
            f.options.layout.schedule = v.text;

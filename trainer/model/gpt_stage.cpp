@@ -139,14 +139,20 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
 }
 
-// Activations kept by context-parallel attention and by mixtures cannot be offloaded.
-void check_offload(const workload::Model& model, const workload::Layout& layout) {
-  if (layout.offload.activations == workload::Offload::none || layout.recompute == workload::Recompute::full) return;
+// Activations kept by context-parallel attention and by mixtures can neither be offloaded nor evicted.
+void check_moved_activations(const workload::Model& model, const workload::Layout& layout) {
+  const bool evicts = evicts_activations(layout);
+  const std::string moves = evicts ? "schedule " + layout.schedule : "offload=" + text_of(layout.offload);
+  if (evicts && layout.offload.gradients != workload::Offload::none) {
+    refuse(moves + ", which evicts activations, together with offloaded gradients", "gradients on the device");
+  }
+  const bool stay = !evicts && layout.offload.activations == workload::Offload::none;
+  if (stay || layout.recompute == workload::Recompute::full) return;
   const bool is_mixture = model.experts > 0;
   if (!is_mixture && layout.cp == 1) return;
-  refuse("offload=" + text_of(layout.offload) + " of activations of " +
-             (is_mixture ? "experts" : "context-parallel ranks") + " that are not recomputed",
-         "recompute=full, or activations on the device");
+  refuse(
+      moves + " of activations of " + (is_mixture ? "experts" : "context-parallel ranks") + " that are not recomputed",
+      "recompute=full, or activations on the device");
 }
 
 // Limits of schedules that train on old weights.
@@ -215,17 +221,18 @@ bool is_trainable(const workload::Model& model) {
 
 void check_trainable(const workload::Model& model, const workload::Layout& layout) {
   check_experts(model, layout);
-  check_offload(model, layout);
+  check_moved_activations(model, layout);
   if (layout.has_grid()) refuse("tensor-parallel ranks in two or three dimensions", "tp_grid=none");
   if (!is_trainable(model)) {
     refuse(model.name,
            "models without dropout, such as nano, gpt2-124m, llama-nano or "
            "hidden=256,layers=4,heads=4,dropout=no");
   }
-  if (layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal) {
-    refuse("cp_way=colossal, which has no causal mask", "cp_way=ring zigzag allgather ulysses lightseq");
+  const bool in_memory = layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal;
+  if (in_memory && model.kv_heads < model.heads) {
+    refuse("cp_way=colossal with fewer heads of keys than of queries", "cp_way=ring zigzag allgather ulysses lightseq");
   }
-  if (!layout.flash) refuse("attention that keeps its scores", "flash=yes");
+  if (!layout.flash && !in_memory) refuse("attention that keeps its scores", "flash=yes, or cp_way=colossal");
   if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");
   // Losses that balance experts are means over a microbatch.
   if (layout.slices > 1 && model.experts > 0) refuse("experts with slices of tokens", "slices=1");
@@ -236,7 +243,7 @@ struct GptStage::State {
   Fp8History fp8;
   RouterBias router_bias;
   workload::StageSlice place;
-  std::vector<StageContext> slices = {};  // of each slice of a microbatch; of whole microbatches: one
+  std::vector<StageContext> slices = {};  // by slice of a microbatch; one if they are whole
   std::mutex mutex = {};                  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
@@ -345,7 +352,13 @@ void GptStage::exchanged(const schedules::Task& collective) {
 }
 
 std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
-  return state_->part_of(copy).kept();
+  if (copy.part >= 0) return state_->part_of(copy).kept();
+  std::vector<Tensor*> all;
+  for (const std::unique_ptr<PartRun>& part : state_->of(copy.microbatch).parts) {
+    const std::vector<Tensor*> kept = part->kept();
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {

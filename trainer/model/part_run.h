@@ -128,7 +128,7 @@ class PartRun {
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
   virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()
-  virtual parallel::EarlierSlice slice() { return {}; }         // of a layer, for later slices of its sequences
+  virtual parallel::EarlierSlice slice() { return {}; }         // a layer's, for later slices of its sequences
 };
 
 class HeadRun : public PartRun {

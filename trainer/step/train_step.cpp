@@ -37,33 +37,24 @@ schedules::Step checked(schedules::Step step, const workload::Layout& layout) {
 void check_layout(const workload::Model& model, const workload::Layout& layout) {
   if (const std::string reason = why_invalid(model); !reason.empty()) throw core::usage_error("model: " + reason);
   check_trainable(model, layout);
-  const std::string why = layout.own_schedule ? untrainable(*layout.own_schedule)
-                                              : untrainable(schedules::entry_named(layout.schedule), layout.slices);
-  for (const std::string& reason : {why, why_invalid(model, layout)}) {
-    if (!reason.empty()) throw core::usage_error("layout: " + reason);
+  std::string reason = why_invalid(model, layout);
+  if (reason.empty() && !layout.own_schedule) {
+    reason = untrainable(schedules::entry_named(layout.schedule), schedule_of(layout));
   }
+  if (!reason.empty()) throw core::usage_error("layout: " + reason);
 }
 
-namespace {
-
-std::string untrainable_text(std::string_view name, bool evicts) {
-  if (!evicts) return "";
-  return "the schedule " + std::string(name) +
-         " keeps activations on other ranks, which is simulated and emulated, not trained; allowed: such as 1f1b";
-}
-
-}  // namespace
-
-std::string untrainable(const schedules::Schedule& schedule) {
-  return untrainable_text(schedule.name, evicts_activations(schedule));
-}
-
-std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices) {
-  if (entry.takes_slices && slices == 1) {
-    return "the schedule " + std::string(entry.name) +
-           " cuts sequences into slices, and slices is 1; allowed: slices of at least 2";
+std::string untrainable(const schedules::CatalogueEntry& entry, const schedules::Schedule& schedule) {
+  const std::string name = "the schedule " + std::string(entry.name);
+  if (entry.takes_slices && schedule.slices() == 1) {
+    return name + " cuts sequences into slices, and slices is 1; allowed: slices of at least 2";
   }
-  return untrainable_text(entry.name, entry.evicts);
+  if (entry.evicts && !evicts_activations(schedule)) {
+    return name + " moves activations to other ranks, and " + std::to_string(schedule.num_ranks()) + " ranks and " +
+           std::to_string(schedule.num_microbatches) +
+           " microbatches need not; allowed: pp of at least 4, and at least as many microbatches";
+  }
+  return "";
 }
 
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout) {

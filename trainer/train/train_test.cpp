@@ -132,6 +132,12 @@ TEST_F(Layouts, SlicesOfTokens) {
   for (const workload::Layout& layout : layouts_of_slices()) compare(layout);
 }
 
+TEST_F(Layouts, ActivationsOnOtherRanks) {
+  compare({.pp = 4, .schedule = "bpipe", .microbatches = 8});
+  compare({.pp = 4, .schedule = "bpipe", .microbatches = 4, .recompute = workload::Recompute::full});
+  compare({.dp = 2, .tp = 2, .pp = 4, .zero = 2, .schedule = "bpipe", .microbatches = 8, .sequence_parallel = true});
+}
+
 // The same of Llama's blocks: each kind of layout, and all together.
 TEST(LlamaLayouts, TrainAsOneRankDoes) {
   const auto run_llama = [](const workload::Layout& layout, core::DType compute = core::DType::f32) {
@@ -153,6 +159,7 @@ TEST(LlamaLayouts, TrainAsOneRankDoes) {
       {.pp = 2, .schedule = "zb_h1", .microbatches = 4, .recompute = workload::Recompute::full},
       {.pp = 2, .schedule = "interleaved", .chunks = 2, .microbatches = 4},
       {.pp = 2, .schedule = "zb_v", .microbatches = 4},
+      {.pp = 4, .schedule = "bpipe", .microbatches = 8},
       all_of_them()};
   for (const auto* const all : {&layouts, &layouts_of_slices()}) {
     for (const workload::Layout& layout : *all) {
