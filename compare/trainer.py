@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
         if case not in CASES:
             fail(f"--cases {case}: unknown; allowed: {', '.join(CASES)}")
         turn = Round(options, out, torch, f"{round_}-{case}-{dtype}", case, dtype)
-        turn.ours("ours", "--batch", str(turn.batch), "--threads", "2")
+        turn.ours("ours", "--microbatch-size", str(turn.batch), "--threads", "2")
         if not turn.pytorch("torch", dtype):
             fail(f"PyTorch failed: {turn.error('torch')}")
         if compiles and not turn.pytorch("compiled", dtype, "--compile"):  # reported once; eager counts
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
             for left in out.glob(f"{turn.label}-compiled.*"):
                 left.unlink()
         if dtype == "f32":
-            turn.ours("dp2", "--dp", "2", "--batch", str(turn.batch // 2), "--threads", "1")
+            turn.ours("dp2", "--dp", "2", "--microbatch-size", str(turn.batch // 2), "--threads", "1")
         else:
             turn.pytorch("weights", "bf16-weights")
     print(table(out))

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/random.h"
-#include "core/user_text.h"
 
 namespace lockstep::core {
 namespace {

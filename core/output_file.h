@@ -70,10 +70,14 @@ class RecordFile {
   void write_line(const std::string& line);  // `line` without newline; one write system call
   // Replaces the line that was written last, if there is one, for a result that grows.
   void rewrite_line(const std::string& line);
+  std::size_t end() const { return end_; }  // offset at which the next line begins
+  // Overwrites an earlier line of `size` bytes, without newline, with one that is not longer, and fills up with spaces.
+  void overwrite_line(std::size_t begins, std::size_t size, std::string line);
   void commit();  // call once; nothing may be written afterwards
 
  private:
   void write_at(std::size_t at, const std::string& line);
+  bool put(std::size_t at, std::string_view text);  // false if the system refuses, with the reason in errno
   [[noreturn]] void fail(int error_number);
 
   std::string path_;

@@ -17,9 +17,9 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "core/options.h"
 #include "core/random.h"
 #include "core/ranks.h"
-#include "core/user_text.h"
 
 namespace lockstep::core {
 namespace {

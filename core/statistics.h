@@ -44,7 +44,7 @@ struct Estimate {
 // figure(medians) of the columns' medians, such as step - compute, and its least and largest value over six parts of
 // consecutive rounds: 6 of 6 are on one side of the truth in 3 of 100 cases, also where other programs disturb many
 // rounds in a row. Columns are samples of the same rounds, in the order in which they were taken. Fewer than six rounds
-// give their range with as much again on both sides, a single one an infinite interval.
+// give their range with as much again on both sides, one or two an infinite interval.
 using Figure = std::function<double(std::span<const double> medians)>;
 Estimate estimate(std::span<const std::vector<double>> columns, const Figure& figure);
 

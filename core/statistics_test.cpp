@@ -102,6 +102,8 @@ TEST(Estimate, OfOneRoundOrOfNoiseIsUndecided) {
   const Estimate one = estimate(std::vector{Samples{3}, Samples{1}}, difference);
   EXPECT_FALSE(one.is_known(one.value));
   EXPECT_EQ(undecided_text(one, one.value), "undecided on this machine: spread unknown");
+  const Estimate alike = estimate(std::vector{Samples{3, 3}, Samples{1, 1}}, difference);
+  EXPECT_FALSE(alike.is_known(1)) << "two rounds that happen to be alike decide nothing";
   const Estimate noise = estimate(std::vector{Samples{3, 9, 5}, Samples{4, 2, 6}}, difference);
   EXPECT_EQ(noise.low, -9);
   EXPECT_EQ(noise.high, 15);

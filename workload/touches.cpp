@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -247,6 +248,32 @@ Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, b
   return {key, makes, kind_of(key.name), bytes_of(model, layout, key.name)};
 }
 
+void add_held(const std::vector<Task>& others, const std::vector<std::int64_t>& others_bytes,
+              const std::vector<Task>& tasks, std::vector<std::int64_t>& bytes) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> evicted;  // by stage and microbatch
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (others[i].op == schedules::Op::evict) evicted[{others[i].stage, others[i].microbatch}] = others_bytes[i];
+  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const bool is_held = tasks[i].op == schedules::Op::hold || tasks[i].op == schedules::Op::yield;
+    if (is_held) bytes[i] = evicted.at({tasks[i].stage, tasks[i].microbatch});
+  }
+}
+
+std::vector<Model> models_of_slices(const Model& model, const Layout& layout) {
+  std::vector<Model> models;
+  for (const std::int64_t tokens : tokens_of_slices(model, layout)) {
+    models.push_back(model);
+    models.back().sequence = tokens;
+  }
+  return models;
+}
+
+Layout with_slice_tokens(const Model& model, Layout layout) {
+  layout.slice_tokens = tokens_of_slices(model, layout);
+  return layout;
+}
+
 TouchList::TouchList(const Model& model, const Layout& layout, const schedules::Task& piece)
     : model_(model), layout_(layout), piece_(piece), tile_(std::max(tile_of(piece_named(piece.what)), 0)) {}
 
@@ -325,6 +352,38 @@ HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& 
 std::vector<MemoryEvent> with_copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks,
                                      std::vector<std::int64_t>& bytes) {
   return Copies(events, tasks).put_in(bytes);
+}
+
+CopySlots slots_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes) {
+  CopySlots slots{.of_task = std::vector<CopySlot>(rank.tasks.size())};
+  std::multimap<std::int64_t, std::int64_t> free;  // offsets by size
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, CopySlot> away;
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    const Task& task = rank.tasks[i];
+    const bool ends = task.op == schedules::Op::yield || (task.op == schedules::Op::load && copies_activations(task));
+    const bool begins =
+        task.op == schedules::Op::hold || (task.op == schedules::Op::offload && copies_activations(task));
+    if ((!begins && !ends) || bytes[i] == 0) continue;
+    const std::int64_t size = OffloadStaging::whole_blocks(bytes[i]);
+    CopySlot& slot = slots.of_task[i];
+    const std::tuple part(task.stage, task.microbatch, task.part);
+    if (ends) {
+      slot = away.at(part);
+      away.erase(part);
+      free.emplace(size, slot.offset);
+      continue;
+    }
+    slot.bytes = bytes[i];
+    if (const auto found = free.find(size); found != free.end()) {
+      slot.offset = found->second;
+      free.erase(found);
+    } else {
+      slot.offset = std::exchange(slots.room_bytes, slots.room_bytes + size);
+    }
+    LOCKSTEP_CHECK(away.emplace(part, slot).second, "a part is moved away once");
+  }
+  LOCKSTEP_CHECK(away.empty(), "everything moved away comes back");
+  return slots;
 }
 
 }  // namespace lockstep::workload

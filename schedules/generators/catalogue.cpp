@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/generators/zero_bubble.h"
 
 namespace lockstep::schedules {
@@ -367,15 +367,12 @@ std::string why_invalid(const CatalogueEntry& entry, const PipelineShape& shape)
 }
 
 const CatalogueEntry& entry_named(std::string_view name) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const CatalogueEntry& entry : kEntries) {
     if (entry.name == name) return entry;
-    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    names.push_back(entry.name);
   }
-  std::vector<std::string_view> all;
-  for (const CatalogueEntry& entry : kEntries) all.push_back(entry.name);
-  throw core::usage_error("schedule '" + std::string(name) + "' is not known" + core::nearest_text(name, all) +
-                          "; allowed: " + names);
+  throw core::unknown_name("schedule '" + std::string(name) + "' is not known", name, names);
 }
 
 Schedule make_schedule(std::string_view name, const PipelineShape& shape) {

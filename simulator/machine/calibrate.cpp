@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/record_json.h"
-#include "core/user_text.h"
 #include "simulator/machine/json_fields.h"
 
 namespace lockstep::simulator {

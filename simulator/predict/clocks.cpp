@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workload/fields.h"
+#include "core/options.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -237,41 +237,42 @@ double PowerCurve::slowdown(double mhz) const {
 
 namespace {
 
+constexpr double kMost = 1e5;
+
 struct PowerField {
-  std::string_view name;
+  core::Field<PowerCurve> field;
   double PowerCurve::*value;
-  double least;
-  double most;
 };
 constexpr std::array kPowerFields{
-    PowerField{"fixed", &PowerCurve::fixed_watts, 0, 1e5}, PowerField{"dynamic", &PowerCurve::dynamic_watts, 0, 1e5},
-    PowerField{"idle", &PowerCurve::idle_watts, 0, 1e5},   PowerField{"top", &PowerCurve::top_mhz, 1, 1e5},
-    PowerField{"least", &PowerCurve::least_mhz, 1, 1e5},   PowerField{"step", &PowerCurve::step_mhz, 0.1, 1e5},
-    PowerField{"knee", &PowerCurve::knee, 0, 1},           PowerField{"bound", &PowerCurve::bound, 0, 1}};
+    PowerField{
+        {"fixed", "watts", [](PowerCurve& c, const core::OptionText& v) { c.fixed_watts = v.number_from(0, kMost); }},
+        &PowerCurve::fixed_watts},
+    PowerField{{"dynamic", "watts",
+                [](PowerCurve& c, const core::OptionText& v) { c.dynamic_watts = v.number_from(0, kMost); }},
+               &PowerCurve::dynamic_watts},
+    PowerField{
+        {"idle", "watts", [](PowerCurve& c, const core::OptionText& v) { c.idle_watts = v.number_from(0, kMost); }},
+        &PowerCurve::idle_watts},
+    PowerField{{"top", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.top_mhz = v.number_from(1, kMost); }},
+               &PowerCurve::top_mhz},
+    PowerField{
+        {"least", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.least_mhz = v.number_from(1, kMost); }},
+        &PowerCurve::least_mhz},
+    PowerField{
+        {"step", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.step_mhz = v.number_from(0.1, kMost); }},
+        &PowerCurve::step_mhz},
+    PowerField{{"knee", "0 to 1", [](PowerCurve& c, const core::OptionText& v) { c.knee = v.number_from(0, 1); }},
+               &PowerCurve::knee},
+    PowerField{{"bound", "0 to 1", [](PowerCurve& c, const core::OptionText& v) { c.bound = v.number_from(0, 1); }},
+               &PowerCurve::bound}};
 
 }  // namespace
 
 PowerCurve parse_power(std::string_view text) {
+  std::vector<core::Field<PowerCurve>> table;
+  for (const PowerField& row : kPowerFields) table.push_back(row.field);
   PowerCurve curve;
-  for (const std::string_view part : workload::split(text, ',')) {
-    const std::size_t equals = std::min(part.find('='), part.size());
-    const std::string_view name = part.substr(0, equals);
-    const auto* const field =
-        std::find_if(kPowerFields.begin(), kPowerFields.end(), [&](const PowerField& one) { return one.name == name; });
-    if (field == kPowerFields.end()) {
-      throw core::usage_error("power: '" + std::string(name) +
-                              "' is not a field; allowed: fixed, dynamic, idle (watts), top, least, step (MHz), knee, "
-                              "bound (0 to 1)");
-    }
-    std::istringstream number(std::string(part.substr(std::min(equals + 1, part.size()))));
-    double value = 0;
-    if (!(number >> value) || !number.eof() || value < field->least || value > field->most) {
-      std::ostringstream allowed;
-      allowed << "power: " << part << "; allowed: a number from " << field->least << " to " << field->most;
-      throw core::usage_error(allowed.str());
-    }
-    curve.*(field->value) = value;
-  }
+  core::read_fields<PowerCurve>(curve, "power", core::split(text, ','), table);
   if (curve.least_mhz <= curve.top_mhz) return curve;
   throw core::usage_error("power: least is above top; allowed: at most top");
 }
@@ -279,7 +280,7 @@ PowerCurve parse_power(std::string_view text) {
 std::string text_of(const PowerCurve& curve) {
   std::ostringstream text;
   for (const PowerField& field : kPowerFields) {
-    text << (text.str().empty() ? "" : ",") << field.name << "=" << curve.*(field.value);
+    text << (text.str().empty() ? "" : ",") << field.field.name << "=" << curve.*(field.value);
   }
   return text.str();
 }

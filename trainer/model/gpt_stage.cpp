@@ -9,7 +9,6 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "kernels/cast/cast.h"
-#include "kernels/moe/router.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/model/part_run.h"
 #include "workload/layout.h"
@@ -116,63 +115,6 @@ std::vector<float> on_host(const parallel::Workspace& workspace, const Tensor& v
   return host;
 }
 
-void refuse(const std::string& what, const std::string& allowed) {
-  throw core::usage_error("mini_train does not have " + what + "; allowed: " + allowed);
-}
-
-void check_experts(const workload::Model& model, const workload::Layout& layout) {
-  if (model.experts == 0) return;
-  if (model.experts > kernels::RouterShape::kMostExperts) {
-    refuse(std::to_string(model.experts) + " experts", "at most " + std::to_string(kernels::RouterShape::kMostExperts));
-  }
-  if (model.experts_per_token > kernels::RouterShape::kMostChoices) {
-    refuse(std::to_string(model.experts_per_token) + " experts per token",
-           "at most " + std::to_string(kernels::RouterShape::kMostChoices));
-  }
-  if (model.sigmoid_router && (model.balance_loss > 0 || model.z_loss > 0)) {
-    refuse("losses of a sigmoid router", "balance_loss=0,z_loss=0, or router=softmax");
-  }
-  if (layout.fp8 != workload::Fp8::none) refuse("experts with 8-bit floats", "fp8=none");
-  if (layout.skew > 1) refuse("a stated skew of the router", "skew=1");
-  if (layout.dispatch_tokens) refuse("tokens sent once to a rank with several of their experts", "dispatch=copies");
-  if (layout.tp > 1) refuse("experts on tensor-parallel ranks", "tp=1");
-  if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
-}
-
-// Activations kept by context-parallel attention and by mixtures can neither be offloaded nor evicted.
-void check_moved_activations(const workload::Model& model, const workload::Layout& layout) {
-  const bool evicts = evicts_activations(layout);
-  const std::string moves = evicts ? "schedule " + layout.schedule : "offload=" + text_of(layout.offload);
-  if (evicts && layout.offload.gradients != workload::Offload::none) {
-    refuse(moves + ", which evicts activations, together with offloaded gradients", "gradients on the device");
-  }
-  const bool stay = !evicts && layout.offload.activations == workload::Offload::none;
-  if (stay || layout.recompute == workload::Recompute::full) return;
-  const bool is_mixture = model.experts > 0;
-  if (!is_mixture && layout.cp == 1) return;
-  refuse(
-      moves + " of activations of " + (is_mixture ? "experts" : "context-parallel ranks") + " that are not recomputed",
-      "recompute=full, or activations on the device");
-}
-
-// Limits of schedules that train on old weights.
-void check_old_weights(const workload::Model& model, const workload::Layout& layout) {
-  const schedules::Versions versions = versions_of(layout);
-  if (versions == schedules::Versions::one) return;
-  const auto refuse_with = [&](const std::string& with, const std::string& allowed) {
-    refuse("schedule " + layout.schedule + ", which trains on old weights, together with " + with, allowed);
-  };
-  if (zero_of(layout) > 0) refuse_with("zero=" + std::to_string(layout.zero), "zero=0");
-  if (layout.offload.any()) refuse_with("offload", "offload=none");
-  if (layout.fp8 != workload::Fp8::none) refuse_with("8-bit floats", "fp8=none");
-  if (versions == schedules::Versions::double_buffered) return;
-  // Sums over several ranks at the end of a step, and decisions that need all gradients there, are excluded.
-  if (model.tied_embeddings && layout.pp > 1) refuse_with("tied_embeddings=yes", "tied_embeddings=no");
-  if (model.experts > 0) refuse_with("experts=" + std::to_string(model.experts), "experts=0");
-  if (layout.sequence_parallel) refuse_with("sp=yes", "sp=no");
-  if (layout.compute == core::DType::f16) refuse_with("dtype=f16", "dtype=f32 bf16");
-}
-
 }  // namespace
 
 std::vector<std::int64_t> GptShape::first_positions() const {
@@ -213,30 +155,6 @@ TokenPosition place_of(const GptShape& shape, std::int64_t position) {
   }
   LOCKSTEP_CHECK(false, "a position of a sequence");
   return {};
-}
-
-bool is_trainable(const workload::Model& model) {
-  return !model.dropout;
-}
-
-void check_trainable(const workload::Model& model, const workload::Layout& layout) {
-  check_experts(model, layout);
-  check_moved_activations(model, layout);
-  if (layout.has_grid()) refuse("tensor-parallel ranks in two or three dimensions", "tp_grid=none");
-  if (!is_trainable(model)) {
-    refuse(model.name,
-           "models without dropout, such as nano, gpt2-124m, llama-nano or "
-           "hidden=256,layers=4,heads=4,dropout=no");
-  }
-  const bool in_memory = layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal;
-  if (in_memory && model.kv_heads < model.heads) {
-    refuse("cp_way=colossal with fewer heads of keys than of queries", "cp_way=ring zigzag allgather ulysses lightseq");
-  }
-  if (!layout.flash && !in_memory) refuse("attention that keeps its scores", "flash=yes, or cp_way=colossal");
-  if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");
-  // Losses that balance experts are means over a microbatch.
-  if (layout.slices > 1 && model.experts > 0) refuse("experts with slices of tokens", "slices=1");
-  check_old_weights(model, layout);
 }
 
 struct GptStage::State {
@@ -294,7 +212,6 @@ GptStage::GptStage(const GptShape& shape, const workload::StageSlice& place, par
                               .router_bias = state_->router_bias,
                               .context = context_plan_of(shape)});
   }
-  check_trainable(shape.model, shape.layout);
 }
 
 GptStage::~GptStage() = default;

@@ -56,10 +56,6 @@ struct TokenPosition {
 };
 TokenPosition place_of(const GptShape& shape, std::int64_t position);
 
-bool is_trainable(const workload::Model& model);
-// Throws a usage Error that names the feature of the model or layout that this trainer lacks, and what is allowed.
-void check_trainable(const workload::Model& model, const workload::Layout& layout);
-
 enum class Mode : std::uint8_t {
   train,
   evaluate,  // forward only: nothing is kept for a backward

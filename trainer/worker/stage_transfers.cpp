@@ -117,7 +117,9 @@ EvictedActivations::EvictedActivations(parallel::Memory& memory, const schedules
     : memory_(memory),
       bytes_(std::move(bytes)),
       slots_(workload::slots_of_copies(rank, bytes_)),
-      room_(memory.make(parallel::MemoryKind::activations, core::DType::u8, slots_.room_bytes)) {}
+      room_(memory.make(parallel::MemoryKind::activations, core::DType::u8, slots_.room_bytes)),
+      answers_(
+          std::count_if(rank.tasks.begin(), rank.tasks.end(), [](const Task& task) { return task.op == Op::yield; })) {}
 
 parallel::Tensor& EvictedActivations::make_message(std::uint32_t index) {
   return messages_[index] = memory_.make(parallel::MemoryKind::buffers, core::DType::u8, bytes_[index]);
@@ -157,6 +159,7 @@ void EvictedActivations::ended(const Task& task, std::uint32_t index, std::span<
       from += tensor.bytes();
     }
   }
+  if (task.op == Op::yield) --answers_owed_;
   messages_.erase(index);
 }
 

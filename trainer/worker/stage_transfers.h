@@ -3,6 +3,7 @@
 // lanes, and overlap with kernels: the host polls their completion and never waits.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -110,6 +111,10 @@ class EvictedActivations {
   // FETCH.
   kernels::In sent(const schedules::Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept);
   kernels::Out received(const schedules::Task& task, std::uint32_t index);
+  // True until the step's last YIELD has ended. A rank that waited for all others meanwhile would wait for itself. Any
+  // thread may call it.
+  bool owes_answers() const { return answers_owed_ > 0; }
+  void begin_step() { answers_owed_ = answers_; }
   void ended(const schedules::Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept);
 
  private:
@@ -125,6 +130,8 @@ class EvictedActivations {
   const std::vector<std::int64_t> bytes_;
   const workload::CopySlots slots_;
   parallel::Tensor room_;
+  const std::int64_t answers_;  // YIELDs per step
+  std::atomic<std::int64_t> answers_owed_ = 0;
   std::byte question_{};  // content of an ASK
   std::map<Key, std::vector<Left>> left_;
   std::map<std::uint32_t, parallel::Tensor> messages_;  // in flight, of EVICT and FETCH

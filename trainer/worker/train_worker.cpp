@@ -138,6 +138,7 @@ void TrainWorker::begin_step(Mode mode, float gradient_scale) {
   mode_ = mode;
   model_.memory().begin_tasks();
   sends_ended_ = 0;
+  if (evictions_) evictions_->begin_step();
   start_ns_ = now_ns();
   order_.begin_step(captures_);
   for (RankStage& stage : model_.stages()) {
@@ -175,8 +176,9 @@ bool TrainWorker::begin(std::uint32_t task) {
 // Even with queued work a few tasks make the rank's thread wait for other ranks: a collective that is made on first
 // use, and the end of a step. No message may be pending then, because only this thread can send it.
 bool TrainWorker::has_to_wait(std::uint32_t task) const {
-  if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   const Task& t = tasks_.tasks[task];
+  if (evictions_ && evictions_->owes_answers() && t.stage < 0 && t.comm != schedules::Comm::none) return true;
+  if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   return (t.op == Op::optimizer && t.stage < 0) || t.comm != schedules::Comm::none;
 }
 
