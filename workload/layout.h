@@ -155,6 +155,8 @@ inline std::int64_t words_per_rank(const Model& model, const Layout& layout) {
 schedules::PipelineShape shape_of(const Layout& layout);
 // The schedule that the layout names, or the user's own.
 schedules::Schedule schedule_of(const Layout& layout);
+// True if its schedule moves kept activations to other ranks.
+bool evicts_activations(const Layout& layout);
 // Number of versions of the weights that its schedule trains on; 1 for a user's own schedule.
 schedules::Versions versions_of(const Layout& layout);
 // Stages of one pipe; some schedules have a fixed number per rank (ZB-V has two), which only their lists show.

@@ -136,10 +136,6 @@ constexpr std::array kFlagsOfLayout{
     LayoutFlag{"--pp", "", "pipeline ranks [1, or the layout's]", "pp", kMostRanks},
     LayoutFlag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]", "cp",
                kMostRanks},
-    LayoutFlag{"--cp-way", "",
-               "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq [zigzag, or the "
-               "layout's]",
-               "cp_way"},
     LayoutFlag{"--ep", "", "expert-parallel ranks, of the data-parallel ones [1, or the layout's]", "ep", kMostRanks},
     LayoutFlag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]", "zero"},
     LayoutFlag{
@@ -203,6 +199,13 @@ constexpr std::array kFlagsOfLayout{
 };
 
 const std::array kFlagsOfExchanges{
+    Flag{"--cp-way", "",
+         "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq, or colossal, which "
+         "keeps scores in memory [zigzag, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           workload::set_field(f.options.layout, "cp_way", v);
+           f.options.layout.flash = f.options.layout.cp_way != workload::ContextWay::colossal;
+         }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = file_name(v); }},
     Flag{"--device-memory", "0",
