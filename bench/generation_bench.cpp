@@ -1,8 +1,6 @@
 // generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules for ci/gate.py,
 // which counts instructions or times it.
-#include <algorithm>
 #include <functional>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -67,17 +65,11 @@ std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
   }
   std::vector<GenerationCase> cases = generation_cases();
   if (!filters) return cases;
-  try {
-    const std::regex wanted(argv[2]);
-    const auto is_unwanted = [&](const GenerationCase& one) { return !std::regex_search(one.name, wanted); };
-    cases.erase(std::remove_if(cases.begin(), cases.end(), is_unwanted), cases.end());
-  } catch (const std::regex_error& error) {
-    throw core::usage_error("--filter " + std::string(argv[2]) + ": " + error.what() +
-                            "; allowed: a regular expression");
-  }
+  const program::FlagValue filter{"--filter", argv[2]};
+  const auto is_wanted = filter.parsed_by(program::name_filter);
+  std::erase_if(cases, [&](const GenerationCase& entry) { return !is_wanted(entry.name); });
   if (!cases.empty()) return cases;
-  throw core::usage_error("--filter " + std::string(argv[2]) +
-                          ": no such case; allowed: what finds a name of plan/... or schedule/...");
+  throw filter.refused("no such case", "what finds a name of plan/... or schedule/...");
 }
 
 int serve_generation(int argc, char** argv) {
