@@ -13,9 +13,9 @@
 #include "bench/program/program.h"
 #include "bench/program/run_records.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/provenance.h"
 #include "core/record.h"
-#include "core/user_text.h"
 #include "schedules/play.h"
 
 namespace lockstep::pipeline {

@@ -48,12 +48,27 @@ struct StageState {
   std::map<std::int32_t, std::int32_t> version_of = {};  // [microbatch]
 };
 
+Layout with_slice_tokens(const Model& model, Layout layout) {
+  layout.slice_tokens = tokens_of_slices(model, layout);
+  return layout;
+}
+
+std::vector<Model> models_of_slices(const Model& model, const Layout& layout) {
+  std::vector<Model> models;
+  for (const std::int64_t tokens : tokens_of_slices(model, layout)) {
+    models.push_back(model);
+    models.back().sequence = tokens;
+  }
+  return models;
+}
+
 class RankMemory {
  public:
   RankMemory(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans, const schedules::Step& step,
              std::int32_t rank)
       : model_(model),
-        layout_(layout),
+        slices_(models_of_slices(model, layout)),
+        layout_(with_slice_tokens(model, layout)),
         step_(step),
         tasks_(step.of_rank[static_cast<std::size_t>(rank)]),
         at_(coordinates_of(layout, rank)) {
@@ -180,7 +195,13 @@ class RankMemory {
   // ---- events
 
   void change(MemoryKind kind, std::int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
-  void touch(const TensorKey& key, bool makes) { events_.push_back({.touch = touch_of(model_, layout_, key, makes)}); }
+  void touch(const TensorKey& key, bool makes) {
+    events_.push_back({.touch = touch_of(model_of(key.microbatch), layout_, key, makes)});
+  }
+  // The model whose sequences are as long as the microbatch's slice of them.
+  const Model& model_of(std::int32_t microbatch) const {
+    return slices_[static_cast<std::size_t>(microbatch) % slices_.size()];
+  }
   void end_phase() { events_.push_back({.ends_phase = true}); }
   const ContextMemory* context() const { return context_ ? &*context_ : nullptr; }
   StageState& stage_of(const Task& task) { return stages_.at(task.stage); }
@@ -189,7 +210,7 @@ class RankMemory {
   void load(std::int32_t stage, std::int32_t microbatch) {
     const StageSlice& place = stages_.at(stage).plan->place;
     const auto keep = [&](std::int32_t part, TensorName name) {
-      kept_.push_back(touch_of(model_, layout_, {stage, microbatch, part, name}, false));
+      kept_.push_back(touch_of(model_of(microbatch), layout_, {stage, microbatch, part, name}, false));
     };
     if (place.embedding) {
       touch({stage, microbatch, 0, TensorName::tokens}, true);
@@ -244,7 +265,7 @@ class RankMemory {
   void piece(const Task& task) {
     StageState& stage = stage_of(task);
     if (versions_ == schedules::Versions::in_flight) stage.version_of.try_emplace(task.microbatch, stage.newest);
-    for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, context(), task)) {
+    for (const Phase& phase : phases_of(model_of(task.microbatch), layout_, stage.plan->place, context(), task)) {
       for (const std::size_t parameter : phase.gradients) add_to(stage, parameter);
       for (const Touch& one : phase.touches) events_.push_back({.touch = one});
       end_phase();
@@ -321,8 +342,9 @@ class RankMemory {
     for (BucketState& bucket : stage.buckets) {
       const auto of_part = bucket.commits.find(part);
       if (of_part != bucket.commits.end()) ++of_part->second;
+      const std::int64_t wanted = (bucket.times_complete + 1) * layout_.slices;
       const bool complete = std::all_of(bucket.commits.begin(), bucket.commits.end(),
-                                        [&](const auto& one) { return one.second > bucket.times_complete; });
+                                        [&](const auto& part) { return part.second >= wanted; });
       if (!complete) continue;
       open(bucket);
       ++bucket.times_complete;
@@ -447,7 +469,8 @@ class RankMemory {
   }
 
   const Model& model_;
-  const Layout& layout_;
+  const std::vector<Model> slices_;  // by slice of a microbatch; one if they are whole
+  const Layout layout_;
   const schedules::Step& step_;
   const schedules::RankStep& tasks_;
   const Coordinates at_;

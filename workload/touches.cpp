@@ -46,11 +46,14 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return numbers_of_norm(model) * kFloat * own_rows;
     case T::qkv:
     case T::d_qkv:
+    case T::d_qkv_part:
       return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
     case T::o:
     case T::d_o:
+    case T::o_part:
       return compute * rows * model.heads * model.head_size / layout.tp;
     case T::lse:
+    case T::lse_part:
       return kFloat * rows * model.heads / layout.tp;
     case T::pre:
     case T::d_pre:

@@ -50,6 +50,11 @@ enum class TensorName : std::uint8_t {
   dh_all,
   d_o,
   d_qkv,
+  // Terms of sums over the slices of a sequence.
+  o_part,
+  lse_part,
+  d_qkv_part,
+  d_keys_part,
   d_term1,
   held1,  // gradients of norms that wait for a separate W
   held2,

@@ -42,11 +42,8 @@ std::vector<workload::Compression> compressions_of(const FlagValue& value) {
 // Links are separated by semicolons, because a link contains commas.
 std::vector<Link> links_of(const FlagValue& value) {
   std::vector<Link> links;
-  for (std::size_t begin = 0; begin <= value.text.size();) {
-    const std::size_t end = std::min(value.text.find(';', begin), value.text.size());
-    const FlagValue part{value.names, value.text.substr(begin, end - begin)};
+  for (const FlagValue& part : value.list(';')) {
     links.push_back(part.text == "none" ? Link() : Link(mini_train::link_of(part)));
-    begin = end + 1;
   }
   return links;
 }
@@ -107,6 +104,7 @@ std::vector<DdpCase> ddp_cases(const DdpFlags& flags) {
 trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
   trainer::TrainOptions options = flags.step.options;
   options.layout.dp = one.replicas;
+  mini_train::set_sequences(flags.step.sequences, options.layout);
   options.layout.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
   options.link = one.link;
   options.layout.compression = one.compression;

@@ -6,7 +6,6 @@
 #include <cstddef>
 
 #include "bench/step/values.h"
-#include "bench/trainer/flags.h"
 #include "core/error.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/train.h"
@@ -36,8 +35,6 @@ const std::array kFlagsOfModel{
          }},
     Flag{"--length", "", "tokens per sequence [the model's positions]",
          [](StepFlags& f, const FlagValue& v) { mini_train::change_length(f.model, v.integer(1, 1 << 20)); }},
-    Flag{"--batch", "4", "sequences per microbatch, on each rank",
-         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
     Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
          [](StepFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, 1 << 30)); }},
 };
@@ -45,8 +42,6 @@ const std::array kFlagsOfModel{
 const std::array kFlagsOfRun{
     Flag{"--dp", "2", "data-parallel ranks, a list",
          [](StepFlags& f, const FlagValue& v) { f.replicas = program::integer_list(v, 1, kMostReplicas); }},
-    Flag{"--microbatches", "1", "microbatches per step, on each rank; their gradients are accumulated",
-         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding.md)",
          [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
     Flag{"-t,--threads", "1", "kernel threads per rank",
@@ -62,6 +57,8 @@ const std::array kFlagsOfRun{
     program::json_flag<StepFlags>(),
 };
 
+constexpr auto kFlagsOfSequences = mini_train::sequence_flags<StepFlags>("4", "1");
+
 }  // namespace
 
 void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
@@ -71,6 +68,7 @@ void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
 
 void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfModel, kModel);
+  declare_all(line, kFlagsOfSequences, kRun);
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
   line.add_switch("--serve", flags.serve,
@@ -80,6 +78,7 @@ void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
 void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
   read_all(line, kFlagsOfModel, flags);
   flags.options.model = mini_train::model_of({"--model", flags.model});
+  read_all(line, kFlagsOfSequences, flags);
   read_all(line, kFlagsOfRun, flags);
   flags.all_ranks = !line.value("--dp");
   flags.place = program::read_place(line);

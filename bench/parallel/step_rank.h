@@ -12,6 +12,7 @@
 #include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "bench/step/part.h"
+#include "bench/trainer/flags.h"
 #include "collectives/backends/mesh.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
@@ -28,8 +29,9 @@ inline constexpr int kMostReplicas = 64;
 struct StepFlags : program::Invocation {
   std::string model = "micro";    // --model; other flags change parts of it
   trainer::TrainOptions options;  // all options but those that are swept
-  std::vector<int> replicas{2};   // swept
-  bool all_ranks = true;          // true: all ranks of mpirun; false: the number given by --dp
+  mini_train::SequenceFlags sequences;
+  std::vector<int> replicas{2};  // swept
+  bool all_ranks = true;         // true: all ranks of mpirun; false: the number given by --dp
   program::PlaceFlags place;
   std::int64_t rounds = 10;        // maximum number of timed runs of each way
   std::int64_t warmup_rounds = 3;  // untimed runs before them, in which kernels choose their implementation

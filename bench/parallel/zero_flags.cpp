@@ -21,7 +21,7 @@ std::vector<core::DType> dtypes_of(const FlagValue& value) {
 
 std::vector<bool> switches_of(const FlagValue& value) {
   std::vector<bool> switches;
-  for (const FlagValue& part : value.list()) switches.push_back(part.zero_or_one());
+  for (const FlagValue& part : value.list()) switches.push_back(part.yes_or_no());
   return switches;
 }
 
@@ -195,6 +195,7 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
     throw core::usage_error("--shard-ranks 1 shards nothing, as --zero 0 does; allowed: 0 (all ranks), or 2 and more");
   trainer::TrainOptions options = flags.step.options;
   options.layout.dp = row.replicas;
+  mini_train::set_sequences(flags.step.sequences, options.layout);
   options.layout.shard_ranks = row.shard_ranks;
   options.layout.zero = row.stage;
   options.layout.prefetch = row.prefetch;

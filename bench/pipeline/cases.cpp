@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/generators/zero_bubble.h"
 #include "schedules/schedule.h"
 #include "schedules/slices.h"
-#include "trainer/step/train_step.h"
+#include "workload/rules.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -39,29 +39,17 @@ double memory_limit_of(const FlagValue& value) {
 
 // "a=4,b=4,invert=20,precondition=1,layers=3"
 FillerWork filler_of(const FlagValue& value) {
-  struct Field {
-    std::string_view name;
-    double FillerWork::*ms;
-  };
-  constexpr std::array kFields{Field{"a", &FillerWork::input_curvature}, Field{"b", &FillerWork::output_curvature},
-                               Field{"invert", &FillerWork::inversion},
-                               Field{"precondition", &FillerWork::precondition}, Field{"work", &FillerWork::work}};
+  using Field = core::Field<FillerWork>;
+  constexpr std::array kFields{
+      Field{"a", "ms", [](FillerWork& w, const FlagValue& v) { w.input_curvature = v.number_from(0, kLongestMs); }},
+      Field{"b", "ms", [](FillerWork& w, const FlagValue& v) { w.output_curvature = v.number_from(0, kLongestMs); }},
+      Field{"invert", "ms", [](FillerWork& w, const FlagValue& v) { w.inversion = v.number_from(0, kLongestMs); }},
+      Field{"precondition", "ms",
+            [](FillerWork& w, const FlagValue& v) { w.precondition = v.number_from(0, kLongestMs); }},
+      Field{"work", "ms", [](FillerWork& w, const FlagValue& v) { w.work = v.number_from(0, kLongestMs); }},
+      Field{"layers", "1 or more", [](FillerWork& w, const FlagValue& v) { w.layers = v.int32(1, 10000); }}};
   FillerWork work;
-  for (const FlagValue& part : value.list()) {
-    const std::size_t equals = std::min(part.text.find('='), part.text.size());
-    const std::string name = part.text.substr(0, equals);
-    const FlagValue number{value.names, part.text.substr(std::min(equals + 1, part.text.size()))};
-    const auto* const field =
-        std::find_if(kFields.begin(), kFields.end(), [&](const Field& one) { return one.name == name; });
-    if (field != kFields.end()) {
-      work.*(field->ms) = number.number_from(0, kLongestMs);
-    } else if (name == "layers") {
-      work.layers = integer(number, 1, 10000);
-    } else {
-      throw value.refused("'" + name + "' is not a kind of work",
-                          "a=MS,b=MS,invert=MS,work=MS,precondition=MS,layers=N");
-    }
-  }
+  core::read_fields<FillerWork>(work, "", core::split(value.text, ','), kFields);
   if (!work.given()) throw value.refused("no work for bubbles", "at least one of a, b, invert and work above 0");
   return work;
 }
@@ -82,8 +70,7 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.slices = integer(v, 1, 1024); }},
     Flag{"--slicing", "even", "token slices of equal length (even) or of equal time (balanced)",
          [](PipelineFlags& f, const FlagValue& v) {
-           if (v.text != "even" && v.text != "balanced") throw v.refused("unknown slicing", "even balanced");
-           f.balanced_slices = v.text == "balanced";
+           f.balanced_slices = v.index_of(std::array{"even", "balanced"}) == 1;
          }},
     Flag{"--csv", "",
          "a schedule of your own (docs/schedule_format.md), which replaces --schedule, --stages, --microbatches, "
@@ -139,13 +126,16 @@ const std::array kFlagsOfModel{
          [](PipelineFlags& f, const FlagValue& v) { f.model.heads = integer(v, 1, 4096); }},
     Flag{"--length", "64", "tokens per sequence",
          [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
-    Flag{"--batch", "1", "sequences per microbatch",
+    Flag{"--batch", "", "not taken here: sequences of a step are --microbatches x --microbatch-size",
+         [](PipelineFlags&, const FlagValue& v) {
+           throw v.refused("counts the sequences of a step in other programs",
+                           "--microbatch-size " + v.text + " for those of a microbatch");
+         }},
+    Flag{"--microbatch-size", "1", "sequences per microbatch",
          [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
     Flag{"--dtype", "f32", "f32, bf16 or f16",
          [](PipelineFlags& f, const FlagValue& v) {
-           if (v.text != "f32" && v.text != "bf16" && v.text != "f16")
-             throw v.refused("not a dtype of weights", "f32 bf16 f16");
-           f.model.dtype = v.text;
+           f.model.dtype = v.one_of(std::array{"f32", "bf16", "f16"});
          }},
 };
 
@@ -192,16 +182,18 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
 
 }  // namespace
 
+namespace {
+
+constexpr std::array kModes{"simulated", "emulated", "real"};  // as in Mode
+
+}  // namespace
+
 std::string name_of(Mode mode) {
-  constexpr std::array kNames{"simulated", "emulated", "real"};
-  return kNames[static_cast<std::size_t>(mode)];
+  return kModes.at(static_cast<std::size_t>(mode));
 }
 
 Mode mode_of(const FlagValue& value) {
-  for (const Mode mode : {Mode::simulated, Mode::emulated, Mode::real}) {
-    if (value.text == name_of(mode)) return mode;
-  }
-  throw value.refused("unknown mode", "simulated emulated real");
+  return static_cast<Mode>(value.index_of(kModes));
 }
 
 std::string basis_of(Mode mode) {
@@ -316,7 +308,7 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   if (!search) reason = schedules::why_invalid(*entry, shape);
   if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
   if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (reason.empty() && !search && flags.mode == Mode::real) reason = trainer::untrainable(*entry);
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry, shape.slices());
   if (!reason.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {

@@ -16,7 +16,7 @@
 #include "core/statistics.h"
 #include "schedules/schedule.h"
 #include "schedules/step/traces.h"
-#include "trainer/step/train_step.h"
+#include "workload/rules.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -116,8 +116,8 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   record.microbatches = one.shape.microbatches;
   record.chunks = one.schedule.chunks();
   record.pipes = one.schedule.num_pipes();
-  const std::string untrainable =
-      one.entry != nullptr ? trainer::untrainable(*one.entry) : trainer::untrainable(one.schedule);
+  const std::string untrainable = one.entry != nullptr ? workload::untrainable(*one.entry, one.shape.slices())
+                                                       : workload::untrainable(one.schedule);
   record.trained = untrainable.empty();
   record.basis = run.basis;
   const schedules::Times& t = flags.times_ms;

@@ -1,5 +1,6 @@
 #include "bench/trainer/flags.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -13,17 +14,11 @@ using program::file_name;
 using program::FlagValue;
 
 workload::ContextWay context_way_of(const FlagValue& value) {
-  for (std::size_t way = 0; way < workload::kContextWays.size(); ++way) {
-    if (value.text == workload::kContextWays[way]) return static_cast<workload::ContextWay>(way);
-  }
-  throw value.refused("not a form of context parallelism", "ring zigzag allgather ulysses lightseq colossal");
+  return static_cast<workload::ContextWay>(value.index_of(workload::kContextWays));
 }
 
 core::DType dtype_of(const FlagValue& value) {
-  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    if (value.text == core::short_name_of(dtype)) return dtype;
-  }
-  throw value.refused("not a dtype to train in", "f32 bf16 f16");
+  return core::parse_dtype(value.one_of(std::array{"f32", "bf16", "f16"}));
 }
 
 workload::Model model_of(const FlagValue& value) {
@@ -48,6 +43,30 @@ transports::LinkSpec link_of(const FlagValue& value) {
   return value.parsed_by(transports::parse_link);
 }
 
+void set_sequences(const SequenceFlags& given, workload::Layout& layout) {
+  if (given.microbatch_size > 0) layout.microbatch_size = given.microbatch_size;
+  if (given.microbatches > 0) layout.microbatches = given.microbatches;
+  if (given.batch == 0) return;
+  const program::FlagValue batch{"--batch", std::to_string(given.batch)};
+  const std::string ranks = std::to_string(layout.dp) + " data-parallel rank" + (layout.dp == 1 ? "" : "s");
+  if (given.microbatch_size == 0 && layout.dp * layout.microbatches > 1) {
+    throw batch.refused("counts the sequences of an optimizer step, here " + std::to_string(layout.microbatches) +
+                            " microbatches on each of " + ranks + ", and their size is not given",
+                        "together with --microbatch-size; or, for " + batch.text +
+                            " sequences per microbatch, --microbatch-size " + batch.text + " without --batch");
+  }
+  if (given.microbatch_size == 0) layout.microbatch_size = given.batch;
+  const std::int64_t each = layout.dp * layout.microbatch_size;
+  const std::int64_t number = given.microbatches > 0 ? given.microbatches : given.batch / each;
+  if (number == 0 || number * each != given.batch) {
+    throw batch.refused(
+        "not " + (given.microbatches > 0 ? std::to_string(number) + " " : "") + "microbatches of " +
+            std::to_string(layout.microbatch_size) + " sequences on " + ranks,
+        (given.microbatches > 0 ? "" : "multiples of ") + std::to_string(each * std::max(given.microbatches, 1)));
+  }
+  layout.microbatches = static_cast<std::int32_t>(number);
+}
+
 workload::Compression compression_of(const FlagValue& value) {
   return value.parsed_by(workload::parse_compression);
 }
@@ -60,13 +79,9 @@ constexpr std::int64_t kMany = std::int64_t{1} << 40;
 constexpr int kMostRanks = 1024;
 
 std::string gemm_of(const FlagValue& v) {
-  std::string allowed = std::string(kProbeGemms) + " " + trainer::TrainOptions::kPerShape;
-  if (v.text == kProbeGemms || v.text == trainer::TrainOptions::kPerShape) return v.text;
-  for (const char* const name : kernels::kGemmNames) {
-    if (v.text == name) return v.text;
-    allowed.append(" ").append(name);
-  }
-  throw v.refused("not an implementation of matrix products", allowed);
+  std::vector<std::string_view> names{kProbeGemms, trainer::TrainOptions::kPerShape};
+  names.insert(names.end(), std::begin(kernels::kGemmNames), std::end(kernels::kGemmNames));
+  return v.one_of(names);
 }
 
 std::shared_ptr<const trainer::Tokenizer> tokenizer_of(const FlagValue& v) {
@@ -188,17 +203,19 @@ const std::array kFlagsOfLayout{
           f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
         }},
     Flag{"--schedule", "",
-         "schedule of the pipeline (simulate --list shows them; token slices and bpipe are not trained) [1f1b, or the "
-         "layout's]",
+         "schedule of the pipeline (simulate --list shows them; bpipe is not trained) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            schedules::entry_named(v.text);
            f.options.layout.schedule = v.text;
          }},
     Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
-    Flag{"--microbatches", "",
-         "microbatches per step, on each data-parallel rank; their gradients are accumulated [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
+    Flag{"--slices", "",
+         "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, or "
+         "the tokens of each: 2048:2x1024 [1, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "slices=" + v.text);
+         }},
     Flag{"--bucket-cap-mb", "",
          "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
@@ -216,7 +233,7 @@ const std::array kFlagsOfLayout{
          "1: reduce gradients during the backward, and gather weights ahead of their use; 0: neither [1, or the "
          "layout's]",
          [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout.overlap_gradients = v.zero_or_one();
+           f.options.layout.overlap_gradients = v.yes_or_no();
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
          }},
     Flag{"--compression", "none",
@@ -296,12 +313,11 @@ const std::array kFlagsOfOptimizer{
            read_number(f, v, &kernels::OptimizerNumbers::decay, 1e6, [](const OptimizerRule&) { return true; });
          }},
 };
+constexpr auto kFlagsOfSequences = sequence_flags<TrainFlags>("", "");
 
 const std::array kFlagsOfTraining{
     Flag{"--steps", "20", "optimizer steps",
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
-    Flag{"--batch", "", "sequences per microbatch [8, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
     Flag{"--lr", "1e-3", "peak learning rate; 0: weights stay as they are",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number_from(0, 1e6); }},
     Flag{"--min-lr", "", "learning rate at the end of the cosine [a tenth of --lr]",
@@ -415,6 +431,7 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfLayout, kLayout);
   declare_all(line, kFlagsOfOptimizer, kOptimizer);
+  declare_all(line, kFlagsOfSequences, kTraining);
   declare_all(line, kFlagsOfTraining, kTraining);
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
@@ -435,6 +452,8 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   flags.options.optimizer = kernels::rule_of(flags.options.layout.optimizer).usual;
   read_all(line, kFlagsOfOptimizer, flags);
   read_all(line, kFlagsOfTraining, flags);
+  read_all(line, kFlagsOfSequences, flags);
+  set_sequences(flags.sequences, flags.options.layout);
   read_all(line, kFlagsOfRun, flags);
   flags.place = program::read_place(line);
   flags.options.device = flags.place.device;

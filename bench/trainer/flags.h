@@ -2,6 +2,7 @@
 // before it starts.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -76,6 +77,29 @@ void change_model(std::string& model, const char* field, std::int64_t value);
 // Applies --length: tokens per sequence, at most the model's positions. Throws a usage Error.
 void change_length(std::string& model, std::int64_t length);
 transports::LinkSpec link_of(const program::FlagValue& value);
+
+// The sequences of an optimizer step, as flags state them; 0: not given.
+struct SequenceFlags {
+  std::int64_t batch = 0;            // --batch: of the step, over all data-parallel ranks
+  std::int64_t microbatch_size = 0;  // --microbatch-size
+  std::int32_t microbatches = 0;     // --microbatches, per data-parallel rank
+};
+// Sets the layout's microbatches. Several data-parallel ranks or microbatches share a --batch, and then
+// --microbatch-size has to say into what it is cut, so that nobody takes one for the other. Throws a usage Error.
+void set_sequences(const SequenceFlags& given, workload::Layout& layout);
+// Their rows in a table of flags, for `Flags` with `sequences`.
+template <class Flags>
+constexpr std::array<program::FlagOf<Flags>, 3> sequence_flags(const char* size, const char* number) {
+  return {
+      {{"--microbatch-size", size, "sequences per microbatch, on each data-parallel rank",
+        [](Flags& f, const program::FlagValue& v) { f.sequences.microbatch_size = v.integer(1, 1 << 20); }},
+       {"--microbatches", number, "microbatches per step, on each data-parallel rank; their gradients are accumulated",
+        [](Flags& f, const program::FlagValue& v) { f.sequences.microbatches = v.int32(1, 65536); }},
+       {"--batch", "",
+        "sequences per optimizer step, over all data-parallel ranks; together with --microbatch-size, from which "
+        "the number of microbatches follows [data-parallel ranks x microbatches x --microbatch-size]",
+        [](Flags& f, const program::FlagValue& v) { f.sequences.batch = v.integer(1, 1 << 30); }}}};
+}
 workload::Compression compression_of(const program::FlagValue& value);
 
 // The command line of mini_train.
@@ -83,6 +107,7 @@ workload::Compression compression_of(const program::FlagValue& value);
 struct TrainFlags : program::Invocation {
   std::string model = "nano";  // --model; other flags change parts of it; options.model is the result
   trainer::TrainOptions options;
+  SequenceFlags sequences;
   program::PlaceFlags place;
   std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision
   double peak_gflops = 0;          // all ranks' cores together, for MFU; 0: measured at the start

@@ -11,13 +11,13 @@
 
 #include "bench/program/place.h"
 #include "bench/program/run_records.h"
+#include "core/options.h"
 #include "core/ranks.h"
-#include "core/user_text.h"
 #include "kernels/attention/attention.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
-#include "workload/fields.h"
+#include "workload/rules.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -44,6 +44,8 @@ std::string layout_text(const workload::Layout& layout) {
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (!layout.layers_of.empty()) text += fmt::format(", stages of {} layers", fmt::join(layout.layers_of, ":"));
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
+  if (layout.slices > 1 && layout.slice_tokens.empty()) text += fmt::format(", {} slices of tokens", layout.slices);
+  if (!layout.slice_tokens.empty()) text += fmt::format(", slices of {} tokens", fmt::join(layout.slice_tokens, ":"));
   if (layout.recompute != workload::Recompute::none) {
     text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");
   }
@@ -57,7 +59,7 @@ std::string models_text() {
                                  "vocabulary", "positions", "parameters");
   for (const std::string& name : workload::model_names()) {
     const workload::Model model = workload::parse_model(name);
-    if (!trainer::is_trainable(model)) continue;
+    if (!why_not_trained(model, trainer::usual_layout()).empty()) continue;
     text += fmt::format("{:<10} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
                         model.heads, model.vocabulary, model.positions, parameters_of(model));
   }
@@ -123,15 +125,15 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
   const workload::Model& model = options.model;
   return fmt::format(
       "# {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
-      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens per step\n"
+      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens per step, {} per microbatch\n"
       "# data: {}\n"
       "{}{}{}"
       "# FLOPs per token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       title_of(model), model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
-      options.model.sequence, data, place_text(options), link_text(options), sync_text(options),
-      workload::kFlopConvention, training_flops(model, 1, false), peak_flops,
+      options.model.sequence, options.layout.microbatch_size, data, place_text(options), link_text(options),
+      sync_text(options), workload::kFlopConvention, training_flops(model, 1, false), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (measured: the best of several matrix products)");
 }
 
@@ -323,10 +325,10 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
   // The others, but for those that the record has apart or the trainer sets for all.
   const std::string all = text_of(layout);
-  for (const std::string_view word : workload::split(all, ',')) {
+  for (const std::string_view word : core::split(all, ',')) {
     constexpr std::array kApart{"tp",    "pp",    "dp",         "cp",         "zero",        "shard_ranks", "chunks",
                                 "batch", "dtype", "grad_dtype", "microbatch", "overlap_p2p", "early_stop"};
-    const auto [name, value, has_value] = workload::name_and_value(word);
+    const auto [name, value, has_value] = core::name_and_value(word);
     if (std::find(kApart.begin(), kApart.end(), name) == kApart.end()) add_word(std::string(name), std::string(value));
   }
   return record;

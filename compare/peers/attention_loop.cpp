@@ -44,11 +44,11 @@ constexpr auto kFlags = std::to_array<FlagOf<Flags>>({
      [](Flags& flags, const FlagValue& value) { flags.shape.head_columns = value.integer(1, kLargest); }},
     {"--heads", "2", "number of heads",
      [](Flags& flags, const FlagValue& value) { flags.shape.heads = value.integer(1, kLargest); }},
-    {"--kv-heads", "0", "number of heads of keys and values, a divisor of --heads; 0: the number of heads",
+    {"--kv-heads", "0", "number of heads of keys and values, a divisor of --heads; 0: as many as --heads",
      [](Flags& flags, const FlagValue& value) { flags.shape.kv_heads = value.integer(0, kLargest); }},
     {"--threads", "1", "number of threads, each bound to its own core",
      [](Flags& flags, const FlagValue& value) { flags.threads = program::integer(value, 1, core::usable_cores()); }},
-    {"--milliseconds", "200", "time to spend on each kernel; it is called at least once",
+    {"--milliseconds", "200", "time to spend on each kernel, which is called at least once",
      [](Flags& flags, const FlagValue& value) { flags.milliseconds = value.number_from(0, 600000); }},
 });
 
@@ -65,11 +65,11 @@ Flags parse(int argc, char** argv) {
 
 using Arrays = std::vector<std::vector<std::byte>>;
 
-Arrays drawn(const KernelCase& one) {
+Arrays drawn(const KernelCase& kernel) {
   std::mt19937 random(1);
   std::normal_distribution<double> normal;
   Arrays arrays;
-  for (const CaseOperand& operand : one.operands) {
+  for (const CaseOperand& operand : kernel.operands) {
     std::vector<double> values(static_cast<std::size_t>(operand.elems));
     std::generate(values.begin(), values.end(), [&] { return normal(random); });
     store(values, operand.dtype, arrays.emplace_back(operand.bytes()).data());
@@ -77,17 +77,17 @@ Arrays drawn(const KernelCase& one) {
   return arrays;
 }
 
-ReferenceData<double> read(const KernelCase& one, const Arrays& arrays) {
+ReferenceData<double> read(const KernelCase& kernel, const Arrays& arrays) {
   ReferenceData<double> data;
   for (std::size_t k = 0; k < arrays.size(); ++k) {
-    data.add(one.operands[k].name, load(one.operands[k].dtype, arrays[k].data(), one.operands[k].elems));
+    data.add(kernel.operands[k].name, load(kernel.operands[k].dtype, arrays[k].data(), kernel.operands[k].elems));
   }
   return data;
 }
 
 // Whether o and dq of the first, a middle and the last query of the last head are right.
-bool holds(const AttentionShape& shape, const KernelCase& one, const CaseOperand& o, const Arrays& arrays) {
-  ReferenceData<double> got = read(one, arrays);
+bool holds(const AttentionShape& shape, const KernelCase& kernel, const CaseOperand& o, const Arrays& arrays) {
+  ReferenceData<double> got = read(kernel, arrays);
   ReferenceData<double> wanted = got;
   std::fill(wanted["dq"].begin(), wanted["dq"].end(), 0.0);
   const AttentionHead head{shape, shape.batch - 1, shape.heads - 1};
@@ -97,7 +97,7 @@ bool holds(const AttentionShape& shape, const KernelCase& one, const CaseOperand
     return std::equal(g.begin(), g.end(), w.begin(),
                       [&](double a, double b) { return std::fabs(a - b) <= allowed_error(operand, b, 1.0); });
   };
-  const CaseOperand& dq = one.operands[6];
+  const CaseOperand& dq = kernel.operands[6];
   for (const std::int64_t query : {std::int64_t{0}, shape.queries / 2, shape.queries - 1}) {
     backward_query_reference(head, query, wanted);  // from the kernel's o and lse, as the kernel
     forward_query_reference(head, query, wanted);
@@ -106,20 +106,20 @@ bool holds(const AttentionShape& shape, const KernelCase& one, const CaseOperand
   return true;
 }
 
-void time_calls(const Flags& flags, const KernelCase& one, Arrays& arrays, const Context& where) {
+void time_calls(const Flags& flags, const KernelCase& kernel, Arrays& arrays, const Context& where) {
   std::vector<void*> pointers;
-  for (std::size_t k = 0; k < one.operands.size(); ++k) pointers.push_back(arrays[k].data());
-  one.run(pointers, where);
+  for (std::size_t k = 0; k < kernel.operands.size(); ++k) pointers.push_back(arrays[k].data());
+  kernel.run(pointers, where);
   std::vector<double> times_us;
   const auto begin = std::chrono::steady_clock::now();
   const auto end = begin + std::chrono::duration<double, std::milli>(flags.milliseconds);
   for (auto now = begin; now < end || times_us.empty();) {
-    one.run(pointers, where);
+    kernel.run(pointers, where);
     const auto after = std::chrono::steady_clock::now();
     times_us.push_back(std::chrono::duration<double, std::micro>(after - now).count());
     now = after;
   }
-  std::printf("%s,%zu,%.3f,%.3f\n", one.kernel.c_str(), times_us.size(), core::median(times_us),
+  std::printf("%s,%zu,%.3f,%.3f\n", kernel.kernel.c_str(), times_us.size(), core::median(times_us),
               *std::min_element(times_us.begin(), times_us.end()));
 }
 

@@ -56,7 +56,7 @@ inline TrainOptions options_of(const workload::Layout& layout, std::int64_t step
 }
 
 inline TrainResult run(const TrainOptions& options) {
-  return train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence));
+  return train(checked(options), Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence));
 }
 
 inline TrainResult run(const workload::Layout& layout) {

@@ -177,6 +177,11 @@ const std::vector<std::string>& layouts() {
       "dp=1,dtype=bf16,fp8=row,recompute=full,early_stop=yes",
       "tp=2,dtype=bf16,sp=yes,fp8=block,recompute=selective",
       "pp=2,dp=2,dtype=bf16,batch=8,microbatch=1,zero=2,schedule=zb_h1,fp8=tensor,fp8_delayed=yes",
+      "pp=2,dtype=f32,batch=2,microbatch=1,schedule=terapipe,slices=4",
+      "pp=2,dtype=bf16,batch=4,microbatch=2,schedule=seq1f1b,slices=3,recompute=selective",
+      "pp=2,tp=2,dtype=f32,sp=yes,batch=4,microbatch=2,schedule=seq1f1b,slices=7:5:4",
+      "pp=2,dp=2,dtype=bf16,grad_dtype=bf16,zero=2,batch=4,microbatch=1,schedule=seq1f1b_i,chunks=2,slices=2",
+      "pp=2,dtype=f32,batch=2,microbatch=1,schedule=seq1f1b,slices=2,fp8=tensor,fp8_delayed=yes",
       "tp=2,pp=2,dp=2,dtype=f32,sp=yes,batch=8,microbatch=2,zero=3",
       "tp=2,pp=2,dp=2,dtype=bf16,grad_dtype=bf16,batch=8,microbatch=2,zero=2,schedule=zb_h1",
   };

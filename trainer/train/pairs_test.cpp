@@ -184,7 +184,7 @@ TEST(Learning, BeatsTheBigramOnTextThatItHasNotSeen) {
   options.synthetic_bytes = 1 << 17;
   options.rate.warmup = 60;
   const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  const TrainResult result = train(options, corpus);
+  const TrainResult result = train(checked(options), corpus);
   const auto all = [](const TokenText& text) {
     std::vector<std::int32_t> tokens(text.size());
     text.copy(0, tokens);

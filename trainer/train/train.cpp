@@ -378,8 +378,7 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
   });
 }
 
-TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
-  options = checked(std::move(options));
+TrainResult train(const TrainOptions& options, const Corpus& corpus, const TrainObserver& observer) {
   if (options.sample_tokens > 0 && options.tokenizer->is_bytes() && !corpus.is_bytes()) {
     throw core::usage_error("--sample cannot turn the tokens of " + corpus.name() +
                             " into text; allowed: with the --tokenizer that made them");

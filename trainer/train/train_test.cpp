@@ -114,6 +114,24 @@ TEST_F(Layouts, PipelinesOfAllSchedules) {
   compare({.pp = 4, .schedule = "zb_h1", .microbatches = 8});
 }
 
+const std::vector<workload::Layout>& layouts_of_slices() {
+  static const std::vector<workload::Layout> kLayouts = {
+      {.pp = 2, .schedule = "terapipe", .microbatches = 2, .slices = 4},
+      {.pp = 2, .schedule = "seq1f1b", .microbatches = 4, .slices = 3},
+      {.pp = 2, .schedule = "seq1f1b_i", .chunks = 2, .microbatches = 2, .slices = 2},
+      {.pp = 1, .schedule = "terapipe", .microbatches = 1, .slices = 16},
+      {.pp = 4, .schedule = "seq1f1b", .microbatches = 1, .slices = 2, .slice_tokens = {11, 5}},
+      {.tp = 2, .pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 4, .sequence_parallel = true},
+      {.pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 4, .recompute = workload::Recompute::selective},
+      {.dp = 2, .pp = 2, .zero = 3, .schedule = "seq1f1b", .microbatches = 2, .slices = 2, .bucket_cap_bytes = 20'000},
+  };
+  return kLayouts;
+}
+
+TEST_F(Layouts, SlicesOfTokens) {
+  for (const workload::Layout& layout : layouts_of_slices()) compare(layout);
+}
+
 // The same of Llama's blocks: each kind of layout, and all together.
 TEST(LlamaLayouts, TrainAsOneRankDoes) {
   const auto run_llama = [](const workload::Layout& layout, core::DType compute = core::DType::f32) {
@@ -136,8 +154,10 @@ TEST(LlamaLayouts, TrainAsOneRankDoes) {
       {.pp = 2, .schedule = "interleaved", .chunks = 2, .microbatches = 4},
       {.pp = 2, .schedule = "zb_v", .microbatches = 4},
       all_of_them()};
-  for (const workload::Layout& layout : layouts) {
-    EXPECT_EQ(difference(single, run_llama(layout), 1e-5), "") << text_of(layout);
+  for (const auto* const all : {&layouts, &layouts_of_slices()}) {
+    for (const workload::Layout& layout : *all) {
+      EXPECT_EQ(difference(single, run_llama(layout), 1e-5), "") << text_of(layout);
+    }
   }
   const TrainResult narrow = run_llama(all_of_them(), core::DType::bf16);
   EXPECT_NEAR(narrow.steps.back().loss, single.steps.back().loss, 0.02);

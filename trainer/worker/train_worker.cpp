@@ -117,7 +117,7 @@ std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::S
 void TrainWorker::give(std::span<const MicrobatchTokens> microbatches, const UpdateRules& rules) {
   for (RankStage& stage : model_.stages()) {
     for (const std::int32_t m : microbatches_[stage.stage]) {
-      const MicrobatchTokens& tokens = microbatches[static_cast<std::size_t>(m)];
+      const MicrobatchTokens& tokens = microbatches[static_cast<std::size_t>(m / step_.slices)];
       stage.model->give(m, tokens.tokens, tokens.targets);
     }
   }
