@@ -274,7 +274,7 @@ std::span<const Algorithm> catalogue() {
 
 namespace {
 
-using Options = std::map<std::string, int, std::less<>>;
+using OptionValues = std::map<std::string, int, std::less<>>;
 
 const Option* find_option(const Algorithm& algorithm, std::string_view name) {
   for (const Option& option : algorithm.options) {
@@ -313,7 +313,7 @@ std::vector<std::string_view> split_at_colons(std::string_view text) {
   return parts;
 }
 
-void set_option(const Algorithm& algorithm, std::string_view part, Options& options) {
+void set_option(const Algorithm& algorithm, std::string_view part, OptionValues& options) {
   const std::size_t equals = part.find('=');
   const Option* option = equals == std::string_view::npos ? nullptr : find_option(algorithm, part.substr(0, equals));
   if (option == nullptr) {
