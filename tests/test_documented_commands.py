@@ -31,7 +31,7 @@ SMALL = {  # flags put behind those of the page; the last of a kind counts
     "scaling": "--rounds 1 --steps 1 --length 16",
     "suite": "--list",
     "tune": "-b 1K -e 1K --time-budget 1",
-    "zero_bench": "--model nano --layers 1 --length 16 --batch 1 --steps 1 --warmup 1",
+    "zero_bench": "--model nano --layers 1 --length 16 --microbatch-size 1 --steps 1 --warmup 1",
     "pipeline_perf": "",
     "simulate": "",
     "simulate plan": "--gpus 8 --batch 8 --model gpt2-124m --top 1",

@@ -7,8 +7,8 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/ranks.h"
-#include "core/user_text.h"
 
 namespace lockstep::transports {
 namespace {

@@ -2,13 +2,16 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/residual/residual.h"
 #include "kernels/softmax/softmax.h"
+#include "parallel/parameters/device_memory.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -16,13 +19,13 @@ namespace {
 using Moment = workload::ContextMoment;
 
 // The form of context parallelism that keeps scores in memory: keys are passed around the ring, then values (Li et al.
-// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). No mask, and as many key heads as query heads.
+// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). A causal mask, which the paper's models lack, is added
+// to the scores. As many key heads as query heads.
 class ScoreAttention final : public ContextAttention {
  public:
   ScoreAttention(const ContextPlan& plan, const Workspace& workspace)
       : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {
-    LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads && !layer_.shape.causal,
-                   "colossal has no mask and as many key heads as query heads");
+    LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads, "colossal has as many key heads as query heads");
   }
 
   void split(kernels::In qkv) override {
@@ -43,6 +46,7 @@ class ScoreAttention final : public ContextAttention {
                   tokens(), columns, tokens(), alpha);
       put_block(block_scores, block.keys_of, scores_);
       if (turn + 1 != layer_.shape.ranks) return;
+      if (layer_.shape.causal) mask_scores();
       kernels::run(
           kernels::SoftmaxForward{
               .rows = heads() * tokens(), .columns = layer_.length, .x = scores_.in(), .y = scores_.out()},
@@ -53,9 +57,9 @@ class ScoreAttention final : public ContextAttention {
                           tokens(), tokens(), columns);
     add_to(own(Array::outputs), std::move(term));
     if (turn + 1 != plan_.list().turns()) return;
-    shelves_.give_up(false, Moment::blocks_end, turn);
     output_ = make(layer_.elems(Array::outputs));
     by_tokens(shelves_.held.take(own(Array::outputs)), output_.out(), 0, layer_.query_columns());
+    shelves_.give_up(false, Moment::blocks_end, turn);
   }
   void merge(std::int32_t /*turn*/) override {}
   kernels::In output() const override { return output_.in(); }
@@ -175,6 +179,26 @@ class ScoreAttention final : public ContextAttention {
                                       .c = result.out()},
                  workspace_.where);
     return result;
+  }
+  // Adds minus infinity to the scores of keys after their query, as every score is computed.
+  void mask_scores() const {
+    std::vector<float> values;
+    for (std::int64_t query = 0; query < tokens(); ++query) {
+      const std::int64_t seen = layer_.rank * tokens() + query + 1;
+      values.insert(values.end(), static_cast<std::size_t>(seen), 0.0F);
+      values.insert(values.end(), static_cast<std::size_t>(layer_.length - seen),
+                    -std::numeric_limits<float>::infinity());
+    }
+    const Tensor mask = make(tokens() * layer_.length);
+    write_rounded(workspace_.memory.device(), mask.out(), values);
+    for (std::int64_t head = 0; head < heads(); ++head) {
+      const std::int64_t at = head * mask.elems();
+      kernels::run(kernels::ResidualAdd{.count = mask.elems(),
+                                        .a = scores_.in(at, mask.elems()),
+                                        .b = mask.in(),
+                                        .y = scores_.out(at, mask.elems())},
+                   workspace_.where);
+    }
   }
   void add_to(const Shelf::Key& key, Tensor term) {
     const Tensor* const sum = shelves_.held.find(key);

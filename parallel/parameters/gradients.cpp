@@ -75,12 +75,13 @@ void ParameterStore::PartGradients::commit() && {
 }
 
 void ParameterStore::Data::count_commit(Bucket& of, std::int32_t part) {
-  std::int64_t fewest = of.times_complete + 1;
+  const std::int64_t wanted = (of.times_complete + 1) * options.commits_per_microbatch;
+  std::int64_t fewest = wanted;
   for (Bucket::PartCommits& part_commits : of.parts) {
     part_commits.commits += part_commits.part == part ? 1 : 0;
     fewest = std::min(fewest, part_commits.commits);
   }
-  if (fewest > of.times_complete) complete(of);
+  if (fewest >= wanted) complete(of);
 }
 
 void ParameterStore::Data::complete(Bucket& of) {

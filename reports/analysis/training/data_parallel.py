@@ -228,7 +228,7 @@ class ShardingResult:
 
     @property
     def findings(self) -> list[Finding]:
-        return [Finding(self.name, saved_text(self), agreement_text(self), "", self.anchor)]
+        return [Finding(self.name, saved_text(self), agreement_text(self), "", self.anchor, exact=saved_text(self))]
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:

@@ -72,8 +72,9 @@ class TrainingResult:
     def findings(self) -> list[Finding]:
         fastest = self.fastest
         badge = "" if fastest.basis == "measured" else fastest.basis
-        told = joined_sentences(speed_text(fastest), energy_text(fastest), loss_text(self.runs))
-        found = [Finding(self.name, told, f"Its time: {parts_text(fastest.parts_ms)}.", badge, self.anchor)]
+        loss = loss_text(self.runs)
+        told = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
+        found = [Finding(self.name, told, f"Its time: {parts_text(fastest.parts_ms)}.", badge, self.anchor, exact=loss)]
         if predicted := predicted_text(self.runs):
             found.append(Finding(self.name, predicted, "", badge, self.anchor))
         found += [Finding(self.name, text, "", badge, self.anchor)
