@@ -75,7 +75,7 @@ def test_a_record_says_if_the_trainer_can_run_the_order(programs: Programs, tmp_
     file = tmp_path / "s.jsonl"
     assert pipeline(programs, "--schedule", "all", "--stages", "4", "--microbatches", "8", "--json", str(file)).returncode == 0
     trained = {line["schedule"]: line["trained"] for line in records_of(file) if line["record"] == "schedule"}
-    assert {name for name, can in trained.items() if not can} == {"bpipe"} and trained["zb_v"]
+    assert all(trained.values()) and {"zb_v", "seq1f1b", "bpipe"} <= set(trained)
 
 
 def test_the_timeline_is_a_legal_step(programs: Programs, tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   if (!search) reason = schedules::why_invalid(*entry, shape);
   if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
   if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry, shape.slices());
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry, entry->make(shape));
   if (!reason.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {

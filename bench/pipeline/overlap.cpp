@@ -289,8 +289,8 @@ void emulate_case(OverlapResult& result, const OverlapFlags& flags) {
 
 core::Estimate OverlapResult::hidden() const {
   const auto share = [this](double ms) { return communication_ms > 0 ? 1 - (ms - compute_ms) / communication_ms : 1; };
-  const std::vector<std::vector<double>> steps_ms{emulation ? emulation->samples_ms : std::vector(2, step_ms)};
-  return core::estimate(steps_ms, [&](auto medians) { return share(medians[0]); }).within(0, 1);
+  if (!emulation) return core::Estimate{share(step_ms), share(step_ms), share(step_ms)}.within(0, 1);
+  return core::estimate({&emulation->samples_ms, 1}, [&](auto medians) { return share(medians[0]); }).within(0, 1);
 }
 
 OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one) {

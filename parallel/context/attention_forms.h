@@ -247,7 +247,8 @@ class HeadAttention final : public ContextAttention {
 };
 
 // The form of context parallelism that keeps scores in memory: keys are passed around the ring, then values (Li et al.
-// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). No mask, and as many key heads as query heads.
+// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). A causal mask, which the paper's models lack, is added
+// to the scores. As many key heads as query heads.
 
 class ScoreAttention final : public ContextAttention {
  public:
@@ -295,6 +296,7 @@ class ScoreAttention final : public ContextAttention {
   };
   Tensor product(const Operand& a, const Operand& b, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                  float alpha = 1) const;
+  void mask_scores() const;
   void add_to(const Shelf::Key& key, Tensor term);
 
   const ContextPlan& plan_;

@@ -269,7 +269,13 @@ void GptStage::exchanged(const schedules::Task& collective) {
 }
 
 std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
-  return state_->part_of(copy).kept();
+  if (copy.part >= 0) return state_->part_of(copy).kept();
+  std::vector<Tensor*> all;
+  for (const std::unique_ptr<PartRun>& part : state_->of(copy.microbatch).parts) {
+    const std::vector<Tensor*> kept = part->kept();
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {

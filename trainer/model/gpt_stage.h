@@ -99,8 +99,9 @@ class GptStage {
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);
 
-  // The activations, empty ones included, that a part keeps for a microbatch between its forward and its backward: an
-  // OFFLOAD or a LOAD may take them out and put them back.
+  // The activations, empty ones included, that a part keeps for a microbatch between its forward and its backward, or
+  // that all parts keep if the task names none: an OFFLOAD or an EVICT may take them out, a LOAD or a FETCH put them
+  // back.
   std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
 
   // ---- messages. The first call allocates memory for the received data, which is freed after its use.

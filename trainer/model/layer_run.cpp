@@ -177,6 +177,8 @@ void LayerRun::forward(PieceName what, Op op) {
       return split_heads(keeps_core(op));
     case Kind::merge_context:
       return context_->merge(what.turn);
+    case Kind::scores:
+    case Kind::values:
     case Kind::core:
       return context_ ? context_->core(what.turn) : core(keeps_core(op));
     case Kind::projection:
@@ -219,6 +221,8 @@ void LayerRun::input_gradient(PieceName what, Op op) {
       return join_heads();
     case Kind::merge_context:
       return context_->merge_gradients(what.turn);
+    case Kind::scores:
+    case Kind::values:
     case Kind::core:
       return context_ ? context_->core_gradient(what.turn) : core_gradient();
     case Kind::rotary:

@@ -295,6 +295,14 @@ TrainOptions checked(TrainOptions options) {
         "offload is " + text_of(options.layout.offload) +
         " together with --device cuda; allowed: host, which is the optimizer's place, or --device cpu");
   }
+  if (options.device.cuda && evicts_activations(options.layout)) {
+    throw core::usage_error("--device cuda with schedule " + options.layout.schedule +
+                            ", which moves activations in host memory; allowed: --device cpu");
+  }
+  if (options.device.cuda && options.layout.cp > 1 && options.layout.cp_way == workload::ContextWay::colossal) {
+    throw core::usage_error(
+        "--device cuda with cp_way=colossal, whose mask the host writes; allowed: --device cpu, or another cp_way");
+  }
   check_algorithm(options);
   check_device(options);
   check_versions(options);
