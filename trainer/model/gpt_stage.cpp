@@ -96,8 +96,9 @@ void give_ids(core::Device& device, const GptShape& shape, std::span<const std::
 
 std::shared_ptr<const parallel::ContextPlan> context_plan_of(const GptShape& shape) {
   if (shape.layout.cp == 1) return nullptr;
-  return std::make_shared<const parallel::ContextPlan>(
-      workload::context_layer_of(shape.model, shape.layout, shape.context));
+  workload::ContextLayer layer = context_layer_of(shape.model, shape.layout, shape.context);
+  layer.shape.causal = shape.causal;
+  return std::make_shared<const parallel::ContextPlan>(layer);
 }
 
 Tensor ids_on_device(const parallel::Workspace& workspace, const HostCopy<std::int32_t>& ids) {
@@ -276,6 +277,10 @@ std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
     all.insert(all.end(), kept.begin(), kept.end());
   }
   return all;
+}
+
+GptStage::BlockEnds GptStage::ends_of(Block block, std::int32_t microbatch) {
+  return state_->of(microbatch).parts.front()->ends_of(block);
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {
