@@ -69,6 +69,9 @@ function(lockstep_compile_library name)
   endif()
   list(APPEND ARGN lockstep_hot_headers)
   list(GET ARGN 0 headers)
+  if(name IN_LIST lockstep_counted AND headers STREQUAL "lockstep_hot_headers")
+    return()  # plans took 1 to 4 % more instructions, schedules 2 to 9 % fewer, when these were compiled with them
+  endif()
   target_precompile_headers(${name} REUSE_FROM ${headers})
   # At -O3, g++ 12 falsely warns of precompiled headers, which it no longer knows as the system's: std::string, intrinsics.
   target_compile_options(${name} PRIVATE
