@@ -126,14 +126,14 @@ function(lockstep_sources out ending folder)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# lockstep_library(name [FOLDER folder] [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...] [HEADERS precompiled]);
+# lockstep_library(name [FOLDER folder] [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...]);
 # without SOURCES all of the folder's
 function(lockstep_library name)
-  cmake_parse_arguments(arg "" "FOLDER;HEADERS" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(arg "" "FOLDER" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   lockstep_sources(arg_SOURCES .cpp "${arg_FOLDER}" ${arg_SOURCES})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:lockstep_flags> ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
-  lockstep_compile_library(${name} ${arg_HEADERS})
+  lockstep_compile_library(${name})
   lockstep_unite_later(${name})
 endfunction()
 
