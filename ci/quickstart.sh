@@ -15,7 +15,7 @@ log=build/quickstart.log
 mkdir -p build out
 
 # One run at a time: two would build and write in the same folders. The system's lock ends with this script and all that it
-# has started; the file only says which process has it.
+# has started; the file only names the process that has it.
 exec {lock}>>build/quickstart.lock
 if ! flock --nonblock "$lock"; then
   echo "ci/quickstart.sh: process $(<build/quickstart.lock) is at work in $PWD/out; wait until it has ended, or take another clone" >&2
@@ -24,7 +24,7 @@ fi
 echo $$ >build/quickstart.lock
 # quiet COMMAND...: its output goes to the log, which is shown when it fails.
 quiet() {
-  "$@" >"$log" 2>&1 || { tail -n 40 "$log"; echo "ci/quickstart.sh: failed: $* (all of it is in $log)" >&2; exit 1; }
+  "$@" >"$log" 2>&1 || { tail -n 40 "$log"; echo "ci/quickstart.sh: failed: $* (full output: $log)" >&2; exit 1; }
 }
 
 # Kernels for GPUs take nvcc as long as everything else takes: they are compiled only where there is a GPU to run them.

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
-from compare.rows import (LIMIT, LIMIT_FROM_BYTES, OURS, PEERS, Key, Times, best, is_ours, load, print_table, size_text, time_text,
-                          wire_limit_us, WIRE_MB_S)
+from compare.rows import peer_rows, print_table, records, size_text, time_text
 from compare.runner import ROOT, attempt, fail, folder_of_results, output_of
 
 TARGETS = ["all_reduce_perf", "peers"]
@@ -27,6 +28,42 @@ GROUPS = {
 OPENMPI = ("default", "basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner")
 MPICH = ("auto", "smp", "recursive_doubling", "reduce_scatter_allgather")
 GLOO = ("ring", "ring_chunked", "halving_doubling", "bcube")
+OURS, PEERS, LIMIT = "lockstep", ("openmpi", "mpich", "gloo"), "two-shot limit"
+LIMIT_FROM_BYTES = 1 << 20  # below, the limit's own start and end weigh more than its bytes
+WIRE_MB_S = 125.0  # 1 Gbit/s
+
+
+@dataclass(frozen=True)
+class Key:
+    label: str  # "lockstep ring", "openmpi default", "gloo ring_chunked", ...
+    ranks: int
+    bytes: int
+
+
+Times = dict[Key, float]  # median time of a call, us
+
+
+def load(folder: Path) -> Times:
+    """Times in the files of all runs, one per program and round: our *.jsonl, and *.csv of peers."""
+    rounds: dict[Key, list[float]] = defaultdict(list)
+    for path in sorted(folder.glob("*.jsonl")):
+        auto = "auto " if "@auto@" in path.name else ""  # records name what auto chose
+        for row in records(path, "row"):
+            if not row["in_place"]:
+                rounds[Key(f"{OURS} {auto}{row['algorithm']}", row["ranks"], row["bytes"])].append(row["stats"]["median"])
+    for path in sorted(folder.glob("*.csv")):
+        for peer in peer_rows(path):
+            ranks, size = peer.case.split("/")[1:]
+            rounds[Key(peer.label, int(ranks), int(size))].append(peer.median_us)
+    if not rounds:
+        raise SystemExit(f"{folder}: no results")
+    return {key: statistics.median(times) for key, times in rounds.items()}
+
+
+def best(times: Times, ranks: int, size: int, prefix: str) -> tuple[str, float] | None:
+    """The fastest row whose label begins with the prefix."""
+    found = [(t, k.label) for k, t in times.items() if (k.ranks, k.bytes) == (ranks, size) and k.label.startswith(prefix)]
+    return (min(found)[1], min(found)[0]) if found else None
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +100,7 @@ class OneMachine:
                        "-f", factor, "-n", self.calls, "-w", "5", "--json", self.out / f"ours-{self.label}-{begin}@{chosen}@.jsonl"])
 
     def limit(self) -> None:
-        """On as many threads as there are ranks, so that on a machine with other programs they get the same share of it."""
+        """On as many threads as there are ranks, so that on a machine with other programs they get the same share."""
         if program := self.peer("two_shot_limit"):
             attempt(self.out / f"limit-{self.label}.csv", [program, self.ranks, self.ranks, self.sizes, self.calls])
 
@@ -200,10 +237,9 @@ class Hosts:
 
     def goodput(self) -> float:
         """MB/s of the wire each way. Each rank sends to the next: all ports are busy in both directions."""
-        records = self.out / "wire.json"
-        self.ran(self.options.build / "bin/sendrecv_perf", "--transport", "mpi", "-b", "64M", "-e", "64M", "-n", "3", "-w", "1", "--json", records)
-        rows = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-        return max(row["bytes"] / row["stats"]["median"] for row in rows if row["record"] == "row")
+        file = self.out / "wire.json"
+        self.ran(self.options.build / "bin/sendrecv_perf", "--transport", "mpi", "-b", "64M", "-e", "64M", "-n", "3", "-w", "1", "--json", file)
+        return max(row["bytes"] / row["stats"]["median"] for row in records(file, "row"))
 
     def measure(self) -> None:
         binaries, goodput = self.options.build.resolve() / "bin", self.goodput()
@@ -215,14 +251,14 @@ class Hosts:
             self.ran(binaries / "all_reduce_perf", "--transport", "mpi", "--algo", self.options.plans, "-b", size, "-e", size, "-n",
                      self.calls(size), "-w", "2", "--json", self.out / f"ours-{size}-{round_}.jsonl")
             for number, name in self.PEER_ALGORITHMS.items():
-                said = self.ran(*forced(number), binaries / "peers/openmpi_all_reduce", f"openmpi {name}", size, self.peer_calls(size))
-                (self.out / f"openmpi-{name}-{size}-{round_}.csv").write_text(said, encoding="utf-8")
+                rows = self.ran(*forced(number), binaries / "peers/openmpi_all_reduce", f"openmpi {name}", size, self.peer_calls(size))
+                (self.out / f"openmpi-{name}-{size}-{round_}.csv").write_text(rows, encoding="utf-8")
             self.gloo(size, round_)
         print_hosts(load(self.out), self.options.hosts, goodput)
 
 
 def print_hosts(times: Times, ranks: int, goodput: float) -> None:
-    labels = sorted({key.label for key in times}, key=lambda label: (not is_ours(label), label))
+    labels = sorted({key.label for key in times}, key=lambda label: (not label.startswith(OURS), label))
     sizes = sorted({key.bytes for key in times})
     print(f"Times of a float sum all-reduce, {ranks} hosts, median of a call on its slowest rank.\n")
     at = lambda label, size: times.get(Key(label, ranks, size))  # noqa: E731
@@ -236,5 +272,6 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
             continue
         lines.append([size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
                       f"{ompi[1] / ours[1]:.2f}", f"{gloo[1] / ours[1]:.2f}" if gloo else "-",
-                      *(f"{100 * wire_limit_us(ranks, size, mb_s) / ours[1]:.1f} %" for mb_s in (goodput, WIRE_MB_S))])
+                      # each port must carry 2 (p-1)/p of the bytes in each direction
+                      *(f"{100 * 2 * (ranks - 1) / ranks * size / mb_s / ours[1]:.1f} %" for mb_s in (goodput, WIRE_MB_S))])
     print_table(["size", "best plan", "time", "best of Open MPI", "Open MPI / ours", "Gloo / ours", "of goodput", "of 1 Gbit/s"], lines)

@@ -47,21 +47,21 @@ def attempt(file: Path, command: list[object], seconds: float = 300, keep: bool 
         try:
             done = subprocess.run(words, env={**os.environ, **environment}, stdout=out, stderr=subprocess.PIPE, text=True,
                                   timeout=seconds, check=False)
-            failure, said = done.returncode and last_line(done.stderr), done.stderr
+            failure, errors = done.returncode and last_line(done.stderr), done.stderr
         except subprocess.TimeoutExpired:
-            failure, said = f"not done within {seconds:g} s", ""
+            failure, errors = f"not done within {seconds:g} s", ""
     if failure:
         print(f"{file.stem} failed: {failure}", file=sys.stderr)
         if not keep:
             file.unlink()
-    return said
+    return errors
 
 
 def built(build: Path, targets: list[str]) -> None:
     if not (build / "CMakeCache.txt").is_file():
         output_of(["cmake", "--preset", "release", "-B", build, "-S", ROOT])
-    said = output_of(["cmake", "--build", build, "--target", *targets], seconds=7200)
-    print(*(line for line in said.splitlines() if line.startswith("peers:")), sep="\n", end="", file=sys.stderr)
+    printed = output_of(["cmake", "--build", build, "--target", *targets], seconds=7200)
+    print(*(line for line in printed.splitlines() if line.startswith("peers:")), sep="\n", end="", file=sys.stderr)
 
 
 IN_TORCH = ("attention", "experts")  # studies that run in a Python that has PyTorch, on two cores

@@ -12,6 +12,7 @@ import statistics
 import sys
 from pathlib import Path
 
+from compare import rows
 from compare.runner import BOUND_THREADS, fail, folder_of_results, last_line, python_with_torch
 
 TARGETS = ["mini_train"]
@@ -33,12 +34,11 @@ def measured(label: Path, command: list[str], environment: dict[str, str]) -> in
 
 def steps_of(folder: Path, label: str) -> tuple[list[float], int]:
     """Milliseconds of the steps that count, and tokens per step."""
-    if (records := folder / f"{label}.jsonl").is_file():
-        lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-        training = next(line for line in lines if line["record"] == "training")
+    if (file := folder / f"{label}.jsonl").is_file():
+        (training,) = rows.records(file, "training")
         return [step["ms"] for step in training["steps"]][WARM_UP:], training["tokens_per_step"]
-    said = json.loads((folder / f"{label}.out").read_text(encoding="utf-8"))
-    return said["ms"][WARM_UP:], said["tokens"]
+    printed = json.loads((folder / f"{label}.out").read_text(encoding="utf-8"))
+    return printed["ms"][WARM_UP:], printed["tokens"]
 
 
 def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
@@ -48,7 +48,7 @@ def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
         label = memory.name.removesuffix(".memory")
         ms, tokens = steps_of(folder, label)
         row = runs.setdefault(label.split("-", 1)[1], {"rates": [], "bytes": []})
-        row["rates"] += [tokens / one * 1e3 for one in ms]
+        row["rates"] += [tokens / step_ms * 1e3 for step_ms in ms]
         row["bytes"].append(float(memory.read_text(encoding="utf-8")))
     return runs
 
@@ -66,11 +66,8 @@ def rate_of(row: dict[str, list[float]]) -> float:
 
 def products_of(folder: Path, name: str) -> str:
     """Implementation of the matrix products in each of our runs: "packed" or "amx, packed"."""
-    found = {}
-    for records in sorted(folder.glob(f"*-{name}.jsonl")):
-        lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-        found[next(line for line in lines if line["record"] == "training").get("gemm", {}).get("implementation", "?")] = 1
-    return ", ".join(found)
+    trainings = [rows.records(file, "training")[0] for file in sorted(folder.glob(f"*-{name}.jsonl"))]
+    return ", ".join(dict.fromkeys(training.get("gemm", {}).get("implementation", "?") for training in trainings))
 
 
 def table(folder: Path) -> str:

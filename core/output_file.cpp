@@ -30,8 +30,8 @@ int open_unnamed(const std::string& folder) {
   return -1;
 }
 
-// "process 123", the owner of another process's lock on this open file; "another process" if the system does not say.
-// A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 123 fe:00:4567 0 EOF", where 4567 is the file's inode.
+// "process 123", the owner of another process's lock on this open file; "another process" if the system does not report
+// it. A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 123 fe:00:4567 0 EOF", where 4567 is the file's inode.
 std::string lock_owner(int descriptor) {
   struct stat status {};
   std::ifstream locks("/proc/locks");

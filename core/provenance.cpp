@@ -231,7 +231,7 @@ GpuWatch::GpuWatch(const std::vector<CudaDeviceInfo>& gpus) {
 
 std::vector<GpuStateRecord> GpuWatch::now() const {
   std::vector<GpuStateRecord> states;
-  for (const Watched& one : watched_) states.push_back(state_of(one.pci_id, *one.meter));
+  for (const Watched& device : watched_) states.push_back(state_of(device.pci_id, *device.meter));
   return states;
 }
 

@@ -170,7 +170,7 @@ TEST(RecordTest, WhatIsNoNumberIsNull) {
   EXPECT_TRUE(line.at("algbw_gbps").is_null());
 }
 
-TEST(RecordTest, AnEmulatedLinkIsSaid) {
+TEST(RecordTest, AnEmulatedLinkIsRecorded) {
   RunRecord run = sample_run();
   run.link = LinkRecord{10, std::nullopt};
   run.basis = "emulated";
@@ -201,7 +201,7 @@ TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
   EXPECT_EQ(kinds, (std::vector<std::string>{"run", "row"}));
 }
 
-TEST(RecordWriterTest, SaysAtTheEndWhatOtherProgramsUsed) {
+TEST(RecordWriterTest, RecordsAtTheEndWhatOtherProgramsUsed) {
   const TemporaryFolder folder;
   const std::string path = folder / "r.jsonl";
   const auto child = fork();
@@ -229,7 +229,7 @@ TEST(RecordWriterTest, SaysAtTheEndWhatOtherProgramsUsed) {
   EXPECT_EQ(lines[1], json::parse(to_json(sample_row())));
 }
 
-TEST(RecordWriterTest, SaysAtOnceThatItCannotWrite) {
+TEST(RecordWriterTest, ReportsAtOnceThatItCannotWrite) {
   EXPECT_THROW(RecordWriter("/nonexistent/folder/r.jsonl"), Error);
 }
 

@@ -27,13 +27,13 @@ struct Interval {
 // sample gives an interval of zero width; fewer than about ten samples give one that is too narrow.
 Interval bootstrap_median(std::span<const double> samples, std::uint64_t seed = 1, int resamples = 1000);
 
-// A figure that is derived from times, with its interval. docs/method.md says when it is given.
+// A figure that is derived from times, with its interval. docs/method.md describes when it is given.
 struct Estimate {
   double value = 0;
   double low = 0;
   double high = 0;
 
-  // Limited to what is physically possible; all of that if the interval misses it by a tenth of it, as then it is
+  // Limited to what is physically possible; the whole range if the interval misses it by a tenth, as then the figure is
   // noise.
   Estimate within(double least, double most) const;
   double half() const { return (high - low) / 2; }

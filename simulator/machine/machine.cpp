@@ -21,7 +21,7 @@ double Nccl::share_of_links(std::int64_t members) const {
 
 const Measured::Collective* Measured::find(std::string_view name, std::int64_t ranks) const {
   const auto found = std::find_if(collectives.begin(), collectives.end(),
-                                  [&](const Collective& one) { return one.name == name && one.ranks == ranks; });
+                                  [&](const Collective& entry) { return entry.name == name && entry.ranks == ranks; });
   return found == collectives.end() ? nullptr : &*found;
 }
 
