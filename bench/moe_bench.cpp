@@ -7,6 +7,7 @@
 
 #include "bench/experts/moe.h"
 #include "bench/program/program.h"
+#include "bench/step/layer_part.h"
 #include "bench/step/part.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -119,7 +120,8 @@ core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlag
 // row is wrong. Throws core::Error.
 int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   core::RecordWriter writer(flags.json_file);
-  const core::RunRecord run = part_run_record(flags, *std::max_element(flags.ranks.begin(), flags.ranks.end()), kSeed);
+  const core::RunRecord run =
+      part_run_record(flags, *std::max_element(flags.ranks.begin(), flags.ranks.end()), step_bench::kLayerSeed);
   writer.write(run);
   print(heading_text(flags));
   int rows = 0;

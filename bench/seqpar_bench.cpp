@@ -202,7 +202,7 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
   const std::vector<Longest> longest = longest_sequences(flags);  // refuses wrong flags before anything is printed
   const bool tells = program::tells(flags.mpi);
   core::RecordWriter writer(tells ? flags.json_file : "");
-  const core::RunRecord run = part_run_record(flags, most_ranks(flags), kSeed);
+  const core::RunRecord run = part_run_record(flags, most_ranks(flags), step_bench::kLayerSeed);
   writer.write(run);
   print(heading_text(flags));
   std::size_t rows = 0;

@@ -193,7 +193,7 @@ def test_batch_counts_the_sequences_of_an_optimizer_step(programs: Programs) -> 
     (["--graph"], "--graph needs --device cuda"),
     (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages through the host"),
     (["--transport", "tcp"], "--transport tcp: not known; allowed: local mpi nccl"),
-    (["--length", "99999"], "--length 99999 is out of range; allowed: 1 to"),
+    (["--length", "99999"], "--length 99999: out of range; allowed: 1 to"),
     (["--data", "/nonexistent"], "/nonexistent"),
     (["--data", "/dev/null"], "/dev/null"),
     (["--microbatch-size", "10000000"], "--microbatch-size 10000000: out of range"),

@@ -20,6 +20,10 @@
 #include "workload/memory_kinds.h"
 #include "workload/model.h"
 
+namespace lockstep::core {
+struct OptionText;
+}
+
 namespace lockstep::workload {
 
 enum class Recompute : std::uint8_t {
@@ -127,6 +131,8 @@ struct Layout {
 Layout parse_layout(std::string_view text);
 // The same with `base` instead of the defaults.
 Layout parse_layout_over(const Layout& base, std::string_view text);
+// Sets a field of that name; a refusal has the name that `value` bears.
+void set_field(Layout& layout, std::string_view field, const core::OptionText& value);
 std::vector<std::string> layout_fields();
 // The text that makes this layout: all fields that differ from the defaults, and always tp, pp, dp and batch.
 std::string text_of(const Layout& layout);

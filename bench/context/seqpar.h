@@ -6,16 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "bench/step/layer_part.h"
 #include "bench/step/part.h"
-#include "collectives/collective.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
 #include "core/statistics.h"
 #include "parallel/context/context_attention.h"
-#include "schedules/step/step.h"
 #include "workload/context_layer.h"
 #include "workload/context_list.h"
-#include "workload/operations.h"
 
 namespace lockstep::context_bench {
 
@@ -44,38 +42,25 @@ std::vector<parallel::ContextLayer> layers_of(const ContextFlags& flags);
 // Refuses impossible layers before anything is timed.
 void check_layers(const ContextFlags& flags);
 
-// The collective of an exchange in the list of context-parallel ranks.
-collectives::Operation operation_of(schedules::Comm comm, const parallel::ContextMove& move, int num_ranks);
+// The core of attention: from fused queries, keys and values to the projection's input.
+step_bench::LayerBlock block_of(const workload::ContextLayer& layer);
 
-// The attention of a layer as pieces of a pass, in the order and with the dependences of the step model's recipe.
+using step_bench::Direction;
+using step_bench::Mode;
 
-struct Piece {
-  const workload::Operation* op = nullptr;
-  bool is_exchange = false;
-  int after = -1;  // for an exchange the last kernel before it, for a kernel the exchange that it waits for; -1: none
-};
+// The simulator's prediction of a direction with overlapped exchanges.
 
-std::vector<workload::Operation> operations_of(const workload::ContextLayer& layer);
-// `operations` must outlive the pieces.
-std::vector<Piece> pieces_of(const std::vector<workload::Operation>& operations, bool backward);
-
-// The simulator's prediction of a pass with overlapped exchanges.
-
-// Microseconds from the start to the end of the last rank. kernel_us: [rank][piece], kernels as measured; exchanges
-// take the times of the simulator's link formulas.
-double simulated_us(const workload::ContextLayer& layer, const std::vector<Piece>& pieces, bool backward,
+// Microseconds from the start to the end of the last rank. kernel_us: [rank][task of the block's step], kernels as
+// measured; exchanges take the times of the simulator's link formulas.
+double simulated_us(const workload::ContextLayer& layer, Direction direction,
                     const std::vector<std::vector<double>>& kernel_us, const transports::LinkSpec& link);
 
 // The results of a whole layer on one rank, in f32, and the positions of a rank's tokens in it.
-
-inline constexpr std::uint64_t kSeed = 1;
 
 // [batch, length, ...] each.
 struct Whole {
   std::vector<float> qkv, d_o;  // random, and rounded to the dtype
   std::vector<float> o, d_qkv;  // computed from them
-  double backward_us = 0;       // minimum time of one rank's kernels
-  double forward_us = 0;
 };
 Whole reference_of(const parallel::ContextLayer& layer, int threads);
 
@@ -88,9 +73,6 @@ double difference(const parallel::ContextLayer& layer, const std::vector<float>&
 double allowed_difference(const parallel::ContextLayer& layer);
 
 // Runs attention on its context-parallel ranks: timed in all modes in every round, and checked in every round.
-
-using step_bench::Direction;
-using step_bench::Mode;
 
 struct Result {
   step_bench::PartResult part = {};

@@ -50,8 +50,6 @@ std::vector<Case> cases_of(const ExpertsFlags& flags);
 enum class Share : std::uint8_t { router, permute, dispatch, shared, experts, combine, unpermute };
 inline constexpr std::array kShares{"router", "permute", "dispatch", "shared", "experts", "combine", "unpermute"};
 
-inline constexpr std::uint64_t kSeed = 1;
-
 // Runs one case on its ranks: timed in every round, one part after the other and with exchanges overlapping the shared
 // experts, and checked in every round.
 

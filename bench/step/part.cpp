@@ -201,6 +201,7 @@ namespace {
 void rehearse(const Parts& parts, backends::MeshRank& rank) {
   if (rank.queues == nullptr) return;
   for (const auto& part : parts) {
+    part->begin(Mode::kernels);
     for (const Direction direction : part->directions()) part->run(Mode::kernels, direction);
     part->end(Mode::kernels);
   }

@@ -8,6 +8,7 @@ from typing import Iterable, Optional, Sequence
 from reports.analysis.caveats import limited
 from reports.analysis.panels import Panel, Setting
 from reports.analysis.estimate import certain_factor
+from reports.analysis.groups import Finding
 from reports.analysis.results import basis_text, fastest_words, headline, PanelResult
 from reports.units import bytes_text, collective_name, counted, times_text
 
@@ -97,17 +98,6 @@ def _cell(panel: Panel, size: int) -> Cell:
 # The main findings, with which the page opens and which the terminal prints.
 
 MOST = 10
-
-
-@dataclass(frozen=True)
-class Finding:
-    headline: str
-    text: str
-    why: str
-    badge: str  # basis, if the finding is not measured
-    anchor: str  # the page's section
-    caveat: str = ""  # what limits it: ranks that share cores, few samples (caveats.py)
-    exact: str = ""  # the part of the text that does not depend on times
 
 
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:

@@ -10,8 +10,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reports.analysis.groups import link_text
 from reports.analysis.steps.layouts import KINDS, LayoutResult
-from reports.analysis.steps.overlap import exposed_ms, hidden_text, link_text, OverlapResult, way_text
+from reports.analysis.steps.overlap import exposed_ms, hidden_text, OverlapResult, way_text
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
 from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
 from reports.pages.simulations import MOST_BARS
@@ -140,7 +141,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
-    rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.runs]
+    rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.lines]
     return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
                                       colours=part_colours(row.parts for row in rows)), heading)
 
@@ -148,7 +149,7 @@ def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
 def predicted_figure(result: TrainingResult, heading: Heading) -> Figure:
     """Two bars per run: the prediction before it ran, and its measured step."""
     rows = []
-    for one in predicted_runs(result.runs):
+    for one in predicted_runs(result.lines):
         told = one.predicted
         rows.append(BarRow(f"{one.layout.text}, {one.dtype}: predicted", told.parts_ms,
                            f"{time_text(1e3 * told.step_ms)}, {100 * told.error:+.0f} %", gap=True))
@@ -158,8 +159,8 @@ def predicted_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 
 def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
-    rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.runs]
-    large = max(one.memory_bytes["total"] for one in result.runs) >= 4 * GIB
+    rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.lines]
+    large = max(one.memory_bytes["total"] for one in result.lines) >= 4 * GIB
     return stacked_figure(rows, Scale(f"memory of the fullest rank at its peak ({'GiB' if large else 'MiB'})",
                                       1 / (GIB if large else MIB),
                                       kind_colours(row.parts for row in rows)), heading)
@@ -178,7 +179,7 @@ NAME = 55  # characters of a layout's name
 
 
 def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
-    layouts = result.layouts[:MOST_BARS]
+    layouts = result.lines[:MOST_BARS]
     shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
     longest = max(one.step_ms * shares[id(one)] for one in layouts)
     unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
@@ -190,7 +191,7 @@ def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
 
 def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     """Bars that are far too large are cut off: a triangle."""
-    layouts = result.layouts[:MOST_BARS]
+    layouts = result.lines[:MOST_BARS]
     capacity, most = layouts[0].capacity_bytes, max(one.memory_bytes["total"] for one in layouts)
     end = max(min(most, 1.8 * capacity), 1.05 * capacity)
     rows = [BarRow(_cut(result.name_of(one)), one.memory_bytes,

@@ -7,7 +7,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.layouts import beside, by_series, moved, StudyResult
+from reports.analysis.groups import by
+from reports.analysis.steps.layouts import beside, moved, series_of, StudyResult
 from reports.plots.frame import (
     draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, place_labels, point_box, row_axes, ticks_at, tidy, value_axis,
     Wanted)
@@ -71,7 +72,7 @@ def published_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.set_ylabel("TFLOP/s per GPU")
     for name, points in series.items():
         draw_line(axes, [one.at[field] for one in points], [one.values["tflops_per_gpu"] for one in points], styles[name])
-    published = by_series(result.published)
+    published = by(result.published, series_of)
     for ours, theirs in beside(result):
         axes.plot([ours.at[field]] * 2, [ours.values["tflops_per_gpu"], theirs.values["tflops_per_gpu"]], color=GRID, linewidth=3,
                   zorder=1.5)
@@ -136,14 +137,14 @@ CELL = 0.42  # inches high
 
 
 def map_figure(result: StudyResult, heading: Heading) -> Figure:
-    links = sorted({one.at["gbps"] for one in result.points})
-    models = sorted({one.at["parameters"] for one in result.points})
-    names = {one.at["parameters"]: one.note.split(":")[0] for one in result.points}
+    links = sorted({one.at["gbps"] for one in result.lines})
+    models = sorted({one.at["parameters"] for one in result.lines})
+    names = {one.at["parameters"]: one.note.split(":")[0] for one in result.lines}
     figure, top = new_figure(heading, 1.5 + CELL * max(len(models), 3), WIDTH)
     height = figure.get_figheight()
     left, bottom = 1.75 / WIDTH, 0.95 / height
     axes = figure.add_axes([left, bottom, 1 - left - 0.2 / WIDTH, top - bottom - 0.1 / height])
-    for one in result.points:
+    for one in result.lines:
         _cell(axes, links.index(one.at["gbps"]), models.index(one.at["parameters"]), one)
     axes.set_xlim(-0.5, len(links) - 0.5)
     axes.set_ylim(-0.5, len(models) - 0.5)
@@ -153,7 +154,7 @@ def map_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
-    shown = [name for name in _WAYS if any(one.series == name for one in result.points)]
+    shown = [name for name in _WAYS if any(one.series == name for one in result.lines)]
     handles = [Patch(facecolor=_WAYS[name], edgecolor=MUTED, linewidth=0.5, label=name) for name in shown]
     legend_below(figure, handles, min(len(handles), 8), handlelength=1.4, handleheight=1.0, columnspacing=1.4)
     return figure

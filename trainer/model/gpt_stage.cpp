@@ -96,8 +96,9 @@ void give_ids(core::Device& device, const GptShape& shape, std::span<const std::
 
 std::shared_ptr<const parallel::ContextPlan> context_plan_of(const GptShape& shape) {
   if (shape.layout.cp == 1) return nullptr;
-  return std::make_shared<const parallel::ContextPlan>(
-      workload::context_layer_of(shape.model, shape.layout, shape.context));
+  workload::ContextLayer layer = context_layer_of(shape.model, shape.layout, shape.context);
+  layer.shape.causal = shape.causal;
+  return std::make_shared<const parallel::ContextPlan>(layer);
 }
 
 Tensor ids_on_device(const parallel::Workspace& workspace, const HostCopy<std::int32_t>& ids) {
@@ -161,7 +162,7 @@ struct GptStage::State {
   Fp8History fp8;
   RouterBias router_bias;
   workload::StageSlice place;
-  std::vector<StageContext> slices = {};  // by slice of a microbatch; one if they are whole
+  std::vector<StageContext> slices = {};  // one per slice of a microbatch; whole microbatches: one
   std::mutex mutex = {};                  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
@@ -276,6 +277,10 @@ std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
     all.insert(all.end(), kept.begin(), kept.end());
   }
   return all;
+}
+
+GptStage::BlockEnds GptStage::ends_of(Block block, std::int32_t microbatch) {
+  return state_->of(microbatch).parts.front()->ends_of(block);
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {

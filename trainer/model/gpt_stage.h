@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,6 +35,7 @@ struct GptShape {
   // The place of a slice of tokens in its sequences, whose length is then model.sequence (schedules/slices.h).
   std::int64_t first_token = 0;
   bool last_slice = true;
+  bool causal = true;  // the mask of attention on several context-parallel ranks: without one only in benchmarks
 
   // Tokens per sequence on this rank: its chunks, in their order (workload/context_list.h).
   std::int64_t length() const { return model.sequence / layout.cp; }
@@ -103,6 +105,22 @@ class GptStage {
   // that all parts keep if the task names none: an OFFLOAD or an EVICT may take them out, a LOAD or a FETCH put them
   // back.
   std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
+
+  // ---- a block of the stage's first part, a layer, that runs without what comes before and after it (make_part_step).
+  // Instead of messages, its input and the gradient of its output are put at its ends before its first piece, and its
+  // output and the gradient of its input are there after its last.
+  enum class Block : std::uint8_t {
+    core,  // of attention on several context-parallel ranks: from queries, keys and values to the projection's input
+    mlp,   // or a mixture in its place, without the norm and the addition: all ends are [own rows, hidden]
+  };
+  struct BlockEnds {
+    parallel::Tensor* x = nullptr;
+    parallel::Tensor* dy = nullptr;
+    std::function<kernels::In()> y = {};
+    parallel::Tensor* dx = nullptr;             // that of a core may be made before
+    std::function<void()> begin_backward = {};  // of a core: before the first piece of its backward
+  };
+  BlockEnds ends_of(Block block, std::int32_t microbatch);
 
   // ---- messages. The first call allocates memory for the received data, which is freed after its use.
   kernels::Out activations_in(std::int32_t microbatch);  // [own rows, hidden], from the previous stage

@@ -91,6 +91,12 @@ std::vector<parallel::Tensor*> LayerRun::kept() {
   return all;
 }
 
+GptStage::BlockEnds LayerRun::ends_of(GptStage::Block block) {
+  if (block == GptStage::Block::mlp) return {&n2_, &out_.d, [this] { return mlp_out_.sum.in(); }, &d_n2_.sum};
+  return {&attention_.qkv, &d_o_, [this] { return core_output(); }, &d_qkv_,
+          [this] { context_->begin_backward(d_o_.in()); }};
+}
+
 parallel::AttentionLayer LayerRun::attention() const {
   const workload::Model& config = stage_.shape.model;
   return {.batch = stage_.shape.layout.microbatch_size,
@@ -320,7 +326,7 @@ void LayerRun::core_gradient() {
 }
 
 void LayerRun::join_heads() {
-  d_qkv_ = stage_.make(attention().rows() * attention().qkv_columns());
+  if (!d_qkv_.given()) d_qkv_ = stage_.make(attention().rows() * attention().qkv_columns());
   context_->join(d_qkv_.out());
   d_o_.reset();
   core_gradient_ends();

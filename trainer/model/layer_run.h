@@ -82,6 +82,7 @@ class LayerRun final : public PartRun {
   // Gathered rows are freed by the kernels that use them.
   void exchanged(workload::PieceName what) override;
   std::vector<parallel::Tensor*> kept() override;
+  GptStage::BlockEnds ends_of(GptStage::Block block) override;
   parallel::EarlierSlice slice() override { return {stage_.shape.length(), &attention_.qkv, &d_qkv_}; }
 
  private:

@@ -1,5 +1,6 @@
 #include "trainer/step/train_step.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 #include <string>
@@ -85,6 +86,19 @@ TrainStep make_replicated_step(const workload::Model& model, const workload::Lay
   made.step = on_all(build_step(model, made.layout, schedule, made.stages, works));
   made.forward = on_all(build_forward(model, made.layout, schedule, made.stages, works));
   return made;
+}
+
+schedules::Step make_part_step(const workload::Model& model, const workload::Layout& layout,
+                               const workload::StageSlice& slice, std::span<const workload::OperationKind> kinds) {
+  using schedules::Op;
+  const std::vector<workload::StagePlan> plans{plan_of(model, layout, slice)};
+  const std::vector<workload::StageWork> works{work_of(model, layout, slice)};
+  schedules::Step step = build_step(model, layout, schedule_of(layout), plans, works);
+  schedules::leave_out(step, [kinds](const schedules::Task& task) {
+    const bool is_piece = task.op == Op::forward || task.op == Op::backward || task.op == Op::layer_collective;
+    return !is_piece || std::find(kinds.begin(), kinds.end(), workload::piece_named(task.what).kind) == kinds.end();
+  });
+  return checked(unfolded(step, layout), layout);
 }
 
 workload::Coordinates place_in_step(const TrainStep& made, const workload::Layout& layout, std::int32_t rank) {

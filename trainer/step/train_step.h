@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "workload/layout.h"
 #include "workload/memory_kinds.h"
 #include "workload/model.h"
+#include "workload/operations.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
@@ -31,6 +33,11 @@ TrainStep make_train_step(const workload::Model& model, const workload::Layout& 
 // The step if each data-parallel rank is a replica that steps independently: gradients are not reduced between them,
 // and the norm is the replica's own. Not for schedules of two pipes.
 TrainStep make_replicated_step(const workload::Model& model, const workload::Layout& layout);
+
+// The kernels and layer collectives of these kinds of operations of one slice, in a forward and backward of one
+// microbatch on all ranks: neither are gradients reduced nor parameters updated. The layout has one pipeline stage.
+schedules::Step make_part_step(const workload::Model& model, const workload::Layout& layout,
+                               const workload::StageSlice& slice, std::span<const workload::OperationKind> kinds);
 
 // A rank's position among those that step together; `layout` covers all ranks. A server's rank, which comes after them,
 // has the position, and so the parameters, of the first.

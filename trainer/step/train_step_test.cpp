@@ -18,6 +18,7 @@
 #include "schedules/step/step.h"
 #include "trainer/step/step_rules.h"
 #include "workload/layout.h"
+#include "workload/operations.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
@@ -47,6 +48,33 @@ std::string refusal_of(const workload::Layout& layout, const workload::Model& mo
     return error.what();
   }
   return "";
+}
+
+// A block of a layer: its kernels and exchanges in a forward and a backward, on all ranks, and nothing else.
+TEST(PartStep, HasTheOperationsOfTheBlockOnly) {
+  using workload::OperationKind;
+  const workload::Layout layout{.dp = 2, .tp = 2, .compute = core::DType::f32};
+  const std::vector<OperationKind> mlp{OperationKind::enter_mlp, OperationKind::up, OperationKind::down,
+                                       OperationKind::leave_mlp};
+  const schedules::Step step = make_part_step(small_model(), layout, {.layers = 1}, mlp);
+  ASSERT_EQ(step.num_ranks(), layout.ranks());
+  for (const schedules::RankStep& rank : step.of_rank) {
+    std::vector<std::pair<OperationKind, workload::Side>> pieces;
+    for (const schedules::Task& task : rank.tasks) {
+      const workload::PieceName name = workload::piece_named(task.what);
+      pieces.emplace_back(name.kind, name.side);
+    }
+    using workload::Side;
+    const std::vector<std::pair<OperationKind, Side>> expected{{OperationKind::up, Side::forward},
+                                                               {OperationKind::down, Side::forward},
+                                                               {OperationKind::leave_mlp, Side::forward},
+                                                               {OperationKind::down, Side::input_gradient},
+                                                               {OperationKind::down, Side::weight_gradient},
+                                                               {OperationKind::up, Side::input_gradient},
+                                                               {OperationKind::enter_mlp, Side::input_gradient},
+                                                               {OperationKind::up, Side::weight_gradient}};
+    EXPECT_EQ(pieces, expected);
+  }
 }
 
 // Ranks of Megatron-LM's groups at tp 2, dp 2, pp 4 (parallel_state.py: "tp-cp-ep-dp-pp").

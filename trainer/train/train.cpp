@@ -254,7 +254,7 @@ void check_sync(const TrainOptions& options) {
   if (!options.sync.replicas_step_alone()) {
     if (!options.straggler.given()) return;
     throw core::usage_error(
-        "--straggler without --sync; allowed: with replicas that step independently, such as --sync server:servers=" +
+        "--straggler requires --sync with replicas that step independently, such as --sync server:servers=" +
         std::to_string(options.layout.dp));
   }
   check_replicas(options);

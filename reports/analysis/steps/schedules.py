@@ -6,7 +6,7 @@ from statistics import median
 from typing import Iterable, Optional, Sequence
 
 from reports.analysis.estimate import Estimate, estimate, exact, undecided
-from reports.analysis.findings import Finding
+from reports.analysis.groups import Finding
 from reports.records import Records, ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
 
