@@ -24,11 +24,11 @@ def latest(lines: Iterable[Any], key: Callable[[Any], Any], place: Callable[[Any
     return groups
 
 
-def by(lines: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """Lines by their key, in their order."""
+def by(lines: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any] = lambda line: line) -> dict[Any, list[Any]]:
+    """Lines, or a value of each, by their key, in their order."""
     groups: dict[Any, list[Any]] = {}
     for line in lines:
-        groups.setdefault(key(line), []).append(line)
+        groups.setdefault(key(line), []).append(value(line))
     return groups
 
 
@@ -91,8 +91,8 @@ class Places:
 
 def link_text(link: Link | None) -> str:
     """Words such as "links of 1 GB/s, 10 µs"."""
-    parts = [f"{short(link.gbps)} GB/s"] * bool(link.gbps) + [time_text(link.latency_us)] * bool(link.latency_us) if link else []
-    return f"links of {', '.join(parts)}" if parts else "links without limit"
+    parts = listed(f"{short(link.gbps)} GB/s" if link.gbps else "", time_text(link.latency_us) if link.latency_us else "") if link else ""
+    return f"links of {parts}" if parts else "links without limit"
 
 
 def on_links(line: Any) -> str:

@@ -301,9 +301,7 @@ def exposed_sentence(result: ContextResult) -> str:
 
 def load_sentence(result: ContextResult) -> str:
     """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
-    loads: dict[str, list[str]] = {}
-    for one in result.at_longest:
-        loads.setdefault(short(one.load, 3), []).append(one.way)
+    loads = by(result.at_longest, lambda one: short(one.load, 3), lambda one: one.way)
     return "The rank with most to compute has " + joined(
         [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
 

@@ -3,7 +3,7 @@ from functools import cached_property
 from statistics import mean, median
 from typing import Any, Optional, Sequence
 
-from reports.analysis.groups import Group, latest, listed, on_links
+from reports.analysis.groups import by, Group, latest, listed, on_links
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
 from reports.analysis.training.curves import Curve, curves_of
 from reports.records import Records, Scaling, StepTime, Training
@@ -206,10 +206,7 @@ def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
 
 def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
     """A point for each number of bytes sent so far: the mean loss of the steps since."""
-    losses: dict[int, list[float]] = {}
-    for step in one.steps:
-        if step.loss is not None and step.sent_bytes:
-            losses.setdefault(step.sent_bytes, []).append(step.loss)
+    losses = by((step for step in one.steps if step.loss is not None and step.sent_bytes), lambda step: step.sent_bytes, lambda step: step.loss)
     return [(sent, mean(some)) for sent, some in losses.items()]
 
 
