@@ -1,8 +1,7 @@
 // generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules for ci/gate.py,
 // which counts instructions or times it.
-#include <algorithm>
+#include <array>
 #include <functional>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -59,25 +58,33 @@ std::vector<GenerationCase> generation_cases() {
   return cases;
 }
 
-// The cases that a regular expression finds; all of them without one.
-std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
-  const bool filters = argc == 4 && std::string(argv[1]) == "--filter";
-  if ((argc != 2 && !filters) || std::string(argv[argc - 1]) != "--serve") {
-    throw core::usage_error("wrong arguments; allowed: [--filter REGEX] --serve");
-  }
+struct GenerationFlags {
   std::vector<GenerationCase> cases = generation_cases();
-  if (!filters) return cases;
-  try {
-    const std::regex wanted(argv[2]);
-    const auto is_unwanted = [&](const GenerationCase& one) { return !std::regex_search(one.name, wanted); };
-    cases.erase(std::remove_if(cases.begin(), cases.end(), is_unwanted), cases.end());
-  } catch (const std::regex_error& error) {
-    throw core::usage_error("--filter " + std::string(argv[2]) + ": " + error.what() +
-                            "; allowed: a regular expression");
-  }
-  if (!cases.empty()) return cases;
-  throw core::usage_error("--filter " + std::string(argv[2]) +
-                          ": no such case; allowed: what finds a name of plan/... or schedule/...");
+};
+
+void choose_cases(GenerationFlags& flags, const program::FlagValue& filter) {
+  const auto is_wanted = filter.parsed_by(program::name_filter);
+  std::erase_if(flags.cases, [&](const GenerationCase& entry) { return !is_wanted(entry.name); });
+  if (flags.cases.empty()) throw filter.refused("no such case", "what finds a name of plan/... or schedule/...");
+}
+
+const std::array kFlags{
+    program::FlagOf<GenerationFlags>{"--filter", "", "regular expression that finds the names of cases [all cases]",
+                                     choose_cases},
+};
+
+std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
+  bool serves = false;
+  program::CommandLine line(
+      "generation_bench: makes, checks and lowers plans and schedules, as a worker of ci/gate.py.");
+  declare_all(line, kFlags, "Cases");
+  line.add_switch("--serve", serves, "run the cases that standard input orders (bench/serve/orders.h); required",
+                  "Cases");
+  line.parse(argc, argv);
+  if (!serves) throw core::usage_error("--serve is missing; allowed: [--filter REGEX] --serve");
+  GenerationFlags flags;
+  read_all(line, kFlags, flags);
+  return flags.cases;
 }
 
 int serve_generation(int argc, char** argv) {

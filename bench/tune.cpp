@@ -18,11 +18,11 @@
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/tuning/tuning.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/output_file.h"
 #include "core/provenance.h"
 #include "core/ranks.h"
 #include "core/statistics.h"
-#include "core/user_text.h"
 
 namespace lockstep {
 namespace {
@@ -252,9 +252,7 @@ std::vector<Kind> kinds_of(const FlagValue& value) {
 }
 
 std::string transport_of(const FlagValue& value) {
-  if (value.text != "local" && value.text != "mpi" && value.text != "nccl")
-    throw value.refused("not a transport that can be tuned", "local mpi nccl");
-  return value.text;
+  return value.one_of(std::array{"local", "mpi", "nccl"});
 }
 
 // "ring/ll128" and so on.

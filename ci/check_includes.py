@@ -75,7 +75,7 @@ def is_test(path: str) -> bool:
 
 
 def cycle_in(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
-    """The nodes of a cycle of the graph, the first of them again at the end; None if there is no cycle."""
+    """The nodes of a cycle of the graph, with the first one repeated at the end; None if there is no cycle."""
     done: set[str] = set()
 
     def visit(node: str, path: list[str]) -> list[str] | None:
@@ -93,7 +93,7 @@ def cycle_in(edges: Mapping[str, Iterable[str]]) -> list[str] | None:
 
 
 def folder_cycle(tree: SourceTree, files: list[str]) -> str | None:
-    """A cycle of folders that include each other, with a file:line for each step of it. Tests may include any folder."""
+    """A cycle of folders that include each other, with a file:line for each step. Tests may include any folder."""
     edges: dict[str, dict[str, str]] = {}  # folder -> folder that it includes -> the first such line
     for path in files:
         for include in tree.includes(path):

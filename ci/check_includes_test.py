@@ -121,7 +121,7 @@ def findings(tmp_path: Path, name: str, *lines: str) -> list[str]:
 def test_an_answer_without_its_question_is_found_wherever_a_comment_begins(tmp_path, word):
     cpp = findings(tmp_path, "core/a.h", f"// {word} the rank.", "int a;", f"int b;  // {word} b", "//", f"// {word} c")
     assert [line.split(": ")[0] for line in cpp] == ["core/a.h:1", "core/a.h:3", "core/a.h:5"]
-    assert word in cpp[0] and "say its subject first" in cpp[0]
+    assert word in cpp[0] and "name its subject first" in cpp[0]
     quotes = '"' * 3
     python = findings(tmp_path, "ci/a.py", f"{quotes}{word} it is.{quotes}", "", f"# {word} it is", f"x = 1  # {word} x")
     assert [line.split(": ")[0] for line in python] == ["ci/a.py:1", "ci/a.py:3", "ci/a.py:4"]
@@ -135,7 +135,7 @@ def test_comments_with_a_subject_questions_and_wrapped_lines_pass(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("wording", "meant"),
     [
         ("tokens {} second", "tokens per second"),
         ("1e9 bytes {} second", "bytes per second"),
@@ -147,8 +147,8 @@ def test_comments_with_a_subject_questions_and_wrapped_lines_pass(tmp_path):
         ("one {} rank", "one per rank"),
     ],
 )
-def test_a_rate_without_per_is_found_in_every_kind_of_file(tmp_path, said, meant):
-    line = said.format("a")
+def test_a_rate_without_per_is_found_in_every_kind_of_file(tmp_path, wording, meant):
+    line = wording.format("a")
     for name in ("core/a.cpp", "ci/a.py", "docs/a.md", "reports/html/a.html"):
         found = findings(tmp_path, name, "x" if name.endswith(".md") else "", f"text {line} text")
         assert len(found) == 1 and f'write "{meant}"' in found[0], name

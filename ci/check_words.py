@@ -2,7 +2,7 @@
 """Finds wording that makes a reader guess, in sources, scripts, pages and docs:
 
 - a comment or docstring whose first word is one of OPENINGS: an answer without its question. "Returns ...", "Number of ...", "True if ..."
-  say the subject. A comment that asks ("What if ...?") is fine.
+  name the subject. A comment that asks ("What if ...?") is fine.
 - a rate without "per": "tokens" or "bytes" followed by an article and "rank", "GPU", "second". Write "tokens per second", "bytes per rank".
 - a line of docs (*.md) over MAX_DOCS_COLUMNS characters.
 
@@ -68,7 +68,7 @@ def openings(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
         return
     for number, text in comment_starts(path, lines):
         if OPENS.match(text) and "?" not in text:
-            yield number, f'the comment begins with "{text.split()[0]}": say its subject first ("Returns ...", "Number of ...", "True if ...")'
+            yield number, f'the comment begins with "{text.split()[0]}": name its subject first ("Returns ...", "Number of ...", "True if ...")'
 
 
 def rates(lines: list[str]) -> Iterator[tuple[int, str]]:

@@ -48,7 +48,7 @@ class Kind:
     """Settings of a trial."""
 
     percent: float  # slowdown planted in the head; 0: one build against itself
-    noise: int  # number of busy processes beside it
+    noise: int  # number of busy processes at the same time
 
     def __str__(self) -> str:
         return f"{self.percent:g} % planted" + (f", {self.noise} busy processes" if self.noise else "")
@@ -192,7 +192,7 @@ def background_noise(processes: int) -> Iterator[None]:
 
 
 def make_noise() -> None:
-    """Bursts of 2 ms to 2 s, half of them arithmetic and half memory, with pauses half as long."""
+    """Bursts of 2 ms to 2 s, half arithmetic and half memory, with pauses half as long."""
     words = np.ones(1 << 22)  # 32 MiB
     few = np.ones(1 << 10)
     parent = os.getppid()
@@ -205,7 +205,7 @@ def make_noise() -> None:
         time.sleep(length * random.uniform(0, 1))
 
 
-# ---- Trials on this machine, a few minutes of them for each call
+# ---- Trials on this machine, a few minutes for each call
 
 def trial_of(line: Line, kind: Kind, build: Build) -> list[Trial]:
     """One verdict on each of the line's cases."""
@@ -238,7 +238,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--same", type=int, default=100, metavar="N", help="trials of a build against itself, per case (default: 100)")
     parser.add_argument("--planted", type=int, default=100, metavar="N", help="trials of each planted slowdown (default: 100)")
     parser.add_argument("--percent", default="3,5", metavar="LIST", help="the planted slowdowns (default: 3,5)")
-    parser.add_argument("--noise", type=int, default=0, metavar="N", help="number of busy processes beside the trials (default: 0)")
+    parser.add_argument("--noise", type=int, default=0, metavar="N", help="number of busy processes during the trials (default: 0)")
     parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="JSON Lines: trials so far, to which this call adds")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
                         help="time after which no trial begins (default: all trials are made)")

@@ -64,7 +64,7 @@ folders_of() {
   done < <("$python" -c 'import sys; print("\n".join(filter(None, sys.path)))' 2>/dev/null)
 }
 
-# folder_of LIBRARY: prints the first of them, for NCCL the first of the newest version, as a step may need a newer one; fails
+# folder_of LIBRARY: prints the first one found, for NCCL the first of the newest version, as a step may need a newer one; fails
 # if there is none.
 folder_of() {
   local all found version="" newest=""
@@ -241,7 +241,7 @@ limited() { timeout --kill-after=5 "$1" env "${@:2}"; }
 # Its limit, or the remaining time of all steps if that is less.
 seconds_for() { echo $((limit[$1] < budget_s - SECONDS ? limit[$1] : budget_s - SECONDS)); }
 
-# A test program without a GPU skips all of its tests and says that none has passed.
+# A test program without a GPU skips all its tests and reports that none has passed.
 verdict() {
   case $2 in
     0) if ! grep -q '^\[  PASSED  \] 0 tests' "$3"; then echo ok; else

@@ -178,15 +178,15 @@ def test_an_archive_is_a_bundle_too(bundle, tmp_path):
     assert "the last one" in bundle.log()
 
 
-@pytest.mark.parametrize("words, told", [
+@pytest.mark.parametrize("words, expected", [
     ([], "needs BUNDLE and OUT"), (["{bundle}", "{out}", "nonsense"], "no step 'nonsense'; allowed: device"),
     (["/not/there", "{out}"], "has no needs.txt"), ([str(CI / "gpu_check.sh"), "{out}"], "is not an archive")])
-def test_wrong_usage_is_one_line(bundle, words, told):
+def test_wrong_usage_is_one_line(bundle, words, expected):
     words = [word.format(bundle=bundle.folder, out=bundle.out) for word in words]
     done = subprocess.run([CI / "gpu_check.sh", *words], capture_output=True, text=True,
                           env={**os.environ, **bundle.environment})
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 def list_of(**environment: str) -> list[str]:

@@ -182,13 +182,13 @@ def kernels(lines: list[dict]) -> list[Finding]:
 
 
 def attention(lines: list[dict]) -> list[Finding]:
-    """Compares our attention with the fastest of PyTorch's backends. Our shapes also contain the stride of rows, which is that of
+    """Compares our attention with the fastest of PyTorch's backends. Our shapes also contain the stride of rows, which is the stride of
     PyTorch's packed tensor."""
     findings, peers = [], {}
     for line in lines:
         if line.get("what", "").startswith("attention"):
             key = line["what"], line["shape"]
-            peers[key] = min(peers.get(key, line), line, key=lambda one: one["us"])
+            peers[key] = min(peers.get(key, line), line, key=lambda peer: peer["us"])
     for line in lines:
         peer = peers.get((line.get("kernel"), line.get("shape", "").rsplit("_S", 1)[0]))
         if line.get("record") == "kernel" and line["device"] == "cuda" and peer and line["stats"]:
@@ -204,15 +204,15 @@ def attention(lines: list[dict]) -> list[Finding]:
 def clocks(lines: list[dict]) -> list[Finding]:
     """Finding on whether the times that are compared with targets were measured at one clock; none if no row has clocks."""
     seen = [line["gpu_clocks"] for line in lines if "gpu_clocks" in line]
-    disturbed = [one["disturbance"] for one in seen if one["disturbance"]]
+    disturbed = [row["disturbance"] for row in seen if row["disturbance"]]
     if not seen:
         return []
-    found = f"changed beside {len(disturbed)} of {len(seen)} rows, {sum(one['repeats'] for one in seen)} repetitions"
+    found = f"changed during {len(disturbed)} of {len(seen)} rows, {sum(row['repeats'] for row in seen)} repetitions"
     return [Finding("clocks of GPUs", found + (f"; the first: {disturbed[0]}" if disturbed else ""), "0 rows", None)]
 
 
 def findings_in(lines: list[dict]) -> list[Finding]:
-    return [one for find in (clocks, shares_of_copy, latencies, training, curves, kernels, attention) for one in find(lines)]
+    return [finding for find in (clocks, shares_of_copy, latencies, training, curves, kernels, attention) for finding in find(lines)]
 
 
 # ---- One page about a run: steps that ran, failures, targets that were met. It is rewritten every few seconds while the steps run,
@@ -243,7 +243,7 @@ def steps_in(folder: Path) -> list[StepResult]:
 
 def headline(steps: list[StepResult], findings: list[Finding]) -> str:
     numbers = {mark: sum(step.mark == mark for step in steps) for mark in ("good", "bad", "none")}
-    met, missed = (sum(one.met is verdict for one in findings) for verdict in (True, False))
+    met, missed = (sum(finding.met is verdict for finding in findings) for verdict in (True, False))
     return (f"{numbers['good']} steps well, {numbers['bad']} failed, {numbers['none']} left out; "
             f"{met} targets met, {missed} missed")
 
@@ -262,10 +262,10 @@ def page_of(folder: Path) -> str:
         parts += ["<h2>Partial records</h2><p>Their programs were stopped: " + html.escape(", ".join(partial)) + "</p>"]
     marks = {True: ("met", "good"), False: ("missed", "bad"), None: ("", "none")}
     parts += ["<h2>Targets</h2><table>"]
-    for one in sorted(findings, key=lambda finding: (False, True, None).index(finding.met)):
-        word, mark = marks[one.met]
-        parts.append(row_of([word, one.what, one.found, f"wanted: {one.wanted}"], mark))
-    parts += ["</table>" if findings else "</table>no records say anything of them", "<h2>What ran</h2><table>"]
+    for finding in sorted(findings, key=lambda finding: (False, True, None).index(finding.met)):
+        word, mark = marks[finding.met]
+        parts.append(row_of([word, finding.what, finding.found, f"wanted: {finding.wanted}"], mark))
+    parts += ["</table>" if findings else "</table>no records concern them", "<h2>What ran</h2><table>"]
     parts += [*(row_of([step.name, f"{step.seconds} s", step.result], step.mark) for step in steps), "</table>"]
     return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>GPU check</title><style>{STYLE}</style>' + "\n".join(parts)
 
@@ -288,10 +288,10 @@ def main() -> None:
         return
     findings = findings_in(lines_of(options.records))
     if not findings:
-        print("no records of a GPU that say anything of the targets")
-    for one in findings:
-        verdict = {True: "met", False: "missed", None: ""}[one.met]
-        print(f"{verdict:7}{one.what:55} {one.found:42} wanted {one.wanted}")
+        print("no records of a GPU that concern the targets")
+    for finding in findings:
+        verdict = {True: "met", False: "missed", None: ""}[finding.met]
+        print(f"{verdict:7}{finding.what:55} {finding.found:42} wanted {finding.wanted}")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def test_the_share_is_the_fastest_algorithms_at_its_median():
     lines = [RUN, COPY, row(8, 64 * MIB, least / 0.5, algorithm="ring"), row(8, 64 * MIB, least / 0.9),
              row(8, 128 * MIB, 2 * least / 0.84), row(8, 32 * MIB, 1.0), row(8, 256 * MIB, 1.0, status="wrong")]
     found = gpu_targets.findings_in(lines)
-    assert [(one.what, one.met) for one in found] == [("all-reduce, 8 ranks, 64 MiB, two_shot", True),
+    assert [(finding.what, finding.met) for finding in found] == [("all-reduce, 8 ranks, 64 MiB, two_shot", True),
                                                       ("all-reduce, 8 ranks, 128 MiB, two_shot", False)]
     assert "90.0 % of a copy at 4000 GB/s" in found[0].found
 
@@ -43,7 +43,7 @@ def test_rows_whose_clocks_changed_are_counted():
     steady, disturbed = row(2, 64 * MIB, 100.0, **clocks(1, None)), row(2, MIB, 100.0, **clocks(2, "gpu: power cap"))
     assert gpu_targets.clocks([RUN, row(2, MIB, 100.0)]) == []
     found = gpu_targets.clocks([RUN, steady, disturbed])
-    assert [one.found for one in found] == ["changed beside 1 of 2 rows, 3 repetitions; the first: gpu: power cap"]
+    assert [finding.found for finding in found] == ["changed during 1 of 2 rows, 3 repetitions; the first: gpu: power cap"]
     assert found[0].met is None
 
 
@@ -59,7 +59,7 @@ def test_latency_is_held_against_nccl_of_the_same_size_and_ranks():
              row(2, 32768, 9.0), row(2, 32768, 8.0, "nccl", "library"), row(2, 65536, 9.0), row(8, 8, 1.0),
              row(2, 65536, 8.0, "nccl", "library")]
     found = gpu_targets.findings_in(lines)
-    assert [(one.found, one.met) for one in found] == [("3.00 us", True), ("9.00 us", False)]
+    assert [(finding.found, finding.met) for finding in found] == [("3.00 us", True), ("9.00 us", False)]
 
 
 def model_of(name: str, **other: int) -> dict:
@@ -81,9 +81,9 @@ def test_the_fastest_batch_is_held_against_the_fastest_of_pytorch():
     lines = [trained("a"), training("a", [1.0, 2.0, 500.0, 520.0]), trained("b"),
              training("b", [1.0, 400.0, 400.0], tokens_per_step=65536, energy={"tokens_per_joule": 640.0})]
     peers = [{"what": "gpt2", "tokens_per_s": 400.0}, {"what": "gpt2", "tokens_per_s": 511.0}]
-    assert [one.met for one in gpu_targets.findings_in(lines)] == [None, None]
+    assert [finding.met for finding in gpu_targets.findings_in(lines)] == [None, None]
     found = gpu_targets.findings_in([*lines, *peers])
-    assert [(one.found, one.met) for one in found] == [("510 tokens/s", False), ("400 tokens/s, 640.0 a joule", None)]
+    assert [(finding.found, finding.met) for finding in found] == [("510 tokens/s", False), ("400 tokens/s, 640.0 a joule", None)]
     assert "32 sequences" in found[0].what and "64 sequences" in found[1].what
 
 
@@ -92,7 +92,7 @@ def test_runs_of_several_ranks_other_models_and_the_cpu_have_no_target():
     two = training("a", [9.0, 9.0], ranks=2, layout={"text": "dp=2,zero=1"})
     small = training("b", [9.0, 9.0], model=model_of("nano", hidden=128))
     lines = [trained("a"), two, trained("b"), small, trained("c", "local"), training("c", [900.0, 900.0])]
-    assert [(one.wanted, "dp=2,zero=1" in one.what) for one in gpu_targets.findings_in([*lines, *peers])] == [
+    assert [(finding.wanted, "dp=2,zero=1" in finding.what) for finding in gpu_targets.findings_in([*lines, *peers])] == [
         ("no target", True)]
 
 
@@ -102,7 +102,7 @@ def test_losses_on_the_gpu_are_held_against_those_on_the_cpu(last, met):
     lines = [trained("a", "local"), training("a", [9.0, 9.0], [3.0, 2.0], **small), trained("b"),
              training("b", [9.0, 9.0], [3.0, last], **small), trained("c"), training("c", [9.0], [9.9], **small, dtype="f32")]
     found = gpu_targets.findings_in(lines)
-    assert [(one.what, one.met) for one in found] == [("losses of nano, bf16, against the CPU's", met)]
+    assert [(finding.what, finding.met) for finding in found] == [("losses of nano, bf16, against the CPU's", met)]
     assert f"{100 * (last - 2) / 2:.3f} % apart at most in 2 steps" == found[0].found
 
 
@@ -113,9 +113,9 @@ def test_kernels_by_their_bound_and_attention_by_pytorch():
              {**kernel, "kernel": "cast", "shape": "N1", "bound": "memory", "share": 0.5},
              {**kernel, "kernel": "attention_fwd", "shape": "B1_H12_T1024_D64_S2304", "bound": "compute", "share": 0.5},
              {"what": "attention_fwd", "shape": "B1_H12_T1024_D64", "us": 10.0}]
-    assert [one.met for one in gpu_targets.findings_in(lines)] == [True, False, True]
+    assert [finding.met for finding in gpu_targets.findings_in(lines)] == [True, False, True]
     faster = {**lines[-1], "backend": "flash", "us": 9.0}
-    assert [one.met for one in gpu_targets.findings_in([*lines, faster])] == [True, False, False]
+    assert [finding.met for finding in gpu_targets.findings_in([*lines, faster])] == [True, False, False]
     assert gpu_targets.findings_in([faster, *lines])[-1].found.endswith("PyTorch's 9.0 us, flash")
 
 

@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command -v apt-get >/dev/null || {
-  echo "ci/install.sh: this system has no apt-get; allowed: Debian 12, or a container of it (docs/install.md)" >&2
+  echo "ci/install.sh: this system has no apt-get; allowed: Debian 12, or its container (docs/install.md)" >&2
   exit 1
 }
 [ $# -gt 0 ] || { echo "ci/install.sh: name at least one group: build, report, test, peers" >&2; exit 2; }

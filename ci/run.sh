@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs CI's stages, all or those named, in this order; stops at the first that fails and says how to repeat it.
-#   ci/run.sh                  all of them
+# Runs CI's stages, all or those named, in this order; stops at the first that fails and prints how to repeat it.
+#   ci/run.sh                  all stages
 #   ci/run.sh build ctest      these
 #   ci/run.sh --list           their names
 # With CI_END (seconds since 1970), a stage that would not end by then on a slow machine is left out, and the last line
-# says so, as a killed run could not.
+# reports it, as a killed run could not.
 # Up to `gate` they are ci/test.sh, which everybody runs; CI runs the others after it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -21,7 +21,7 @@ stage_install() { ci/install.sh build report test peers; }
 
 stage_configure() {
   cmake --preset ci
-  say "backends of preset ci: $(sed -nE 's/^--   ([A-Z]+) +(ON|OFF) .*/\1 \2/p' "$stage_logs/configure.log" | tail -n 3 | paste -sd ' ')"
+  report "backends of preset ci: $(sed -nE 's/^--   ([A-Z]+) +(ON|OFF) .*/\1 \2/p' "$stage_logs/configure.log" | tail -n 3 | paste -sd ' ')"
 }
 
 stage_build() {
@@ -32,14 +32,14 @@ stage_format() {
   local files
   mapfile -t files < <("$python" ci/source_tree.py)
   clang-format-14 --dry-run -Werror "${files[@]}"
-  say "${#files[@]} files"
+  report "${#files[@]} files"
 }
 
 stage_includes() {
   "$python" ci/check_includes.py
-  say "$(tail -n 1 "$stage_logs/includes.log")"
+  report "$(tail -n 1 "$stage_logs/includes.log")"
   "$python" ci/check_words.py
-  say "$(tail -n 1 "$stage_logs/includes.log")"
+  report "$(tail -n 1 "$stage_logs/includes.log")"
 }
 
 # run_ctest NAME PRESET arguments: runs ctest in a build folder; its closing line becomes the stage's line.
@@ -50,7 +50,7 @@ run_ctest() {
   close_with "$(grep -E '[0-9]+% tests passed' "$log")"
   local skipped
   skipped=$(grep -cE '\*\*\*Skipped' "$log" || true)
-  [ "$skipped" -eq 0 ] || say "$skipped skipped (need a GPU)"
+  [ "$skipped" -eq 0 ] || report "$skipped skipped (need a GPU)"
   count "$name $(sed -nE 's/.*tests failed out of ([0-9]+)/\1/p' "$log")"
 }
 
@@ -72,13 +72,13 @@ stage_gate() {
 stage_alone() {
   cmake --preset dev
   "$python" ci/check_alone.py --build build/dev
-  say "$(tail -n 1 "$stage_logs/alone.log")"
+  report "$(tail -n 1 "$stage_logs/alone.log")"
 }
 
 stage_tidy() {
   cmake --preset dev
   "$python" ci/tidy.py --build build/dev
-  say "$(tail -n 1 "$stage_logs/tidy.log")"
+  report "$(tail -n 1 "$stage_logs/tidy.log")"
 }
 
 stage_asan() {

@@ -10,8 +10,8 @@ seconds_now() { date +%s.%N; }
 seconds_since() { awk -v a="$1" -v b="$(seconds_now)" 'BEGIN { printf "%.1f", b - a }'; }
 
 # Text that a stage puts on its line in the terminal.
-say() { echo "== $*"; }
-close_with() { say "$*"; echo "=. $*"; }   # the same, and again at the end of the run: a test runner's closing line
+report() { echo "== $*"; }
+close_with() { report "$*"; echo "=. $*"; }   # the same, and again at the end of the run: a test runner's closing line
 count() { echo "=# $*"; }                  # count NAME NUMBER: a part of the summary
 
 run_stage() {

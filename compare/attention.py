@@ -13,18 +13,18 @@ import itertools
 import os
 import statistics
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-# Where OMP_PROC_BIND says so, OpenMP binds the thread that loads it to the first core: here PyTorch's, and oneDNN's in
+# Where OMP_PROC_BIND is set, OpenMP binds the thread that loads it to the first core: here PyTorch's, and oneDNN's in
 # our program, whose threads bind themselves.
 CORES = sorted(os.sched_getaffinity(0))
 OURS_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from compare.rows import time_calls  # noqa: E402
+from compare.runner import flag  # noqa: E402
 
 TARGETS = ["attention_loop"]
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -32,7 +32,7 @@ KERNELS = ("attention_fwd", "attention_bwd")
 
 
 @dataclass(frozen=True)
-class Case:
+class AttentionCase:
     dtype: str
     length: int
     columns: int
@@ -51,7 +51,7 @@ class Case:
         return (4 if kernel == KERNELS[0] else 10) * self.columns * self.heads * pairs
 
 
-def ours(program: str, case: Case, threads: int, milliseconds: float) -> dict[str, float]:
+def ours(program: str, case: AttentionCase, threads: int, milliseconds: float) -> dict[str, float]:
     command = ["taskset", "-c", ",".join(map(str, CORES)), program, "--dtype", case.dtype, "--length", str(case.length)]
     command += ["--columns", str(case.columns)]
     command += ["--heads", str(case.heads), "--threads", str(threads), "--milliseconds", str(milliseconds)]
@@ -61,19 +61,7 @@ def ours(program: str, case: Case, threads: int, milliseconds: float) -> dict[st
     return {row[0]: float(row[2]) for row in rows}
 
 
-def time_calls(call: Callable[[], object], milliseconds: float) -> float:
-    """Median time of a call, in us, after one that is not timed."""
-    call()
-    times: list[float] = []
-    end = time.perf_counter() + milliseconds / 1e3
-    while not times or time.perf_counter() < end:
-        before = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - before) * 1e6)
-    return statistics.median(times)
-
-
-def pytorch(case: Case, milliseconds: float) -> dict[str, float]:
+def pytorch(case: AttentionCase, milliseconds: float) -> dict[str, float]:
     """Operands as a training step has them: [batch, length, heads, columns] in memory."""
 
     def draw() -> torch.Tensor:
@@ -91,10 +79,10 @@ def pytorch(case: Case, milliseconds: float) -> dict[str, float]:
     def backward() -> None:
         torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
 
-    return {kernel: time_calls(call, milliseconds) for kernel, call in zip(KERNELS, (forward, backward))}
+    return {kernel: statistics.median(time_calls([call], milliseconds)) for kernel, call in zip(KERNELS, (forward, backward))}
 
 
-def compare(case: Case, flags: argparse.Namespace) -> dict[str, float]:
+def compare(case: AttentionCase, flags: argparse.Namespace) -> dict[str, float]:
     rounds = [
         (ours(str(flags.build / "bin/attention_loop"), case, flags.threads, flags.milliseconds), pytorch(case, flags.milliseconds))
         for _ in range(flags.rounds)
@@ -113,13 +101,13 @@ def compare(case: Case, flags: argparse.Namespace) -> dict[str, float]:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lengths", default="128,512,2048,8192")
-    parser.add_argument("--columns", default="64,128")
-    parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--masks", default="causal,full")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--milliseconds", type=float, default=100, help="time of each kernel in a round; at least one call")
+    flag(parser, "--lengths", "128,512,2048,8192", "tokens per sequence")
+    flag(parser, "--columns", "64,128", "columns of a head")
+    flag(parser, "--dtypes", "f32,bf16", "dtypes of weights and activations")
+    flag(parser, "--masks", "causal,full", "masks of the attention")
+    flag(parser, "--rounds", 3, "number of alternating rounds")
+    flag(parser, "--threads", 2, "threads of each side")
+    flag(parser, "--milliseconds", 100.0, "time of each case in a round; at least one call")
 
 
 def run(flags: argparse.Namespace) -> None:
@@ -128,7 +116,7 @@ def run(flags: argparse.Namespace) -> None:
     words = (flags.dtypes.split(","), flags.lengths.split(","), flags.columns.split(","), flags.masks.split(","))
     results: dict[tuple[str, str], list[float]] = {}
     for dtype, length, columns, mask in itertools.product(*words):
-        for kernel, ratio in compare(Case(dtype, int(length), int(columns), mask == "causal"), flags).items():
+        for kernel, ratio in compare(AttentionCase(dtype, int(length), int(columns), mask == "causal"), flags).items():
             results.setdefault((dtype, kernel), []).append(ratio)
     for (dtype, kernel), ratios in results.items():
         print(f"{dtype} {kernel}: {geometric_mean(ratios):.2f} in a geometric mean, {min(ratios):.2f} at least")

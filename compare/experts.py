@@ -7,7 +7,6 @@ the same sizes on one rank, dropless, with an even router (--skew 1); PyTorch's 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import tempfile
@@ -16,6 +15,8 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import torch
+from compare.rows import print_table, records
+from compare.runner import flag
 
 TARGETS = ["moe_bench"]
 SIZES = ((512, 256, 1024, 8, 2), (1024, 512, 2048, 8, 2), (1024, 256, 512, 64, 6), (1024, 512, 1024, 32, 4))  # T h ffn E k
@@ -79,30 +80,28 @@ def ours(program: str, threads: int, size: tuple[int, ...]) -> float:
         flags = {"--ep": 1, "--tokens": tokens, "--hidden": hidden, "--ffn": ffn, "--experts": experts, "--top-k": top_k,
                  "--skew": 1, "--threads": threads, "--rounds": TURNS, "--json": file}
         subprocess.run([program, *(str(word) for pair in flags.items() for word in pair)], check=True, stdout=subprocess.DEVNULL)
-        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    record = next(one for one in records if one["record"] == "experts")
-    assert record["status"] == "ok", record["error"]
-    us = sum(one["stats"]["median"] for one in record["times"] if one["way"] == "serial")
+        (record,) = records(file, "experts")
+    us = sum(time_of["stats"]["median"] for time_of in record["times"] if time_of["way"] == "serial")
     return tokens / us * 1e6
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
+    flag(parser, "--threads", 2, "threads of each side")
+    flag(parser, "--rounds", 5, "number of alternating rounds")
 
 
 def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     print(f"# PyTorch {torch.__version__}, {args.threads} threads; tokens per second, forward and backward, medians of "
           f"{args.rounds} alternating rounds")
-    print(f"{'tokens':>7} {'h':>5} {'ffn':>5} {'experts':>7} {'k':>2} {'ours':>10} {'PyTorch':>10} {'ratio':>6}  (least to most)")
-    ratios = []
+    ratios, lines = [], []
     for size in SIZES:
         peer = Torch(*size)
         rounds = [(ours(str(args.build / "bin/moe_bench"), args.threads, size), peer.tokens_per_second()) for _ in range(args.rounds)]
         each = [a / b for a, b in rounds]
         ratios.append(statistics.median(each))
-        print(f"{size[0]:7} {size[1]:5} {size[2]:5} {size[3]:7} {size[4]:2} {statistics.median(a for a, _ in rounds):10.0f} "
-              f"{statistics.median(b for _, b in rounds):10.0f} {ratios[-1]:6.2f}  ({min(each):.2f} to {max(each):.2f})", flush=True)
+        lines.append([*map(str, size), *(f"{statistics.median(side):.0f}" for side in zip(*rounds)), f"{ratios[-1]:.2f}",
+                      f"({min(each):.2f} to {max(each):.2f})"])
+    print_table(["tokens", "h", "ffn", "experts", "k", "ours", "PyTorch", "ratio", "(least to most)"], lines)
     print(f"# geometric mean {geometric_mean(ratios):.2f}")
 

@@ -1,6 +1,6 @@
 """Decides whether our own code for products of matrices should stay: compares it with oneDNN 3 on the trainer's layers, alternating.
 
-The layers are those of kernels_bench: 4 layers of 256 columns on 1024 rows, and GPT-2 124M on 256 rows; forward, input
+The layers are the ones of kernels_bench: 4 layers of 256 columns on 1024 rows, and GPT-2 124M on 256 rows; forward, input
 gradient and weight gradient. PREFIX holds include/ and lib/ of a oneDNN 3 that was built on OpenMP; without it the
 newest one from pip is installed under build/onednn3. Each of our implementations that this CPU can run, and oneDNN,
 alternate. A product's time is the least of all its calls in all rounds, as other programs can only add time, and add more
@@ -11,16 +11,15 @@ where it is at least 1.15 times as fast as oneDNN 3 in the geometric mean over t
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import re
 import sys
 import zipfile
 from pathlib import Path
 from statistics import geometric_mean
 
-from compare.kernels import cold_bytes
-from compare.runner import BOUND_THREADS, ROOT, fail, output_of
+from compare.kernels import cold_bytes, read_records
+from compare.rows import peer_rows, print_table
+from compare.runner import BOUND_THREADS, ROOT, fail, flag, output_of
 
 TARGETS = ["kernels_bench"]
 STAYS = 1.15  # times oneDNN's speed
@@ -71,14 +70,14 @@ def own_times(build: Path, out: Path, gemm: str, which: str, options: argparse.N
     records = out / "own.jsonl"
     output_of([str(build / "bin/kernels_bench"), f"--benchmark_filter=^gemm_(fwd|dgrad|wgrad)/{which}", "--threads", str(options.threads),
             "--cache", options.cache, "--check", "0", "--ceilings", "0", "--gemm", gemm, "--benchmark_min_time=0.05", "--json", str(records)])
-    lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-    rows = [line for line in lines if line["record"] == "kernel"]
-    return {f"{row['kernel']}/{row['dtype']}/{row['shape']}/{options.cache}": min(row["samples_us"]) for row in rows}
+    return {case.name: case.min_us for case in read_records(records)}
 
 
 def peer_times(peer: Path, names: list[str], options: argparse.Namespace) -> dict[str, float]:
-    text = output_of([peer, cold_bytes(options.cache), "100", *names], OMP_NUM_THREADS=str(options.threads), **BOUND_THREADS)
-    return {row[1]: float(row[5]) for row in csv.reader(text.splitlines())}
+    rows = options.out / "onednn.csv"
+    rows.write_text(output_of([peer, cold_bytes(options.cache), "100", *names], OMP_NUM_THREADS=str(options.threads), **BOUND_THREADS),
+                    encoding="utf-8")
+    return {row.case: row.min_us for row in peer_rows(rows)}
 
 
 def speed_ups(own: Times, library: Times) -> dict[str, float]:
@@ -93,18 +92,14 @@ def verdict(own: Times, library: Times) -> str:
     mean = geometric_mean(list(ratios.values()))
     rounds = [geometric_mean([library[name][r] / own[name][r] for name in ratios])
               for r in range(min(len(own[name]) for name in ratios))]
-    says = "own code stays" if mean >= STAYS else "the library does it"
-    return f"geometric mean {mean:.2f} times oneDNN's speed (rounds {min(rounds):.2f} to {max(rounds):.2f}): {says}"
+    decision = "own code stays" if mean >= STAYS else "the library does it"
+    return f"geometric mean {mean:.2f} times oneDNN's speed (rounds {min(rounds):.2f} to {max(rounds):.2f}): {decision}"
 
 
-def table(own: Times, library: Times) -> list[str]:
+def table(own: Times, library: Times) -> list[list[str]]:
     ratios = speed_ups(own, library)
-    lines = [f"  {'product':<40} {'own us':>10} {'oneDNN us':>10} {'speed-up':>9}"]
-    for name in own:
-        theirs = f"{min(library[name]):10.0f}" if name in library else f"{'-':>10}"
-        ratio = f"{ratios[name]:9.2f}" if name in ratios else f"{'-':>9}"
-        lines.append(f"  {name:<40} {min(own[name]):10.0f} {theirs} {ratio}")
-    return lines
+    return [[f"  {name}", f"{min(own[name]):.0f}", *([f"{min(library[name]):.0f}", f"{ratios[name]:.2f}"] if name in library else ["-", "-"])]
+            for name in own]
 
 
 def add(times: Times, round_: dict[str, float]) -> None:
@@ -113,7 +108,7 @@ def add(times: Times, round_: dict[str, float]) -> None:
 
 
 def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) -> tuple[dict[tuple[str, str], Times], dict[str, Times]]:
-    """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all of them alternate."""
+    """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all alternate."""
     own: dict[tuple[str, str], Times] = {(gemm, dtype): {} for gemm in instruction_sets() for dtype in options.dtypes}
     library: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     for round_ in range(options.rounds):
@@ -131,10 +126,10 @@ def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) ->
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--onednn", type=Path, help="folder with include/ and lib/ of a oneDNN 3 built on OpenMP (default: pip's newest)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cache", choices=["warm", "cold"], default="cold")
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
+    flag(parser, "--rounds", 5, "number of alternating rounds")
+    flag(parser, "--threads", 2, "threads of each side")
+    parser.add_argument("--cache", choices=["warm", "cold"], default="cold", help="state of the caches (default: cold)")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="(default: both)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -143,4 +138,5 @@ def run(options: argparse.Namespace) -> None:
     own, library = measured(options.build, built_peer(prefix, options.out), options.out, options)
     print(f"oneDNN {version_of(prefix)}, {options.threads} threads, {options.cache} operands, {options.rounds} rounds")
     for (gemm, dtype), times in own.items():
-        print(f"{gemm} ({instruction_sets()[gemm]}), {dtype}: {verdict(times, library[dtype])}", *table(times, library[dtype]), sep="\n")
+        print(f"{gemm} ({instruction_sets()[gemm]}), {dtype}: {verdict(times, library[dtype])}")
+        print_table(["  product", "own us", "oneDNN us", "speed-up"], table(times, library[dtype]))

@@ -1,7 +1,7 @@
 """Compares Lockstep's kernels with plain streaming loops over the same operands, PyTorch (eager), oneDNN and OpenBLAS (GEMM), and
 libmvec (exp). Runs alternate, group by group of cases and round by round, so that drift affects all alike.
 
-The folder of results holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file per
+The folder of results holds Lockstep's records (*.jsonl) and peers' rows (*.csv, compare/rows.py), a file per
 run and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain streaming
 loops over the same operands, from memory, over ours; a ratio above 1: Lockstep is faster by this factor. "at best" are the same for the
 fastest calls of all rounds: on a machine that runs other programs, medians depend on interruptions.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import os
 import re
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare import rows
-from compare.runner import BOUND_THREADS, attempt, fail, folder_of_results, last_line
+from compare.runner import BOUND_THREADS, attempt, fail, flag, folder_of_results, last_line
 
 TARGETS = ["kernels_bench", "peers"]
 # Regular expressions of kernels_bench's names, one per group that runs together.
@@ -64,10 +63,6 @@ class KernelCase:
         """Name that peers print: "gelu_fwd/f32/B8_T128_C1024/cold"."""
         return f"{self.kernel}/{self.dtype}/{self.shape}/{self.cache}"
 
-    @property
-    def family(self) -> str:
-        return self.kernel.removesuffix("_fwd").removesuffix("_bwd")
-
     def size(self, letter: str) -> int:
         """A number of the shape: 768 of "B8_T1024_C768" for C."""
         found = re.search(rf"(?:^|_){letter}(\d+)(?:_|$)", self.shape)
@@ -105,28 +100,12 @@ class KernelCase:
 
 def read_records(path: Path) -> list[KernelCase]:
     cases = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if record["record"] != "kernel":
-            continue
-        if record["status"] != "ok":
-            raise SystemExit(f"{path}: {record['kernel']} {record['shape']}: {record['status']}: {record['error']}")
+    for record in rows.records(path, "kernel"):
         if len(set(record["cores"])) < record["threads"]:
             print(f"{path}: {record['kernel']}: threads shared a core", file=sys.stderr)
-        cases.append(
-            KernelCase(
-                record["kernel"],
-                record["dtype"],
-                record["shape"],
-                record["cache"],
-                record["threads"],
-                record["flops"],
-                record["bytes"],
-                statistics.median(record["samples_us"]),
-                min(record["samples_us"]),
-                tuple(Operand(o["name"], o["access"], o["dtype"], o["bytes"]) for o in record["operands"]),
-            )
-        )
+        cases.append(KernelCase(*(record[name] for name in ("kernel", "dtype", "shape", "cache", "threads", "flops", "bytes")),
+                                statistics.median(record["samples_us"]), min(record["samples_us"]),
+                                tuple(Operand(o["name"], o["access"], o["dtype"], o["bytes"]) for o in record["operands"])))
     return cases
 
 
@@ -137,11 +116,11 @@ COMPUTE_BOUND_FLOPS_A_BYTE = 8  # from this ratio on a streaming loop is no limi
 
 
 @dataclass(frozen=True)
-class Time:
+class CallTime:
     median_us: float  # over the rounds
     min_us: float  # least of all rounds
 
-    def over(self, other: Time) -> Ratio:
+    def over(self, other: CallTime) -> Ratio:
         return Ratio(self.median_us / other.median_us, self.min_us / other.min_us)
 
 
@@ -154,16 +133,16 @@ class Ratio:
 @dataclass(frozen=True)
 class Results:
     cases: dict[str, KernelCase]  # by name
-    ours: dict[str, Time]
-    peers: dict[str, dict[str, Time]]  # label -> name -> time
+    ours: dict[str, CallTime]
+    peers: dict[str, dict[str, CallTime]]  # label -> name -> time
 
 
-Rounds = dict[str, list[Time]]
+Rounds = dict[str, list[CallTime]]
 
 
-def join(rounds: Rounds) -> dict[str, Time]:
+def join(rounds: Rounds) -> dict[str, CallTime]:
     return {
-        name: Time(statistics.median(t.median_us for t in times), min(t.min_us for t in times))
+        name: CallTime(statistics.median(t.median_us for t in times), min(t.min_us for t in times))
         for name, times in rounds.items()
     }
 
@@ -176,18 +155,16 @@ def load(folder: Path) -> Results:
         if path.suffix == ".jsonl":
             for case in read_records(path):
                 cases[case.name] = case
-                ours[case.name].append(Time(case.median_us, case.min_us))
+                ours[case.name].append(CallTime(case.median_us, case.min_us))
         elif path.suffix == ".csv":
-            for line in path.read_text(encoding="utf-8").splitlines():
-                cells = line.split(",")
-                if len(cells) == 6:
-                    peers[cells[0]][cells[1]].append(Time(float(cells[3]), float(cells[5])))
+            for row in rows.peer_rows(path):
+                peers[row.label][row.case].append(CallTime(row.median_us, row.min_us))
     if not cases:
         raise SystemExit(f"{folder}: no results")
     return Results(cases, join(ours), {label: join(times) for label, times in peers.items()})
 
 
-def best_peer(results: Results, name: str) -> tuple[str, Time] | None:
+def best_peer(results: Results, name: str) -> tuple[str, CallTime] | None:
     found = {label: times[name] for label, times in results.peers.items() if label != LIMIT and name in times}
     return min(found.items(), key=lambda item: item[1].median_us) if found else None
 
@@ -276,11 +253,11 @@ def print_tables(folder: Path) -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--caches", default="cold,warm")
-    parser.add_argument("--milliseconds", type=float, default=100, help="per case")
-    parser.add_argument("--families", default=FAMILIES, help="regular expressions of kernels_bench's names, one per group")
+    flag(parser, "--rounds", 3, "number of alternating rounds")
+    flag(parser, "--threads", 2, "threads of each side")
+    flag(parser, "--caches", "cold,warm", "states of the caches")
+    flag(parser, "--milliseconds", 100.0, "time of each case in a round; at least one call")
+    flag(parser, "--families", FAMILIES, "regular expressions of kernels_bench's names, one per group")
 
 
 def cold_bytes(cache: str) -> int:
@@ -302,11 +279,11 @@ def run_ours(options: argparse.Namespace, family: str, cache: str, records: Path
 
 def run_peers(options: argparse.Namespace, records: Path, cache: str, label: str) -> None:
     def peer(name: str, *command: object) -> None:
-        said = attempt(options.out / f"{name}-{label}.csv", list(command), 900, keep=True, OMP_NUM_THREADS=str(options.threads),
+        errors = attempt(options.out / f"{name}-{label}.csv", list(command), 900, keep=True, OMP_NUM_THREADS=str(options.threads),
                        OPENBLAS_NUM_THREADS=str(options.threads), **BOUND_THREADS,
                        # OpenBLAS 0.3.21 treats newer processors as a Haswell unless this is set.
                        OPENBLAS_CORETYPE=os.environ.get("OPENBLAS_CORETYPE", "SkylakeX"))
-        print(*(line for line in said.splitlines() if line.startswith("pytorch")), sep="\n", end="", file=sys.stderr)
+        print(*(line for line in errors.splitlines() if line.startswith("pytorch")), sep="\n", end="", file=sys.stderr)
 
     cases, peers = read_records(records), options.build / "bin/peers"
     sizes = (cold_bytes(cache), options.milliseconds)

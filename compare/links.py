@@ -2,10 +2,10 @@
 
 Runs `*_perf --algo all --link LINK --explain` for each collective, number of ranks and link, once with the links and once without,
 and prints the tables of docs/emulated_links.md. Where other guests share the machine's processors, use --rounds 2 or 3: their bursts
-last longer than a row, so that some round of each row is free of them. Runs that are already in the output folder are not repeated,
+last longer than a row, so that some round of each row is undisturbed. Runs that are already in the output folder are not repeated,
 so that a long matrix can be measured in slices.
 
-A row is bound by the links unless one of two criteria says that it is bound by the machine:
+A row is bound by the links unless one of two criteria shows that it is bound by the machine:
   memory      all bytes that the ranks' passes read and write, counted, over the bandwidth that all ranks reach together, measured
               (column `memory` of --explain), take more than 80 % of the prediction;
   scheduling  the same call takes more than 80 % of the prediction without any emulated link; with more ranks than cores most of that
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare import rows as texts
-from compare.runner import fail, output_of
+from compare.runner import fail, flag, output_of
 
 TARGETS = ["collective_perf"]
 PROGRAMS = {"all_reduce": "all_reduce_perf", "reduce_scatter": "reduce_scatter_perf", "all_gather": "all_gather_perf",
@@ -34,7 +34,7 @@ WANTED = 0.05
 
 
 @dataclass(frozen=True)
-class Row:
+class LinkRow:
     collective: str
     ranks: int
     link: str
@@ -69,9 +69,9 @@ def measure(build: Path, target: Path, collective: str, ranks: int, link: str) -
     command = [str(build / "bin" / PROGRAMS[collective]), "--algo", "all", "--ranks", str(ranks), "-b", first, "-e", last, "-f",
                factor, "-n", "9", "-w", "2", "--explain", "--stats", *(["--link", link] if link else [])]
     print("#", *command, file=sys.stderr)
-    said = output_of(command, seconds=7200)
+    printed = output_of(command, seconds=7200)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(said, encoding="utf-8")
+    target.write_text(printed, encoding="utf-8")
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -91,9 +91,9 @@ def path_of(out: Path, collective: str, ranks: int, link: str) -> Path:
     return out / f"{collective}@{ranks}@{link or 'none'}.txt"
 
 
-def load(out: Path, collective: str, ranks: int, link: str) -> list[Row]:
+def load(out: Path, collective: str, ranks: int, link: str) -> list[LinkRow]:
     alone = {(row["algorithm"], row["size"]): float(row["p50"]) for row in table(path_of(out, collective, ranks, ""))}
-    return [Row(collective, ranks, link, row["algorithm"], int(row["size"]), float(row["p50"]), float(row["predict"]),
+    return [LinkRow(collective, ranks, link, row["algorithm"], int(row["size"]), float(row["p50"]), float(row["predict"]),
                 float(row["links"]), float(row["memory"]), alone[row["algorithm"], row["size"]])
             for row in table(path_of(out, collective, ranks, link))]
 
@@ -103,12 +103,8 @@ def link_text(link: str) -> str:
     return ", ".join(f"{fields[name]} {unit}" for name, unit in (("gbps", "GB/s"), ("latency_us", "us")) if name in fields)
 
 
-def markdown(head: list[str], lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])
-
-
-def summary(rows: list[Row]) -> str:
-    groups: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
+def summary(rows: list[LinkRow]) -> str:
+    groups: dict[tuple[str, int, str], list[LinkRow]] = defaultdict(list)
     for row in rows:
         groups[row.link, row.ranks, row.collective].append(row)
     lines = []
@@ -119,14 +115,14 @@ def summary(rows: list[Row]) -> str:
         lines.append([link_text(link), str(ranks), collective, str(len(of)), count("memory"), count("scheduling"), str(len(bound)),
                       str(sum(row.is_close for row in bound)),
                       f"{ratios[0]:.3f} to {ratios[-1]:.3f}, {statistics.median(ratios):.3f}" if ratios else "-"])
-    return markdown(["link", "ranks", "collective", "rows", "memory", "scheduling", "links", "of these within 5 %",
-                     "measured / predicted: range, median"], lines)
+    return texts.markdown(["link", "ranks", "collective", "rows", "memory", "scheduling", "links", "of these within 5 %",
+                           "measured / predicted: range, median"], lines)
 
 
-def by_algorithm(rows: list[Row]) -> str:
+def by_algorithm(rows: list[LinkRow]) -> str:
     """One line per algorithm and link: the ratio at each size, for all numbers of ranks; in parentheses where the machine is the bound."""
     sizes = sorted({row.size for row in rows})
-    groups: dict[tuple[str, str, str, int], dict[int, Row]] = defaultdict(dict)
+    groups: dict[tuple[str, str, str, int], dict[int, LinkRow]] = defaultdict(dict)
     for row in rows:
         groups[row.collective, row.algorithm, row.link, row.ranks][row.size] = row
     lines = []
@@ -137,29 +133,29 @@ def by_algorithm(rows: list[Row]) -> str:
             text = f"{row.ratio:.2f}" if row else "-"
             cells.append(text if row is None or row.bound == "links" else f"({text} {row.bound})")
         lines.append([collective, algorithm, link_text(link), str(ranks), *cells])
-    return markdown(["collective", "algorithm", "link", "ranks", *map(texts.size_text, sizes)], lines)
+    return texts.markdown(["collective", "algorithm", "link", "ranks", *map(texts.size_text, sizes)], lines)
 
 
-def misses(rows: list[Row]) -> str:
+def misses(rows: list[LinkRow]) -> str:
     far = sorted((row for row in rows if row.bound == "links" and not row.is_close), key=lambda row: -abs(row.ratio - 1))
     lines = [[row.collective, row.algorithm, link_text(row.link), str(row.ranks), texts.size_text(row.size),
               texts.time_text(row.median_us), texts.time_text(row.predicted_us),
               texts.time_text(row.links_us), texts.time_text(row.memory_us), texts.time_text(row.alone_us),
               f"{row.ratio:.3f}"] for row in far]
-    return markdown(["collective", "algorithm", "link", "ranks", "size", "measured", "predicted", "links", "memory",
-                     "without links", "ratio"], lines)
+    return texts.markdown(["collective", "algorithm", "link", "ranks", "size", "measured", "predicted", "links", "memory",
+                           "without links", "ratio"], lines)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=1, help="number of runs of the matrix; a row counts as in its quickest round")
-    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks (default: 2,4,8)")
-    parser.add_argument("--links", default=";".join(LINKS), help=f"links as --link takes them, separated by ; (default: {';'.join(LINKS)})")
-    parser.add_argument("--collectives", default=",".join(PROGRAMS), help="(default: all)")
+    flag(parser, "--rounds", 1, "runs of the matrix; a row counts as in its quickest round")
+    flag(parser, "--ranks", "2,4,8", "numbers of ranks")
+    flag(parser, "--links", ";".join(LINKS), "links as --link takes them, separated by ;")
+    flag(parser, "--collectives", ",".join(PROGRAMS), "collectives")
 
 
 def run(flags: argparse.Namespace) -> None:
     links = flags.links.split(";")
-    rows: list[Row] = []
+    rows: list[LinkRow] = []
     for collective in flags.collectives.split(","):
         if collective not in PROGRAMS:
             fail(f"--collectives {collective}: unknown; allowed: {', '.join(PROGRAMS)}")

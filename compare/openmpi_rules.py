@@ -12,8 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare.rows import size_text
-from compare.runner import output_of
+from compare.rows import markdown, records, size_text
+from compare.runner import flag, output_of
 
 TARGETS: list[str] = []
 
@@ -31,8 +31,8 @@ class Point:
 
 def best_found(table: Path, ranks: int) -> dict[Point, str]:
     entries = json.loads(table.read_text(encoding="utf-8")).get("library_entries", [])
-    found = {Point(one["collective"], one["bytes"]): one["algorithm"] for one in entries
-             if one["transport"] == "mpi" and one["ranks"] == ranks}
+    found = {Point(entry["collective"], entry["bytes"]): entry["algorithm"] for entry in entries
+             if entry["transport"] == "mpi" and entry["ranks"] == ranks}
     if not found:
         raise SystemExit(f"--table {table}: nothing measured over MPI with {ranks} ranks; allowed: a table of tune --openmpi-rules")
     return found
@@ -46,8 +46,8 @@ def medians(options: argparse.Namespace, collective: str, sizes: list[int], mca:
         program = options.build / "bin" / f"{PROGRAMS.get(collective, collective)}_perf"
         output_of([*shlex.split(options.mpirun), *mca, "-n", options.ranks, program, "--transport", "mpi", "-b", min(sizes), "-e", max(sizes),
                    "-f", options.factor, "--algo", algorithms, "-n", options.calls, "--json", file], seconds=600)
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return {(row["bytes"], row["algorithm"]): row["stats"]["median"] for row in rows if row["record"] == "row" and not row["in_place"]}
+        rows = records(file, "row")
+    return {(row["bytes"], row["algorithm"]): row["stats"]["median"] for row in rows if not row["in_place"]}
 
 
 def compare(options: argparse.Namespace, found: dict[Point, str]) -> dict[tuple[Point, str], float]:
@@ -67,23 +67,24 @@ def compare(options: argparse.Namespace, found: dict[Point, str]) -> dict[tuple[
     return {key: statistics.median(rounds) for key, rounds in times.items()}
 
 
-def print_table(found: dict[Point, str], times: dict[tuple[Point, str], float]) -> None:
-    print(f"| collective | size | {OWN}, us | {RULES}, us | {CHOSEN}, us | algorithm | own / rules |\n|---|---|---|---|---|---|---|")
+def table(found: dict[Point, str], times: dict[tuple[Point, str], float]) -> str:
+    lines = []
     for point, algorithm in found.items():
         if all((point, way) in times for way in (OWN, RULES, CHOSEN)):
             own, rules, best = (times[point, way] for way in (OWN, RULES, CHOSEN))
-            name = algorithm.removeprefix("library:algorithm=")
-            print(f"| {point.collective} | {size_text(point.bytes)} | {own:.1f} | {rules:.1f} | {best:.1f} | {name} | {own / rules:.2f} |")
+            lines.append([point.collective, size_text(point.bytes), f"{own:.1f}", f"{rules:.1f}", f"{best:.1f}",
+                          algorithm.removeprefix("library:algorithm="), f"{own / rules:.2f}"])
+    return markdown(["collective", "size", *(f"{way}, us" for way in (OWN, RULES, CHOSEN)), "algorithm", "own / rules"], lines)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", type=Path, required=True, help="the table that tune wrote (its --output)")
     parser.add_argument("--rules", type=Path, required=True, help="the rules file that tune wrote")
     parser.add_argument("--ranks", type=int, required=True, help="number of ranks, one that tune has measured")
-    parser.add_argument("--factor", type=int, default=2, help="factor between tune's sizes, its -f (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of the three ways (default: %(default)s)")
-    parser.add_argument("--calls", type=int, default=50, help="timed calls per size and run (default: %(default)s)")
-    parser.add_argument("--mpirun", default=MPIRUN, help="launcher and its flags (default: %(default)s)")
+    flag(parser, "--factor", 2, "factor between tune's sizes, its -f")
+    flag(parser, "--rounds", 5, "rounds of own decision, rules and chosen algorithm")
+    flag(parser, "--calls", 50, "timed calls per size and run")
+    flag(parser, "--mpirun", MPIRUN, "launcher and its flags")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -92,4 +93,4 @@ def run(options: argparse.Namespace) -> None:
     if not shutil.which(shlex.split(options.mpirun)[0]):
         raise SystemExit(f"--mpirun {options.mpirun}: not found")
     found = best_found(options.table, options.ranks)
-    print_table(found, compare(options, found))
+    print(table(found, compare(options, found)))

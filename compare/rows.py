@@ -1,73 +1,51 @@
-"""Times of one all-reduce by Lockstep (records) and by peers (CSV of compare/peers), and tables of text.
-
-A folder holds one file per run of a program: Lockstep's *.jsonl (docs/record_format.md; *@auto@*: run with --algo auto), peers' *.csv
-with lines label,ranks,bytes,calls,median_us,mean_us,min_us. Runs of several rounds of the same row are joined by their median.
-"""
+"""Reading and printing of studies: Lockstep's records (docs/record_format.md), rows of peers (compare/peers/peers.h), and tables."""
 
 from __future__ import annotations
 
 import json
-import statistics
-from collections import defaultdict
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-OURS = "lockstep"
-
-
-@dataclass(frozen=True)
-class Key:
-    label: str  # "lockstep ring", "openmpi default", "gloo ring_chunked", ...
-    ranks: int
-    bytes: int
+from typing import Any, NamedTuple
 
 
-Times = dict[Key, float]  # median time of a call, us
+def records(path: Path, kind: str) -> list[dict[str, Any]]:
+    """The records of a kind; a row or kernel whose data was wrong ends the study."""
+    found = [record for line in path.read_text(encoding="utf-8").splitlines() if (record := json.loads(line))["record"] == kind]
+    for record in found:
+        if record.get("status", "ok") != "ok":
+            raise SystemExit(f"{path}: {record.get('algorithm') or record.get('kernel', kind)}: {record['status']}: {record.get('error')}")
+    return found
 
 
-def rows_of_records(path: Path) -> list[tuple[Key, float]]:
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if record["record"] != "row" or record["in_place"]:
-            continue
-        if record["status"] != "ok":
-            raise SystemExit(f"{path}: {record['algorithm']} at {record['bytes']} bytes: {record['status']}")
-        auto = "auto " if "@auto@" in path.name else ""  # records name what auto chose
-        key = Key(f"{OURS} {auto}{record['algorithm']}", record["ranks"], record["bytes"])
-        rows.append((key, record["stats"]["median"]))
-    return rows
+class PeerRow(NamedTuple):
+    label: str  # "openmpi default", "gloo ring_chunked", "pytorch", ...
+    case: str  # "all_reduce/4/1024": ranks, bytes; or a kernel's case
+    calls: int
+    median_us: float
+    min_us: float
 
 
-def rows_of_csv(path: Path) -> list[tuple[Key, float]]:
-    rows = []
+def peer_rows(path: Path) -> Iterator[PeerRow]:
+    """Lines label,case,calls,median_us,mean_us,min_us; others are the launcher's."""
     for line in path.read_text(encoding="utf-8").splitlines():
         cells = line.split(",")
-        if len(cells) != 7:  # a line printed by the launcher
-            continue
-        rows.append((Key(cells[0], int(cells[1]), int(cells[2])), float(cells[4])))
-    return rows
+        if len(cells) == 6:
+            yield PeerRow(cells[0], cells[1], int(cells[2]), float(cells[3]), float(cells[5]))
 
 
-def load(folder: Path) -> Times:
-    rounds: dict[Key, list[float]] = defaultdict(list)
-    for path in sorted(folder.iterdir()):
-        rows = rows_of_records(path) if path.suffix == ".jsonl" else rows_of_csv(path) if path.suffix == ".csv" else []
-        for key, time_us in rows:
-            rounds[key].append(time_us)
-    if not rounds:
-        raise SystemExit(f"{folder}: no results")
-    return {key: statistics.median(times) for key, times in rounds.items()}
-
-
-def is_ours(label: str) -> bool:
-    return label.split()[0] == OURS
-
-
-def best(times: Times, ranks: int, size: int, prefix: str) -> tuple[str, float] | None:
-    """The fastest row whose label begins with the prefix."""
-    found = [(t, k.label) for k, t in times.items() if (k.ranks, k.bytes) == (ranks, size) and k.label.startswith(prefix)]
-    return (min(found)[1], min(found)[0]) if found else None
+def time_calls(calls: Sequence[Callable[[], object]], milliseconds: float, warm_up: int = 1, least: int = 1) -> list[float]:
+    """Microseconds of each call, in turn, after some that are not timed."""
+    for call in calls[:warm_up]:
+        call()
+    times: list[float] = []
+    end = time.perf_counter() + milliseconds / 1e3
+    while time.perf_counter() < end or len(times) < least:
+        call = calls[len(times) % len(calls)]
+        before = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - before) * 1e6)
+    return times
 
 
 def size_text(size: int) -> str:
@@ -89,12 +67,5 @@ def print_table(head: list[str], lines: list[list[str]]) -> None:
         print("  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths))))
 
 
-PEERS = ("openmpi", "mpich", "gloo")
-LIMIT = "two-shot limit"
-LIMIT_FROM_BYTES = 1 << 20  # below, the limit's own start and end weigh more than its bytes
-WIRE_MB_S = 125.0  # 1 Gbit/s
-
-
-def wire_limit_us(ranks: int, size: int, mb_s: float) -> float:
-    """Bytes that each port must carry in each direction: 2 (p-1)/p of the bytes."""
-    return 2 * (ranks - 1) / ranks * size / mb_s
+def markdown(head: list[str], lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])

@@ -21,6 +21,11 @@ def fail(text: str) -> None:
     raise SystemExit(f"compare: {text}")
 
 
+def flag(parser: argparse.ArgumentParser, name: str, default: str | int | float, what: str) -> None:
+    """A flag with a default, of the default's type."""
+    parser.add_argument(name, type=type(default), default=default, help=f"{what} (default: {str(default).replace('%', '%%')})")
+
+
 def last_line(text: str) -> str:
     """Returns a compiler's first error, else a program's last line."""
     lines = text.strip().splitlines() or ["no output"]
@@ -47,21 +52,21 @@ def attempt(file: Path, command: list[object], seconds: float = 300, keep: bool 
         try:
             done = subprocess.run(words, env={**os.environ, **environment}, stdout=out, stderr=subprocess.PIPE, text=True,
                                   timeout=seconds, check=False)
-            failure, said = done.returncode and last_line(done.stderr), done.stderr
+            failure, errors = done.returncode and last_line(done.stderr), done.stderr
         except subprocess.TimeoutExpired:
-            failure, said = f"not done within {seconds:g} s", ""
+            failure, errors = f"not done within {seconds:g} s", ""
     if failure:
         print(f"{file.stem} failed: {failure}", file=sys.stderr)
         if not keep:
             file.unlink()
-    return said
+    return errors
 
 
 def built(build: Path, targets: list[str]) -> None:
     if not (build / "CMakeCache.txt").is_file():
         output_of(["cmake", "--preset", "release", "-B", build, "-S", ROOT])
-    said = output_of(["cmake", "--build", build, "--target", *targets], seconds=7200)
-    print(*(line for line in said.splitlines() if line.startswith("peers:")), sep="\n", end="", file=sys.stderr)
+    printed = output_of(["cmake", "--build", build, "--target", *targets], seconds=7200)
+    print(*(line for line in printed.splitlines() if line.startswith("peers:")), sep="\n", end="", file=sys.stderr)
 
 
 IN_TORCH = ("attention", "experts")  # studies that run in a Python that has PyTorch, on two cores
@@ -98,7 +103,7 @@ def run_in_torch(name: str, words: list[str]) -> None:
 def run(name: str, words: list[str]) -> int:
     if name in IN_TORCH and not {"-h", "--help"} & set(words):
         run_in_torch(name, words)
-    study = importlib.import_module(f"compare.{name}") if name != "hosts" else importlib.import_module("compare.collectives").Hosts
+    study = importlib.import_module(f"compare.{name}")
     parser = argparse.ArgumentParser(prog=f"python3 -m compare {name}", description=study.__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="build folder (default: build/release)")

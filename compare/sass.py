@@ -5,8 +5,8 @@
 
 Reads object files, cubins or programs by `cuobjdump -sass` and `-res-usage` (CUDA's binary utilities), and prints each
 kernel that matches: registers, bytes on the stack, and its inner loops that touch global memory. A loop's elements are
-the bytes that its vector loads and stores of global memory move, over --bytes, those that the kernel moves for one
-element in that loop; code beside the loop's main path (tails, checks) is in the count, so that it is an upper bound.
+the bytes that its vector loads and stores of global memory move, over --bytes, the bytes that the kernel moves per element
+in that loop. Instructions outside the main path (tails, checks) are counted, so that the number is an upper bound.
 
 The last columns are for an H100: instructions that a thread may issue per element while memory moves its bytes, with 132
 multiprocessors of 4 schedulers, 32 threads per instruction, 1.755 GHz, and 3.35 TB/s. A loop that needs less than that
@@ -99,7 +99,7 @@ def rows(kernel: Kernel, name: str, element_bytes: float) -> list[str]:
         elements = moved / element_bytes
         special = sum(i.operation.startswith("MUFU") for i in loop)
         lines.append(f"  loop at {loop[0].address:#06x}: {len(loop):5d} instructions, {moved:4d} bytes, {elements:5.1f} elements:"
-                     f" {len(loop) / elements:6.1f} an element, of them {special / elements:.1f} MUFU;"
+                     f" {len(loop) / elements:6.1f} per element, {special / elements:.1f} MUFU;"
                      f" allowed {allowed(element_bytes):.1f}")
     return lines
 

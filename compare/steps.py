@@ -1,7 +1,7 @@
 """Training steps predicted before they run: calibrates a machine file on this machine, then runs ten layouts.
 
 Writes these files below OUT, each once, so that an interrupted run continues where it stopped:
-  kernels-DTYPE.jsonl    kernels_bench --model --layout: the kernels of all layouts' steps, alone and with a copy beside
+  kernels-DTYPE.jsonl    kernels_bench --model --layout: the kernels of all layouts' steps, alone and while other copies run
   COLLECTIVE-RANKS.jsonl the collectives that the layouts use, and messages
   machine-DTYPE.json     simulate --calibrate
   step-DTYPE-N.jsonl     mini_train --predict, whose prediction is made before its first step
@@ -15,7 +15,8 @@ import os
 import statistics
 from pathlib import Path
 
-from compare.runner import fail, output_of
+from compare.rows import records
+from compare.runner import fail, flag, output_of
 
 TARGETS = ["programs"]
 # Every way of splitting a step that fits 2 to 4 ranks, at the same work for all: 16 sequences per step.
@@ -30,9 +31,9 @@ SIZES = ("-b", "64", "-e", "16M", "-f", "4")
 COMMON = "early_stop=yes,overlap_p2p=yes"
 
 
-def make(command: list[object], made: Path) -> None:
+def make(command: list[object], file: Path) -> None:
     """Runs the program if its file does not exist yet; an interrupted program has left none."""
-    if not made.exists():
+    if not file.exists():
         output_of(command, seconds=7200)
 
 
@@ -46,23 +47,22 @@ def calibrate(args: argparse.Namespace, dtype: str, layouts: list[str]) -> Path:
     files = [kernels]
     for name, of_ranks in COLLECTIVES:
         for ranks in of_ranks:
-            made = out / f"{name}-{ranks}.jsonl"
+            file = out / f"{name}-{ranks}.jsonl"
             algorithms = ["--algo", "auto,ring"] if name == "all_reduce" else []
-            make([programs / f"{name}_perf", "--ranks", ranks, *SIZES, *algorithms, "--json", made], made)
-            files.append(made)
+            make([programs / f"{name}_perf", "--ranks", ranks, *SIZES, *algorithms, "--json", file], file)
+            files.append(file)
     machine = out / f"machine-{dtype}.json"
-    if not machine.exists():
-        make([programs / "simulate", "--calibrate", ",".join(map(str, files)), "--output", machine], machine)
+    make([programs / "simulate", "--calibrate", ",".join(map(str, files)), "--output", machine], machine)
     return machine
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="micro")
-    parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--layouts", default=";".join(LAYOUTS))
-    parser.add_argument("--gemm", default="packed", help="implementation of products, the same in all programs")
-    parser.add_argument("--seconds", type=float, default=150, help="time for the kernels of a dtype, in seconds")
-    parser.add_argument("--steps", type=int, default=12)
+    flag(parser, "--model", "micro", "model of all steps")
+    flag(parser, "--dtypes", "f32,bf16", "dtypes of weights and activations")
+    flag(parser, "--layouts", ";".join(LAYOUTS), "layouts, separated by ;")
+    flag(parser, "--gemm", "packed", "implementation of products, the same in all programs")
+    flag(parser, "--seconds", 150.0, "time for the kernels of a dtype, in seconds")
+    flag(parser, "--steps", 12, "training steps of a run")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -79,17 +79,16 @@ def run(args: argparse.Namespace) -> None:
         layouts = [f"{layout},dtype={dtype},{COMMON}" for layout in args.layouts.split(";")]
         machine = calibrate(args, dtype, layouts)
         for number, layout in enumerate(layouts):
-            made = args.out / f"step-{dtype}-{number}.jsonl"
+            file = args.out / f"step-{dtype}-{number}.jsonl"
             make([args.build / "bin" / "mini_train", "--model", args.model, "--layout", layout, "--predict", machine, "--gemm",
-                 args.gemm, "--steps", args.steps, "--json", made], made)
-            lines = [json.loads(line) for line in made.read_text(encoding="utf-8").splitlines()]
-            told = next(line for line in lines if line["record"] == "training")["predicted"]
-            errors.append(told["error"])
-            if told["measured_kernels"] < told["kernels"]:
-                print(f"# {told['kernels'] - told['measured_kernels']} kernels of the next line were not measured: more --seconds")
+                 args.gemm, "--steps", args.steps, "--json", file], file)
+            predicted = records(file, "training")[0]["predicted"]
+            errors.append(predicted["error"])
+            if (unmeasured := predicted["kernels"] - predicted["measured_kernels"]) > 0:
+                print(f"# {unmeasured} kernels of the next line were not measured; raise --seconds")
             name = layout.removesuffix(f",dtype={dtype},{COMMON}")
-            print(f"{dtype:<6}{name:<46}{told['step_ms']:>13.2f}{told['measured_step_ms']:>13.2f}{100 * told['error']:>+9.1f}  "
-                  f"{told['gap']}", flush=True)
+            print(f"{dtype:<6}{name:<46}{predicted['step_ms']:>13.2f}{predicted['measured_step_ms']:>13.2f}"
+                  f"{100 * predicted['error']:>+9.1f}  {predicted['gap']}", flush=True)
     sizes = sorted(abs(error) for error in errors)
     print(f"{len(sizes)} steps: off by {100 * statistics.median(sizes):.1f} % in the median, {100 * sizes[-1]:.1f} % at worst")
 

@@ -4,7 +4,7 @@
     torch_gpu.py [--parts copy,attention,eager,compiled] [--seconds 80] [--batches 32,16,64] --json OUT
 
 scaled_dot_product_attention, bf16 autocast over f32 weights, fused AdamW, sequence 1024; eager, which needs no compiler,
-and by torch.compile. Batch sizes run one after the other until the seconds are spent; each has a line of JSON, written at once.
+and by torch.compile. Batch sizes run in turn until the seconds are spent; each has a line of JSON, written at once.
 Attention alone is timed once with PyTorch's own choice, and once with each of its backends.
 """
 
@@ -43,7 +43,7 @@ def provenance() -> dict:
 
 def microseconds_of(call: Callable[[], object], calls: int) -> list[float]:
     """Times each call by itself, by CUDA events, after as many calls that are not timed. The device sleeps first, so that
-    the host is ahead of it: else events around short calls would time the host's launches."""
+    the host is ahead of the device: else events around short calls would time the host's launches."""
     marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(calls)]
     for _ in range(calls):
         call()
@@ -70,7 +70,7 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTEN
 
 @dataclass(frozen=True)
 class Attention:
-    """Causal, bf16. Queries, keys and values lie beside each other in one tensor, as a model's projection leaves them."""
+    """Causal, bf16. Queries, keys and values are parts of one tensor, as a model's projection leaves them."""
 
     batch: int
     heads: int
@@ -156,7 +156,7 @@ def write_attention(_batches: list[int], _until: float, write: Write) -> None:
 
 
 def write_training(batches: list[int], until: float, write: Write, compiled: bool) -> None:
-    """Runs batch sizes one after the other, skipping those that would likely end after the deadline."""
+    """Runs batch sizes in turn, skipping those that would likely end after the deadline."""
     longest = 0.0
     for batch in batches:
         began = time.monotonic()
@@ -190,8 +190,7 @@ def main() -> None:
     with open(options.json, "w", encoding="utf-8") as file:
         def write(line: dict) -> None:
             print(json.dumps(line), file=file, flush=True)
-            told = {key: value for key, value in line.items() if key not in ("samples_us", "ms")}
-            print(" ".join(f"{key} {value}" for key, value in told.items()), flush=True)
+            print(" ".join(f"{key} {value}" for key, value in line.items() if key not in ("samples_us", "ms")), flush=True)
 
         write(provenance())
         for part in options.parts:

@@ -88,14 +88,6 @@ def rmsnorm_bwd(case: KernelCase, t: Tensors) -> Call:
     return call
 
 
-def gelu_fwd(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: F.gelu(t["x"], approximate="tanh")
-
-
-def gelu_bwd(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: aten.gelu_backward(t["dy"], t["x"], approximate="tanh")
-
-
 def gates_of(case: KernelCase, t: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     gate, up = t["x"].view(-1, 2, case.size("C")).unbind(1)
     return gate, up
@@ -129,8 +121,8 @@ def cross_entropy(case: KernelCase, t: Tensors) -> Call:
     def call() -> object:
         scores = torch.log_softmax(logits, -1)
         _, weight = aten.nll_loss_forward(scores, targets, None, 1, -100)
-        one = torch.ones((), dtype=scores.dtype)
-        dscores = aten.nll_loss_backward(one, scores, targets, None, 1, -100, weight)
+        slope = torch.ones((), dtype=scores.dtype)
+        dscores = aten.nll_loss_backward(slope, scores, targets, None, 1, -100, weight)
         return aten._log_softmax_backward_data(dscores, scores, -1, scores.dtype)
 
     return call
@@ -198,22 +190,6 @@ def optimizer(case: KernelCase, t: Tensors) -> Call:
     return optimizer_step(make([weight], lr=1e-3, weight_decay=0.1, **numbers), weight, t)
 
 
-def sum_of_squares(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: torch.linalg.vector_norm(t["x"])
-
-
-def finite_check(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: torch.isfinite(t["x"]).all()
-
-
-def residual_add(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: torch.add(t["a"], t["b"])
-
-
-def cast(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: t["x"].to(t["y"].dtype)
-
-
 def quantize(_case: KernelCase, t: Tensors) -> Call:
     x = t["x"].view(t["scales"].numel(), -1)
 
@@ -229,22 +205,18 @@ def dequantize(_case: KernelCase, t: Tensors) -> Call:
     return lambda: (codes * scales).to(t["y"].dtype)
 
 
-def dropout(_case: KernelCase, t: Tensors) -> Call:
-    return lambda: F.dropout(t["x"], 0.1)
-
-
-def sources_of(t: Tensors) -> list[torch.Tensor]:
-    return [x for name, x in t.items() if name.startswith("source")]
+def arrays_of(t: Tensors, prefix: str) -> list[torch.Tensor]:
+    return [x for name, x in t.items() if name.startswith(prefix)]
 
 
 def sum_by_stack(_case: KernelCase, t: Tensors) -> Call:
-    sources = sources_of(t)
+    sources = arrays_of(t, "source")
     return lambda: torch.stack(sources).sum(0)
 
 
 def sum_by_add(_case: KernelCase, t: Tensors) -> Call:
     """Adds two buffers, then the others in place; narrow floats are rounded after each sum."""
-    sources = sources_of(t)
+    sources = arrays_of(t, "source")
 
     def call() -> object:
         total = sources[0] + sources[1]
@@ -255,24 +227,20 @@ def sum_by_add(_case: KernelCase, t: Tensors) -> Call:
     return call
 
 
-def pieces_of(t: Tensors) -> list[torch.Tensor]:
-    return [x for name, x in t.items() if name.startswith("piece")]
-
-
 def scale_of(case: KernelCase) -> float:
     return 0.125 if case.shape.endswith("_scaled") else 1.0
 
 
 def pack_bucket(case: KernelCase, t: Tensors) -> Call:
-    pieces, scale = pieces_of(t), scale_of(case)
+    pieces, scale = arrays_of(t, "piece"), scale_of(case)
     if scale == 1:
         return lambda: torch._utils._flatten_dense_tensors(pieces)
     return lambda: torch._utils._flatten_dense_tensors(pieces).mul_(scale)
 
 
 def unpack_bucket(case: KernelCase, t: Tensors) -> Call:
-    """PyTorch's own gives views of the bucket; they are copied out of it, as ours are."""
-    pieces, scale = pieces_of(t), scale_of(case)
+    """PyTorch's own gives views of the bucket; they are copied out, as ours are."""
+    pieces, scale = arrays_of(t, "piece"), scale_of(case)
 
     def call() -> None:
         for piece, view in zip(pieces, torch._utils._unflatten_dense_tensors(t["bucket"], pieces)):
@@ -343,8 +311,8 @@ def attention_fwd(case: KernelCase, t: Tensors) -> Call:
 
 
 def attention_bwd(case: KernelCase, t: Tensors) -> Call:
-    """Composed, as automatic differentiation does it, from probabilities that the forward has kept; ours makes them
-    anew from the log-sum-exp."""
+    """Composed, as automatic differentiation does it, from probabilities that the forward has kept; ours recomputes them
+    from the log-sum-exp."""
     q, k, v, d_o = heads_of(case, t, "q k v d_o")
     weights = probabilities(case, q, k)
     scale = case.size("D") ** -0.5
@@ -402,44 +370,27 @@ def embedding_bwd_index_add(case: KernelCase, t: Tensors) -> Call:
 
 
 ONE_WAY: dict[str, Maker] = {
-    "gelu_fwd": gelu_fwd,
-    "gelu_bwd": gelu_bwd,
-    "swiglu_fwd": swiglu_fwd,
-    "swiglu_bwd": swiglu_bwd,
-    "softmax_fwd": softmax_fwd,
-    "softmax_bwd": softmax_bwd,
-    "layernorm_fwd": norm_fwd,
-    "layernorm_bwd": norm_bwd,
-    "residual_layernorm_fwd": norm_fwd,
-    "residual_layernorm_bwd": norm_bwd,
-    "rmsnorm_fwd": rmsnorm_fwd,
-    "rmsnorm_bwd": rmsnorm_bwd,
-    "residual_rmsnorm_fwd": rmsnorm_fwd,
-    "residual_rmsnorm_bwd": rmsnorm_bwd,
-    "cross_entropy": cross_entropy,
-    "cross_entropy_stats": cross_entropy_stats,
-    "cross_entropy_finish": cross_entropy_finish,
-    **{name: optimizer for name in OPTIMIZERS},
-    "sum_of_squares": sum_of_squares,
-    "finite_check": finite_check,
-    "residual_add": residual_add,
-    "cast": cast,
-    "quantize_int8": quantize,
-    "dequantize_int8": dequantize,
-    "dropout": dropout,
-    "pack_bucket": pack_bucket,
-    "unpack_bucket": unpack_bucket,
-    "attention_fwd": attention_fwd,
-    "attention_bwd": attention_bwd,
-    "attention_decode": attention_decode,
+    "gelu_fwd": lambda _, t: lambda: F.gelu(t["x"], approximate="tanh"),
+    "gelu_bwd": lambda _, t: lambda: aten.gelu_backward(t["dy"], t["x"], approximate="tanh"),
+    "swiglu_fwd": swiglu_fwd, "swiglu_bwd": swiglu_bwd, "softmax_fwd": softmax_fwd, "softmax_bwd": softmax_bwd,
+    **dict.fromkeys(("layernorm_fwd", "residual_layernorm_fwd"), norm_fwd),
+    **dict.fromkeys(("layernorm_bwd", "residual_layernorm_bwd"), norm_bwd),
+    **dict.fromkeys(("rmsnorm_fwd", "residual_rmsnorm_fwd"), rmsnorm_fwd),
+    **dict.fromkeys(("rmsnorm_bwd", "residual_rmsnorm_bwd"), rmsnorm_bwd),
+    "cross_entropy": cross_entropy, "cross_entropy_stats": cross_entropy_stats, "cross_entropy_finish": cross_entropy_finish,
+    **dict.fromkeys(OPTIMIZERS, optimizer),
+    "sum_of_squares": lambda _, t: lambda: torch.linalg.vector_norm(t["x"]),
+    "finite_check": lambda _, t: lambda: torch.isfinite(t["x"]).all(),
+    "residual_add": lambda _, t: lambda: torch.add(t["a"], t["b"]),
+    "cast": lambda _, t: lambda: t["x"].to(t["y"].dtype),
+    "quantize_int8": quantize, "dequantize_int8": dequantize,
+    "dropout": lambda _, t: lambda: F.dropout(t["x"], 0.1),
+    "pack_bucket": pack_bucket, "unpack_bucket": unpack_bucket,
+    "attention_fwd": attention_fwd, "attention_bwd": attention_bwd, "attention_decode": attention_decode,
     "embedding_fwd": embedding_fwd,
-    "gemm_fwd": gemm_fwd,
-    "gemm_bias_fwd": gemm_fwd,
-    "gemm_bias_gelu_fwd": gemm_fwd,
-    "gemm_dgrad": gemm_dgrad,
-    "gemm_dgelu_dgrad": gemm_dgrad,
-    "gemm_wgrad": gemm_wgrad,
-    "gemm_bias_wgrad": gemm_wgrad,
+    **dict.fromkeys(("gemm_fwd", "gemm_bias_fwd", "gemm_bias_gelu_fwd"), gemm_fwd),
+    **dict.fromkeys(("gemm_dgrad", "gemm_dgelu_dgrad"), gemm_dgrad),
+    **dict.fromkeys(("gemm_wgrad", "gemm_bias_wgrad"), gemm_wgrad),
     "gemm_batched": gemm_batched,
 }
 SEVERAL_WAYS: dict[str, dict[str, Maker]] = {

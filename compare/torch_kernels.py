@@ -14,14 +14,12 @@ import math
 import os
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import torch
 from compare.kernels import KernelCase, Operand, read_records
-from compare.torch_kernel_calls import DTYPES, Call, Maker, Tensors, makers_of
-
-LEAST_CALLS = 5
+from compare.rows import time_calls
+from compare.torch_kernel_calls import DTYPES, Tensors, makers_of
 
 
 def tensor_of(operand: Operand) -> torch.Tensor:
@@ -45,30 +43,12 @@ def sets_of(case: KernelCase, number: int) -> list[Tensors]:
     return sets
 
 
-def time_calls(calls: list[Call], milliseconds: float) -> list[float]:
-    for call in calls[:2]:
-        call()
-    times: list[float] = []
-    end = time.perf_counter() + milliseconds / 1e3
-    while time.perf_counter() < end or len(times) < LEAST_CALLS:
-        call = calls[len(times) % len(calls)]
-        before = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - before) * 1e6)
-    return times
-
-
-def time_case(case: KernelCase, make: Maker, cold_bytes: float, milliseconds: float) -> list[float]:
-    number = max(1, math.ceil(cold_bytes / case.footprint_bytes())) if case.cache == "cold" else 1
-    calls = [make(case, tensors) for tensors in sets_of(case, number)]
-    return time_calls(calls, milliseconds)
-
-
 def print_case(case: KernelCase, cold_bytes: float, milliseconds: float) -> None:
     for way, make in makers_of(case).items():
         label = f"pytorch {way}".strip()
         try:
-            times = time_case(case, make, cold_bytes, milliseconds)
+            number = max(1, math.ceil(cold_bytes / case.footprint_bytes())) if case.cache == "cold" else 1
+            times = time_calls([make(case, tensors) for tensors in sets_of(case, number)], milliseconds, warm_up=2, least=5)
         except (RuntimeError, TypeError, KeyError, IndexError) as error:
             print(f"{label}, {case.name}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
             continue

@@ -135,7 +135,7 @@ def test_optimizers_step_and_copy_narrow_weights() -> None:
         close(t["weights"], t["master"].bfloat16())
 
 
-def test_a_case_that_fails_is_said_and_the_others_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_that_fails_is_reported_and_the_others_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
     with torch.no_grad():
         for shape in ("R3_C5", "R2_C4"):  # 8 elements are no rows of 5
             program.print_case(case_of("softmax_fwd", shape, {"x": torch.zeros(8), "y": torch.zeros(8)}), 0, 0.1)
@@ -161,8 +161,8 @@ def test_sets_share_a_table_and_name_other_rows() -> None:
 # ---- compare/attention.py
 
 def test_flops_are_of_the_pairs_that_are_seen() -> None:
-    causal = attention.Case("f32", 128, 64, True)
-    full = attention.Case("f32", 128, 64, False)
+    causal = attention.AttentionCase("f32", 128, 64, True)
+    full = attention.AttentionCase("f32", 128, 64, False)
     assert full.flops("attention_fwd") == 4 * 64 * full.heads * 128 * 128
     assert causal.flops("attention_bwd") == 10 * 64 * causal.heads * 128 * 129 / 2
 
@@ -172,7 +172,7 @@ def test_the_programs_medians_are_read_and_its_flags_are_the_cases(tmp_path: Pat
     seen = tmp_path / "seen"
     program.write_text(f'#!/bin/sh\necho "$@" > {seen}\necho attention_fwd,3,12.5,11\necho attention_bwd,2,30,29\n')
     program.chmod(0o755)
-    case = attention.Case("bf16", 8192, 128, True)
+    case = attention.AttentionCase("bf16", 8192, 128, True)
     assert attention.ours(str(program), case, 2, 50) == {"attention_fwd": 12.5, "attention_bwd": 30.0}
     words = "--dtype bf16 --length 8192 --columns 128 --heads 2 --threads 2 --milliseconds 50 --causal"
     assert seen.read_text().split() == words.split()
@@ -183,7 +183,7 @@ def test_a_program_that_finds_its_result_wrong_stops_the_comparison(tmp_path: Pa
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
     with pytest.raises(subprocess.CalledProcessError):
-        attention.ours(str(program), attention.Case("f32", 128, 64, False), 2, 50)
+        attention.ours(str(program), attention.AttentionCase("f32", 128, 64, False), 2, 50)
 
 
 def test_means_are_geometric() -> None:

@@ -12,7 +12,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from compare.runner import BOUND_THREADS, fail, folder_of_results, last_line, python_with_torch
+from compare import rows
+from compare.runner import BOUND_THREADS, fail, flag, folder_of_results, last_line, python_with_torch
 
 TARGETS = ["mini_train"]
 # Flags of a model by the name of its case, and its steps.
@@ -33,12 +34,11 @@ def measured(label: Path, command: list[str], environment: dict[str, str]) -> in
 
 def steps_of(folder: Path, label: str) -> tuple[list[float], int]:
     """Milliseconds of the steps that count, and tokens per step."""
-    if (records := folder / f"{label}.jsonl").is_file():
-        lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-        training = next(line for line in lines if line["record"] == "training")
+    if (file := folder / f"{label}.jsonl").is_file():
+        (training,) = rows.records(file, "training")
         return [step["ms"] for step in training["steps"]][WARM_UP:], training["tokens_per_step"]
-    said = json.loads((folder / f"{label}.out").read_text(encoding="utf-8"))
-    return said["ms"][WARM_UP:], said["tokens"]
+    printed = json.loads((folder / f"{label}.out").read_text(encoding="utf-8"))
+    return printed["ms"][WARM_UP:], printed["tokens"]
 
 
 def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
@@ -48,7 +48,7 @@ def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
         label = memory.name.removesuffix(".memory")
         ms, tokens = steps_of(folder, label)
         row = runs.setdefault(label.split("-", 1)[1], {"rates": [], "bytes": []})
-        row["rates"] += [tokens / one * 1e3 for one in ms]
+        row["rates"] += [tokens / step_ms * 1e3 for step_ms in ms]
         row["bytes"].append(float(memory.read_text(encoding="utf-8")))
     return runs
 
@@ -66,11 +66,8 @@ def rate_of(row: dict[str, list[float]]) -> float:
 
 def products_of(folder: Path, name: str) -> str:
     """Implementation of the matrix products in each of our runs: "packed" or "amx, packed"."""
-    found = {}
-    for records in sorted(folder.glob(f"*-{name}.jsonl")):
-        lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-        found[next(line for line in lines if line["record"] == "training").get("gemm", {}).get("implementation", "?")] = 1
-    return ", ".join(found)
+    trainings = [rows.records(file, "training")[0] for file in sorted(folder.glob(f"*-{name}.jsonl"))]
+    return ", ".join(dict.fromkeys(training.get("gemm", {}).get("implementation", "?") for training in trainings))
 
 
 def table(folder: Path) -> str:
@@ -95,11 +92,11 @@ def table(folder: Path) -> str:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
+    flag(parser, "--rounds", 3, "number of alternating rounds")
     parser.add_argument("--steps", type=int, help="of a run (default: 12 of case a, 6 of case b)")
-    parser.add_argument("--cases", default="a,b")
-    parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--gemm", default="probe", help="mini_train's --gemm")
+    flag(parser, "--cases", "a,b", "models: a of 4 layers and 256 columns, b of GPT-2 124M")
+    flag(parser, "--dtypes", "f32,bf16", "dtypes of weights and activations")
+    flag(parser, "--gemm", "probe", "mini_train's --gemm")
 
 
 class Round:
@@ -134,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
         if case not in CASES:
             fail(f"--cases {case}: unknown; allowed: {', '.join(CASES)}")
         turn = Round(options, out, torch, f"{round_}-{case}-{dtype}", case, dtype)
-        turn.ours("ours", "--batch", str(turn.batch), "--threads", "2")
+        turn.ours("ours", "--microbatch-size", str(turn.batch), "--threads", "2")
         if not turn.pytorch("torch", dtype):
             fail(f"PyTorch failed: {turn.error('torch')}")
         if compiles and not turn.pytorch("compiled", dtype, "--compile"):  # reported once; eager counts
@@ -143,7 +140,7 @@ def run(options: argparse.Namespace) -> None:
             for left in out.glob(f"{turn.label}-compiled.*"):
                 left.unlink()
         if dtype == "f32":
-            turn.ours("dp2", "--dp", "2", "--batch", str(turn.batch // 2), "--threads", "1")
+            turn.ours("dp2", "--dp", "2", "--microbatch-size", str(turn.batch // 2), "--threads", "1")
         else:
             turn.pytorch("weights", "bf16-weights")
     print(table(out))

@@ -95,7 +95,7 @@ struct AsyncFile::State {
     return ticket;
   }
 
-  // Submits as many requests as the queue takes. Returns false if it takes none; `refusal` then says why.
+  // Submits as many requests as the queue takes. Returns false if it takes none; `refusal` then holds the reason.
   bool submit() {
     while (!waiting.empty() && !idle.empty()) {
       Slot& slot = *idle.back();

@@ -74,7 +74,7 @@ TEST(AsyncFile, LeavesNothingBehindAndHasNoName) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(AsyncFile, SaysAtOnceThatThereIsNoFolderOrNoRoom) {
+TEST(AsyncFile, ReportsAtOnceThatThereIsNoFolderOrNoRoom) {
   EXPECT_NE(refusal_of({.folder = "/no/such/folder", .bytes = kBlock})
                 .find("offload folder '/no/such/folder': cannot create a file: No such file or directory; allowed"),
             std::string::npos);
@@ -84,7 +84,7 @@ TEST(AsyncFile, SaysAtOnceThatThereIsNoFolderOrNoRoom) {
 }
 
 // Reads into memory that cannot be written, which stands in for a device that fails.
-TEST(AsyncFile, AFailedReadIsToldWithItsPlace) {
+TEST(AsyncFile, AFailedReadIsReportedWithItsPlace) {
   const TemporaryFolder folder;
   AsyncFile file({.folder = folder.path(), .bytes = 4 * kBlock});
   void* const nowhere = mmap(nullptr, kBlock, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -94,11 +94,11 @@ void CudaStream::begin_capture() {
 std::unique_ptr<Graph> CudaStream::end_capture() {
   cudaGraph_t graph = nullptr;
   const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
-  auto made = std::make_unique<CudaGraph>(
+  auto result = std::make_unique<CudaGraph>(
       CudaGraph::Parts{.context = context_, .pool = pool_, .kept = pool_->capture_ends(), .graph = graph});
   check_cuda(status, "cudaStreamEndCapture", context_->caller);
-  made->instantiate(*this);
-  return made;
+  result->instantiate(*this);
+  return result;
 }
 
 class CudaEvent final : public Event {

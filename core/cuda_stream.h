@@ -30,14 +30,14 @@ struct CudaContext {
 class MemoryPool;
 
 enum class StreamPriority { usual, highest };
-// The stream tells `pool` when it is made, captured and destroyed.
+// The stream reports to `pool` when it is created, captured and destroyed.
 std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool,
                                          StreamPriority priority = StreamPriority::usual);
 // The legacy default stream, CUDA's NULL stream. All threads of a process share one per GPU, so that ranks that share a
 // GPU need a single hardware queue for all of their copies. It does not synchronize with our streams, which are
 // non-blocking (CUDA Runtime API, Stream synchronization behavior). Ranks that share a GPU must use it only for copies
-// from and to page-locked memory, which never wait: the ranks' copies are done one after the other, and need no pool.
-// It cannot be captured.
+// from and to page-locked memory, which never wait: the ranks' copies run in turn, and need no pool. It cannot be
+// captured.
 std::unique_ptr<Stream> default_cuda_stream(std::shared_ptr<CudaContext> context,
                                             std::shared_ptr<MemoryPool> pool = nullptr);
 enum class EventTimes { yes, no };  // without times an event is cheaper, but us_since() fails

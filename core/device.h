@@ -23,8 +23,8 @@ class Stream {
   synchronize() = 0;        // waits until all queued work is done; throws Error(timeout) at the device's deadline
   virtual bool done() = 0;  // returns whether it is, without waiting; throws Error if the work failed
   virtual void* native() const = 0;  // cudaStream_t, or nullptr on the CPU
-  // Work queued from now on begins after the work that the event was last recorded behind. The event may belong to
-  // another stream; it must have been recorded.
+  // Work queued from now on begins after all work that was queued before the event was last recorded. The event may
+  // belong to another stream; it must have been recorded.
   virtual void wait(const Event& event) = 0;
 
   // Between begin_capture() and end_capture(), work queued on the stream is recorded, not run (core/device.h).

@@ -271,7 +271,7 @@ void abandon_capture(Stream& stream) {
   try {
     stream.end_capture();
   } catch (const Error&) {
-    // The error that work() threw says more than the one of the capture that failed because of it.
+    // The error that work() threw is more specific than the error of the capture that it made fail.
   }
 }
 

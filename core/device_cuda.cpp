@@ -190,7 +190,7 @@ std::unique_ptr<Device> make_cuda_device(int index, int rank, std::chrono::nanos
   return std::make_unique<CudaDevice>(devices.at(static_cast<std::size_t>(index)), std::move(context));
 }
 
-// Lists the CUDA devices, or says why there are none.
+// Lists the CUDA devices, or the reason why there are none.
 
 namespace {
 
@@ -233,11 +233,11 @@ CudaDeviceInfo info_of(int index) {
 }
 
 // Kernels of ranks that share a GPU wait for each other, and kernels of two streams that share a connection to the GPU
-// run one after the other. The driver makes 8 connections by default and 32 at most (CUDA Programming Guide, "CUDA
-// Environment Variables"). Loading a kernel may wait until the device is idle, so it must not happen while a kernel of
-// ours waits for another rank's (the same guide, "Lazy Loading": issues when adopting it): all kernels are loaded at
-// once. CUDA reads these variables when it starts, so every program of ours must list GPUs here before it calls
-// anything else of CUDA. Variables that the user has set are kept.
+// run in sequence. The driver makes 8 connections by default and 32 at most (CUDA Programming Guide, "CUDA Environment
+// Variables"). Loading a kernel may wait until the device is idle, so it must not happen while a kernel of ours waits
+// for another rank's (the same guide, "Lazy Loading": issues when adopting it): all kernels are loaded at once. CUDA
+// reads these variables when it starts, so every program of ours must list GPUs here before it calls anything else of
+// CUDA. Variables that the user has set are kept.
 bool prepare_environment() {
   return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 &&  // NOLINT(concurrency-mt-unsafe): before any rank
          setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;         // NOLINT(concurrency-mt-unsafe)
@@ -314,10 +314,10 @@ void allow_peer_access(CudaCaller caller, int peer) {
 
 CudaIpcHandle ipc_handle_of(CudaCaller caller, void* memory) {
   activate(caller);
-  cudaIpcMemHandle_t made{};
-  check_cuda(cudaIpcGetMemHandle(&made, memory), "cudaIpcGetMemHandle", caller);
+  cudaIpcMemHandle_t cuda_handle{};
+  check_cuda(cudaIpcGetMemHandle(&cuda_handle, memory), "cudaIpcGetMemHandle", caller);
   CudaIpcHandle handle{};
-  std::memcpy(handle.data(), &made, sizeof made);
+  std::memcpy(handle.data(), &cuda_handle, sizeof cuda_handle);
   return handle;
 }
 

@@ -1,4 +1,4 @@
-// CUDA GPUs as Devices. In builds without CUDA these functions exist and say that it is not built in.
+// CUDA GPUs as Devices. In builds without CUDA these functions exist and report that it is not built in.
 #pragma once
 
 #include <array>
@@ -47,8 +47,8 @@ std::size_t cuda_free_bytes(int index);
 // Returns whether kernels of device `from` can read and write memory of device `to` directly.
 bool cuda_can_reach(int from, int to);
 
-// Makes a high-priority stream of a CUDA device: its blocks are scheduled before those of the device's other streams.
-// For collectives, which wait for those of other ranks, beside kernels that compute.
+// Makes a high-priority stream of a CUDA device: its blocks are scheduled before blocks of the device's other streams.
+// For collectives, which wait for other ranks while kernels compute.
 std::unique_ptr<Stream> make_urgent_stream(Device& device);
 
 // CUDA's legacy NULL stream of the device. A process has one per device: the work of all threads that use it is done in

@@ -61,7 +61,7 @@ TEST_F(CudaDeviceTest, AllocationsAreAlignedAndCounted) {
   EXPECT_EQ(device->peak_bytes(), 1001U);
 }
 
-TEST_F(CudaDeviceTest, TooLargeAnAllocationSaysWhatIsFreeAndLeavesTheDeviceUsable) {
+TEST_F(CudaDeviceTest, TooLargeAnAllocationReportsWhatIsFreeAndLeavesTheDeviceUsable) {
   try {
     device->allocate(std::size_t{1} << 46);
     FAIL() << "was given 64 TiB";
@@ -119,7 +119,7 @@ class CudaStreamsTest : public CudaDeviceTest {
   void* large = nullptr;
 };
 
-TEST_F(CudaStreamsTest, CopiesOnAStreamRunBesideTheHostInTheStreamsOrder) {
+TEST_F(CudaStreamsTest, CopiesOnAStreamRunConcurrentlyWithTheHostInTheStreamsOrder) {
   write(1, 2);
   device->copy_on(*a, seen, numbers, 2 * sizeof(int));
   device->zero_on(*a, numbers, sizeof(int));
@@ -260,7 +260,7 @@ TEST_F(CudaStreamsTest, TimesInAGraphAreThoseOfItsLatestLaunch) {
   }
 }
 
-TEST_F(CudaStreamsTest, ACaptureThatFailsSaysWhyAndLeavesTheStreamUsable) {
+TEST_F(CudaStreamsTest, ACaptureThatFailsReportsWhyAndLeavesTheStreamUsable) {
   EXPECT_THROW(capture(*a, [] { throw std::out_of_range("the work's"); }), std::out_of_range);
   const std::size_t too_much = 2 * cuda_devices().front().memory_bytes;
   try {

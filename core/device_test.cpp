@@ -157,7 +157,7 @@ TEST(CpuDevice, WorkOnAStreamIsDoneWhenItsCallReturns) {
   EXPECT_EQ(device->allocated_bytes(), 0U);
 }
 
-TEST(CpuDevice, HasNoGraphsAndSaysSo) {
+TEST(CpuDevice, HasNoGraphsAndReportsSo) {
   const auto device = make_cpu_device();
   const auto stream = device->make_stream();
   EXPECT_FALSE(stream->can_capture());
@@ -196,7 +196,7 @@ TEST(Capture, IsOverWhereTheWorkThrowsAndTheWorksErrorIsTheOneThatIsSeen) {
   EXPECT_EQ(stream.calls, "begin end begin work end ");
 }
 
-TEST(CpuDevice, SaysWhatItIs) {
+TEST(CpuDevice, DescribesItself) {
   const auto device = make_cpu_device();
   EXPECT_FALSE(device->name().empty());
   EXPECT_TRUE(device->is_host_memory());

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/random.h"
-#include "core/user_text.h"
 
 namespace lockstep::core {
 namespace {
@@ -109,7 +109,7 @@ TEST(NarrowFloatLimits, AreThoseOfTheStandards) {
   EXPECT_TRUE(std::isinf(to_float(Float8E5M2{0x7c})));
 }
 
-TEST(NarrowFloatLimits, OverflowGoesWhereTheHeaderSays) {
+TEST(NarrowFloatLimits, OverflowGoesWhereTheHeaderStates) {
   EXPECT_EQ(to_float16(65519.0f).bits, 0x7bff);
   EXPECT_EQ(to_float16(65520.0f).bits, 0x7c00);
   EXPECT_EQ(to_float16(-INFINITY).bits, 0xfc00);

@@ -222,7 +222,7 @@ class CpuEnergy final : public EnergyMeter {
   std::int64_t sum_uj_ = 0;
 };
 
-// True for "intel-rapl:0", but not for "intel-rapl:0:1", which is a part of it; "psys" includes the packages and is
+// True for "intel-rapl:0", but not for "intel-rapl:0:1", which is a subdomain; "psys" includes the packages and is
 // skipped.
 bool is_package(const std::filesystem::path& zone) {
   const std::string name = zone.filename().string();

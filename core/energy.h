@@ -44,7 +44,7 @@ class GpuMeter {
   std::optional<double> multiprocessor_clock_mhz() const;
   std::optional<double> memory_clock_mhz() const;
   std::optional<double> temperature_c() const;
-  // Why clocks are below their maximum right now: "power cap", "software thermal", ... An idle GPU says "idle".
+  // Why clocks are below their maximum right now: "power cap", "software thermal", ... "idle" for an idle GPU.
   std::optional<std::vector<std::string>> clock_limits() const;
   std::optional<double> power_limit_watts() const;  // limit in force
   std::optional<bool> is_partitioned() const;       // MIG
@@ -67,7 +67,7 @@ struct OpenedMeter {
 // Opens a meter for the GPU at this address ("0000:1b:00.0", as in CudaDeviceInfo). `library` is for tests.
 OpenedMeter open_gpu_meter(const std::string& pci_id, const std::string& library = "libnvidia-ml.so.1");
 
-// Energy in joules that a run's devices draw: GPUs by NVML, CPU packages by RAPL. A source that is absent says why.
+// Energy in joules that a run's devices draw: GPUs by NVML, CPU packages by RAPL. A source that is absent has a reason.
 
 // For one thread at a time.
 class EnergyMeter {

@@ -33,7 +33,7 @@ TEST(GpuMeter, CountsJoulesFromItsBeginningAndGivesWattsAndClocks) {
   EXPECT_EQ(fake().opened, 0);
 }
 
-TEST(GpuMeter, SaysWhatHoldsItBackAndHowItIsSet) {
+TEST(GpuMeter, ReportsWhatHoldsItBackAndHowItIsSet) {
   fake() = {};
   const GpuMeter meter(fake_calls(), nullptr, "0000:1b:00.0");
   EXPECT_EQ(meter.temperature_c(), 64.0);
@@ -91,7 +91,7 @@ TEST(GpuMeter, WithoutTheLibraryThereIsNoneAndAReason) {
   EXPECT_NE(other.why_absent.find("nvmlInit_v2"), std::string::npos) << other.why_absent;
 }
 
-TEST(GpuMeter, OnThisMachineItMetersOrSaysWhy) {
+TEST(GpuMeter, OnThisMachineItMetersOrReportsWhy) {
   const auto gpus = cuda_devices();
   const OpenedMeter opened = open_gpu_meter(gpus.empty() ? "0000:00:00.0" : gpus.front().pci_id);
   EXPECT_NE(opened.meter == nullptr, opened.why_absent.empty());
@@ -190,7 +190,7 @@ TEST(EnergyOfPackages, WhatCannotBeReadIsNamed) {
             std::string::npos);
 }
 
-TEST(EnergyOfPackages, OnThisMachineItCountsOrSaysWhy) {
+TEST(EnergyOfPackages, OnThisMachineItCountsOrReportsWhy) {
   const OpenedEnergyMeter opened = open_cpu_energy();
   EXPECT_NE(opened.meter == nullptr, opened.why_absent.empty());
   EXPECT_TRUE(!opened.meter || opened.meter->joules().value_or(0) >= 0);

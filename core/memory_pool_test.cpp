@@ -119,13 +119,13 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 TEST_F(MemoryPoolTest, CountsWhatIsHeldAndWhatIsTakenForItApart) {
-  void* one = pool_->allocate(1000);
+  void* block = pool_->allocate(1000);
   void* two = pool_->allocate(3);
   EXPECT_EQ(pool_->bytes().held, 1003U);
   EXPECT_EQ(pool_->bytes().reserved, 4 * kMiB);
   void* three = pool_->allocate(5 * kMiB);
   EXPECT_EQ(pool_->bytes().reserved, 68 * kMiB);
-  pool_->release(one);
+  pool_->release(block);
   pool_->release(three);
   EXPECT_EQ(pool_->bytes().held, 3U);
   EXPECT_EQ(pool_->bytes().peak_held, 5 * kMiB + 1003);
@@ -245,7 +245,7 @@ TEST_F(MemoryPoolTest, WhereTheDeviceHasNoMoreItGivesBackWhatIsKeptAndTriesOnceM
   EXPECT_EQ(device_.used, 86 * kMiB);
 }
 
-TEST_F(MemoryPoolTest, ARefusalSaysWhoAskedWhatIsHeldKeptAndFree) {
+TEST_F(MemoryPoolTest, ARefusalNamesWhoAskedWhatIsHeldKeptAndFree) {
   device_.capacity = 100 * kMiB;
   void* small = pool_->allocate(1000);
   pool_->release(pool_->allocate(512));

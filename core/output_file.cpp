@@ -30,8 +30,8 @@ int open_unnamed(const std::string& folder) {
   return -1;
 }
 
-// "process 123", the owner of another process's lock on this open file; "another process" if the system does not say.
-// A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 123 fe:00:4567 0 EOF", where 4567 is the file's inode.
+// "process 123", the owner of another process's lock on this open file; "another process" if the system does not report
+// it. A line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 123 fe:00:4567 0 EOF", where 4567 is the file's inode.
 std::string lock_owner(int descriptor) {
   struct stat status {};
   std::ifstream locks("/proc/locks");
@@ -179,22 +179,28 @@ void RecordFile::fail(int error_number) {
   throw Error(Failure::internal, "cannot write " + path_ + ": " + system_reason(error_number));
 }
 
+bool RecordFile::put(std::size_t at, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    at += static_cast<std::size_t>(written);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
 // Cuts off bytes that an earlier run or a longer line left, before the first line and after each line, so that the file
 // always consists of whole lines.
 void RecordFile::write_at(std::size_t at, const std::string& line) {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
   const std::string text = line + "\n";
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = pwrite(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(at + done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error_number = errno;
-      if (ftruncate(descriptor_, static_cast<off_t>(at)) != 0) fail(errno);
-      end_ = at;
-      fail(error_number);
-    }
-    done += static_cast<std::size_t>(written);
+  if (!put(at, text)) {
+    const int error_number = errno;
+    if (ftruncate(descriptor_, static_cast<off_t>(at)) != 0) fail(errno);
+    end_ = at;
+    fail(error_number);
   }
   last_begins_ = at;
   const std::size_t new_end = at + text.size();
@@ -210,6 +216,12 @@ void RecordFile::write_line(const std::string& line) {
 void RecordFile::rewrite_line(const std::string& line) {
   LOCKSTEP_CHECK(num_lines_ > 0, "there is a line to write anew");
   write_at(last_begins_, line);
+}
+
+void RecordFile::overwrite_line(std::size_t begins, std::size_t size, std::string line) {
+  LOCKSTEP_CHECK(line.size() <= size && begins + size < end_, "the new line fits into the old one");
+  line.resize(size, ' ');
+  if (!put(begins, line)) fail(errno);
 }
 
 void RecordFile::commit() {

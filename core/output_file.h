@@ -7,8 +7,8 @@
 
 namespace lockstep::core {
 
-// A file that appears whole or not at all: written without a name (or, if the file system has no such files, beside its
-// target under another name), synced, then given its name.
+// A file that appears whole or not at all: written without a name (or, if the file system has no such files, next to
+// its target under another name), synced, then given its name.
 
 // For one thread at a time. Unless commit() has returned, the destructor leaves the target as it was and no other file
 // behind. All failures throw an Error that names the target and the system's reason.
@@ -22,7 +22,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view text);
-  // Overwrites the beginning of the file, for a header that describes the data behind it.
+  // Overwrites the beginning of the file, for a header that describes the data that follows.
   void write_over_beginning(std::string_view text);
   void commit();  // once; nothing may be written afterwards
 
@@ -31,7 +31,7 @@ class AtomicFile {
   [[noreturn]] void fail(int error_number);
 
   std::string target_;
-  std::string partial_;  // temporary name beside the target
+  std::string partial_;  // temporary name in the target's folder
   bool is_named_ = false;
   int descriptor_ = -1;
 };
@@ -50,7 +50,7 @@ void refuse_special_target(const std::string& target);
 void sync_folder(const std::string& folder);
 
 // A file of lines that gets its name when it is complete. Until then, and if its program is stopped by any signal, the
-// lines so far are in a file whose name says that it is partial.
+// lines so far are in a file whose name marks it as partial.
 
 // "out/rows.jsonl" is out/rows.partial.jsonl while it grows; the pattern *.jsonl matches both.
 std::string partial_path(const std::string& path);
@@ -70,10 +70,14 @@ class RecordFile {
   void write_line(const std::string& line);  // `line` without newline; one write system call
   // Replaces the line that was written last, if there is one, for a result that grows.
   void rewrite_line(const std::string& line);
+  std::size_t end() const { return end_; }  // offset at which the next line begins
+  // Overwrites an earlier line of `size` bytes, without newline, with one that is not longer, and fills up with spaces.
+  void overwrite_line(std::size_t begins, std::size_t size, std::string line);
   void commit();  // call once; nothing may be written afterwards
 
  private:
   void write_at(std::size_t at, const std::string& line);
+  bool put(std::size_t at, std::string_view text);  // false if the system refuses, with the reason in errno
   [[noreturn]] void fail(int error_number);
 
   std::string path_;

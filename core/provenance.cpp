@@ -17,9 +17,9 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "core/options.h"
 #include "core/random.h"
 #include "core/ranks.h"
-#include "core/user_text.h"
 
 namespace lockstep::core {
 namespace {
@@ -231,7 +231,7 @@ GpuWatch::GpuWatch(const std::vector<CudaDeviceInfo>& gpus) {
 
 std::vector<GpuStateRecord> GpuWatch::now() const {
   std::vector<GpuStateRecord> states;
-  for (const Watched& one : watched_) states.push_back(state_of(one.pci_id, *one.meter));
+  for (const Watched& device : watched_) states.push_back(state_of(device.pci_id, *device.meter));
   return states;
 }
 

@@ -60,7 +60,7 @@ class GpuWatch {
 
 GpuStateRecord state_of(const std::string& pci_id, const GpuMeter& gpu);
 
-// The clocks between which samples still count as taken at one clock, and how often they are taken anew.
+// The clocks between which samples still count as taken at one clock, and how often they are measured again.
 struct ClockBounds {
   double most_change =
       0.03;  // change of a clock as a share of the higher one; boost clocks have steps of 15 MHz, 0.8 %

@@ -58,10 +58,10 @@ TEST(Provenance, UsableCoresFollowTheAffinity) {
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   int core = 0;
   while (!CPU_ISSET(core, &before)) ++core;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  ASSERT_EQ(sched_setaffinity(0, sizeof cores, &cores), 0);
   EXPECT_EQ(usable_cores(), 1);
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
@@ -97,7 +97,7 @@ TEST(Provenance, CommandsKeepNoFolders) {
                                       "--link", "latency_us=1,gbps=2", "-i", ""}));
 }
 
-TEST(Provenance, RunsAreToldApart) {
+TEST(Provenance, RunsAreDistinguished) {
   std::set<std::string> ids;
   for (int k = 0; k < 100; ++k) ids.insert(new_run_id());
   EXPECT_EQ(ids.size(), 100u);
@@ -112,7 +112,7 @@ TEST(Provenance, TimeIsUtcIso8601) {
 
 using nlohmann::json;
 
-TEST(GpuRecordTest, RowsAndKernelsSayWhatHeldTheirGpuBack) {
+TEST(GpuRecordTest, RowsAndKernelsShowWhatHeldTheirGpuBack) {
   fake() = {};
   const GpuMeter meter(fake_calls(), nullptr, "0000:1b:00.0");
   const json wanted = json::parse(R"([{"pci_id": "0000:1b:00.0", "sm_mhz": 1980.0, "memory_mhz": 2619.0,
@@ -160,7 +160,7 @@ TEST(SteadyClocksTest, AThrottleThatPassesIsMeasuredAgain) {
   EXPECT_EQ(once.record->disturbance, std::nullopt);
 }
 
-TEST(SteadyClocksTest, AThrottleThatStaysIsSaidAndEndsTheRepeats) {
+TEST(SteadyClocksTest, AThrottleThatStaysIsReportedAndEndsTheRepeats) {
   const Measured falling = measured_while([](int) { fake().sm_mhz -= 200; });
   EXPECT_EQ(falling.attempts, 3);
   EXPECT_EQ(falling.record->repeats, falling.record->most_repeats);
@@ -197,7 +197,7 @@ TEST(SteadyClocksTest, WithoutNvmlSamplesAreTakenOnceAndNothingIsRecorded) {
   EXPECT_TRUE(clocks.after().empty());
 }
 
-TEST(GpuRecordTest, ARunSaysHowItsGpusAreSet) {
+TEST(GpuRecordTest, ARunRecordsHowItsGpusAreSet) {
   const CudaDeviceInfo gpu{.index = 0,
                            .name = "Example GPU",
                            .memory_bytes = 1,

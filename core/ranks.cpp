@@ -268,10 +268,10 @@ CoreBinding::CoreBinding(int index) {
   int skip = index % CPU_COUNT(&allowed);
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    bound_ = sched_setaffinity(0, sizeof one, &one) == 0;
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    bound_ = sched_setaffinity(0, sizeof cores, &cores) == 0;
     return;
   }
 }
@@ -303,8 +303,8 @@ int started_rank() {
 }
 
 int started_processes() {
-  // PMIx tells a process its rank, but not the number of ranks; srun --mpi=pmix tells that in a variable of its own.
-  // Without PMIX_RANK, that variable may be of a batch script's own step.
+  // PMIx gives a process its rank, but not the number of ranks; srun --mpi=pmix sets a variable for that. Without
+  // PMIX_RANK, that variable may be of a batch script's own step.
   const bool by_pmix = std::getenv("PMIX_RANK") != nullptr;
   for (const char* name : std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", by_pmix ? "SLURM_STEP_NUM_TASKS" : ""}) {
     if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));

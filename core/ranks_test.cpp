@@ -15,7 +15,7 @@
 namespace lockstep::core {
 namespace {
 
-TEST(Ranks, AThreadThatIsStuckDoesNotHideWhatAnotherHasSaid) {
+TEST(Ranks, AThreadThatIsStuckDoesNotHideWhatAnotherHasReported) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [] {
     AbortFlag abort;
@@ -95,7 +95,7 @@ TEST(DeadlineCall, LeavesBehindACallThatHangs) {
   EXPECT_TRUE(*ended);
 }
 
-// Sets variables of the environment for the life of this object, and unsets all that say what started a process.
+// Sets variables of the environment for the life of this object, and unsets all that show what started a process.
 class Launcher {
  public:
   explicit Launcher(std::initializer_list<const char*> set) {

@@ -28,10 +28,10 @@ _SHORT = {"integer": "int", "boolean": "bool"}
 class Format:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self.kinds = [one["$ref"].rsplit("/", 1)[1] for one in schema["oneOf"]]
+        self.kinds = [kind["$ref"].rsplit("/", 1)[1] for kind in schema["oneOf"]]
 
     def resolved(self, schema: Schema) -> Schema:
-        """Returns the schema with the target of `$ref` merged in; keywords beside `$ref` take precedence."""
+        """Returns the schema with the target of `$ref` merged in; keywords next to `$ref` take precedence."""
         if "$ref" not in schema:
             return schema
         return {**self.schema["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}
@@ -49,8 +49,8 @@ class Format:
             return
         inner = [*schema.get("properties", {}).values(), *schema.get("prefixItems", [])]
         inner += [schema[word] for word in ("items", "additionalProperties") if word in schema]
-        for one in inner:
-            self._collect(one, found)
+        for part in inner:
+            self._collect(part, found)
         if "properties" in schema or "prefixItems" in schema:
             found.setdefault(schema["title"], schema)
 
@@ -133,10 +133,10 @@ def cpp_writer(form: Format, struct: Schema) -> str:
 
 
 def cpp_files(form: Format) -> dict[str, str]:
-    note = "// Made by core/record_format.py from docs/record.schema.json, which says what each field means.\n"
+    note = "// Made by core/record_format.py from docs/record.schema.json, which describes each field.\n"
     structs = form.structs()
     kinds = [form.schema["$defs"][kind] for kind in form.kinds]
-    lines_of = [one["title"] for one in kinds if one.get("x-writer") != "python"]
+    lines_of = [kind["title"] for kind in kinds if kind.get("x-writer") != "python"]
     header = [note + "#pragma once\n", "#include <cstdint>\n#include <map>\n#include <optional>\n#include <string>\n"
               "#include <utility>\n#include <vector>\n", "namespace lockstep::core {\n",
               "template <class T>\nusing Named = std::vector<std::pair<std::string, T>>;  // in the order in which they are drawn\n"
@@ -165,12 +165,12 @@ def page_type(form: Format, schema: Schema) -> str:
     if "const" in schema:
         return json.dumps(schema["const"])
     if "enum" in schema:
-        return " | ".join("null" if one is None else json.dumps(one) for one in sorted(schema["enum"], key=bool))
+        return " | ".join("null" if value is None else json.dumps(value) for value in sorted(schema["enum"], key=bool))
     kind, *null = types_of(schema)
     if is_stats(schema):
         return "[stats](#stats-statistics-of-samples-in-their-unit)"
     if "properties" in schema:
-        text = "{" + ", ".join(page_member(form, name, one) for name, one in schema["properties"].items()) + "}"
+        text = "{" + ", ".join(page_member(form, name, member) for name, member in schema["properties"].items()) + "}"
     elif "prefixItems" in schema:
         text = f"[{', '.join(item['title'] for item in schema['prefixItems'])}]"
     elif kind == "array":
@@ -191,14 +191,14 @@ def page_member(form: Format, name: str, schema: Schema) -> str:
 
 def page_rows(form: Format, schema: Schema, prefix: str = "") -> Iterator[str]:
     """Yields a list item for each field, followed by those fields of an object that have a description."""
-    for name, one in schema["properties"].items():
-        one = form.resolved(one)
-        text = one.get("description", "")
-        if not prefix or text and not is_stats(one):
-            yield wrapped(f"- **{prefix}{name}** ({page_type(form, one)})" + (f": {text}" if text else ""), indent="  ")
-        inner = form.resolved(one["items"]) if "items" in one else one
+    for name, member in schema["properties"].items():
+        member = form.resolved(member)
+        text = member.get("description", "")
+        if not prefix or text and not is_stats(member):
+            yield wrapped(f"- **{prefix}{name}** ({page_type(form, member)})" + (f": {text}" if text else ""), indent="  ")
+        inner = form.resolved(member["items"]) if "items" in member else member
         if "properties" in inner and not is_stats(inner):
-            yield from page_rows(form, inner, f"{prefix}{name}{'[]' if 'items' in one else ''}.")
+            yield from page_rows(form, inner, f"{prefix}{name}{'[]' if 'items' in member else ''}.")
 
 
 def page(form: Format) -> str:

@@ -2,11 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "testing/core/fixtures.h"
@@ -74,7 +81,7 @@ TEST(RecordTest, RunIsTheDocumentedLine) {
                   "caches": {"l1d_bytes": null, "l2_bytes": 2097152, "l3_bytes": null},
                   "mhz": null, "gpus": [], "hosts": 1}, "gpu": null,
       "libraries": {"mpi": "Open MPI 4.1.4"}, "ranks": 4, "transport": "local", "rank_kind": "threads",
-      "oversubscribed": true, "seed": 18446744073709551615, "link": null, "basis": "measured"})"));
+      "oversubscribed": true, "others_share": null, "seed": 18446744073709551615, "link": null, "basis": "measured"})"));
 }
 
 TEST(RecordTest, RowIsTheDocumentedLine) {
@@ -163,7 +170,7 @@ TEST(RecordTest, WhatIsNoNumberIsNull) {
   EXPECT_TRUE(line.at("algbw_gbps").is_null());
 }
 
-TEST(RecordTest, AnEmulatedLinkIsSaid) {
+TEST(RecordTest, AnEmulatedLinkIsRecorded) {
   RunRecord run = sample_run();
   run.link = LinkRecord{10, std::nullopt};
   run.basis = "emulated";
@@ -194,7 +201,35 @@ TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
   EXPECT_EQ(kinds, (std::vector<std::string>{"run", "row"}));
 }
 
-TEST(RecordWriterTest, SaysAtOnceThatItCannotWrite) {
+TEST(RecordWriterTest, RecordsAtTheEndWhatOtherProgramsUsed) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "r.jsonl";
+  const auto child = fork();
+  if (child == 0) {
+    for (;;) std::atomic_signal_fence(std::memory_order_seq_cst);  // busy
+  }
+  RecordWriter writer(path);
+  RunRecord simulated = sample_run();
+  simulated.basis = "simulated";
+  for (const RunRecord& run : {sample_run(), simulated}) {
+    writer.write(run);
+    writer.write(sample_row());
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  writer.commit();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  std::ifstream file(path);
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_GT(lines[0].at("others_share"), 0.0);
+  EXPECT_LE(lines[0].at("others_share"), 1.0);
+  EXPECT_TRUE(lines[2].at("others_share").is_null()) << "a simulated time does not depend on the machine";
+  EXPECT_EQ(lines[1], json::parse(to_json(sample_row())));
+}
+
+TEST(RecordWriterTest, ReportsAtOnceThatItCannotWrite) {
   EXPECT_THROW(RecordWriter("/nonexistent/folder/r.jsonl"), Error);
 }
 

@@ -69,6 +69,7 @@ bool Estimate::is_known(double whole) const {
 Estimate estimate(std::span<const std::vector<double>> columns, const Figure& figure) {
   LOCKSTEP_CHECK(!columns.empty() && !columns.front().empty(), "estimate of nothing");
   constexpr std::size_t kParts = 6;
+  constexpr std::size_t kFewest = 3;  // two that happen to be alike would decide anything
   const std::size_t count = columns.front().size();
   const auto figure_of = [&](std::size_t begin, std::size_t end) {
     std::vector<double> medians;
@@ -83,7 +84,7 @@ Estimate estimate(std::span<const std::vector<double>> columns, const Figure& fi
     result.low = std::min(result.low, part);
     result.high = std::max(result.high, part);
   }
-  const double more = count == 1 ? std::numeric_limits<double>::infinity() : result.high - result.low;
+  const double more = count < kFewest ? std::numeric_limits<double>::infinity() : result.high - result.low;
   if (count < kParts) result = {result.value, result.low - more, result.high + more};
   return result;
 }

@@ -27,13 +27,13 @@ struct Interval {
 // sample gives an interval of zero width; fewer than about ten samples give one that is too narrow.
 Interval bootstrap_median(std::span<const double> samples, std::uint64_t seed = 1, int resamples = 1000);
 
-// A figure that is derived from times, with its interval. docs/method.md says when it is given.
+// A figure that is derived from times, with its interval. docs/method.md describes when it is given.
 struct Estimate {
   double value = 0;
   double low = 0;
   double high = 0;
 
-  // Limited to what is physically possible; all of that if the interval misses it by a tenth of it, as then it is
+  // Limited to what is physically possible; the whole range if the interval misses it by a tenth, as then the figure is
   // noise.
   Estimate within(double least, double most) const;
   double half() const { return (high - low) / 2; }
@@ -44,7 +44,7 @@ struct Estimate {
 // figure(medians) of the columns' medians, such as step - compute, and its least and largest value over six parts of
 // consecutive rounds: 6 of 6 are on one side of the truth in 3 of 100 cases, also where other programs disturb many
 // rounds in a row. Columns are samples of the same rounds, in the order in which they were taken. Fewer than six rounds
-// give their range with as much again on both sides, a single one an infinite interval.
+// give their range with as much again on both sides, one or two an infinite interval.
 using Figure = std::function<double(std::span<const double> medians)>;
 Estimate estimate(std::span<const std::vector<double>> columns, const Figure& figure);
 

@@ -57,11 +57,11 @@ TEST(Summary, OfKnownSamples) {
 }
 
 TEST(Summary, OfOneSampleAndOfNone) {
-  const Summary one = summarize(Samples{3});
-  EXPECT_EQ(one.p5, 3);
-  EXPECT_EQ(one.ci_low, 3);
-  EXPECT_EQ(one.ci_high, 3);
-  EXPECT_EQ(one.stddev, 0);
+  const Summary summary = summarize(Samples{3});
+  EXPECT_EQ(summary.p5, 3);
+  EXPECT_EQ(summary.ci_low, 3);
+  EXPECT_EQ(summary.ci_high, 3);
+  EXPECT_EQ(summary.stddev, 0);
   EXPECT_EQ(summarize(Samples{}).count, 0u);
 }
 
@@ -99,9 +99,11 @@ TEST(Estimate, OfADisturbedSixthIsWide) {
 }
 
 TEST(Estimate, OfOneRoundOrOfNoiseIsUndecided) {
-  const Estimate one = estimate(std::vector{Samples{3}, Samples{1}}, difference);
-  EXPECT_FALSE(one.is_known(one.value));
-  EXPECT_EQ(undecided_text(one, one.value), "undecided on this machine: spread unknown");
+  const Estimate result = estimate(std::vector{Samples{3}, Samples{1}}, difference);
+  EXPECT_FALSE(result.is_known(result.value));
+  EXPECT_EQ(undecided_text(result, result.value), "undecided on this machine: spread unknown");
+  const Estimate alike = estimate(std::vector{Samples{3, 3}, Samples{1, 1}}, difference);
+  EXPECT_FALSE(alike.is_known(1)) << "two rounds that happen to be alike decide nothing";
   const Estimate noise = estimate(std::vector{Samples{3, 9, 5}, Samples{4, 2, 6}}, difference);
   EXPECT_EQ(noise.low, -9);
   EXPECT_EQ(noise.high, 15);
@@ -129,13 +131,13 @@ TEST(IsSlower, NeedsIntervalsApartAndTheLeastDisturbedSamplesInTheSameOrder) {
 TEST(Bootstrap, IsDeterministicAndDependsOnTheSeed) {
   const Samples samples = skewed(50, 2);
   EXPECT_EQ(bootstrap_median(samples, 1).low, bootstrap_median(samples, 1).low);
-  const Interval one = bootstrap_median(samples, 1);
+  const Interval interval = bootstrap_median(samples, 1);
   const Interval two = bootstrap_median(samples, 2);
-  EXPECT_TRUE(one.low != two.low || one.high != two.high);
+  EXPECT_TRUE(interval.low != two.low || interval.high != two.high);
 }
 
 // The interval covers the true median in about 95 of 100 experiments.
-TEST(Bootstrap, CoversTheMedianAsOftenAsItSays) {
+TEST(Bootstrap, CoversTheMedianAsOftenAsItStates) {
   const double truth = 10 + std::log(2);
   int covered = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {

@@ -122,7 +122,7 @@ struct WaitPolicy {
   static WaitPolicy for_ranks(int num_ranks, int num_cores, std::chrono::milliseconds deadline);
   // For threads of which some compute while others wait. With more threads than cores, a wait sleeps at once: a thread
   // that yields to a computing thread runs again only after the latter's time slice, milliseconds later, but a sleeping
-  // thread is woken and runs (256 KiB all-reduce beside compute on two cores: 50 us instead of 5 ms).
+  // thread is woken and runs (256 KiB all-reduce during compute on two cores: 50 us instead of 5 ms).
   static WaitPolicy beside_work(int num_threads, int num_cores, std::chrono::milliseconds deadline);
 };
 

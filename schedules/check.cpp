@@ -94,7 +94,7 @@ std::vector<Problem> check_messages(const Schedule& schedule) {
 constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
 // Indices in the rank's list of each kind of work of a stage for a microbatch.
-struct Places {
+struct ActionPlaces {
   std::size_t forward = kNowhere;
   std::size_t backward = kNowhere;
   std::size_t input_gradient = kNowhere;
@@ -140,7 +140,7 @@ class Checker {
     return s_.slices() == 1 ? text : "slice " + std::to_string(j % s_.slices()) + " of " + text;
   }
   std::int32_t rank_of(std::int32_t stage) const { return s_.rank_of_stage[static_cast<std::size_t>(stage)]; }
-  Places& places(std::int32_t stage, std::int32_t microbatch) {
+  ActionPlaces& places(std::int32_t stage, std::int32_t microbatch) {
     return places_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(s_.num_microbatches) +
                    static_cast<std::size_t>(microbatch)];
   }
@@ -182,7 +182,7 @@ class Checker {
   }
 
   void check_stage(std::int32_t stage, std::int32_t microbatch, bool expected) {
-    const Places& at = places(stage, microbatch);
+    const ActionPlaces& at = places(stage, microbatch);
     const std::int32_t rank = s_.rank_of_stage[static_cast<std::size_t>(stage)];
     const auto where = [&] { return microbatch_text(microbatch) + " at stage " + std::to_string(stage); };
     const auto missing = [&](std::string_view what) {
@@ -216,8 +216,8 @@ class Checker {
     for (std::int32_t j = 0; j < s_.num_microbatches; ++j) {
       if (j % s_.slices() == 0) continue;
       for (std::int32_t stage = 0; stage < s_.num_stages(); ++stage) {
-        const Places& earlier = places(stage, j - 1);
-        const Places& later = places(stage, j);
+        const ActionPlaces& earlier = places(stage, j - 1);
+        const ActionPlaces& later = places(stage, j);
         if (later.forward == kNowhere) continue;
         const std::int32_t rank = rank_of(stage);
         const std::string before = text_of({Op::forward, stage, j - 1});
@@ -243,7 +243,7 @@ class Checker {
     std::vector<bool> evicts(s_.of_rank.size());
     for (std::int32_t stage = 0; stage < s_.num_stages(); ++stage) {
       for (std::int32_t j = 0; j < s_.num_microbatches; ++j) {
-        const Places& at = places(stage, j);
+        const ActionPlaces& at = places(stage, j);
         const std::int32_t rank = rank_of(stage);
         const bool gone = at.evict != kNowhere;
         if (!gone && at.fetch == kNowhere) continue;
@@ -274,7 +274,7 @@ class Checker {
   }
 
   const Schedule& s_;
-  std::vector<Places> places_;
+  std::vector<ActionPlaces> places_;
   std::vector<Problem> problems_;
 };
 
@@ -320,9 +320,9 @@ void check_or_throw(const Schedule& schedule) {
 
 namespace {
 
-class Channels {
+class StageChannels {
  public:
-  Channels(const Schedule& schedule, const ChannelRules& rules)
+  StageChannels(const Schedule& schedule, const ChannelRules& rules)
       : s_(schedule),
         rules_(rules),
         at_(schedule.of_rank.size()),
@@ -433,7 +433,7 @@ class Channels {
 }  // namespace
 
 std::string hang_of(const Schedule& with_messages, const ChannelRules& rules) {
-  return Channels(with_messages, rules).run();
+  return StageChannels(with_messages, rules).run();
 }
 
 }  // namespace lockstep::schedules

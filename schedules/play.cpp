@@ -202,8 +202,9 @@ PeakActivations peak_of(const Schedule& schedule, const std::vector<Action>& lis
   return peak;
 }
 
-using Pair = std::pair<std::int32_t, std::int32_t>;
-using Order = std::map<Pair, std::vector<std::size_t>>;  // products in the order in which they are sent or received
+using RankPair = std::pair<std::int32_t, std::int32_t>;
+using ProductOrder =
+    std::map<RankPair, std::vector<std::size_t>>;  // products in the order in which they are sent or received
 
 // Peak number of earlier messages that still wait when a message is received.
 std::int32_t most_set_aside(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& received) {
@@ -264,8 +265,8 @@ std::vector<RankCounts> count_ranks(const Schedule& schedule, double w_share) {
 }
 
 Ordering count_ordering(const Schedule& schedule) {
-  Order sent;
-  Order received;
+  ProductOrder sent;
+  ProductOrder received;
   const Schedule lowered = with_messages(schedule);
   for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
     for (const Action& action : lowered.of_rank[static_cast<std::size_t>(rank)]) {

@@ -20,7 +20,7 @@ struct Times {
   double input_gradient = 1;
   double weight_gradient = 1;
   double message = 0;  // from the end of its producer to its arrival on another rank; occupies no rank
-  // Share of a forward and of an input gradient that causal attention takes: later slices have more of it.
+  // Share of a forward and of an input gradient that causal attention takes: later slices have a larger share.
   double attention = 0;
 };
 

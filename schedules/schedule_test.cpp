@@ -171,7 +171,7 @@ TEST(ScheduleCheck, RandomChangesAreFoundOrDoNoHarm) {
   EXPECT_GT(harmless, 10);
 }
 
-TEST(TransportCheck, AHangSaysWhereEachRankStands) {
+TEST(TransportCheck, AHangReportsWhereEachRankStands) {
   // Both ranks send first.
   const Schedule schedule = parse_csv(
       "0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n"

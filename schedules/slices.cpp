@@ -13,9 +13,10 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A dynamic programme over (items, parts): `join(before, part)` is the value of a partition whose last part has the sum
 // `part` and whose other parts have the value `before`. The smallest value wins; of equal ones, the shortest last part.
-class Rows {
+class PartitionTable {
  public:
-  Rows(std::span<const double> costs, std::int32_t parts) : items_(costs.size()), parts_(parts), sums_(items_ + 1) {
+  PartitionTable(std::span<const double> costs, std::int32_t parts)
+      : items_(costs.size()), parts_(parts), sums_(items_ + 1) {
     for (std::size_t i = 0; i < items_; ++i) sums_[i + 1] = sums_[i] + costs[i];
   }
 
@@ -60,7 +61,7 @@ class Rows {
 
 std::vector<std::int32_t> balanced_parts(std::span<const double> costs, std::int32_t parts) {
   LOCKSTEP_CHECK(parts >= 1 && static_cast<std::size_t>(parts) <= costs.size(), "at least an item for each part");
-  Rows rows(costs, parts);
+  PartitionTable rows(costs, parts);
   const double largest = rows.run([](double before, double part) { return std::max(before, part); });
   const double allowed = largest * (1 + 1e-12);  // tolerance for sums in another order
   rows.run([&](double before, double part) { return part > allowed ? kNever : before + part * part; });

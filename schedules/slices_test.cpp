@@ -90,9 +90,9 @@ TEST(Slices, WorkOfAllSlicesIsThatOfTheWhole) {
 
 Schedule sliced(std::string_view name, std::int32_t p, std::int32_t m, std::vector<std::int64_t> lengths,
                 std::int32_t v = 1) {
-  Schedule made = make_schedule(name, {p, m, v, std::move(lengths)});
-  EXPECT_NO_THROW(check_or_throw(made));
-  return made;
+  Schedule schedule = make_schedule(name, {p, m, v, std::move(lengths)});
+  EXPECT_NO_THROW(check_or_throw(schedule));
+  return schedule;
 }
 
 double makespan(const Schedule& schedule, const Times& times) {
@@ -101,7 +101,7 @@ double makespan(const Schedule& schedule, const Times& times) {
 
 // Li et al. 2021, section 3.3: the sum of the slices plus the longest one for each stage but one, for any lengths and
 // any attention.
-TEST(Slices, TeraPipeTakesWhatItsFormulaSays) {
+TEST(Slices, TeraPipeTakesWhatItsFormulaPredicts) {
   for (const double attention : {0.0, 0.3}) {
     const Times times{1, 1.5, 0.75, 0, attention};
     for (const auto& lengths : {std::vector<std::int64_t>{3, 2, 1}, {1, 5}, {1, 1, 1, 1}, {2, 1, 4}}) {

@@ -26,7 +26,7 @@
 #include "collectives/transports/paced_link.h"
 #include "collectives/tuning/tuning.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"

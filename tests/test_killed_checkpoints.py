@@ -27,7 +27,7 @@ import pytest
 from conftest import find_binaries, MPIRUN, Programs
 
 STEPS_PER_KILL = 16  # more than a run does before it is killed
-RUN = ("--layers", "1", "--hidden", "32", "--length", "16", "--batch", "4", "--lr", "3e-3", "--peak-gflops", "100", "--threads", "1",
+RUN = ("--layers", "1", "--hidden", "32", "--length", "16", "--microbatch-size", "4", "--lr", "3e-3", "--peak-gflops", "100", "--threads", "1",
        "--gemm", "packed", "--report-every", "1")
 KEEP = 2
 DEADLINE_S = 60

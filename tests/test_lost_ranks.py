@@ -34,7 +34,7 @@ TIMEOUT_S = 2  # -T of the programs
 GRACE_S = 20  # mpirun kills what does not end by itself after some seconds, and the machine may be busy
 LOOP = ("-b", "64K", "-e", "64K", "-n", "1000000000", "-T", str(TIMEOUT_S))
 TRAINING = "training"  # stands for the collectives and messages of a training step
-TRAIN = ("--layers", "2", "--hidden", "32", "--length", "16", "--batch", "4", "--steps", "1000000000", "--peak-gflops", "100", "--gemm",
+TRAIN = ("--layers", "2", "--hidden", "32", "--length", "16", "--microbatch-size", "4", "--steps", "1000000000", "--peak-gflops", "100", "--gemm",
          "packed", "--dp", "2", "--pp", "2", "--microbatches", "2", "--zero", "1", "--transport", "mpi", "--timeout", str(TIMEOUT_S))
 MARK = "LOCKSTEP_LOST_RANK_RUN"  # variable by which a run's processes are known
 

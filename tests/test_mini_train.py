@@ -13,7 +13,7 @@ import pytest
 from conftest import MPIRUN, Programs, records_of
 
 
-SMALL = ("--layers", "2", "--hidden", "32", "--length", "16", "--batch", "4", "--steps", "4", "--lr", "3e-3",
+SMALL = ("--layers", "2", "--hidden", "32", "--length", "16", "--microbatch-size", "4", "--steps", "4", "--lr", "3e-3",
          "--peak-gflops", "100")
 
 
@@ -40,6 +40,21 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
     assert "# MFU reached" not in text
 
 
+@pytest.mark.parametrize("words", [
+    "--pp 4 --schedule bpipe",
+    "--cp 2 --cp-way colossal",
+    "--pp 2 --schedule terapipe --slices 4",
+    "--pp 2 --schedule seq1f1b --slices 7:5:4",
+    "--pp 2 --schedule seq1f1b_i --chunks 2 --slices 2 --recompute selective",
+])
+def test_moved_work_trains_and_writes_as_one_rank_does(programs: Programs, words: str) -> None:
+    more = ("--layers", "4", "--sample", "12", "--prompt", "the cat", "--temperature", "0")
+    one, other = (mini_train(programs, *more, *layout.split())
+                  for layout in ("--microbatches 1", f"{words} --microbatch-size 1 --microbatches 4"))
+    assert losses_of(other) == pytest.approx(losses_of(one), rel=1e-4)
+    assert other.stdout.split("the cat")[1:] == one.stdout.split("the cat")[1:] != []
+
+
 def test_more_than_all_of_the_peak_is_said_to_be_wrong(programs: Programs) -> None:
     text = mini_train(programs, "--peak-gflops", "1e-6").stdout
     assert "more than 100 % is impossible: the peak, 1000 FLOP/s (--peak-gflops), is too low" in text
@@ -61,8 +76,8 @@ def test_a_killed_run_leaves_the_record_of_its_steps(programs: Programs, tmp_pat
 
 
 @pytest.mark.parametrize("layout", [
-    ("--dp", "2", "--batch", "2", "--zero", "3"), ("--dp", "4", "--batch", "1", "--zero", "2", "--shard-ranks", "2"), ("--tp", "2", "--sequence-parallel"),
-    ("--pp", "2", "--schedule", "zb_h1", "--microbatches", "2", "--batch", "2"),
+    ("--dp", "2", "--microbatch-size", "2", "--zero", "3"), ("--dp", "4", "--microbatch-size", "1", "--zero", "2", "--shard-ranks", "2"), ("--tp", "2", "--sequence-parallel"),
+    ("--pp", "2", "--schedule", "zb_h1", "--microbatches", "2", "--microbatch-size", "2"),
 ])
 def test_layouts_print_the_losses_of_one_rank(programs: Programs, layout: tuple[str, ...]) -> None:
     for one, other in zip(losses_of(mini_train(programs)), losses_of(mini_train(programs, *layout)), strict=True):
@@ -117,7 +132,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_gives_files_to_others(programs: P
 
 def test_replicas_of_shards_are_told_in_heading_record_and_trace(programs: Programs, tmp_path: Path) -> None:
     trace, records = tmp_path / "trace.json", tmp_path / "records.jsonl"
-    done = mini_train(programs, "--dp", "4", "--batch", "1", "--zero", "3", "--shard-ranks", "2", "--trace", str(trace), "--json",
+    done = mini_train(programs, "--dp", "4", "--microbatch-size", "1", "--zero", "3", "--shard-ranks", "2", "--trace", str(trace), "--json",
                       str(records))
     assert "dp 4, tp 1, pp 1, ZeRO 3 over 2 ranks in 2 replicas; 4 sequences" in done.stdout
     layout = json.loads(records.read_text(encoding="utf-8").splitlines()[1])["layout"]
@@ -130,7 +145,7 @@ def test_replicas_of_shards_are_told_in_heading_record_and_trace(programs: Progr
 
 def test_a_trace_has_every_rank(programs: Programs, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    mini_train(programs, "--pp", "2", "--microbatches", "2", "--batch", "2", "--trace", str(trace))
+    mini_train(programs, "--pp", "2", "--microbatches", "2", "--microbatch-size", "2", "--trace", str(trace))
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     assert len({event["pid"] for event in events if event.get("ph") == "X"}) == 2
 
@@ -142,6 +157,23 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     assert '"emulated' in trace.read_text(encoding="utf-8") and '"measured' not in trace.read_text(encoding="utf-8")
     assert {json.loads(line)["basis"] for line in records.read_text(encoding="utf-8").splitlines()} == {"emulated"}
     assert "EMULATED" not in mini_train(programs, "--dp", "2").stdout
+
+
+def test_batch_counts_the_sequences_of_an_optimizer_step(programs: Programs) -> None:
+    def refusal(*words: str) -> str:
+        done = programs.run("mini_train", "--layers", "1", *words)
+        assert done.returncode == 6 and done.stdout == ""
+        return done.stderr
+
+    assert "--microbatch-size 8 without --batch" in refusal("--batch", "8", "--dp", "2")
+    assert "--microbatch-size 8 without --batch" in refusal("--batch", "8", "--microbatches", "2")
+    assert "allowed: multiples of 8" in refusal("--batch", "12", "--dp", "2", "--microbatch-size", "4")
+    assert "allowed: 16" in refusal("--batch", "8", "--dp", "2", "--microbatch-size", "4", "--microbatches", "2")
+    two = mini_train(programs, "--dp", "2", "--batch", "16")
+    assert "2 microbatches; 16 sequences of 16 tokens per step, 4 per microbatch" in two.stdout, two.stdout
+    assert losses_of(two) == losses_of(mini_train(programs, "--dp", "2", "--microbatches", "2"))
+    alone = ("--layers", "1", "--hidden", "32", "--length", "16", "--steps", "1", "--batch", "3", "--peak-gflops", "1")
+    assert "3 sequences of 16 tokens per step, 3 per microbatch" in programs.run("mini_train", *alone).stdout
 
 
 @pytest.mark.parametrize(("words", "text"), [
@@ -156,24 +188,24 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--schedule", "dualpipe", "--pp", "2", "--microbatches", "2"], "microbatches is 2; allowed: at least 4"),
     (["--schedule", "nonsense"], "nonsense"),
     (["--model", "huge"], "'huge' is not known; allowed: nano"),
-    (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
+    (["--dtype", "f64"], "--dtype f64: not known; allowed: f32 bf16 f16"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
     (["--graph"], "--graph needs --device cuda"),
     (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages through the host"),
-    (["--transport", "tcp"], "--transport tcp: not a transport; allowed: local mpi nccl"),
-    (["--length", "99999"], "--length 99999 is out of range; allowed: 1 to"),
+    (["--transport", "tcp"], "--transport tcp: not known; allowed: local mpi nccl"),
+    (["--length", "99999"], "--length 99999: out of range; allowed: 1 to"),
     (["--data", "/nonexistent"], "/nonexistent"),
     (["--data", "/dev/null"], "/dev/null"),
-    (["--batch", "10000000"], "--batch 10000000: out of range"),
-    (["--batch", "1000000", "--length", "128"], "what helps: --recompute full"),
+    (["--microbatch-size", "10000000"], "--microbatch-size 10000000: out of range"),
+    (["--microbatch-size", "1000000", "--length", "128"], "what helps: --recompute full"),
     (["--resume", "/nonexistent"], "/nonexistent"),
     (["--algo", "pigeon", "--dp", "2"], "'pigeon'"),
     (["--algo", "one_shot"], "--algo one_shot"),
     (["--attention", "wgmma"], "--attention together with --device cpu; allowed: --device cuda"),
-    (["--attention", "flash"], "--attention flash: unknown; allowed: mma wgmma"),
+    (["--attention", "flash"], "--attention flash: not known; allowed: mma wgmma"),
     (["--attention", "wgmma", "--device", "cuda", "--dtype", "bf16"], "columns of bf16; allowed: 64 or 128 "
      "columns with --dtype bf16 or f16, or --attention mma"),
-    (["--gemm", "cublas"], "--gemm cublas: not an implementation of matrix products; allowed: probe per-shape amx packed onednn"),
+    (["--gemm", "cublas"], "--gemm cublas: not known; allowed: probe per-shape amx packed onednn"),
     (["--gemm", "amx", "--dtype", "f16"], "--gemm amx is not available on this machine for f16; allowed: probe, per-shape, packed"),
     (["--frobnicate"], "unknown argument '--frobnicate'"),
 ])
@@ -222,7 +254,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(programs: Programs, tmp_path: P
     ("--dp", "2", "--pp", "2", "--layers", "4", "--microbatches", "4", "--length", "64", "--schedule", "dualpipe"),
 ])
 def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: str, layout: tuple[str, ...]) -> None:
-    words = (*layout, "--batch", "1", "--gemm", "packed")  # a probe could choose differently in each run
+    words = (*layout, "--microbatch-size", "1", "--gemm", "packed")  # a probe could choose differently in each run
     command = [*MPIRUN, "-n", "4", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", "--mpi-threads", threads,
                *SMALL, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

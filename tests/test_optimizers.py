@@ -141,7 +141,7 @@ def test_twenty_steps_are_pytorchs(world: World, kind: str) -> None:
         ours = world.train(*words_of(kind, numbers, clip))
         assert theirs[-1] < theirs[0] - 0.1, "something is learned"
         assert worst(ours, theirs) <= RELATIVE, (numbers, list(zip(ours, theirs)))
-    for layout in (("--update", "per_bucket"), ("--dp", "2", "--batch", "4", "--zero", "3")):
+    for layout in (("--update", "per_bucket"), ("--dp", "2", "--microbatch-size", "4", "--zero", "3")):
         assert worst(world.train(*words_of(kind, OTHERS[kind], 0.0), *layout), theirs) <= RELATIVE, layout
 
 
@@ -151,7 +151,7 @@ def test_a_resumed_run_is_pytorchs(world: World, kind: str) -> None:
     words = words_of(kind, OTHERS[kind], 1.0)
     # The first half of the schedule of 20 steps: a run that keeps the checkpoint of its tenth step.
     whole = world.train(*words, "--checkpoints", str(folder), "--checkpoint-every", "10")
-    rest = world.train(*words, "--resume", str(folder / "step-00000010"), "--dp", "2", "--batch", "4", "--zero", "1")
+    rest = world.train(*words, "--resume", str(folder / "step-00000010"), "--dp", "2", "--microbatch-size", "4", "--zero", "1")
     theirs = torch_losses(world, kind, OTHERS[kind], 1.0)
     assert len(rest) == 10 and worst(whole[:10] + rest, theirs) <= RELATIVE
 

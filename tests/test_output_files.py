@@ -32,7 +32,7 @@ USAGE = 6
 SWEEP = "all_reduce_perf --ranks 2 -b 8 -e 4K -f 2 -n 2 -w 0"
 KERNEL = ("kernels_bench --threads 1 --cache warm --check 0 --ceilings 0 --benchmark_filter=^gelu_fwd/f32/B8_T128 "
           "--benchmark_min_time=0.001 --benchmark_format=json")
-TRAIN = "mini_train --layers 1 --hidden 32 --length 16 --batch 2 --peak-gflops 100 --gemm packed --threads 1"
+TRAIN = "mini_train --layers 1 --hidden 32 --length 16 --microbatch-size 2 --peak-gflops 100 --gemm packed --threads 1"
 TWO_STEPS = f"{TRAIN} --steps 2"
 REPORTS = f"{sys.executable} -m reports"
 GATE = f"{sys.executable} {ROOT / 'ci' / 'gate.py'}"

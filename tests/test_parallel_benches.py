@@ -11,7 +11,7 @@ import pytest
 from conftest import MPIRUN, Programs, records_of, ROOT
 
 
-SMALL = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
+SMALL = ["--model", "nano", "--layers", "4", "--length", "16", "--microbatch-size", "1", "--steps", "2", "--warmup", "1"]
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -176,9 +176,9 @@ TRAINING = {"ddp_overlap_bench": [], "zero_bench": [], "tp_linear_bench": [], "s
 @pytest.mark.parametrize("program", TRAINING)
 @pytest.mark.parametrize("words, told", [
     (["--device", "gpu"], "--device gpu: not a device; allowed: cpu cuda cuda:0 cuda:1 ..."),
-    (["--transport", "shm"], "--transport shm: not a transport; allowed: local mpi nccl"),
+    (["--transport", "shm"], "--transport shm: not known; allowed: local mpi nccl"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
-    (["--mpi-threads", "some"], "--mpi-threads some: not a supported thread level; allowed: multiple funneled"),
+    (["--mpi-threads", "some"], "--mpi-threads some: not known; allowed: multiple funneled"),
 ])
 def test_all_training_programs_have_the_same_places(programs: Programs, program: str, words: list[str], told: str) -> None:
     done = programs.run(program, *TRAINING[program], *words)
@@ -202,7 +202,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("zero_bench", ["--serve", "--transport", "mpi"], "--serve works only with --transport local"),
     ("tp_linear_bench", ["--link", "gbps=1", "--transport", "mpi"], "--link emulates links between local ranks"),
     ("ddp_overlap_bench", ["--dp", "1"], "--dp 1 has nothing to reduce"),
-    ("ddp_overlap_bench", ["--link", "fast"], "'fast' is neither a latency nor a bandwidth"),
+    ("ddp_overlap_bench", ["--link", "fast"], "--link fast: has no '='; allowed: latency_us gbps"),
     ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),
     ("ddp_overlap_bench", ["--algo", "library"], "library"),
     ("ddp_overlap_bench", ["--algo", "ring:lanes=99"], "ring:lanes=99"),
@@ -212,8 +212,8 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("ddp_overlap_bench", ["--heads", "7"], "heads"),
     ("zero_bench", ["--zero", "4"], "--zero"),
     ("zero_bench", ["--dtype", "f32", "--grad-dtype", "bf16"], "--grad-dtype"),
-    ("zero_bench", ["--dtype", "int8"], "not a dtype to train in"),
-    ("zero_bench", ["--length", "100000"], "--length 100000 is out of range"),
+    ("zero_bench", ["--dtype", "int8"], "not known"),
+    ("zero_bench", ["--length", "100000"], "--length 100000: out of range; allowed: 1 to 256"),
     ("zero_bench", ["--colour"], "--colour"),
     ("zero_bench", ["--dp", "4", "--shard-ranks", "3"], "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4"),
     ("zero_bench", ["--shard-ranks", "1"], "--shard-ranks 1 shards nothing"),
@@ -233,7 +233,7 @@ def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: 
 
 LAYERS = ["--rounds", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
           "--vocabulary", "61"]
-SMALL_STEP = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
+SMALL_STEP = ["--model", "nano", "--layers", "4", "--length", "16", "--microbatch-size", "1", "--steps", "2", "--warmup", "1"]
 
 
 def under_mpi(programs: Programs, program: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -75,7 +75,7 @@ def test_a_record_says_if_the_trainer_can_run_the_order(programs: Programs, tmp_
     file = tmp_path / "s.jsonl"
     assert pipeline(programs, "--schedule", "all", "--stages", "4", "--microbatches", "8", "--json", str(file)).returncode == 0
     trained = {line["schedule"]: line["trained"] for line in records_of(file) if line["record"] == "schedule"}
-    assert {name for name, can in trained.items() if not can} == {"terapipe", "seq1f1b", "seq1f1b_i", "bpipe"} and trained["zb_v"]
+    assert all(trained.values()) and {"zb_v", "seq1f1b", "bpipe"} <= set(trained)
 
 
 def test_the_timeline_is_a_legal_step(programs: Programs, tmp_path: Path) -> None:
@@ -218,12 +218,12 @@ BAD_INPUT = [
     (["--w-memory", "1.5"], "--w-memory 1.5: out of range; allowed: a number from 0 to 1"),
     (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
     (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: multiples of 2, such as 2 or 4"),
-    (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
+    (["--mode", "imagined"], "--mode imagined: not known; allowed: simulated emulated real"),
     (["--frobnicate"], "unknown argument '--frobnicate'; allowed: what --help lists"),
     (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read: No such file or directory; allowed: a CSV file"),
     (["--csv", "x.csv", "--stages", "4"], "--stages together with --csv"),
-    (["--pipes", "2"], "--pipes without --csv"),
-    (["--lowered"], "--lowered without --dump-csv"),
+    (["--pipes", "2"], "--pipes requires --csv"),
+    (["--lowered"], "--lowered requires --dump-csv"),
     (["--json", "/nonexistent/r.jsonl"], "/nonexistent/r.jsonl"),
     (["--trace", "/nonexistent/t.json"], "/nonexistent/t.json"),
     (["--schedule", "1f1b,gpipe", "--trace", "t.json"], "--trace t.json: there are 2 schedules; allowed: one"),
@@ -319,7 +319,7 @@ def test_emulated_overlap_is_labelled(programs: Programs, tmp_path: Path) -> Non
     (["--algo", "pigeon"], "--algo pigeon: "),
     (["--algo", "double_tree"], "--algo double_tree: its plan has 4 lanes; allowed here: one"),
     (["--algo", "two_shot", "--zero", "3"], "--algo two_shot: "),
-    (["--link", "latency=3"], "--link latency=3: 'latency=3' is neither a latency nor a bandwidth"),
+    (["--link", "latency=3"], "--link latency=3: no such field; nearest: latency_us; allowed: latency_us gbps"),
     (["--bytes-a-layer", "many"], "--bytes-a-layer many: not a size"),
     (["--t-b", "0"], "--t-b 0: out of range"),
     (["--bucket-cap-mb", "0"], "--bucket-cap-mb 0: out of range"),

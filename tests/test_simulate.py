@@ -160,7 +160,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--machine", "./missing.json"], "missing.json: cannot be read"),
         (["--machine", "./"], "./: cannot be read: Is a directory; allowed: a JSON file"),
         (["--calibrate", "."], ".: cannot be read: Is a directory; allowed: records"),
-        (["--layout", "tp=x"], "tp=x: not a whole number; allowed"),
+        (["--layout", "tp=x"], "tp=x: not an integer; allowed"),
         (["--layout", "tp=5"], "tp is 5"),
         (["--layout", "pp=97"], "layers is 96, and there are 97 stages"),
         (["--layout", "dp=3,batch=64"], "not a multiple of dp x microbatch"),
@@ -173,7 +173,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["plan", "--schedules", "nope"], "schedule 'nope' is not known"),
         (["plan", "--sweep", "tp=1:2"], "--sweep, --trace or --chakra with plan"),
         (["--calibrate", "missing.jsonl"], "missing.jsonl: cannot be read"),
-        (["--output", "x.json"], "--output without --calibrate"),
+        (["--output", "x.json"], "--output requires --calibrate"),
         (["--json", "/nonexistent/x.jsonl"], "cannot write /nonexistent/x.jsonl"),
         (["--zap"], "--zap"),
     ],
@@ -303,10 +303,19 @@ def test_sensitivity_is_sorted_and_has_signs(programs, tmp_path):
     moved = [max(abs(one["values"].get(name, 0)) for name in ("more_percent", "less_percent")) for one in points]
     assert moved == sorted(moved, reverse=True) and moved[0] > 1
     figures = {one["series"]: one["values"] for one in points}
-    assert figures["device.matrix_tflops"]["more_percent"] < 0 < figures["device.matrix_tflops"]["less_percent"]
-    assert figures["device.launch_us"]["more_percent"] > 0 > figures["device.launch_us"]["less_percent"]
-    assert "less_percent" not in figures["levels.1.oversubscription"]  # below 1 there is none
+    assert figures["machine.device.matrix_tflops"]["more_percent"] < 0 < figures["machine.device.matrix_tflops"]["less_percent"]
+    assert figures["machine.device.launch_us"]["more_percent"] > 0 > figures["machine.device.launch_us"]["less_percent"]
+    assert "less_percent" not in figures["machine.levels.1.oversubscription"]  # below 1 there is none
     assert not any(name.endswith(("ranks", "bytes")) for name in figures)
+    # --sweep takes these names, and has the same change.
+    moved = next(one for one in points if "more_percent" in one["values"])
+    value = moved["at"]["value"]
+    out = tmp_path / "swept.jsonl"
+    done = programs.run("simulate", *SMALL_MODEL, "--layout", "tp=8,dp=4,batch=32", "--sweep",
+                        f"{moved['series']}={value!r}:{1.1 * value!r}", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    before, after = (one["step_ms"] for one in records_of(out))
+    assert 100 * (after / before - 1) == pytest.approx(moved["values"]["more_percent"], rel=1e-6)
 
 
 def test_the_map_has_a_winner_in_each_cell_and_says_why(programs, tmp_path):
@@ -345,7 +354,7 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
         (["map", "--level", "7"], "--level 7: DGX A100"),
         (["map", "--models", "nope"], "'nope' is not known"),
         (["memory", "--parameters", "-1"], "--parameters -1"),
-        (["tp-boundary", "--tp", "2"], "without --model"),
+        (["tp-boundary", "--tp", "2"], "require --model"),
         (["tp-boundary", "--model", "gpt3-1.3b", "--tp", "5"], "--tp 5: tp is 5"),
         (["order", "--layout", "tp=7"], "tp is 7"),
         (["sensitivity", "--percent", "100"], "--percent 100"),

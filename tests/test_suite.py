@@ -19,8 +19,8 @@ SUBJECTS = {"all_reduce_perf", "kernels_bench", "ddp_overlap_bench", "zero_bench
 
 
 # A line for each page, as short as possible.
-STEP = "--model nano --layers 4 --length 16 --batch 1 --steps 2 --warmup 1 --dp 2"
-TRAINED = "--layers 2 --hidden 32 --heads 2 --length 16 --batch 2"
+STEP = "--model nano --layers 4 --length 16 --microbatch-size 1 --steps 2 --warmup 1 --dp 2"
+TRAINED = "--layers 2 --hidden 32 --heads 2 --length 16"
 SMALL = f"""
 collectives 1 all_reduce_perf --ranks 2 -b 8 -e 64K -f 64 -n 3 --algo ring,tree
 kernels 1 kernels_bench --benchmark_filter=gelu_fwd/f32/B4_T64 --benchmark_min_time=0.01 --threads 1 --ceilings 0
@@ -29,8 +29,8 @@ sharding 1 zero_bench {STEP} --dtype f32
 layers 1 tp_linear_bench --rounds 1 --warmup 1 --hidden 32 --heads 4 --batch 2 --length 16 --block row --tiles 2
 schedules 1 pipeline_perf --schedule gpipe,1f1b
 simulations 1 simulate --layout pp=8,batch=8
-training 1 mini_train {TRAINED} --steps 3 --lr 1e-3
-scaling 1 scaling {TRAINED} --steps 1 --layouts dp=1
+training 1 mini_train {TRAINED} --microbatch-size 2 --steps 3 --lr 1e-3
+scaling 1 scaling {TRAINED} --batch 2 --steps 1 --layouts dp=1
 """
 
 
@@ -150,9 +150,9 @@ WORKERS = {
     "generation": ["generation_bench"],
     "some generation": ["generation_bench", "--filter", "^plan/all_reduce/ring/"],
     "simulate": ["simulate", "--model", "gpt3-1.3b", "--layout", "tp=2,pp=2,dp=2,batch=16"],
-    "training": ["mini_train", "--dp", "2", "--batch", "1"],
-    "buckets": ["ddp_overlap_bench", "--dp", "2", "--batch", "1"],
-    "sharding": ["zero_bench", "--dp", "2", "--batch", "1", "--zero", "3", "--prefetch", "1", "--dtype", "f32"],
+    "training": ["mini_train", "--dp", "2", "--microbatch-size", "1"],
+    "buckets": ["ddp_overlap_bench", "--dp", "2", "--microbatch-size", "1"],
+    "sharding": ["zero_bench", "--dp", "2", "--microbatch-size", "1", "--zero", "3", "--prefetch", "1", "--dtype", "f32"],
     "layers": ["tp_linear_bench", "--block", "mlp", "--tp", "2", "--sequence-parallel", "1", "--hidden", "64", "--tiles", "2"],
     "planted": ["gate_planted", "alone"],
     "planted ranks": ["gate_planted", "collective"],
@@ -198,7 +198,7 @@ def test_only_the_planted_program_reads_the_planted_percentage(programs, monkeyp
         pytest.skip("a build with LOCKSTEP_PLANT=ON")
     monkeypatch.setenv("LOCKSTEP_PLANTED_PERCENT", "many")
     _, answers, _ = talk(programs, WORKERS["planted"], [order(0, 1, 1)])
-    assert answers[0]["error"].endswith("LOCKSTEP_PLANTED_PERCENT: 'many'; allowed: a number from 0 to 1000")
+    assert answers[0]["error"].endswith("LOCKSTEP_PLANTED_PERCENT=many: not a number; allowed: a number from 0 to 1000")
     for name in ("kernels", "sweep", "generation"):
         _, answers, _ = talk(programs, WORKERS[name], [order(0, 1, 1)])
         assert len(answers[0]["us"]) == 1
@@ -217,6 +217,13 @@ def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, told):
     _, answers, done = talk(programs, WORKERS["planted"], [line, order(1, 1, 1)])
     assert done.returncode == 0
     assert told in answers[0]["error"] and len(answers[1]["us"]) == 1
+
+
+def test_a_worker_without_another_mode_has_a_help(programs):
+    done = programs.run("generation_bench", "--help")
+    assert done.returncode == 0 and "--filter" in done.stdout and "--serve" in done.stdout
+    done = programs.run("generation_bench")
+    assert done.returncode == 6 and "--serve is missing; allowed: [--filter REGEX] --serve" in done.stderr
 
 
 @pytest.mark.parametrize(("command", "told"), [

@@ -16,7 +16,7 @@ from conftest import ROOT, Programs
 
 FIXTURES = ROOT / "trainer" / "tokens" / "fixtures"
 SMALL = ["--model", "layers=2,hidden=32,heads=4,vocabulary=1024,sequence=16,dropout=no,gated=yes,norm=rms,"
-         "learned_positions=no,biases=no,tied_embeddings=no,kv_heads=2", "--batch", "4", "--peak-gflops", "1",
+         "learned_positions=no,biases=no,tied_embeddings=no,kv_heads=2", "--microbatch-size", "4", "--peak-gflops", "1",
          "--validation-sequences", "8", "--gemm", "packed"]
 
 

@@ -162,7 +162,7 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
       optimizer_ps[rank] += work.optimizer_ps;
       host_ps[rank] += work.host_ps;
     }
-    if (layout.delayed_update) schedules::update_beside(step, host_ps);
+    if (layout.delayed_update) schedules::update_during_step(step, host_ps);
     schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
   }
   if (zero_of(layout) == 1 || zero_of(layout) == 2) schedules::gather_after_step(step, all_units(layout, plans));

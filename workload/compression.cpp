@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <functional>
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "core/options.h"
 
 namespace lockstep::workload {
 namespace {
@@ -17,7 +15,7 @@ using Way = CompressionWay;
 
 constexpr std::array<std::string_view, 10> kNames{"none", "bf16", "int8",      "int4",    "fp8",
                                                   "sign", "topk", "threshold", "randomk", "powersgd"};
-constexpr std::string_view kAllowed =
+constexpr const char* kAllowed =
     "none, bf16, int8, int4, fp8, sign, topk:density=D, threshold:at=T:density=D, randomk:density=D, powersgd:rank=R, "
     "all but the first two with :feedback=0 or 1";
 
@@ -31,77 +29,27 @@ bool takes_feedback(Way way) {
 
 constexpr std::int64_t kPairBytes = 8;  // an index and a value
 
-// A number of some of the compressions: from `least` to `most`.
-struct NumberOfWays {
-  std::string_view key;
-  std::vector<Way> ways;
-  double least;
-  double most;
-  bool whole;
-  std::function<void(Compression&, double)> set;
-  std::function<double(const Compression&)> get;
+using core::OptionText;
+
+// A number of some of the compressions.
+struct CompressionField {
+  bool (*is_of)(Way way);
+  core::Field<Compression> field;
+  double (*get)(const Compression&);
 };
 
-std::vector<NumberOfWays> numbers() {
-  return {{"at",
-           {Way::threshold},
-           1e-30,
-           1e30,
-           false,
-           [](Compression& c, double v) { c.at = v; },
-           [](const Compression& c) { return c.at; }},
-          {"density",
-           {Way::topk, Way::threshold, Way::randomk},
-           1e-9,
-           1,
-           false,
-           [](Compression& c, double v) { c.density = v; },
-           [](const Compression& c) { return c.density; }},
-          {"rank",
-           {Way::powersgd},
-           1,
-           1024,
-           true,
-           [](Compression& c, double v) { c.rank = static_cast<std::int32_t>(v); },
-           [](const Compression& c) { return static_cast<double>(c.rank); }}};
-}
-
-bool is_of(const NumberOfWays& field, Way way) {
-  return std::find(field.ways.begin(), field.ways.end(), way) != field.ways.end();
-}
-
-core::Error refused(std::string_view item, std::string_view allowed) {
-  return core::usage_error("compression '" + std::string(item) + "' cannot be read; allowed: " + std::string(allowed));
-}
-
-// Removes and returns the part of `rest` before `between`.
-std::string_view next_of(std::string_view& rest, char between) {
-  const std::string_view item = rest.substr(0, rest.find(between));
-  rest.remove_prefix(std::min(rest.size(), item.size() + 1));
-  return item;
-}
-
-void set_number(Compression& compression, std::string_view item) {
-  std::string_view value = item;
-  const std::string_view key = next_of(value, '=');
-  if (key == "feedback" && takes_feedback(compression.way)) {
-    if (value != "0" && value != "1") throw refused(item, "feedback=0 or 1");
-    compression.feedback = value == "1";
-    return;
-  }
-  for (const NumberOfWays& field : numbers()) {
-    if (!is_of(field, compression.way) || field.key != key) continue;
-    double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool read = error == std::errc() && end == value.data() + value.size();
-    if (!read || number < field.least || number > field.most || (field.whole && number != std::floor(number))) {
-      throw refused(item, fmt::format("{}={} from {:g} to {:g}", key, field.whole ? "a whole number" : "a number",
-                                      field.least, field.most));
-    }
-    return field.set(compression, number);
-  }
-  throw refused(item, kAllowed);
-}
+constexpr std::array kNumbers{
+    CompressionField{
+        [](Way way) { return way == Way::threshold; },
+        {"at", "1e-30 to 1e30", [](Compression& c, const OptionText& v) { c.at = v.number_from(1e-30, 1e30); }},
+        [](const Compression& c) { return c.at; }},
+    CompressionField{
+        [](Way way) { return way == Way::topk || way == Way::threshold || way == Way::randomk; },
+        {"density", "1e-9 to 1", [](Compression& c, const OptionText& v) { c.density = v.number_from(1e-9, 1); }},
+        [](const Compression& c) { return c.density; }},
+    CompressionField{[](Way way) { return way == Way::powersgd; },
+                     {"rank", "1 to 1024", [](Compression& c, const OptionText& v) { c.rank = v.int32(1, 1024); }},
+                     [](const Compression& c) { return static_cast<double>(c.rank); }}};
 
 }  // namespace
 
@@ -121,8 +69,8 @@ bool Compression::remembers() const {
 
 std::string text_of(const Compression& compression) {
   std::string text(name_of(compression.way));
-  for (const NumberOfWays& field : numbers()) {
-    if (is_of(field, compression.way)) text += fmt::format(":{}={:g}", field.key, field.get(compression));
+  for (const CompressionField& row : kNumbers) {
+    if (row.is_of(compression.way)) text += fmt::format(":{}={:g}", row.field.name, row.get(compression));
   }
   if (compression.feedback != Compression(compression.way).feedback) {
     text += compression.feedback ? ":feedback=1" : ":feedback=0";
@@ -131,12 +79,18 @@ std::string text_of(const Compression& compression) {
 }
 
 Compression parse_compression(std::string_view text) {
-  std::string_view rest = text;
-  const std::string_view name = next_of(rest, ':');
-  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) throw refused(text, kAllowed);
+  const std::vector<std::string_view> parts = core::split(text, ':');
+  const auto* const found = std::find(kNames.begin(), kNames.end(), parts.front());
+  if (found == kNames.end()) throw OptionText{"", std::string(text)}.refused("not known", kAllowed);
   Compression compression(static_cast<Way>(found - kNames.begin()));
-  while (!rest.empty()) set_number(compression, next_of(rest, ':'));
+  std::vector<core::Field<Compression>> table;
+  if (takes_feedback(compression.way)) {
+    table.push_back({"feedback", "0 or 1", [](Compression& c, const OptionText& v) { c.feedback = v.yes_or_no(); }});
+  }
+  for (const CompressionField& row : kNumbers) {
+    if (row.is_of(compression.way)) table.push_back(row.field);
+  }
+  core::read_fields<Compression>(compression, "", std::span(parts).subspan(1), table);
   return compression;
 }
 

@@ -1,32 +1,12 @@
 #include "workload/grid_product.h"
 
-#include <charconv>
-
-#include "core/error.h"
+#include "core/options.h"
 
 namespace lockstep::workload {
 namespace {
 
 constexpr const char* kAllowed = "QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most Q; Q from 2 to 8";
 constexpr std::int32_t kMostSide = 8;
-
-[[noreturn]] void refuse() {
-  throw core::usage_error(kAllowed);
-}
-
-std::vector<std::int32_t> numbers_between_x(std::string_view text) {
-  std::vector<std::int32_t> numbers;
-  for (;;) {
-    std::int32_t value = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem != std::errc{}) refuse();
-    numbers.push_back(value);
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (text.empty()) return numbers;
-    if (text.front() != 'x') refuse();
-    text.remove_prefix(1);
-  }
-}
 
 // The axis along which the columns of a matrix are split in three dimensions.
 GridAxis axis_of_inputs(const GridLinear& linear) {
@@ -81,18 +61,17 @@ void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct produ
 
 Grid parse_grid(std::string_view text) {
   constexpr std::string_view kTwoHalf = "2.5d:";
-  const bool is_two_half = text.substr(0, kTwoHalf.size()) == kTwoHalf;
-  if (is_two_half) text.remove_prefix(kTwoHalf.size());
-  const std::vector<std::int32_t> sides = numbers_between_x(text);
-  if (sides.size() < 2 || sides.size() > 3 || sides[0] != sides[1] || sides[0] < 2 || sides[0] > kMostSide) refuse();
-  const std::int32_t side = sides[0];
-  if (sides.size() == 2) {
-    if (is_two_half) refuse();
-    return {GridForm::two, side, 1};
+  const bool is_two_half = text.starts_with(kTwoHalf);
+  std::vector<std::int32_t> sides;
+  for (const std::string_view part : core::split(text.substr(is_two_half ? kTwoHalf.size() : 0), 'x')) {
+    sides.push_back(core::parse_number<std::int32_t>(part).value_or(0));
   }
-  const std::int32_t depth = sides[2];
-  if (depth < 1 || depth > side || (!is_two_half && depth != side)) refuse();
-  return {is_two_half ? GridForm::two_half : GridForm::three, side, depth};
+  const bool is_square = sides.size() >= 2 && sides[0] == sides[1] && sides[0] >= 2 && sides[0] <= kMostSide;
+  if (is_square && sides.size() == 2 && !is_two_half) return {GridForm::two, sides[0], 1};
+  const bool fits = is_square && sides.size() == 3 && sides[2] >= 1 && sides[2] <= sides[0];
+  if (!fits || (!is_two_half && sides[2] != sides[0]))
+    throw core::OptionText{"", std::string(text)}.refused("not a grid", kAllowed);
+  return {is_two_half ? GridForm::two_half : GridForm::three, sides[0], sides[2]};
 }
 
 std::string text_of(const Grid& grid) {

@@ -255,7 +255,7 @@ TEST(GridOperations, FetchOnePanelAhead) {
     for (const schedules::Piece& piece : pieces) {
       if (piece_named(piece.what).kind != OperationKind::exchange_grid) continue;
       ++found.first;
-      found.second += piece.beside_next ? 1 : 0;
+      found.second += piece.overlaps_next ? 1 : 0;
     }
     return found;
   };

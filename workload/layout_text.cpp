@@ -1,14 +1,18 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <sstream>
 
+#include <fmt/format.h>
+
+#include "core/options.h"
 #include "schedules/generators/catalogue.h"
-#include "workload/fields.h"
 #include "workload/layout.h"
 
 namespace lockstep::workload {
 namespace {
+
+using core::Field;
+using core::OptionText;
 
 constexpr double kMostRanks = 1 << 30;
 constexpr double kMiB = 1 << 20;
@@ -25,16 +29,14 @@ constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as 
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
 
 // Parses "7:8x14:7", such as layers of each stage; 8x14 is eight stages of 14.
-std::vector<std::int32_t> list_of(const FieldValue& value, std::int64_t least, const char* what, const char* allowed) {
+std::vector<std::int32_t> list_of(const OptionText& value, std::int64_t least, const char* what, const char* allowed) {
   const auto whole = [&](std::string_view text, std::int64_t min) {
-    try {
-      return FieldValue{value.of, value.name, text}.integer(min, 100'000'000);
-    } catch (const core::Error&) {
-      throw value.refused(what, allowed);
-    }
+    const auto number = core::parse_number<std::int64_t>(text);
+    if (!number || *number < min || *number > 100'000'000) throw value.refused(what, allowed);
+    return *number;
   };
   std::vector<std::int32_t> list;
-  for (const std::string_view part : split(value.text, ':')) {
+  for (const std::string_view part : core::split(value.text, ':')) {
     const std::size_t times = part.find('x');
     const bool repeated = times != std::string_view::npos;
     const std::int64_t count = repeated ? whole(part.substr(0, times), 1) : 1;
@@ -56,7 +58,7 @@ std::string text_of_list(const std::vector<Number>& list) {
   return text;
 }
 
-void read_layers(Layout& layout, const FieldValue& value) {
+void read_layers(Layout& layout, const OptionText& value) {
   layout.balanced_layers = value.text == "balanced";
   layout.layers_of = layout.balanced_layers
                          ? std::vector<std::int32_t>{}
@@ -66,7 +68,7 @@ void read_layers(Layout& layout, const FieldValue& value) {
 }
 
 // Parses "4", or the tokens of each: "2048:2x1024".
-void read_slices(Layout& layout, const FieldValue& value) {
+void read_slices(Layout& layout, const OptionText& value) {
   layout.slice_tokens.clear();
   if (value.text.find_first_of(":x") == std::string_view::npos) {
     layout.slices = static_cast<std::int32_t>(value.integer(1, 65536));
@@ -81,9 +83,7 @@ void read_slices(Layout& layout, const FieldValue& value) {
 }
 
 std::string text_of(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
+  return fmt::format("{:g}", value);
 }
 std::string text_of(bool value) {
   return value ? "yes" : "no";
@@ -94,14 +94,14 @@ std::string text_of(std::int64_t value) {
 
 // Parses "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks. Axes
 // that are left out come first, and have one rank (check_left_out).
-AxisOrder order_of(const FieldValue& value) {
+AxisOrder order_of(const OptionText& value) {
   const auto refused = [&](const std::string& what) {
     return value.refused(what,
                          "tp, cp, dp and pp, once each or left out if of one rank, and ep directly before dp or "
                          "left out: tp-cp-ep-dp-pp");
   };
   std::vector<Axis> found;
-  const std::vector<std::string_view> names = split(value.text, '-');
+  const std::vector<std::string_view> names = core::split(value.text, '-');
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == "ep") {
       if (i + 1 == names.size() || names[i + 1] != "dp") throw refused("ep is not directly before dp");
@@ -121,7 +121,7 @@ AxisOrder order_of(const FieldValue& value) {
 }
 
 void check_left_out(const Layout& layout, std::string_view order) {
-  const std::vector<std::string_view> named = split(order, '-');
+  const std::vector<std::string_view> named = core::split(order, '-');
   const std::array ranks{layout.tp, layout.cp, layout.dp, layout.pp};
   for (std::size_t axis = 0; axis < ranks.size(); ++axis) {
     if (ranks.at(axis) == 1 || std::find(named.begin(), named.end(), kAxes.at(axis)) != named.end()) continue;
@@ -140,13 +140,9 @@ std::string text_of(const AxisOrder& order) {
   return text;
 }
 
-Grid grid_of(const FieldValue& value) {
+Grid grid_of(const OptionText& value) {
   if (value.text == "none") return {};
-  try {
-    return parse_grid(value.text);
-  } catch (const core::Error& allowed) {
-    throw value.refused("'" + std::string(value.text) + "' is not a grid", std::string("none, ") + allowed.what());
-  }
+  return value.parsed_by(parse_grid);
 }
 
 struct OffloadName {
@@ -158,7 +154,7 @@ constexpr std::array kOffloadKinds{
     OffloadName{"parameters", &OffloadPlaces::parameters}, OffloadName{"activations", &OffloadPlaces::activations}};
 
 // Parses "optimizer:file+parameters:host"; a location without a kind is for the optimizer's states.
-OffloadPlaces offload_of(const FieldValue& value) {
+OffloadPlaces offload_of(const OptionText& value) {
   const auto refused = [&](const std::string& what) {
     return value.refused(what,
                          "none, host or file for the optimizer's states, or kinds with their locations joined by '+', "
@@ -175,7 +171,7 @@ OffloadPlaces offload_of(const FieldValue& value) {
     places.optimizer = place_of(value.text);
     return places;
   }
-  for (const std::string_view part : split(value.text, '+')) {
+  for (const std::string_view part : core::split(value.text, '+')) {
     const std::size_t colon = part.find(':');
     const std::string_view name = part.substr(0, colon);
     const auto kind = std::find_if(kOffloadKinds.begin(), kOffloadKinds.end(),
@@ -189,16 +185,8 @@ OffloadPlaces offload_of(const FieldValue& value) {
   return places;
 }
 
-Compression compression_of(const FieldValue& value) {
-  try {
-    return parse_compression(value.text);
-  } catch (const core::Error& refused) {
-    throw core::usage_error(std::string(value.of) + ": " + refused.what());
-  }
-}
-
-core::DType dtype_of(const FieldValue& value) {
-  return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
+core::DType dtype_of(const OptionText& value) {
+  return core::parse_dtype(kDTypes.at(value.index_of(kDTypes)));
 }
 
 // A layout as the user gives it: by sequences per step or by microbatches; the struct stores the latter.
@@ -216,189 +204,189 @@ struct LayoutField {
 };
 
 const std::array kFields{
-    LayoutField{{"tp", "tensor-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.tp = v.int32(1); }},
+    LayoutField{{"tp", "tensor-parallel ranks; 1", [](Given& g, const OptionText& v) { g.layout.tp = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.tp); }},
-    LayoutField{{"pp", "pipeline ranks; 1", [](Given& g, const FieldValue& v) { g.layout.pp = v.int32(1); }},
+    LayoutField{{"pp", "pipeline ranks; 1", [](Given& g, const OptionText& v) { g.layout.pp = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.pp); }},
-    LayoutField{{"dp", "data-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.dp = v.int32(1); }},
+    LayoutField{{"dp", "data-parallel ranks; 1", [](Given& g, const OptionText& v) { g.layout.dp = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.dp); }},
-    LayoutField{{"cp", "context-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.cp = v.int32(1); }},
+    LayoutField{{"cp", "context-parallel ranks; 1", [](Given& g, const OptionText& v) { g.layout.cp = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.cp); }},
     LayoutField{
         {"cp_way",
          "how context-parallel ranks share attention: ring zigzag allgather ulysses lightseq colossal; zigzag",
-         [](Given& g, const FieldValue& v) { g.layout.cp_way = static_cast<ContextWay>(v.one_of(kContextWays)); }},
+         [](Given& g, const OptionText& v) { g.layout.cp_way = static_cast<ContextWay>(v.index_of(kContextWays)); }},
         [](const Layout& l) { return std::string(name_of(l.cp_way)); }},
     LayoutField{
         {"tp_grid", "tensor-parallel ranks in two or three dimensions: none, 2x2 (SUMMA), 2.5d:2x2x2, 2x2x2; none",
-         [](Given& g, const FieldValue& v) { g.layout.grid = grid_of(v); }},
+         [](Given& g, const OptionText& v) { g.layout.grid = grid_of(v); }},
         [](const Layout& l) { return l.has_grid() ? text_of(l.grid) : std::string("none"); }},
     LayoutField{{"ep", "expert-parallel ranks, a divisor of dp x cp; 1",
-                 [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
+                 [](Given& g, const OptionText& v) { g.layout.ep = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.ep); }},
     LayoutField{{"skew", "rows of the busiest expert-parallel rank over the mean, without a capacity; 1",
-                 [](Given& g, const FieldValue& v) { g.layout.skew = v.number(1); }},
+                 [](Given& g, const OptionText& v) { g.layout.skew = v.number_from(1); }},
                 [](const Layout& l) { return text_of(l.skew); }},
     LayoutField{{"dispatch",
                  "rows that expert-parallel ranks exchange: copies (one per expert of a token) tokens (one per rank "
                  "with any of its experts, as DeepEP); copies",
-                 [](Given& g, const FieldValue& v) { g.layout.dispatch_tokens = v.one_of(kDispatch) == 1; }},
+                 [](Given& g, const OptionText& v) { g.layout.dispatch_tokens = v.index_of(kDispatch) == 1; }},
                 [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
     LayoutField{{"order",
                  "order of rank numbers: neighbours differ in the first axis; axes of one rank may be left out; "
                  "tp-cp-ep-dp-pp",
-                 [](Given& g, const FieldValue& v) {
+                 [](Given& g, const OptionText& v) {
                    g.layout.order = order_of(v);
                    g.order = v.text;
                  }},
                 [](const Layout& l) { return text_of(l.order); }},
     LayoutField{{"sp", "sequence parallelism: yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.sequence_parallel); }},
     LayoutField{{"schedule", "a pipeline schedule; 1f1b",
-                 [](Given& g, const FieldValue& v) { g.layout.schedule = schedules::entry_named(v.text).name; }},
+                 [](Given& g, const OptionText& v) { g.layout.schedule = schedules::entry_named(v.text).name; }},
                 [](const Layout& l) { return l.schedule; }},
-    LayoutField{{"chunks", "stages per rank; 1", [](Given& g, const FieldValue& v) { g.layout.chunks = v.int32(1); }},
+    LayoutField{{"chunks", "stages per rank; 1", [](Given& g, const OptionText& v) { g.layout.chunks = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.chunks); }},
     LayoutField{
         {"layers",
          "layers of each stage, as in 7:8x14:7, or balanced: the slowest stage as fast as possible, "
          "embedding and head counted; equal numbers",
-         [](Given& g, const FieldValue& v) { read_layers(g.layout, v); }},
+         [](Given& g, const OptionText& v) { read_layers(g.layout, v); }},
         [](const Layout& l) { return l.balanced_layers ? std::string("balanced") : text_of_list(l.layers_of); }},
     LayoutField{{"slices",
                  "token slices of each microbatch, for schedules that take them: a number, or tokens of each "
                  "as in 2048:2x1024; 1",
-                 [](Given& g, const FieldValue& v) { read_slices(g.layout, v); }},
+                 [](Given& g, const OptionText& v) { read_slices(g.layout, v); }},
                 [](const Layout& l) {
                   return l.slice_tokens.empty() ? std::to_string(l.slices) : text_of_list(l.slice_tokens);
                 }},
     LayoutField{{"slicing", "slices of equal length (even) or of equal time (balanced); even",
-                 [](Given& g, const FieldValue& v) { g.layout.balanced_slices = v.one_of(kSlicing) == 1; }},
+                 [](Given& g, const OptionText& v) { g.layout.balanced_slices = v.index_of(kSlicing) == 1; }},
                 [](const Layout& l) { return std::string(kSlicing.at(l.balanced_slices ? 1 : 0)); }},
     LayoutField{{"microbatch", "sequences per microbatch; 1",
-                 [](Given& g, const FieldValue& v) { g.layout.microbatch_size = v.integer(1); }},
+                 [](Given& g, const OptionText& v) { g.layout.microbatch_size = v.integer(1); }},
                 [](const Layout& l) { return text_of(l.microbatch_size); }},
     LayoutField{
-        {"batch", "sequences per step; dp x microbatch", [](Given& g, const FieldValue& v) { g.batch = v.integer(1); }},
+        {"batch", "sequences per step; dp x microbatch", [](Given& g, const OptionText& v) { g.batch = v.integer(1); }},
         [](const Layout& l) { return text_of(l.global_batch()); }},
     LayoutField{{"microbatches", "microbatches per data-parallel rank, instead of batch; 1",
-                 [](Given& g, const FieldValue& v) { g.microbatches = v.int32(1); }},
+                 [](Given& g, const OptionText& v) { g.microbatches = v.int32(1); }},
                 [](const Layout&) { return std::string(); }},  // written as batch
     LayoutField{{"zero", "ZeRO stage: 0 1 2 3; 0",
-                 [](Given& g, const FieldValue& v) { g.layout.zero = static_cast<std::int32_t>(v.integer(0, 3)); }},
+                 [](Given& g, const OptionText& v) { g.layout.zero = static_cast<std::int32_t>(v.integer(0, 3)); }},
                 [](const Layout& l) { return std::to_string(l.zero); }},
     LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0 (all)",
-                 [](Given& g, const FieldValue& v) { g.layout.shard_ranks = v.int32(0); }},
+                 [](Given& g, const OptionText& v) { g.layout.shard_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.shard_ranks); }},
     LayoutField{
         {"secondary_ranks",
          "zero=3: neighbouring ranks that share a secondary copy of the weights, which backwards gather (ZeRO++'s "
          "hpZ); 0 (none)",
-         [](Given& g, const FieldValue& v) { g.layout.secondary_ranks = v.int32(0); }},
+         [](Given& g, const OptionText& v) { g.layout.secondary_ranks = v.int32(0); }},
         [](const Layout& l) { return std::to_string(l.secondary_ranks); }},
     LayoutField{{"near_ranks",
                  "neighbouring ranks that sum gradients first if reduce-scatters use codes (ZeRO++'s qgZ in two "
                  "hops); 0 (one hop)",
-                 [](Given& g, const FieldValue& v) { g.layout.near_ranks = v.int32(0); }},
+                 [](Given& g, const OptionText& v) { g.layout.near_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.near_ranks); }},
     LayoutField{
         {"offload",
          "location of optimizer, gradients, parameters or activations while no kernel uses them: host or file, as in "
          "optimizer:file+parameters:host; host or file alone is for the optimizer; none",
-         [](Given& g, const FieldValue& v) { g.layout.offload = offload_of(v); }},
+         [](Given& g, const OptionText& v) { g.layout.offload = offload_of(v); }},
         [](const Layout& l) { return text_of(l.offload); }},
     LayoutField{
         {"offload_ahead", "number of uses by which copies to the device begin ahead of their own, with offload; 1",
-         [](Given& g, const FieldValue& v) { g.layout.offload_ahead = v.int32(0); }},
+         [](Given& g, const OptionText& v) { g.layout.offload_ahead = v.int32(0); }},
         [](const Layout& l) { return std::to_string(l.offload_ahead); }},
     LayoutField{{"optimizer",
                  "rule of the update: sgd momentum rmsprop adam adamw, with 0, 1, 1, 2 and 2 states per parameter; "
                  "adamw",
-                 [](Given& g, const FieldValue& v) {
-                   g.layout.optimizer = static_cast<kernels::OptimizerKind>(v.one_of(kernels::kOptimizerNames));
+                 [](Given& g, const OptionText& v) {
+                   g.layout.optimizer = static_cast<kernels::OptimizerKind>(v.index_of(kernels::kOptimizerNames));
                  }},
                 [](const Layout& l) { return std::string(kernels::rule_of(l.optimizer).name); }},
     LayoutField{{"delayed_update", "an update runs during the next step (ZeRO-Offload): yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.delayed_update = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.delayed_update = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.delayed_update); }},
     LayoutField{{"update",
                  "when weights are updated: step_end (all at once, when the norm of all gradients is known) per_bucket "
                  "(each gradient bucket after its last reduction; nothing is clipped); step_end",
-                 [](Given& g, const FieldValue& v) { g.layout.update = static_cast<Update>(v.one_of(kUpdate)); }},
+                 [](Given& g, const OptionText& v) { g.layout.update = static_cast<Update>(v.index_of(kUpdate)); }},
                 [](const Layout& l) { return std::string(kUpdate.at(static_cast<std::size_t>(l.update))); }},
     LayoutField{
         {"compression", "encoding of gradients, as in --compression: only codes in reduce-scatters (zero=1 2 3); none",
-         [](Given& g, const FieldValue& v) { g.layout.compression = compression_of(v); }},
+         [](Given& g, const OptionText& v) { g.layout.compression = v.parsed_by(parse_compression); }},
         [](const Layout& l) { return text_of(l.compression); }},
     LayoutField{
         {"weight_compression", "encoding of weights in all-gathers with zero=3: none int8 int4 fp8; none",
-         [](Given& g, const FieldValue& v) { g.layout.weight_compression = kWeightWays.at(v.one_of(kWeightNames)); }},
+         [](Given& g, const OptionText& v) { g.layout.weight_compression = kWeightWays.at(v.index_of(kWeightNames)); }},
         [](const Layout& l) { return text_of(Compression(l.weight_compression)); }},
     LayoutField{{"reshard", "zero=3 frees weights after the forward: yes no; yes",
-                 [](Given& g, const FieldValue& v) { g.layout.reshard = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.reshard = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.reshard); }},
     LayoutField{
         {"recompute", "activations that the backward recomputes: none selective full; none",
-         [](Given& g, const FieldValue& v) { g.layout.recompute = static_cast<Recompute>(v.one_of(kRecompute)); }},
+         [](Given& g, const OptionText& v) { g.layout.recompute = static_cast<Recompute>(v.index_of(kRecompute)); }},
         [](const Layout& l) { return std::string(kRecompute.at(static_cast<std::size_t>(l.recompute))); }},
     LayoutField{{"recompute_every", "layers between kept inputs, with recompute=full; 1",
-                 [](Given& g, const FieldValue& v) { g.layout.recompute_every = v.int32(1); }},
+                 [](Given& g, const OptionText& v) { g.layout.recompute_every = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.recompute_every); }},
     LayoutField{{"partition_activations",
                  "recompute=full keeps a part of each input per tensor-parallel rank (ZeRO-R): yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.partition_activations = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.partition_activations = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.partition_activations); }},
     LayoutField{{"mlp_tiles", "tiles of each MLP, which zero=3 gathers one by one (ZeRO-Infinity); 1",
-                 [](Given& g, const FieldValue& v) { g.layout.mlp_tiles = v.int32(1); }},
+                 [](Given& g, const OptionText& v) { g.layout.mlp_tiles = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.mlp_tiles); }},
     LayoutField{{"early_stop", "recompute=full leaves out what a layer's backward does not need: yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.early_stop = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.early_stop = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.early_stop); }},
     LayoutField{{"flash", "attention keeps no scores in memory: yes no; yes",
-                 [](Given& g, const FieldValue& v) { g.layout.flash = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.flash = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.flash); }},
     LayoutField{{"bucket_mb", "size of gradient buckets in 2^20 bytes, 0 for one bucket; 25",
-                 [](Given& g, const FieldValue& v) {
-                   g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number(0) * kMiB);
+                 [](Given& g, const OptionText& v) {
+                   g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * kMiB);
                  }},
                 [](const Layout& l) { return text_of(static_cast<double>(l.bucket_cap_bytes) / kMiB); }},
     LayoutField{{"overlap_grads", "gradients are reduced during the backward: yes no; yes",
-                 [](Given& g, const FieldValue& v) { g.layout.overlap_gradients = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.overlap_gradients = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.overlap_gradients); }},
     LayoutField{{"overlap_params", "zero=3 gathers weights ahead of their use: yes no; yes",
-                 [](Given& g, const FieldValue& v) { g.layout.prefetch = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.prefetch = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.prefetch); }},
     LayoutField{{"gather_lists", "zero=3 gathers each matrix as a list of tensors (DeepSpeed in 2021): yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.gather_lists = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.gather_lists = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.gather_lists); }},
     LayoutField{{"graphs", "the host launches kernels as CUDA graphs: yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.graphs = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.graphs = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.graphs); }},
     LayoutField{{"overlap_tp", "collectives of layers overlap with weight gradients: yes no; yes",
-                 [](Given& g, const FieldValue& v) { g.layout.overlap_tp = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.overlap_tp = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.overlap_tp); }},
     LayoutField{{"overlap_p2p", "kernels do not wait for messages to be sent: yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.overlap_p2p = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.overlap_p2p = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.overlap_p2p); }},
     LayoutField{{"scatter_gather", "each tensor-parallel rank sends only its part between stages: yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.scatter_gather = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.scatter_gather = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.scatter_gather); }},
     LayoutField{{"dtype", "weights and activations: f32 bf16 f16; bf16",
-                 [](Given& g, const FieldValue& v) { g.layout.compute = dtype_of(v); }},
+                 [](Given& g, const OptionText& v) { g.layout.compute = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.compute)); }},
     LayoutField{{"grad_dtype", "gradients as kept and reduced: f32, or as dtype; f32",
-                 [](Given& g, const FieldValue& v) { g.layout.gradient = dtype_of(v); }},
+                 [](Given& g, const OptionText& v) { g.layout.gradient = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.gradient)); }},
     LayoutField{{"fp8", "products of layers in 8-bit floats, with one scale per: none tensor row block; none",
-                 [](Given& g, const FieldValue& v) { g.layout.fp8 = static_cast<Fp8>(v.one_of(kFp8)); }},
+                 [](Given& g, const OptionText& v) { g.layout.fp8 = static_cast<Fp8>(v.index_of(kFp8)); }},
                 [](const Layout& l) { return std::string(kFp8.at(static_cast<std::size_t>(l.fp8))); }},
     LayoutField{
         {"fp8_history", "steps whose largest elements determine scales, with fp8_delayed: 1 to 1024; 16",
-         [](Given& g, const FieldValue& v) { g.layout.fp8_history = static_cast<std::int32_t>(v.integer(1, 1024)); }},
+         [](Given& g, const OptionText& v) { g.layout.fp8_history = static_cast<std::int32_t>(v.integer(1, 1024)); }},
         [](const Layout& l) { return std::to_string(l.fp8_history); }},
     LayoutField{{"fp8_delayed", "scales come from previous steps, with fp8=tensor: yes no; no",
-                 [](Given& g, const FieldValue& v) { g.layout.fp8_delayed = v.yes_or_no(); }},
+                 [](Given& g, const OptionText& v) { g.layout.fp8_delayed = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.fp8_delayed); }},
 };
 
@@ -441,6 +429,19 @@ std::int32_t microbatches_of(const Given& given) {
   return static_cast<std::int32_t>(given.batch / each);
 }
 
+Layout layout_of(Given given) {
+  Layout& layout = given.layout;
+  if (layout.has_grid() && layout.tp == 1) layout.tp = layout.grid.ranks();
+  const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
+  if (ranks > kMostRanks) {
+    throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
+                            text_of(kMostRanks));
+  }
+  if (!given.order.empty()) check_left_out(layout, given.order);
+  layout.microbatches = microbatches_of(given);
+  return std::move(layout);
+}
+
 }  // namespace
 
 Layout parse_layout(std::string_view text) {
@@ -451,17 +452,17 @@ Layout parse_layout_over(const Layout& base, std::string_view text) {
   std::vector<Field<Given>> table;
   for (const LayoutField& row : kFields) table.push_back(row.field);
   Given given{.layout = base};
-  read_fields<Given>(given, "layout", split(text, ','), table);
-  Layout& layout = given.layout;
-  if (layout.has_grid() && layout.tp == 1) layout.tp = layout.grid.ranks();
-  const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
-  if (ranks > kMostRanks) {
-    throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
-                            text_of(kMostRanks));
-  }
-  if (!given.order.empty()) check_left_out(layout, given.order);
-  layout.microbatches = microbatches_of(given);
-  return layout;
+  core::read_fields<Given>(given, "layout", core::split(text, ','), table);
+  return layout_of(std::move(given));
+}
+
+void set_field(Layout& layout, std::string_view field, const OptionText& value) {
+  const auto* const row =
+      std::find_if(kFields.begin(), kFields.end(), [&](const LayoutField& known) { return known.field.name == field; });
+  LOCKSTEP_CHECK(row != kFields.end(), "a field of layouts");
+  Given given{.layout = layout};
+  row->field.read(given, value);
+  layout = layout_of(std::move(given));
 }
 
 std::vector<std::string> layout_fields() {

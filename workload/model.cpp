@@ -4,11 +4,13 @@
 #include <array>
 
 #include "core/error.h"
-#include "core/user_text.h"
-#include "workload/fields.h"
+#include "core/options.h"
 
 namespace lockstep::workload {
 namespace {
+
+using core::Field;
+using core::OptionText;
 
 constexpr std::int64_t kMost = 1'000'000'000;
 constexpr std::array<std::string_view, 2> kNorms{"layer", "rms"};
@@ -16,76 +18,76 @@ constexpr std::array<std::string_view, 2> kRopePairs{"halves", "neighbours"};
 constexpr std::array<std::string_view, 2> kRouters{"softmax", "sigmoid"};
 
 const std::array kFields{
-    Field<Model>{"layers", "1 or more", [](Model& m, const FieldValue& v) { m.layers = v.integer(1, 100'000); }},
-    Field<Model>{"hidden", "1 or more", [](Model& m, const FieldValue& v) { m.hidden = v.integer(1, 10'000'000); }},
-    Field<Model>{"heads", "1 or more", [](Model& m, const FieldValue& v) { m.heads = v.integer(1, 1'000'000); }},
+    Field<Model>{"layers", "1 or more", [](Model& m, const OptionText& v) { m.layers = v.integer(1, 100'000); }},
+    Field<Model>{"hidden", "1 or more", [](Model& m, const OptionText& v) { m.hidden = v.integer(1, 10'000'000); }},
+    Field<Model>{"heads", "1 or more", [](Model& m, const OptionText& v) { m.heads = v.integer(1, 1'000'000); }},
     Field<Model>{"kv_heads", "1 or more; heads",
-                 [](Model& m, const FieldValue& v) { m.kv_heads = v.integer(1, 1'000'000); }},
+                 [](Model& m, const OptionText& v) { m.kv_heads = v.integer(1, 1'000'000); }},
     Field<Model>{"head_size", "1 or more; hidden / heads",
-                 [](Model& m, const FieldValue& v) { m.head_size = v.integer(1, 1'000'000); }},
+                 [](Model& m, const OptionText& v) { m.head_size = v.integer(1, 1'000'000); }},
     Field<Model>{"ffn_hidden", "1 or more; 4 hidden",
-                 [](Model& m, const FieldValue& v) { m.ffn_hidden = v.integer(1, 100'000'000); }},
+                 [](Model& m, const OptionText& v) { m.ffn_hidden = v.integer(1, 100'000'000); }},
     Field<Model>{"vocabulary", "1 or more; 51200",
-                 [](Model& m, const FieldValue& v) { m.vocabulary = v.integer(1, kMost); }},
+                 [](Model& m, const OptionText& v) { m.vocabulary = v.integer(1, kMost); }},
     Field<Model>{"sequence", "1 or more; 2048",
-                 [](Model& m, const FieldValue& v) { m.sequence = v.integer(1, kMost); }},
+                 [](Model& m, const OptionText& v) { m.sequence = v.integer(1, kMost); }},
     Field<Model>{"positions", "rows of learned positions, at least sequence; sequence",
-                 [](Model& m, const FieldValue& v) { m.positions = v.integer(1, kMost); }},
-    Field<Model>{"experts", "0 or more; 0", [](Model& m, const FieldValue& v) { m.experts = v.integer(0, 100'000); }},
+                 [](Model& m, const OptionText& v) { m.positions = v.integer(1, kMost); }},
+    Field<Model>{"experts", "0 or more; 0", [](Model& m, const OptionText& v) { m.experts = v.integer(0, 100'000); }},
     Field<Model>{"experts_per_token", "1 or more; 2 with experts",
-                 [](Model& m, const FieldValue& v) { m.experts_per_token = v.integer(1, 100'000); }},
+                 [](Model& m, const OptionText& v) { m.experts_per_token = v.integer(1, 100'000); }},
     Field<Model>{"shared_hidden", "total width of the shared experts, which every token uses; 0 (none)",
-                 [](Model& m, const FieldValue& v) { m.shared_hidden = v.integer(0, 100'000'000); }},
+                 [](Model& m, const OptionText& v) { m.shared_hidden = v.integer(0, 100'000'000); }},
     Field<Model>{"expert_groups", "groups of equally many experts, e.g. those of a node; 1",
-                 [](Model& m, const FieldValue& v) { m.expert_groups = v.integer(1, 32); }},
+                 [](Model& m, const OptionText& v) { m.expert_groups = v.integer(1, 32); }},
     Field<Model>{"groups_per_token", "most groups from which a token has experts; expert_groups",
-                 [](Model& m, const FieldValue& v) { m.groups_per_token = v.integer(1, 32); }},
+                 [](Model& m, const OptionText& v) { m.groups_per_token = v.integer(1, 32); }},
     Field<Model>{"capacity_factor",
                  "rows that an expert accepts from a rank over an even share; 0: no limit (dropless); 0",
-                 [](Model& m, const FieldValue& v) { m.capacity_factor = v.number(0); }},
+                 [](Model& m, const OptionText& v) { m.capacity_factor = v.number_from(0); }},
     Field<Model>{"balance_loss", "weight of the router's balance loss; 0",
-                 [](Model& m, const FieldValue& v) { m.balance_loss = v.number(0); }},
+                 [](Model& m, const OptionText& v) { m.balance_loss = v.number_from(0); }},
     Field<Model>{"z_loss", "weight of the router's z loss; 0",
-                 [](Model& m, const FieldValue& v) { m.z_loss = v.number(0); }},
+                 [](Model& m, const OptionText& v) { m.z_loss = v.number_from(0); }},
     Field<Model>{"bias_rate", "loss-free balancing: change of an expert's bias per step; 0",
-                 [](Model& m, const FieldValue& v) { m.bias_rate = v.number(0); }},
+                 [](Model& m, const OptionText& v) { m.bias_rate = v.number_from(0); }},
     Field<Model>{"router", "scores of the experts: softmax sigmoid; softmax",
-                 [](Model& m, const FieldValue& v) { m.sigmoid_router = v.one_of(kRouters) == 1; }},
+                 [](Model& m, const OptionText& v) { m.sigmoid_router = v.index_of(kRouters) == 1; }},
     Field<Model>{"normalised_gates", "gates of several chosen experts add up to 1: yes no; yes",
-                 [](Model& m, const FieldValue& v) { m.normalised_gates = v.yes_or_no(); }},
+                 [](Model& m, const OptionText& v) { m.normalised_gates = v.yes_or_no(); }},
     Field<Model>{"gated", "SwiGLU instead of GELU: yes no; no",
-                 [](Model& m, const FieldValue& v) { m.gated = v.yes_or_no(); }},
+                 [](Model& m, const OptionText& v) { m.gated = v.yes_or_no(); }},
     Field<Model>{"biases", "linear layers have biases: yes no; yes",
-                 [](Model& m, const FieldValue& v) { m.biases = v.yes_or_no(); }},
+                 [](Model& m, const OptionText& v) { m.biases = v.yes_or_no(); }},
     Field<Model>{"tied_embeddings", "the head uses the embedding's matrix: yes no; yes",
-                 [](Model& m, const FieldValue& v) { m.tied_embeddings = v.yes_or_no(); }},
+                 [](Model& m, const OptionText& v) { m.tied_embeddings = v.yes_or_no(); }},
     Field<Model>{"learned_positions", "otherwise rotary: yes no; yes",
-                 [](Model& m, const FieldValue& v) { m.learned_positions = v.yes_or_no(); }},
+                 [](Model& m, const OptionText& v) { m.learned_positions = v.yes_or_no(); }},
     Field<Model>{"rope_theta", "base of rotary positions, 2 or more; 10000",
-                 [](Model& m, const FieldValue& v) { m.rope_theta = v.integer(2, kMost); }},
+                 [](Model& m, const OptionText& v) { m.rope_theta = v.integer(2, kMost); }},
     Field<Model>{"rope_factor", "Llama 3.1's scaling of rotary positions; 1 (none)",
-                 [](Model& m, const FieldValue& v) { m.rope_factor = v.integer(1, kMost); }},
+                 [](Model& m, const OptionText& v) { m.rope_factor = v.integer(1, kMost); }},
     Field<Model>{"rope_low_freq_factor", "with rope_factor; 1",
-                 [](Model& m, const FieldValue& v) { m.rope_low_freq_factor = v.integer(1, kMost); }},
+                 [](Model& m, const OptionText& v) { m.rope_low_freq_factor = v.integer(1, kMost); }},
     Field<Model>{"rope_high_freq_factor", "with rope_factor, above the low one; 4",
-                 [](Model& m, const FieldValue& v) { m.rope_high_freq_factor = v.integer(2, kMost); }},
+                 [](Model& m, const OptionText& v) { m.rope_high_freq_factor = v.integer(2, kMost); }},
     Field<Model>{"rope_original_positions", "with rope_factor; 8192",
-                 [](Model& m, const FieldValue& v) { m.rope_original_positions = v.integer(1, kMost); }},
+                 [](Model& m, const OptionText& v) { m.rope_original_positions = v.integer(1, kMost); }},
     Field<Model>{"rope_pairs", "columns rotated together: halves neighbours; halves",
-                 [](Model& m, const FieldValue& v) { m.rope_pairs = static_cast<RopePairs>(v.one_of(kRopePairs)); }},
-    Field<Model>{"dropout", "yes no; yes", [](Model& m, const FieldValue& v) { m.dropout = v.yes_or_no(); }},
+                 [](Model& m, const OptionText& v) { m.rope_pairs = static_cast<RopePairs>(v.index_of(kRopePairs)); }},
+    Field<Model>{"dropout", "yes no; yes", [](Model& m, const OptionText& v) { m.dropout = v.yes_or_no(); }},
     Field<Model>{"norm", "layer rms; layer",
-                 [](Model& m, const FieldValue& v) { m.norm = static_cast<Norm>(v.one_of(kNorms)); }},
+                 [](Model& m, const OptionText& v) { m.norm = static_cast<Norm>(v.index_of(kNorms)); }},
 };
 
 Model model_named(std::string_view name) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const KnownModel& known : known_models()) {
     if (known.name == name) return model_of(known);
-    names += " " + std::string(known.name);
+    names.push_back(known.name);
   }
-  throw core::usage_error("model: '" + std::string(name) + "' is not known" + core::nearest_text(name, model_names()) +
-                          "; allowed:" + names + ", or numbers as in hidden=4096,layers=32,heads=32");
+  throw core::unknown_name("model: '" + std::string(name) + "' is not known", name, names,
+                           ", or numbers as in hidden=4096,layers=32,heads=32");
 }
 
 // Fills in default values of fields that are not given.
@@ -139,16 +141,16 @@ std::int64_t active_matrices(const Model& model) {
 }  // namespace
 
 Model parse_model(std::string_view text) {
-  std::vector<std::string_view> parts = split(text, ',');
+  std::vector<std::string_view> parts = core::split(text, ',');
   Model model;
-  if (!name_and_value(parts.front()).has_value) {
+  if (!core::name_and_value(parts.front()).has_value) {
     model = model_named(parts.front());
     parts.erase(parts.begin());
   }
   // Fields that follow from others follow from the new ones, unless they are given themselves.
   const auto given = [&](std::string_view name) {
     for (const std::string_view part : parts) {
-      if (name_and_value(part).name == name) return true;
+      if (core::name_and_value(part).name == name) return true;
     }
     return false;
   };
@@ -157,7 +159,7 @@ Model parse_model(std::string_view text) {
     if (given("heads")) model.kv_heads = 0;
     if (given("hidden")) model.ffn_hidden = 0;
   }
-  read_fields<Model>(model, "model", parts, kFields);
+  core::read_fields<Model>(model, "model", parts, kFields);
   // Shorter sequences do not change a table of positions; longer ones need a longer table.
   if (!given("positions")) model.positions = std::max(model.positions, model.sequence);
   if (model.heads > 0 && model.head_size == 0 && model.hidden % model.heads != 0) {

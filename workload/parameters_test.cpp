@@ -115,7 +115,7 @@ TEST(ModelText, TakesNumbersAndChangesOfNames) {
 
 TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_NE(refusal_of("gpt5").find("model: 'gpt5' is not known; allowed: nano"), std::string::npos);
-  EXPECT_EQ(refusal_of("hidden=0"), "model: hidden=0: out of range; allowed: whole numbers from 1 to 10000000");
+  EXPECT_EQ(refusal_of("hidden=0"), "model: hidden=0: out of range; allowed: an integer from 1 to 10000000");
   EXPECT_EQ(refusal_of("hidden=64,heads=4"), "model: layers is 0; allowed: at least 1");
   EXPECT_EQ(refusal_of("layers=2,heads=3,hidden=64"),
             "model: heads is 3, and hidden is 64; allowed: divisors of hidden, or a head_size");
@@ -127,7 +127,8 @@ TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("nano,shared_hidden=64"), "model: shared_hidden is 64; allowed: 0, as the model has no experts");
   EXPECT_EQ(refusal_of("nano,expert_groups=2"), "model: expert_groups is 2; allowed: 1, as the model has no experts");
   EXPECT_EQ(refusal_of("mixtral-8x7b,experts_per_token=9"), "model: experts_per_token is 9; allowed: 1 to 8");
-  EXPECT_NE(refusal_of("gpt3-175b,layer=3").find("no such field; allowed: layers hidden"), std::string::npos);
+  EXPECT_NE(refusal_of("gpt3-175b,layer=3").find("no such field; nearest: layers; allowed: layers hidden"),
+            std::string::npos);
   EXPECT_NE(refusal_of("").find("is not known"), std::string::npos);
 }
 

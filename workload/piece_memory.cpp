@@ -274,12 +274,15 @@ class PieceTouches : private TouchList {
         return use(T::qkv);
       case Kind::exchange_context:
       case Kind::merge_context:
+      case Kind::scores:
+      case Kind::values:
         return;
       case Kind::core:
         if (context_ != nullptr) return;
         use(T::qkv);
         make(T::o);
-        return make(T::lse);
+        make(T::lse);
+        return attend_to_earlier();
       case Kind::projection:
         if (context_ == nullptr) use(T::o);
         return make(shares_rows() ? T::term1 : T::sum1);
@@ -311,6 +314,36 @@ class PieceTouches : private TouchList {
         use(T::h);
         return use_next(T::x);
     }
+  }
+
+  // ---- slices of a sequence (parallel::AttentionLayer); slice_tokens has the tokens of each
+
+  std::int32_t slice() const { return piece_.microbatch % layout_.slices; }
+  void attend_to_earlier() {
+    if (slice() == 0) return;
+    give_up();
+    use(T::lse);
+    make(T::o_part);
+    make(T::lse_part);
+  }
+  void core_gradient_of_slice() {
+    const bool is_first_to_add = slice() + 1 == layout_.slices;
+    make(is_first_to_add ? T::d_qkv : T::d_qkv_part);
+    for (std::int32_t earlier = 0; earlier < slice(); ++earlier) {
+      give_up();
+      make(T::d_qkv_part);
+      touch_earlier(earlier, is_first_to_add ? T::d_qkv : T::d_keys_part);
+    }
+    for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
+  }
+  // Makes a tensor of an earlier slice.
+  void touch_earlier(std::int32_t earlier, T name) {
+    const auto tokens = [&](std::int32_t of) { return layout_.slice_tokens[static_cast<std::size_t>(of)]; };
+    const TensorKey key{piece_.stage, piece_.microbatch - slice() + earlier, piece_.part, name};
+    Touch made = touch_of(model_, layout_, {.name = T::d_qkv}, true);
+    made.key = key;
+    made.bytes = made.bytes / tokens(slice()) * tokens(earlier);
+    phases_.back().touches.push_back(made);
   }
 
   void input_gradient(Kind kind) {
@@ -350,9 +383,12 @@ class PieceTouches : private TouchList {
         return make(T::d_qkv);
       case Kind::exchange_context:
       case Kind::merge_context:
+      case Kind::scores:
+      case Kind::values:
         return;
       case Kind::core:
         if (context_ != nullptr) return;
+        if (layout_.slices > 1) return core_gradient_of_slice();
         for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
         return make(T::d_qkv);
       case Kind::rotary:

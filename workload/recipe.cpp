@@ -130,7 +130,7 @@ class PartWriter {
                   .amount = static_cast<std::int64_t>(exchange.bytes),
                   .comm = exchange.comm,
                   .group = exchange.group,
-                  .beside_next = beside,
+                  .overlaps_next = beside,
                   .what = what_of(name),
                   .issue_ps = issue_.collective_ps});
   }

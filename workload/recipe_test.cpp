@@ -223,7 +223,7 @@ TEST(Recipe, NoListEndsBesideSomething) {
     const auto recipe = recipe_of(layout, whole());
     for (const auto* list : {&recipe.forward, &recipe.backward, &recipe.input_gradient, &recipe.weight_gradient}) {
       ASSERT_GE(list->size(), 2U);
-      EXPECT_FALSE(list->back().beside_next || (list->end() - 2)->beside_next) << layout;
+      EXPECT_FALSE(list->back().overlaps_next || (list->end() - 2)->overlaps_next) << layout;
     }
   }
 }
@@ -238,7 +238,7 @@ TEST(Recipe, DispatchRunsBesideSharedExperts) {
     const std::vector<Piece>& pieces = backward ? recipe.backward : recipe.forward;
     std::vector<Kind> kinds;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (!pieces[i].beside_next) continue;
+      if (!pieces[i].overlaps_next) continue;
       for (const Piece& piece : {pieces[i], pieces.at(i + 1)}) kinds.push_back(piece_named(piece.what).kind);
       EXPECT_EQ(piece_named(pieces.at(i + 1).what).side, backward ? Side::weight_gradient : Side::forward);
     }

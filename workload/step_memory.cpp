@@ -48,12 +48,15 @@ struct StageState {
   std::map<std::int32_t, std::int32_t> version_of = {};  // [microbatch]
 };
 
+constexpr auto is_held = [](const Task& task) { return task.op == Op::hold; };
+
 class RankMemory {
  public:
   RankMemory(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans, const schedules::Step& step,
              std::int32_t rank)
       : model_(model),
-        layout_(layout),
+        slices_(models_of_slices(model, layout)),
+        layout_(with_slice_tokens(model, layout)),
         step_(step),
         tasks_(step.of_rank[static_cast<std::size_t>(rank)]),
         at_(coordinates_of(layout, rank)) {
@@ -64,9 +67,10 @@ class RankMemory {
     }
   }
 
-  HeldBytes held() {
+  // `others`: bytes of the room for what another rank evicts.
+  HeldBytes held(std::int64_t others) {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
-    return held_after(always(), all_events(bytes));
+    return held_after(always(others), all_events(bytes));
   }
   std::vector<std::int64_t> copied() {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
@@ -111,16 +115,16 @@ class RankMemory {
     return stage;
   }
 
-  BytesByKind always() const {
+  BytesByKind always(std::int64_t others) const {
     HeldBytes held;
+    held.change(MemoryKind::activations, others);
     for (const auto& [number, stage] : stages_) {
       const std::vector<bool> secondary = has_secondary(*stage.plan, layout_);
       for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
-        if (!secondary[b]) continue;
-        held.change(MemoryKind::weights,
-                    bytes_of(layout_.compute, stage.buckets[b].flat.elems / layout_.secondary_ranks));
-      }
-      for (const BucketState& bucket : stage.buckets) {
+        const BucketState& bucket = stage.buckets[b];
+        if (secondary[b]) {
+          held.change(MemoryKind::weights, bytes_of(layout_.compute, bucket.flat.elems / layout_.secondary_ranks));
+        }
         const std::int64_t whole = bucket.flat.elems;
         const std::int64_t own = bucket.own.count();
         if (places_.parameters == Offload::none) {
@@ -141,17 +145,15 @@ class RankMemory {
         held.change(MemoryKind::buffers, bytes_of(core::DType::f64, counted_runs(stage)));
       }
     }
-    if (layout_.fp8_delayed) {  // as in trainer/model/part_run.h
-      for (const auto& [number, stage] : stages_) {
-        const std::int64_t numbers = kFp8LinearLayers * 3 * stage.plan->place.num_parts();
+    for (const auto& [number, stage] : stages_) {  // as in trainer/model/part_run.h
+      const std::int64_t parts = stage.plan->place.num_parts();
+      if (layout_.fp8_delayed) {
+        const std::int64_t numbers = kFp8LinearLayers * 3 * parts;
         const std::int64_t steps = layout_.fp8_history;
         held.change(MemoryKind::buffers, bytes_of(core::DType::f32, numbers * (2 * steps + 2)) +
                                              bytes_of(core::DType::f8e4m3, numbers * steps));
       }
-    }
-    for (const auto& [number, stage] : stages_) {  // as in trainer/model/part_run.h
-      const std::int64_t biases = model_.bias_rate > 0 ? model_.experts * stage.plan->place.num_parts() : 0;
-      held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
+      if (model_.bias_rate > 0) held.change(MemoryKind::buffers, bytes_of(core::DType::f32, model_.experts * parts));
     }
     const auto stages = static_cast<std::int64_t>(stages_.size());
     const std::int64_t updates = updates_every_microbatch(layout_) ? layout_.microbatches : 1;
@@ -180,7 +182,13 @@ class RankMemory {
   // ---- events
 
   void change(MemoryKind kind, std::int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
-  void touch(const TensorKey& key, bool makes) { events_.push_back({.touch = touch_of(model_, layout_, key, makes)}); }
+  void touch(const TensorKey& key, bool makes) {
+    events_.push_back({.touch = touch_of(model_of(key.microbatch), layout_, key, makes)});
+  }
+  // The model whose sequences are as long as the microbatch's slice of them.
+  const Model& model_of(std::int32_t microbatch) const {
+    return slices_[static_cast<std::size_t>(microbatch) % slices_.size()];
+  }
   void end_phase() { events_.push_back({.ends_phase = true}); }
   const ContextMemory* context() const { return context_ ? &*context_ : nullptr; }
   StageState& stage_of(const Task& task) { return stages_.at(task.stage); }
@@ -189,7 +197,7 @@ class RankMemory {
   void load(std::int32_t stage, std::int32_t microbatch) {
     const StageSlice& place = stages_.at(stage).plan->place;
     const auto keep = [&](std::int32_t part, TensorName name) {
-      kept_.push_back(touch_of(model_, layout_, {stage, microbatch, part, name}, false));
+      kept_.push_back(touch_of(model_of(microbatch), layout_, {stage, microbatch, part, name}, false));
     };
     if (place.embedding) {
       touch({stage, microbatch, 0, TensorName::tokens}, true);
@@ -205,7 +213,8 @@ class RankMemory {
   // ---- tasks
 
   void run(const Task& task, std::uint32_t index) {
-    if (copies_activations(task)) return events_.push_back({.copies = index});
+    if (copies_activations(task) || schedules::is_of_eviction(task.op)) return events_.push_back({.copies = index});
+    if (task.op >= Op::hold && task.op <= Op::yield) return;  // messages in the room for another rank
     switch (task.op) {
       case Op::recv_activations:
         return boundary(task, 0, TensorName::x, true);
@@ -244,7 +253,7 @@ class RankMemory {
   void piece(const Task& task) {
     StageState& stage = stage_of(task);
     if (versions_ == schedules::Versions::in_flight) stage.version_of.try_emplace(task.microbatch, stage.newest);
-    for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, context(), task)) {
+    for (const Phase& phase : phases_of(model_of(task.microbatch), layout_, stage.plan->place, context(), task)) {
       for (const std::size_t parameter : phase.gradients) add_to(stage, parameter);
       for (const Touch& one : phase.touches) events_.push_back({.touch = one});
       end_phase();
@@ -321,8 +330,9 @@ class RankMemory {
     for (BucketState& bucket : stage.buckets) {
       const auto of_part = bucket.commits.find(part);
       if (of_part != bucket.commits.end()) ++of_part->second;
+      const std::int64_t wanted = (bucket.times_complete + 1) * layout_.slices;
       const bool complete = std::all_of(bucket.commits.begin(), bucket.commits.end(),
-                                        [&](const auto& one) { return one.second > bucket.times_complete; });
+                                        [&](const auto& counted) { return counted.second >= wanted; });
       if (!complete) continue;
       open(bucket);
       ++bucket.times_complete;
@@ -447,7 +457,8 @@ class RankMemory {
   }
 
   const Model& model_;
-  const Layout& layout_;
+  const std::vector<Model> slices_;  // by slice of a microbatch; one if they are whole
+  const Layout layout_;
   const schedules::Step& step_;
   const schedules::RankStep& tasks_;
   const Coordinates at_;
@@ -466,12 +477,22 @@ class RankMemory {
 
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                        const schedules::Step& step, std::int32_t rank) {
-  return RankMemory(model, layout, plans, step, rank).held();
+  const schedules::RankStep& tasks = step.of_rank[static_cast<std::size_t>(rank)];
+  const bool holds = std::any_of(tasks.tasks.begin(), tasks.tasks.end(), is_held);
+  const std::int64_t others =
+      holds ? slots_of_copies(tasks, copied_bytes(model, layout, plans, step, rank)).room_bytes : 0;
+  return RankMemory(model, layout, plans, step, rank).held(others);
 }
 
 std::vector<std::int64_t> copied_bytes(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                                        const schedules::Step& step, std::int32_t rank) {
-  return RankMemory(model, layout, plans, step, rank).copied();
+  std::vector<std::int64_t> bytes = RankMemory(model, layout, plans, step, rank).copied();
+  const std::vector<Task>& tasks = step.of_rank[static_cast<std::size_t>(rank)].tasks;
+  const auto held = std::find_if(tasks.begin(), tasks.end(), is_held);
+  if (held == tasks.end()) return bytes;
+  add_held(step.of_rank[static_cast<std::size_t>(held->peer)].tasks,
+           RankMemory(model, layout, plans, step, held->peer).copied(), tasks, bytes);
+  return bytes;
 }
 
 }  // namespace lockstep::workload

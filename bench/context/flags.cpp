@@ -7,7 +7,7 @@
 #include "bench/trainer/flags.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 
@@ -39,21 +39,23 @@ const std::array kFlagsOfLayers{
          [](ContextFlags& f, const FlagValue& v) { f.ways = ways_of(v); }},
     Flag{"--length", "1024", "tokens per sequence, a list",
          [](ContextFlags& f, const FlagValue& v) { f.lengths = program::integer_list(v, 1, 1 << 24); }},
-    Flag{"--batch", "1", "sequences", [](ContextFlags& f, const FlagValue& v) { f.batch = v.integer(1, 65536); }},
+    Flag{"--batch", "1", "sequences per step",
+         [](ContextFlags& f, const FlagValue& v) { f.batch = v.integer(1, 65536); }},
     Flag{"--heads", "8", "attention heads", [](ContextFlags& f, const FlagValue& v) { f.heads = v.integer(1, 4096); }},
     Flag{"--head-columns", "64", "columns per head",
          [](ContextFlags& f, const FlagValue& v) { f.head_columns = v.integer(1, 1024); }},
     Flag{"--dtype", "f32", "dtype of activations: f32 or bf16",
          [](ContextFlags& f, const FlagValue& v) { f.dtype = dtype_of(v); }},
     Flag{"--causal", "1", "1: a query sees the keys up to its own; 0: all keys",
-         [](ContextFlags& f, const FlagValue& v) { f.causal = v.zero_or_one(); }},
+         [](ContextFlags& f, const FlagValue& v) { f.causal = v.yes_or_no(); }},
 };
 
 const std::array kFlagsOfRun{
     Flag{"--cp", "2", "context-parallel ranks, a list",
          [](ContextFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, kMostRanks); }},
     Flag{"--fit", "",
-         "a model, as simulate takes it: also print the longest sequence of it whose training step fits, for each way",
+         "a model, as simulate takes it: also print the longest sequence for which a training step of the model fits, "
+         "for each way",
          [](ContextFlags& f, const FlagValue& v) {
            v.parsed_by(workload::parse_model);
            f.fit_model = v.text;

@@ -53,8 +53,7 @@ std::vector<int> all_or_one() {
 std::vector<Cache> caches_of(const FlagValue& value) {
   std::vector<Cache> caches;
   for (const FlagValue& part : value.list()) {
-    if (part.text != "warm" && part.text != "cold") throw value.refused("not a cache state", "warm cold");
-    caches.push_back(part.text == "warm" ? Cache::warm : Cache::cold);
+    caches.push_back(part.index_of(std::array{"warm", "cold"}) == 0 ? Cache::warm : Cache::cold);
   }
   return caches;
 }
@@ -75,7 +74,7 @@ void check_together(const program::CommandLine& line, const BenchFlags& flags) {
     throw core::usage_error(std::string(of_cuda) + " with --device " + flags.device + "; allowed: with --device cuda");
   }
   if (flags.model.empty() && line.value("--layout")) {
-    throw core::usage_error("--layout without --model; allowed: with --model");
+    throw core::usage_error("--layout requires --model");
   }
 }
 
@@ -118,9 +117,9 @@ const std::array kFlags{
     Flag{"-T,--timeout", "60", "seconds after which a wait for a GPU fails",
          [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
     Flag{"--check", "1", "0: do not compare results with their references",
-         [](BenchFlags& f, const FlagValue& v) { f.check = v.zero_or_one(); }},
-    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not given as shares of them",
-         [](BenchFlags& f, const FlagValue& v) { f.ceilings = v.zero_or_one(); }},
+         [](BenchFlags& f, const FlagValue& v) { f.check = v.yes_or_no(); }},
+    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not given as shares of the peaks",
+         [](BenchFlags& f, const FlagValue& v) { f.ceilings = v.yes_or_no(); }},
     Flag{"--seed", "1", "seed of the operands' values",
          [](BenchFlags& f, const FlagValue& v) { f.seed = static_cast<std::uint64_t>(v.integer(0, kMostSeed)); }},
 };

@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/generators/zero_bubble.h"
 #include "schedules/schedule.h"
 #include "schedules/slices.h"
-#include "trainer/step/train_step.h"
+#include "workload/rules.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -39,29 +39,17 @@ double memory_limit_of(const FlagValue& value) {
 
 // "a=4,b=4,invert=20,precondition=1,layers=3"
 FillerWork filler_of(const FlagValue& value) {
-  struct Field {
-    std::string_view name;
-    double FillerWork::*ms;
-  };
-  constexpr std::array kFields{Field{"a", &FillerWork::input_curvature}, Field{"b", &FillerWork::output_curvature},
-                               Field{"invert", &FillerWork::inversion},
-                               Field{"precondition", &FillerWork::precondition}, Field{"work", &FillerWork::work}};
+  using Field = core::Field<FillerWork>;
+  constexpr std::array kFields{
+      Field{"a", "ms", [](FillerWork& w, const FlagValue& v) { w.input_curvature = v.number_from(0, kLongestMs); }},
+      Field{"b", "ms", [](FillerWork& w, const FlagValue& v) { w.output_curvature = v.number_from(0, kLongestMs); }},
+      Field{"invert", "ms", [](FillerWork& w, const FlagValue& v) { w.inversion = v.number_from(0, kLongestMs); }},
+      Field{"precondition", "ms",
+            [](FillerWork& w, const FlagValue& v) { w.precondition = v.number_from(0, kLongestMs); }},
+      Field{"work", "ms", [](FillerWork& w, const FlagValue& v) { w.work = v.number_from(0, kLongestMs); }},
+      Field{"layers", "1 or more", [](FillerWork& w, const FlagValue& v) { w.layers = v.int32(1, 10000); }}};
   FillerWork work;
-  for (const FlagValue& part : value.list()) {
-    const std::size_t equals = std::min(part.text.find('='), part.text.size());
-    const std::string name = part.text.substr(0, equals);
-    const FlagValue number{value.names, part.text.substr(std::min(equals + 1, part.text.size()))};
-    const auto* const field =
-        std::find_if(kFields.begin(), kFields.end(), [&](const Field& one) { return one.name == name; });
-    if (field != kFields.end()) {
-      work.*(field->ms) = number.number_from(0, kLongestMs);
-    } else if (name == "layers") {
-      work.layers = integer(number, 1, 10000);
-    } else {
-      throw value.refused("'" + name + "' is not a kind of work",
-                          "a=MS,b=MS,invert=MS,work=MS,precondition=MS,layers=N");
-    }
-  }
+  core::read_fields<FillerWork>(work, "", core::split(value.text, ','), kFields);
   if (!work.given()) throw value.refused("no work for bubbles", "at least one of a, b, invert and work above 0");
   return work;
 }
@@ -76,19 +64,17 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
     Flag{"--microbatches", "8", "microbatches per step, a list",
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
-    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [2]",
+    Flag{"--chunks", "", "stages per rank, for schedules that take this number [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
-    Flag{"--slices", "", "token slices per microbatch, for schedules that take a number of them [4]",
+    Flag{"--slices", "", "token slices per microbatch, for schedules that take this number [4]",
          [](PipelineFlags& f, const FlagValue& v) { f.slices = integer(v, 1, 1024); }},
     Flag{"--slicing", "even", "token slices of equal length (even) or of equal time (balanced)",
          [](PipelineFlags& f, const FlagValue& v) {
-           if (v.text != "even" && v.text != "balanced") throw v.refused("unknown slicing", "even balanced");
-           f.balanced_slices = v.text == "balanced";
+           f.balanced_slices = v.index_of(std::array{"even", "balanced"}) == 1;
          }},
     Flag{"--csv", "",
          "a schedule of your own (docs/schedule_format.md), which replaces --schedule, --stages, --microbatches, "
-         "--chunks "
-         "and --slices: the file determines all of them",
+         "--chunks and --slices: the file determines all these",
          [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
     Flag{"--pipes", "1", "pipes of the CSV; 2: the upper half of its stages is a second pipe",
          [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
@@ -139,13 +125,16 @@ const std::array kFlagsOfModel{
          [](PipelineFlags& f, const FlagValue& v) { f.model.heads = integer(v, 1, 4096); }},
     Flag{"--length", "64", "tokens per sequence",
          [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
-    Flag{"--batch", "1", "sequences per microbatch",
+    Flag{"--batch", "", "not taken here: sequences of a step are --microbatches x --microbatch-size",
+         [](PipelineFlags&, const FlagValue& v) {
+           throw v.refused("counts the sequences of a step in other programs",
+                           "--microbatch-size " + v.text + " for those of a microbatch");
+         }},
+    Flag{"--microbatch-size", "1", "sequences per microbatch",
          [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
     Flag{"--dtype", "f32", "f32, bf16 or f16",
          [](PipelineFlags& f, const FlagValue& v) {
-           if (v.text != "f32" && v.text != "bf16" && v.text != "f16")
-             throw v.refused("not a dtype of weights", "f32 bf16 f16");
-           f.model.dtype = v.text;
+           f.model.dtype = v.one_of(std::array{"f32", "bf16", "f16"});
          }},
 };
 
@@ -171,37 +160,38 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
   }
   for (const auto& flag : kFlagsOfModel) {
     if (flags.mode == Mode::real || !line.value(flag.names)) continue;
-    throw core::usage_error(std::string(flag.names) + " without --mode real; allowed: with --mode real");
+    throw core::usage_error(std::string(flag.names) + " requires --mode real");
   }
   if (flags.model.hidden % flags.model.heads != 0) {
     throw core::usage_error("--heads is " + std::to_string(flags.model.heads) + ", and --hidden is " +
                             std::to_string(flags.model.hidden) + "; allowed: a divisor of it");
   }
   if (flags.csv_file.empty() && line.value("--pipes")) {
-    throw core::usage_error("--pipes without --csv; allowed: with it, as named schedules have their own");
+    throw core::usage_error("--pipes requires --csv, as named schedules have their own");
   }
   if (flags.filler.given() && flags.mode == Mode::real) {
     throw core::usage_error(
-        "--fill together with --mode real; allowed: with the other modes, as the model has no such "
-        "kernels");
+        "--fill together with --mode real; allowed: with the other modes, as the model has no such kernels");
   }
   if (flags.lowered && flags.dump_csv_file.empty()) {
-    throw core::usage_error("--lowered without --dump-csv FILE; allowed: with it");
+    throw core::usage_error("--lowered requires --dump-csv FILE");
   }
 }
 
 }  // namespace
 
+namespace {
+
+constexpr std::array kModes{"simulated", "emulated", "real"};  // as in Mode
+
+}  // namespace
+
 std::string name_of(Mode mode) {
-  constexpr std::array kNames{"simulated", "emulated", "real"};
-  return kNames[static_cast<std::size_t>(mode)];
+  return kModes.at(static_cast<std::size_t>(mode));
 }
 
 Mode mode_of(const FlagValue& value) {
-  for (const Mode mode : {Mode::simulated, Mode::emulated, Mode::real}) {
-    if (value.text == name_of(mode)) return mode;
-  }
-  throw value.refused("unknown mode", "simulated emulated real");
+  return static_cast<Mode>(value.index_of(kModes));
 }
 
 std::string basis_of(Mode mode) {
@@ -316,7 +306,7 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   if (!search) reason = schedules::why_invalid(*entry, shape);
   if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
   if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (reason.empty() && !search && flags.mode == Mode::real) reason = trainer::untrainable(*entry);
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry, entry->make(shape));
   if (!reason.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {

@@ -36,7 +36,9 @@ std::int64_t num_steps(const PipelineFlags& flags) {
 TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlags& flags) {
   TrainOptions options;
   options.layout.pp = schedule.num_ranks();
-  options.layout.microbatches = schedule.num_microbatches;
+  options.layout.microbatches = schedule.num_microbatches / schedule.slices();
+  options.layout.slices = schedule.slices();
+  options.layout.balanced_slices = flags.balanced_slices;
   options.layout.own_schedule = std::make_shared<const schedules::Schedule>(schedule);
   options.model =
       workload::parse_model(fmt::format("layers={},hidden={},heads={},vocabulary=256,sequence={},dropout=no",

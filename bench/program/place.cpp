@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <string_view>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -25,27 +23,22 @@ backends::DeviceChoice device_of(const FlagValue& value) {
   if (value.text == "cpu") return {};
   if (value.text == "cuda") return {.cuda = true};
   int index = -1;
-  const char* const end = value.text.data() + value.text.size();
   if (value.text.starts_with(kOneGpu)) {
-    const auto [read, error] = std::from_chars(value.text.data() + kOneGpu.size(), end, index);
-    if (error != std::errc() || read != end) index = -1;
+    index = core::parse_number<int>(value.text.substr(kOneGpu.size())).value_or(-1);
   }
   if (index < 0) throw value.refused("not a device", "cpu cuda cuda:0 cuda:1 ...");
   return {.cuda = true, .index = index};
 }
 
 void read_transport(PlaceFlags& place, const FlagValue& value) {
-  if (value.text != "local" && value.text != "mpi" && value.text != "nccl") {
-    throw value.refused("not a transport", "local mpi nccl");
-  }
+  value.one_of(std::array{"local", "mpi", "nccl"});
   place.mpi = value.text == "mpi" || (value.text == "nccl" && core::started_by_mpi());
   place.device.nccl = value.text == "nccl";
 }
 
 transports::MpiThreads mpi_threads_of(const FlagValue& value) {
-  if (value.text == "multiple") return transports::MpiThreads::multiple;
-  if (value.text == "funneled") return transports::MpiThreads::funneled;
-  throw value.refused("not a supported thread level", "multiple funneled");
+  return value.index_of(std::array{"multiple", "funneled"}) == 0 ? transports::MpiThreads::multiple
+                                                                 : transports::MpiThreads::funneled;
 }
 
 const std::array kFlags{
@@ -113,7 +106,7 @@ PlaceFlags read_place(const CommandLine& line) {
   PlaceFlags place;
   read_all(line, kFlags, place);
   if (!place.mpi && line.value("--mpi-threads")) {
-    throw core::usage_error("--mpi-threads without --transport mpi; allowed: with it");
+    throw core::usage_error("--mpi-threads requires --transport mpi");
   }
   if (place.mpi && place.device.cuda && !place.device.nccl) {
     throw core::usage_error("--device cuda together with --transport mpi; allowed: --transport local or nccl");

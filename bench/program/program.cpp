@@ -3,11 +3,12 @@
 #include "bench/program/progress.h"
 
 #include <fmt/format.h>
+#include <regex.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -25,103 +26,21 @@
 #include "core/output_file.h"
 #include "core/provenance.h"
 #include "core/ranks.h"
-#include "core/user_text.h"
 
 namespace lockstep::program {
-namespace {
-
-// Returns the whole text as a number, or nothing.
-template <typename T>
-std::optional<T> whole(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// A value may hold line ends; a refusal that quotes it is still one line.
-std::string one_line(std::string text) {
-  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, "\\n");
-  return text;
-}
-
-}  // namespace
-
-core::Error FlagValue::refused(const std::string& what, const std::string& allowed) const {
-  return core::usage_error(one_line(fmt::format("{} {}: {}; allowed: {}", names, text, what, allowed)));
-}
-
-core::Error FlagValue::refused(const core::Error& error) const {
-  const std::string why = one_line(error.what());
-  if (why.starts_with(names + " ")) return {error.failure(), why};
-  return core::usage_error(one_line(fmt::format("{} {}: ", names, text)) + why);
-}
-
-std::int64_t FlagValue::integer(std::int64_t min, std::int64_t max) const {
-  const std::string allowed = fmt::format("an integer from {} to {}", min, max);
-  const auto value = whole<std::int64_t>(text);
-  if (!value) throw refused("not an integer", allowed);
-  if (*value < min || *value > max) throw refused("out of range", allowed);
-  return *value;
-}
-
-double FlagValue::number(double min, double max) const {
-  const std::string allowed = fmt::format("a number above {:g}, at most {:g}", min, max);
-  const auto value = whole<double>(text);
-  if (!value) throw refused("not a number", allowed);
-  if (!(*value > min && *value <= max)) throw refused("out of range", allowed);
-  return *value;
-}
-
-double FlagValue::number_from(double min, double max) const {
-  const std::string allowed = fmt::format("a number from {:g} to {:g}", min, max);
-  const auto value = whole<double>(text);
-  if (!value) throw refused("not a number", allowed);
-  if (!(*value >= min && *value <= max)) throw refused("out of range", allowed);
-  return *value;
-}
-
-bool FlagValue::zero_or_one() const {
-  if (text != "0" && text != "1") throw refused("not a switch", "0 or 1");
-  return text == "1";
-}
-
-std::int64_t FlagValue::size_bytes() const {
-  const auto size = core::parse_size(text);
-  if (!size) throw refused("not a size", "bytes, or a number with K, M or G (1024-based)");
-  return *size;
-}
-
-std::vector<FlagValue> FlagValue::list(char between) const {
-  std::vector<FlagValue> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(between, begin), text.size());
-    if (end == begin) throw refused("an empty item", std::string("items with a single ") + between + " between them");
-    parts.push_back({names, text.substr(begin, end - begin)});
-    begin = end + 1;
+std::function<bool(const std::string&)> name_filter(const std::string& expression) {
+  const auto compiled = std::make_unique<regex_t>();
+  if (const int error = regcomp(compiled.get(), expression.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+    std::array<char, 200> reason{};
+    regerror(error, compiled.get(), reason.data(), reason.size());
+    throw core::usage_error(
+        core::one_line(fmt::format("{}: {}; allowed: a regular expression", expression, reason.data())));
   }
-  return parts;
-}
-
-int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  return static_cast<int>(value.integer(min, max));
-}
-
-std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  std::vector<int> integers;
-  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
-  return integers;
-}
-
-std::vector<std::string> text_list(const FlagValue& value, char between) {
-  std::vector<std::string> texts;
-  for (const FlagValue& part : value.list(between)) texts.push_back(part.text);
-  return texts;
-}
-
-std::string file_name(const FlagValue& value) {
-  if (value.text.empty()) throw value.refused("no name", "the name of a file");
-  return value.text;
+  const std::shared_ptr<regex_t> filter(new regex_t(*compiled), [](regex_t* done) {
+    regfree(done);
+    delete done;
+  });
+  return [filter](const std::string& name) { return regexec(filter.get(), name.c_str(), 0, nullptr, 0) == 0; };
 }
 
 std::string version_text(const std::string& program) {
@@ -231,7 +150,7 @@ void CommandLine::parse(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     throw HelpRequested{{state_->help()}};
   } catch (const CLI::ParseError& error) {
-    throw core::usage_error(one_line(fmt::format("{}; allowed: what --help lists", error.what())));
+    throw core::usage_error(core::one_line(fmt::format("{}; allowed: what --help lists", error.what())));
   }
   if (state_->version) throw TextRequested{version_text(state_->program)};
   if (state_->describe) throw TextRequested{state_->described()};
@@ -241,9 +160,10 @@ void CommandLine::parse(int argc, const char* const* argv) {
   for (const CLI::Option* option : state_->app.get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
-  const std::string nearest = core::nearest_text(unknown.front(), flags);
+  const std::string nearest =
+      core::nearest_text(unknown.front(), std::vector<std::string_view>(flags.begin(), flags.end()));
   throw core::usage_error(
-      one_line(fmt::format("unknown argument '{}'{}; allowed: what --help lists", unknown.front(), nearest)));
+      core::one_line(fmt::format("unknown argument '{}'{}; allowed: what --help lists", unknown.front(), nearest)));
 }
 
 std::optional<FlagValue> CommandLine::value(const std::string& names) const {

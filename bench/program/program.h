@@ -10,59 +10,19 @@
 
 #include "collectives/transports/paced_link.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/record.h"
 #include "core/statistics.h"
 
 namespace lockstep::program {
 
-// Flags of a program: declared by name, kept as text, parsed into numbers and lists, refused in one line that names the
-// flag, its value and what is allowed. CLI11 is included by the source only.
-
-// One flag as it was given: "-b,--minbytes" and "12Q".
-struct FlagValue {
-  std::string names;
-  std::string text;
-
-  // Error with the text "-b,--minbytes 12Q: not a size; allowed: ..."
-  core::Error refused(const std::string& what, const std::string& allowed) const;
-  // "-b,--minbytes 12Q: <text of another error>"; an error that begins with the flag's names stays as it is.
-  core::Error refused(const core::Error& error) const;
-
-  // Value that a parser makes of the text; if it throws, the flag's name is put before its message.
-  template <class Parse>
-  auto parsed_by(const Parse& parse) const {
-    try {
-      return parse(text);
-    } catch (const core::Error& error) {
-      throw refused(error);
-    }
-  }
-
-  std::int64_t integer(std::int64_t min, std::int64_t max) const;
-  double number(double min, double max) const;       // min itself is not allowed
-  double number_from(double min, double max) const;  // min is allowed
-  bool zero_or_one() const;
-  std::int64_t size_bytes() const;
-  // The text, if it is one of these.
-  template <class Names>
-  std::string one_of(const Names& allowed) const {
-    std::string all;
-    for (const auto& name : allowed) {
-      if (text == name) return text;
-      all.append(all.empty() ? "" : " ").append(name);
-    }
-    throw refused("unknown", all);
-  }
-
-  // Splits at commas, or at another separator; no part may be empty.
-  std::vector<FlagValue> list(char between = ',') const;
-};
-
-// As FlagValue::integer, for int; `max` has to fit.
-int integer(const FlagValue& value, std::int64_t min, std::int64_t max);
-std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max);
-std::vector<std::string> text_list(const FlagValue& value, char between = ',');
-std::string file_name(const FlagValue& value);  // not empty
+// Flags of a program: declared by name, kept as text, read and refused as all options are. CLI11 is included by the
+// source only.
+using FlagValue = core::OptionText;
+using core::file_name;
+using core::integer;
+using core::integer_list;
+using core::text_list;
 
 // Thrown if --help, --version or --describe is given: not a failure, but nothing else is to be done. exit_status_of()
 // prints the text.
@@ -98,6 +58,10 @@ class CommandLine {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Whether a name has a match of this extended regular expression (POSIX). Throws a usage Error that begins with the
+// expression if it is none. (<regex> takes longer to compile than a whole program of ours.)
+std::function<bool(const std::string& name)> name_filter(const std::string& expression);
 
 // A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws if it is refused.
 template <typename Target>

@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "bench/trainer/flags.h"
-#include "core/error.h"
+#include "core/options.h"
 #include "simulator/machine/machine.h"
 #include "trainer/train/train.h"
-#include "workload/fields.h"
 
 namespace lockstep::scaling {
 namespace {
@@ -20,10 +19,10 @@ constexpr const char* kModel = "Model and ranks, as mini_train has them";
 constexpr const char* kWhat = "What is timed";
 
 std::vector<Mode> modes_of(const FlagValue& v) {
-  if (v.text == "weak") return {Mode::weak};
-  if (v.text == "strong") return {Mode::strong};
-  if (v.text == "both" || v.text == "weak,strong") return {Mode::weak, Mode::strong};
-  throw v.refused("not a form of scaling", "weak strong both");
+  if (v.text == "weak,strong") return {Mode::weak, Mode::strong};
+  constexpr std::array kNames{"weak", "strong", "both"};
+  return std::array<std::vector<Mode>, 3>{{{Mode::weak}, {Mode::strong}, {Mode::weak, Mode::strong}}}.at(
+      v.index_of(kNames));
 }
 
 // Flags whose values mini_train's parser reads and checks.
@@ -71,7 +70,8 @@ const std::array kFlags{
     Flag{"--simulate", "",
          "further layouts that are only simulated, from the times of the pieces of the same layout with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = program::text_list(v, ';'); }},
-    Flag{"--batch", "8", "sequences per step: of each rank (weak) or of all ranks (strong)",
+    Flag{"--batch", "8",
+         "sequences per optimizer step of one rank; with more ranks as many in all (strong), or for each (weak)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5",
          "rounds; each times a training step, its pieces one at a time on one rank, and its pieces while all ranks run "
@@ -90,8 +90,8 @@ mini_train::TrainFlags train_flags_of(const ScalingFlags& flags) {
 
 // The sequences of a step, and so those of a microbatch, follow from --batch and the ranks.
 workload::Layout layout_of(const workload::Layout& base, const std::string& text) {
-  for (const std::string_view part : workload::split(text, ',')) {
-    const std::string_view name = workload::name_and_value(part).name;
+  for (const std::string_view part : core::split(text, ',')) {
+    const std::string_view name = core::name_and_value(part).name;
     if (name != "batch" && name != "microbatch") continue;
     throw core::usage_error(std::string(part) + ": --batch sets the sequences; allowed: microbatches=.. instead");
   }
@@ -156,8 +156,8 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
 std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks) {
   if (ranks == 1) return "dp=1";
   std::string others;
-  for (const std::string_view part : workload::split(layout, ',')) {
-    if (workload::name_and_value(part).name != "dp") others.append(part).append(",");
+  for (const std::string_view part : core::split(layout, ',')) {
+    if (core::name_and_value(part).name != "dp") others.append(part).append(",");
   }
   const int each = options_of(flags, others + "dp=1", Mode::weak).layout.ranks();
   if (ranks % each == 0) return others + "dp=" + std::to_string(ranks / each);
@@ -196,6 +196,10 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
     options.layout = layout_of(options.layout, layout);
     options.layout.microbatch_size = batch_of(flags, options.layout, mode);
     options.device = flags.place.device;
+    if (options.layout.slices > 1 || evicts_activations(options.layout)) {
+      throw core::usage_error("the schedule " + options.layout.schedule +
+                              " has slices or evictions, which are not timed alone here; allowed: such as 1f1b");
+    }
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {
     const bool is_simulated =

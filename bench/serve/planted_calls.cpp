@@ -1,11 +1,9 @@
 #include "bench/serve/orders.h"
 
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
-#include "core/error.h"
+#include "core/options.h"
 
 namespace lockstep::serve {
 namespace {
@@ -21,12 +19,7 @@ double ns_since(PlantedDelay::Clock::time_point start) {
 double planted_percent() {
   const char* const text = std::getenv(kVariable);
   if (text == nullptr) return 0;
-  constexpr double kMost = 1000;
-  double percent = 0;
-  const char* const end = text + std::strlen(text);
-  const auto read = std::from_chars(text, end, percent);
-  if (read.ec == std::errc{} && read.ptr == end && percent >= 0 && percent <= kMost) return percent;
-  throw core::usage_error(std::string(kVariable) + ": '" + text + "'; allowed: a number from 0 to 1000");
+  return core::OptionText{kVariable, text, '='}.number_from(0, 1000);
 }
 
 void PlantedDelay::pass(Clock::time_point start) {

@@ -12,7 +12,7 @@
 #include "bench/program/progress.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/traces.h"
 #include "simulator/machine/machine.h"
@@ -101,21 +101,21 @@ void check_together(const program::CommandLine& line, const SimulateFlags& flags
     throw core::usage_error("--sweep, --trace or --chakra with plan; allowed: without it");
   }
   if (flags.plans && !flags.all_ranks) {
-    throw core::usage_error("--collective-plans without --all-ranks; allowed: with it");
+    throw core::usage_error("--collective-plans requires --all-ranks");
   }
   if (flags.task != Task::calibrate && !flags.output.empty()) {
-    throw core::usage_error("--output without --calibrate; allowed: with it");
+    throw core::usage_error("--output requires --calibrate");
   }
 }
 
 }  // namespace
 
-SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
+SimulateFlags parse_simulate_flags(int argc, const char* const* argv, Task task) {
   SimulateFlags flags;
+  flags.task = task;
   flags.set_command(argc, argv);
   std::vector<const char*> words(argv, argv + argc);
-  if (argc > 1 && std::string_view(argv[1]) == "plan") {
-    flags.task = Task::plan;
+  if (task == Task::plan) {
     flags.layout = "";
     words.erase(words.begin() + 1);
   }
@@ -149,7 +149,7 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
 namespace {
 
 int run_plan_command(int argc, const char* const* argv, const program::Print& print) {
-  return run_simulate(parse_simulate_flags(argc, argv), print);
+  return run_simulate(parse_simulate_flags(argc, argv, Task::plan), print);
 }
 
 constexpr std::array kCommands{
@@ -175,39 +175,21 @@ std::span<const Command> commands() {
 
 core::Error no_such_command(std::string_view word) {
   std::vector<std::string_view> names;
-  std::string allowed;
-  for (const Command& command : kCommands) {
-    names.push_back(command.name);
-    allowed.append(allowed.empty() ? "" : " ").append(command.name);
-  }
-  return core::usage_error("'" + std::string(word) + "' is not a command" + core::nearest_text(word, names) +
-                           "; allowed: " + allowed + ", or flags alone");
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  return core::unknown_name("'" + std::string(word) + "' is not a command", word, names, ", or flags alone");
 }
 
 namespace {
 
 // ---- The steps of a command line.
 
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == at) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
 // Texts with one more field, one for each of its values, which replace the field's value in the base.
-std::string with_field(const std::string& text, const std::string& name, const std::string& value) {
+std::string with_field(const std::string& text, const core::NameAndValue& field) {
   std::string kept;
-  for (const std::string& part : split(text, ',')) {
-    if (part.empty() || part.starts_with(name + "=")) continue;
-    kept += part + ",";
+  for (const std::string_view part : core::split(text, ',')) {
+    if (!part.empty() && core::name_and_value(part).name != field.name) kept.append(part).append(",");
   }
-  return kept + name + "=" + value;
+  return kept.append(field.name).append("=").append(field.value);
 }
 
 struct Case {
@@ -223,19 +205,15 @@ struct CaseText {
   std::string layout;
 };
 
-double number_of(const std::string& part, const std::string& value) {
-  return program::FlagValue{"--sweep " + part, value}.number_from(0, 1e18);
-}
-
-CaseText with_swept(CaseText text, const std::string& part, const std::string& name, const std::string& value) {
+CaseText with_swept(CaseText text, const std::string& part, std::string_view name, std::string_view value) {
   constexpr std::string_view kModel = "model.";
-  constexpr std::string_view kMachine = "machine.";
   if (name.starts_with(kModel)) {
-    text.model = with_field(text.model, name.substr(kModel.size()), value);
-  } else if (name.starts_with(kMachine)) {
-    text.machine = with_number(text.machine, name.substr(kMachine.size()), number_of(part, value));
+    text.model = with_field(text.model, {name.substr(kModel.size()), value});
+  } else if (name.starts_with(kMachineField)) {
+    const double number = FlagValue{"--sweep " + part, std::string(value)}.number_from(0, 1e18);
+    text.machine = with_number(text.machine, name.substr(kMachineField.size()), number);
   } else {
-    text.layout = with_field(text.layout, name, value);
+    text.layout = with_field(text.layout, {name, value});
   }
   return text;
 }
@@ -246,15 +224,15 @@ CaseText with_swept(CaseText text, const std::string& part, const std::string& n
 std::vector<Case> swept_cases(const SimulateFlags& flags) {
   std::vector<CaseText> texts{{flags.model, simulator::load_machine(flags.machine), flags.layout}};
   for (const std::string& part : flags.sweep) {
-    const std::size_t equals = part.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == part.size()) {
+    const core::NameAndValue swept = core::name_and_value(part);
+    if (swept.name.empty() || swept.value.empty()) {
       throw core::usage_error("--sweep " + part + ": not a field with values; allowed: such as tp=2:4:8, " +
                               "model.sequence=2048:4096 or machine.levels.1.gbps=25:50");
     }
     std::vector<CaseText> more;
     for (const CaseText& text : texts) {
-      for (const std::string& value : split(part.substr(equals + 1), ':')) {
-        more.push_back(with_swept(text, part, part.substr(0, equals), value));
+      for (const std::string_view value : core::split(swept.value, ':')) {
+        more.push_back(with_swept(text, part, swept.name, value));
       }
     }
     texts = std::move(more);

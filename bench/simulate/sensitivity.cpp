@@ -128,6 +128,11 @@ std::optional<double> moved_percent(const workload::Model& model, const workload
   return 100 * (predict(model, layout, *changed).step_s / step_s - 1);
 }
 
+// As --sweep takes it.
+std::string swept_name(const MachineNumber& figure) {
+  return std::string(kMachineField) + figure.path;
+}
+
 std::string percent_text(const std::optional<double>& percent) {
   return percent ? fmt::format("{:+.2f}", *percent) : "-";
 }
@@ -157,9 +162,10 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
       setting, step_s * 1e3, fmt::format("+{:g} %", flags.percent), fmt::format("-{:g} %", flags.percent), "step (%)",
       "step (%)"));
   for (const Moved& one : all) {
-    print(fmt::format(" {:>9} {:>9}  {} {:g}\n", percent_text(one.more_percent), percent_text(one.less_percent),
-                      one.figure.path, one.figure.value));
-    core::StudyRecord point = study.point(setting, one.figure.path);
+    const std::string name = swept_name(one.figure);
+    print(fmt::format(" {:>9} {:>9}  {} {:g}\n", percent_text(one.more_percent), percent_text(one.less_percent), name,
+                      one.figure.value));
+    core::StudyRecord point = study.point(setting, name);
     point.layout = text_of(layout);
     point.at = {{"value", one.figure.value}, {"percent", flags.percent}};
     if (one.more_percent) point.values.emplace_back("more_percent", *one.more_percent);
@@ -169,8 +175,8 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
     study.write(point);
   }
   if (!all.empty()) {
-    print(
-        fmt::format("# {} changes the step time most, by {:.1f} %\n", all.front().figure.path, all.front().largest()));
+    print(fmt::format("# {} changes the step time most, by {:.1f} %\n", swept_name(all.front().figure),
+                      all.front().largest()));
   }
   study.commit();
   return 0;

@@ -20,6 +20,9 @@ namespace lockstep::simulate {
 
 enum class Task : std::uint8_t { predict, plan, calibrate, list, serve };
 
+// Begins the name of a machine's number in --sweep: "machine.levels.1.gbps".
+inline constexpr std::string_view kMachineField = "machine.";
+
 struct SimulateFlags : program::Invocation {
   Task task = Task::predict;
 
@@ -43,8 +46,9 @@ struct SimulateFlags : program::Invocation {
   std::string chakra;        // prefix of a Chakra trace's files; empty: none
 };
 
-// Throws a usage Error: one line that names the flag, its value and what is allowed.
-SimulateFlags parse_simulate_flags(int argc, const char* const* argv);
+// The flags after the program's name or, with Task::plan, after that command's. Throws a usage Error: one line that
+// names the flag, its value and what is allowed.
+SimulateFlags parse_simulate_flags(int argc, const char* const* argv, Task task = Task::predict);
 
 // The commands of simulate, selected by its first argument.
 
@@ -121,7 +125,6 @@ struct PublishedTable {
   std::vector<PublishedRow> rows;
 };
 
-std::vector<std::string> published_names();
 // Throws a usage Error that lists the names if `name` is unknown.
 PublishedTable published_table(std::string_view name);
 

@@ -53,21 +53,15 @@ std::vector<int> root_list(const FlagValue& value) {
   return integer_list(value, 0, kMaxRanks - 1);
 }
 
-std::string transport_names(const std::string& between) {
-  std::string names;
-  for (const backends::Backend& backend : backends::all_backends()) {
-    names += (names.empty() ? "" : between) + std::string(backend.name);
-  }
-  return names + between + std::string(kSimulated);
+std::vector<std::string> transports() {
+  std::vector<std::string> names;
+  for (const backends::Backend& backend : backends::all_backends()) names.emplace_back(backend.name);
+  names.emplace_back(kSimulated);
+  return names;
 }
 
 std::vector<std::string> transport_list(const FlagValue& value) {
-  for (const FlagValue& part : value.list()) {
-    if (part.text == kSimulated) continue;
-    const auto is_it = [&part](const backends::Backend& backend) { return backend.name == part.text; };
-    const auto all = backends::all_backends();
-    if (std::none_of(all.begin(), all.end(), is_it)) throw part.refused("unknown transport", transport_names(" "));
-  }
+  for (const FlagValue& part : value.list()) part.index_of(transports());
   return text_list(value);
 }
 
@@ -92,10 +86,7 @@ std::optional<int> nonzero(int value) {
 }
 
 std::string protocol(const FlagValue& value) {
-  for (const std::string_view known : {"auto", "simple", "packets"}) {
-    if (value.text == known) return value.text;
-  }
-  throw value.refused("unknown protocol", "auto simple packets");
+  return value.one_of(std::array{"auto", "simple", "packets"});
 }
 
 std::string json_file(const FlagValue& value) {
@@ -144,11 +135,11 @@ const std::array kNcclFlags{
     Flag{"-c,--check", "1", "0: do not verify the results. Otherwise every timed call is verified",
          [](Reading& r, const FlagValue& v) { r.flags.check = v.integer(0, kMaxCalls) != 0; }},
     Flag{"-I,--per_iter_timing", "0", "1: columns i_min i_max i_p99 i_cv% of the timed iterations",
-         [](Reading& r, const FlagValue& v) { r.flags.per_iteration_timing = v.zero_or_one(); }},
-    Flag{"-K,--per_iter_skip", "0", "iterations to leave out of -I's columns, from the first on",
+         [](Reading& r, const FlagValue& v) { r.flags.per_iteration_timing = v.yes_or_no(); }},
+    Flag{"-K,--per_iter_skip", "0", "skip the first N iterations in -I's columns",
          [](Reading& r, const FlagValue& v) { r.flags.per_iteration_skip = integer(v, 0, kMaxCalls); }},
     Flag{"-S,--report_timestamps", "0", "1: a column with the time of day",
-         [](Reading& r, const FlagValue& v) { r.flags.timestamps = v.zero_or_one(); }},
+         [](Reading& r, const FlagValue& v) { r.flags.timestamps = v.yes_or_no(); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails; 0: the default, as nothing waits forever",
          [](Reading& r, const FlagValue& v) {
            const int seconds = integer(v, 0, 86400);
@@ -160,22 +151,22 @@ const std::array kNcclFlags{
     Flag{"-u,--unalign", "0", "elements by which both buffers are shifted",
          [](Reading& r, const FlagValue& v) { r.flags.unalign_elems = integer(v, 0, 1 << 20); }},
     Flag{"-p,--parallel_init", "0", "0 and 1 are the same: each rank always joins from a thread of its own",
-         [](Reading&, const FlagValue& v) { v.zero_or_one(); }},
+         [](Reading&, const FlagValue& v) { v.yes_or_no(); }},
     Flag{"-z,--blocking", "0", "on GPUs, wait for: 1 each call and the other ranks, 2 each call, 3 each iteration",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocking = static_cast<Blocking>(v.integer(0, 3)); }},
-    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time this many replays of it",
+    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time this many replays",
          [](Reading& r, const FlagValue& v) { r.flags.device.graph_launches = integer(v, 0, kMaxGraphLaunches); }},
     Flag{"-R,--local_register", "0", "with --transport nccl, buffers are registered: 1 locally, 2 as symmetric windows",
          [](Reading& r, const FlagValue& v) { r.flags.device.registration = integer(v, 0, 2); }},
     Flag{"-x,--cta_policy", "0",
          "with --transport nccl: thread blocks for 0 speed, 1 efficiency, 2 none where possible",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cta_policy = nonzero(integer(v, 0, 2)); }},
-    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: what joining, buffers and calls take of their memory",
-         [](Reading& r, const FlagValue& v) { r.flags.device.reports_memory = v.zero_or_one(); }},
+    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: memory that joining, buffers and calls take",
+         [](Reading& r, const FlagValue& v) { r.flags.device.reports_memory = v.yes_or_no(); }},
     Flag{"-y,--stream_null", "0", "on GPUs, 1: CUDA's NULL stream in place of a stream of the rank's own",
-         [](Reading& r, const FlagValue& v) { r.flags.device.null_stream = v.zero_or_one(); }},
+         [](Reading& r, const FlagValue& v) { r.flags.device.null_stream = v.yes_or_no(); }},
     Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's time to enqueue a call",
-         [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.zero_or_one(); }},
+         [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.yes_or_no(); }},
 };
 
 const std::array kOwnFlags{
@@ -205,7 +196,7 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.net_name = net_name(v); }},
     Flag{"--split-share", "",
          "with --transport nccl: NCCL's splitShare, 1: communicators share their parent's resources",
-         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.split_share = v.zero_or_one() ? 1 : 0; }},
+         [](Reading& r, const FlagValue& v) { r.flags.device.nccl.split_share = v.yes_or_no() ? 1 : 0; }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
          [](Reading& r, const FlagValue& v) { r.flags.machine = file_name(v); }},
@@ -242,7 +233,9 @@ void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kNcclFlags, kNcclGroup);
   declare_all(line, kOwnFlags, kOwnGroup);
   line.add(kTransport, "local",
-           "transport of the ranks' data: " + transport_names(", ") + "; default under mpirun: mpi", kOwnGroup);
+           "transport of the ranks' data: " + fmt::format("{}", fmt::join(transports(), ", ")) +
+               "; default under mpirun: mpi",
+           kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
   line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and exit", kOwnGroup);
@@ -440,7 +433,7 @@ collectives::Kind kind_of_program(std::string_view program) {
     std::vector<std::string_view> names;
     for (const Program& one : kPrograms) names.push_back(one.name);
     throw core::usage_error(
-        fmt::format("called as \"{}\", which is no collective's; allowed: {}", program, fmt::join(names, ", ")));
+        fmt::format("called as \"{}\", an unknown program name; allowed: {}", program, fmt::join(names, ", ")));
   }
   return found->kind;
 }

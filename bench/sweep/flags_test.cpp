@@ -66,7 +66,7 @@ TEST(Flags, ProgramsNameTheirCollective) {
     FAIL() << "taken";
   } catch (const core::Error& error) {
     EXPECT_EQ(
-        std::string(error.what()).rfind("called as \"collective_perf\", which is no collective's; allowed: all_re", 0),
+        std::string(error.what()).rfind("called as \"collective_perf\", an unknown program name; allowed: all_re", 0),
         0u)
         << error.what();
   }
@@ -300,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "--net nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn: not a network's name; "
                 "allowed: 1 to 64 "
                 "characters without blanks, as Socket or IB"},
-        Refusal{"--split-share 2 --transport nccl", "--split-share 2: not a switch; allowed: 0 or 1"},
+        Refusal{"--split-share 2 --transport nccl", "--split-share 2: expected 0 or 1; allowed: 0 1 no yes"},
         Refusal{"-G 4",
                 "-G,--cudagraph with --transport local: calls are not captured into CUDA graphs; allowed: 0, or "
                 "--transport cuda or nccl"},
@@ -319,7 +319,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--blocks 16 --transport nccl",
                 "--blocks with --transport nccl: its collectives are not Lockstep's kernels; allowed: 0, or "
                 "--transport cuda"},
-        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets"},
+        Refusal{"--protocol ll128", "--protocol ll128: not known; allowed: auto simple packets"},
         Refusal{"-z 2 -G 1 --transport cuda",
                 "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two"},
         Refusal{"-z 2 -C 1 --transport cuda",
@@ -381,7 +381,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"-n 0", "-n,--iters 0: out of range; allowed: an integer from 1 to 1000000000"},
         Refusal{"-n ten", "-n,--iters ten: not an integer; allowed: an integer from 1 to 1000000000"},
         Refusal{"-a 4", "-a,--average 4: out of range; allowed: an integer from 0 to 3"},
-        Refusal{"-I 2", "-I,--per_iter_timing 2: not a switch; allowed: 0 or 1"},
+        Refusal{"-I 2", "-I,--per_iter_timing 2: expected 0 or 1; allowed: 0 1 no yes"},
         Refusal{"-K 20", "-K,--per_iter_skip 20: leaves none of 20 iterations; allowed: 0 to 19"},
         Refusal{"-T -1", "-T,--timeout -1: out of range; allowed: an integer from 0 to 86400"},
         Refusal{"-o mulsum", "-o,--op mulsum: unknown operation 'mulsum'; allowed: sum prod max min avg all"},
@@ -393,7 +393,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--ranks 2,x", "--ranks x: not an integer; allowed: an integer from 1 to 4096"},
         Refusal{"--ranks 2 -t 2", "--ranks together with -t or -g; allowed: one of the two ways"},
         Refusal{"-t 100 -g 100", "-t times -g is 10000 ranks; allowed: at most 1024"},
-        Refusal{"--transport tcp", "--transport tcp: unknown transport; allowed: local mpi cuda nccl simulated"},
+        Refusal{"--transport tcp", "--transport tcp: not known; allowed: local mpi cuda nccl simulated"},
         Refusal{"--time-budget -3", "--time-budget -3: out of range; allowed: a number above 0, at most 1e+09"},
         Refusal{"--seed -1", "--seed -1: out of range; allowed: an integer from 0 to 9223372036854775807"},
         Refusal{"--frobnicate 3", "unknown argument '--frobnicate'; allowed: what --help lists"},

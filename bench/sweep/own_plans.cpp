@@ -13,7 +13,7 @@
 #include "collectives/plan/text.h"
 #include "collectives/transports/local_world.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 
 namespace lockstep::sweep {
 namespace {

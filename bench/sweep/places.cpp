@@ -11,8 +11,8 @@
 
 #include "collectives/backends/places.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/provenance.h"
-#include "core/user_text.h"
 
 namespace lockstep::sweep {
 namespace {

@@ -1,7 +1,6 @@
 #include "bench/sweep/plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -16,8 +15,8 @@
 #include "collectives/transports/mpi_transport.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/options.h"
 #include "core/random.h"
-#include "core/user_text.h"
 
 namespace lockstep::sweep {
 
@@ -121,13 +120,7 @@ bool has_in_place(Kind kind) {
 double alltoallv_spread_of_environment() {
   const char* text = std::getenv("NCCL_TESTS_ALLTOALLV_SPREAD");  // NOLINT(concurrency-mt-unsafe): before any rank
   if (text == nullptr) return 1;
-  const std::string_view value(text);
-  double spread = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), spread);
-  if (error != std::errc{} || end != value.data() + value.size() || !(spread >= 0 && spread <= 1)) {
-    throw core::usage_error("NCCL_TESTS_ALLTOALLV_SPREAD=" + std::string(value) + ": allowed: a number from 0 to 1");
-  }
-  return spread;
+  return core::OptionText{"NCCL_TESTS_ALLTOALLV_SPREAD", text, '='}.number_from(0, 1);
 }
 
 std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_count, int num_ranks, double spread,

@@ -72,6 +72,7 @@ class Session {
   void tell_running(const Operation& operation, const Candidate& candidate) const;
   core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
   core::SteadyClocks measure_steadily(std::vector<Placement>& placements, std::size_t index);
+  int most_of_a_batch(const Trial& trial, double budget_s) const;
   void measure_in_turn(std::vector<Placement>& placements, double budget_s);
   bool has_lost(const std::vector<Placement>& placements, std::size_t index) const;
   bool wants_in_place(const Operation& operation) const { return has_in_place(operation.kind) && !flags_.race; }
@@ -178,6 +179,18 @@ core::StoppingOptions Session::stopping_options(const Trial& trial, double budge
   return options;
 }
 
+// The samples of a batch are of one moment: if another program has a core then, it disturbs all of them. On the host
+// batches are short at first and grow with the row, so that its samples are of six moments or more, which an interval
+// needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
+int Session::most_of_a_batch(const Trial& trial, double budget_s) const {
+  constexpr std::size_t kMoments = 6;
+  const core::StoppingOptions rule = stopping_options(trial, budget_s);
+  const std::size_t before = trial.measured().samples_us.size();
+  const std::size_t left = rule.max_samples - before;
+  if (session_.on_gpus()) return static_cast<int>(left);
+  return static_cast<int>(std::clamp<std::size_t>(std::max(rule.min_samples, before) / kMoments, 1, left));
+}
+
 // Runs a batch of every placement in rotation, so that drift of the machine affects all alike, until each has enough
 // samples: -n, or, with a time budget, until the median is known to 1 % or the time is used up. A batch ends when every
 // rank has finished it: kernels of two backends, which wait for those of other ranks, are never in flight together.
@@ -191,9 +204,8 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
       if (ready[i]) continue;
       const auto& samples = placements[i].trial->measured().samples_us;
       const std::size_t before = samples.size();
-      const std::size_t most = stopping_options(*placements[i].trial, budget_s).max_samples;
       tell_running(placements[i].operation, placements[i].candidate);
-      placements[i].trial->run_batch(static_cast<int>(most - before));
+      placements[i].trial->run_batch(most_of_a_batch(*placements[i].trial, budget_s));
       const double elapsed_us = core::us_between(start, core::Clock::now());
       for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
         rules[i].add(samples[s], elapsed_us);

@@ -7,7 +7,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_time.h"
 

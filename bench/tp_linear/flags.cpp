@@ -13,7 +13,7 @@
 #include "collectives/collective.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 
 namespace lockstep::tp_linear {
 namespace {
@@ -63,7 +63,7 @@ const std::array kFlagsOfLayers{
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.hidden = v.integer(1, 1 << 16); }},
     Flag{"--heads", "8", "attention heads",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.heads = v.integer(1, 4096); }},
-    Flag{"--batch", "4", "sequences b",
+    Flag{"--batch", "4", "sequences per step, b",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.batch = v.integer(1, 65536); }},
     Flag{"--length", "128", "tokens per sequence s",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.length = v.integer(1, 1 << 20); }},
@@ -76,11 +76,7 @@ const std::array kFlagsOfLayers{
 std::vector<workload::Grid> grids_of(const FlagValue& value) {
   std::vector<workload::Grid> grids;
   for (const FlagValue& part : value.list()) {
-    try {
-      grids.push_back(workload::parse_grid(part.text));
-    } catch (const core::Error& allowed) {
-      throw part.refused("not a grid of ranks", allowed.what());
-    }
+    grids.push_back(part.parsed_by(workload::parse_grid));
   }
   return grids;
 }
@@ -92,7 +88,7 @@ const std::array kFlagsOfRun{
          "grids of ranks that share a linear layer or the MLP in two and more dimensions, a list: 2x2 (2-D, SUMMA), "
          "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp, too, both are timed [none]",
          [](TpLinearFlags& f, const FlagValue& v) { f.grids = grids_of(v); }},
-    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of them",
+    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of the rows",
          [](TpLinearFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4",
          "number of tiles into which rows are cut, a list; one tile is exchanged during the product of the next; 1 is "

@@ -11,13 +11,13 @@
 
 #include "bench/program/place.h"
 #include "bench/program/run_records.h"
+#include "core/options.h"
 #include "core/ranks.h"
-#include "core/user_text.h"
 #include "kernels/attention/attention.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/async_run.h"
 #include "trainer/train/rank_steps.h"
-#include "workload/fields.h"
+#include "workload/rules.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -44,6 +44,8 @@ std::string layout_text(const workload::Layout& layout) {
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (!layout.layers_of.empty()) text += fmt::format(", stages of {} layers", fmt::join(layout.layers_of, ":"));
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
+  if (layout.slices > 1 && layout.slice_tokens.empty()) text += fmt::format(", {} slices of tokens", layout.slices);
+  if (!layout.slice_tokens.empty()) text += fmt::format(", slices of {} tokens", fmt::join(layout.slice_tokens, ":"));
   if (layout.recompute != workload::Recompute::none) {
     text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");
   }
@@ -57,7 +59,7 @@ std::string models_text() {
                                  "vocabulary", "positions", "parameters");
   for (const std::string& name : workload::model_names()) {
     const workload::Model model = workload::parse_model(name);
-    if (!trainer::is_trainable(model)) continue;
+    if (!why_not_trained(model, trainer::usual_layout()).empty()) continue;
     text += fmt::format("{:<10} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
                         model.heads, model.vocabulary, model.positions, parameters_of(model));
   }
@@ -123,15 +125,15 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
   const workload::Model& model = options.model;
   return fmt::format(
       "# {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
-      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens per step\n"
+      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens per step, {} per microbatch\n"
       "# data: {}\n"
       "{}{}{}"
       "# FLOPs per token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       title_of(model), model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
-      options.model.sequence, data, place_text(options), link_text(options), sync_text(options),
-      workload::kFlopConvention, training_flops(model, 1, false), peak_flops,
+      options.model.sequence, options.layout.microbatch_size, data, place_text(options), link_text(options),
+      sync_text(options), workload::kFlopConvention, training_flops(model, 1, false), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (measured: the best of several matrix products)");
 }
 
@@ -276,16 +278,20 @@ std::string public_name(const std::string& data) {
   return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
 }
 
+}  // namespace
+
 core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
   core::NamedNumbers named;
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
     named.emplace_back(name_of(static_cast<parallel::MemoryKind>(k)), static_cast<double>(bytes[k]));
   }
-  named.emplace_back("total", static_cast<double>(parallel::total_of(bytes)));
   return named;
 }
 
-}  // namespace
+core::NamedNumbers with_total(core::NamedNumbers named, std::int64_t total) {
+  named.emplace_back("total", static_cast<double>(total));
+  return named;
+}
 
 core::ModelRecord model_record(const trainer::TrainOptions& options) {
   const workload::Model& model = options.model;
@@ -323,10 +329,10 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
   // The others, but for those that the record has apart or the trainer sets for all.
   const std::string all = text_of(layout);
-  for (const std::string_view word : workload::split(all, ',')) {
+  for (const std::string_view word : core::split(all, ',')) {
     constexpr std::array kApart{"tp",    "pp",    "dp",         "cp",         "zero",        "shard_ranks", "chunks",
                                 "batch", "dtype", "grad_dtype", "microbatch", "overlap_p2p", "early_stop"};
-    const auto [name, value, has_value] = workload::name_and_value(word);
+    const auto [name, value, has_value] = core::name_and_value(word);
     if (std::find(kApart.begin(), kApart.end(), name) == kApart.end()) add_word(std::string(name), std::string(value));
   }
   return record;
@@ -369,15 +375,17 @@ std::optional<std::string> attention_of(const trainer::TrainOptions& options) {
 
 }  // namespace
 
+core::RunRecord run_record(const program::Invocation& flags, const trainer::TrainOptions& options, int ranks) {
+  core::RunRecord run = program::real_run_record(flags, ranks, options.threads, options.seed, options.link);
+  program::add_place(options.device, options.mpi, ranks, run);
+  return run;
+}
+
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
-  const int ranks = options.ranks();
-  core::RunRecord run = program::new_run_record(flags, "simulated", ranks);
+  core::RunRecord run = run_record(flags, options, options.ranks());
   run.basis = basis_of(options);
-  program::add_place(options.device, options.mpi, ranks, run);
-  run.oversubscribed = program::is_oversubscribed(options.mpi, ranks, options.threads);
-  run.seed = options.seed;
-  if (options.link) run.link = program::link_record(*options.link);
+  run.oversubscribed = program::is_oversubscribed(options.mpi, options.ranks(), options.threads);
   return run;
 }
 
@@ -415,31 +423,32 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
                                          const std::string& data) const {
   const trainer::TrainOptions& options = flags_.options;
   const Timed& timed = typical();
-  return {.run = run.run,
-          .program = run.program,
-          .basis = run.basis,
-          .model = model_record(options),
-          .layout = layout_record(options.layout),
-          .schedule = options.layout.schedule,
-          .dtype = std::string(core::short_name_of(options.layout.compute)),
-          .ranks = run.ranks,
-          .threads = options.threads,
-          .data = public_name(data),
-          .tokens_per_step = options.tokens_per_step(),
-          .flop_convention = std::string(workload::kFlopConvention),
-          .peak_flops = peak_flops_,
-          .steps = steps_,
-          .timed_step = timed.report.step,
-          .parts_ms =
-              program::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
-          .memory_bytes = memory_bytes(timed.report.peak_bytes),
-          .timeline = program::timeline_record(step, timed.timeline),
-          .graph = options.graph ? std::optional(true) : std::nullopt,
-          .attention = attention_of(options),
-          .compression =
-              options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
-          .sync = sync_record(options),
-          .activations = activations_record(options.layout, timed.report)};
+  return {
+      .run = run.run,
+      .program = run.program,
+      .basis = run.basis,
+      .model = model_record(options),
+      .layout = layout_record(options.layout),
+      .schedule = options.layout.schedule,
+      .dtype = std::string(core::short_name_of(options.layout.compute)),
+      .ranks = run.ranks,
+      .threads = options.threads,
+      .data = public_name(data),
+      .tokens_per_step = options.tokens_per_step(),
+      .flop_convention = std::string(workload::kFlopConvention),
+      .peak_flops = peak_flops_,
+      .steps = steps_,
+      .timed_step = timed.report.step,
+      .parts_ms =
+          program::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
+      .memory_bytes = with_total(memory_bytes(timed.report.peak_bytes), parallel::total_of(timed.report.peak_bytes)),
+      .timeline = program::timeline_record(step, timed.timeline),
+      .graph = options.graph ? std::optional(true) : std::nullopt,
+      .attention = attention_of(options),
+      .compression =
+          options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
+      .sync = sync_record(options),
+      .activations = activations_record(options.layout, timed.report)};
 }
 
 void TrainingLog::add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from gate.builds import Build, differences, left_out, resolve, ROOT
+from gate.builds import add_build_arguments, Build, differences, left_out, resolve, ROOT
 from gate.model import Channel, CouldNotRun, Report, Result, UsageError, Verdict
 from gate.pairs import Pairing, PairTimes, typical_us
 from gate.rule import decide, Decision, Rule, threshold_of
@@ -169,10 +169,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", default="gate", metavar="gate|FILE", help="lines NAME CORES COMMAND (default: ci/gate_suite.txt)")
     parser.add_argument("--budget", default="2m", metavar="TIME", help="time for measuring, without builds: 90s, 5m (default: 2m)")
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller changes do not matter (default: 2%%)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
-                        help="folder of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
-                        help="flag for builds of revisions, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
+    add_build_arguments(parser)
 
 
 def seconds_of(text: str, flag: str) -> float:

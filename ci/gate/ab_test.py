@@ -158,7 +158,7 @@ def test_an_interruption_does_not_make_runs_short(unlucky):
     assert calls_for(us_of_call, 1000) == 500
 
 
-@pytest.mark.parametrize(("program", "told"), [
+@pytest.mark.parametrize(("program", "expected"), [
     ("print('hello')", "does not serve"),
     ("import sys; sys.exit('no such flag')", "has ended: no such flag"),
     ("print('{\"serve\": 1}')", "does not serve"),
@@ -167,8 +167,8 @@ def test_an_interruption_does_not_make_runs_short(unlucky):
       for answer in ('{}', '{"us": []}', '{"us": 3}', '{"us": [NaN]}', '{"us": [-1]}', '{"us": [1, 2]}')),
     ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); print('{\"error\": \"wrong\"}', flush=True)", "an error in a: wrong"),
     ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); import sys; sys.exit('died')", "died")])
-def test_a_broken_worker_is_one_line(program, told):
-    with pytest.raises(CouldNotRun, match=told), Worker([sys.executable, "-c", program]) as worker:
+def test_a_broken_worker_is_one_line(program, expected):
+    with pytest.raises(CouldNotRun, match=expected), Worker([sys.executable, "-c", program]) as worker:
         worker.ready()
         worker.run(0, 1)
 

@@ -1,5 +1,6 @@
 """The two sides of a comparison as builds, how they were made, and a line of progress while they are made."""
 
+import argparse
 import fcntl
 import os
 import random
@@ -50,6 +51,12 @@ class Build:
         pad = {"LOCKSTEP_GATE_PAD": "x" * random.randrange(4096)}
         return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core,
                       side=self.side.name)
+
+
+def add_build_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="folder of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
+                        help="flag for builds of revisions, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
 
 
 def build_at(folder: Path, flag: str) -> Build:
@@ -175,8 +182,8 @@ def differences(base: Path, head: Path) -> list[str]:
     before, after = made_with(base), made_with(head)
     if UNKNOWN in (before["type"], after["type"]):
         return []
-    told = [f"{name} {before[name] or 'none'} and {after[name] or 'none'}" for name in before if before[name] != after[name]]
-    return [f"the builds differ in more than their source: {', '.join(told)}"] if told else []
+    changed = [f"{name} {before[name] or 'none'} and {after[name] or 'none'}" for name in before if before[name] != after[name]]
+    return [f"the builds differ in more than their source: {', '.join(changed)}"] if changed else []
 
 
 def _cache_of(folder: Path) -> dict[str, str]:

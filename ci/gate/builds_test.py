@@ -89,10 +89,10 @@ def test_what_an_interrupted_extraction_left_is_no_source(repository, tmp_path):
 def test_builds_of_other_flags_are_told(repository, tmp_path):
     def build(name: str, *flags: str) -> Path:
         return resolve("HEAD~1", "--base", ["tool"], repository, tmp_path / name, flags).folder
-    one, other = build("one"), build("other", "-DCMAKE_BUILD_TYPE=Debug")
-    assert differences(one, one) == []
-    assert differences(one, other) == ["the builds differ in more than their source: flags -O3 -DNDEBUG and -g, type Release and Debug"]
-    assert differences(one, tmp_path) == []
+    same, other = build("one"), build("other", "-DCMAKE_BUILD_TYPE=Debug")
+    assert differences(same, same) == []
+    assert differences(same, other) == ["the builds differ in more than their source: flags -O3 -DNDEBUG and -g, type Release and Debug"]
+    assert differences(same, tmp_path) == []
 
 
 def test_changes_that_are_not_committed_are_told(repository):
@@ -129,14 +129,14 @@ def test_suite(tmp_path):
     assert load_suite(file) == [Line("kernels", True, ("kernels_bench", "--threads", "1")), Line("ranks", False, ("all_reduce_perf",))]
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "expected"), [
     ("", "no line"), ("kernels one", "line 1: 'kernels one'; allowed: NAME CORES COMMAND"),
     ("kernels some kernels_bench", "line 1: 'kernels some kernels_bench'; allowed: NAME CORES COMMAND, CORES one of one, all"),
     ("kernels one kernels_bench '^gelu", "line 1: No closing quotation"), ("a one x\na one y", "line 2: a second 'a'")])
-def test_broken_suites(tmp_path, text, told):
+def test_broken_suites(tmp_path, text, expected):
     file = tmp_path / "suite"
     file.write_text(text)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=expected):
         load_suite(file)
 
 
@@ -147,15 +147,15 @@ def test_usage_errors_are_one_line_and_status_2(words, capsys):
     assert error.startswith("gate.py: ") and error.count("\n") == 1 and "allowed: " in error
 
 
-@pytest.mark.parametrize(("error", "told"), [
+@pytest.mark.parametrize(("error", "expected"), [
     (ValueError("ours"), "ValueError: ours"), (KeyboardInterrupt(), "interrupted; nothing was written"),
     (OSError(28, "No space left on device", "/f"), "/f: No space left on device")])
-def test_no_error_is_a_regression(monkeypatch, capsys, error, told):
+def test_no_error_is_a_regression(monkeypatch, capsys, error, expected):
     def fails(_):
         raise error
     monkeypatch.setattr("gate.ab.run", fails)
     assert main(["ab", "--base", "a", "--head", "b"]) == 4
-    assert capsys.readouterr().err.endswith(told + "\n")
+    assert capsys.readouterr().err.endswith(expected + "\n")
 
 
 def test_what_python_lacks_is_one_line(tmp_path):

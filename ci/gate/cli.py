@@ -25,7 +25,7 @@ UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
 
 def exit_status(report: Report, undecided: str) -> int:
-    """Exit status of a report. A regression takes precedence; undecided and gone cases count as `undecided` says."""
+    """Exit status of a report. A regression takes precedence; undecided and gone cases count as `undecided` sets."""
     if report.of(Verdict.SLOWER):
         return REGRESSION
     return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) or report.of(Verdict.GONE) else PASS
@@ -39,7 +39,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = OneLineParser(prog="gate.py", description="Says whether a change made it slower. docs/gate.md tells how.",
+    whole = OneLineParser(prog="gate.py", description="Decides whether a change made something slower. docs/gate.md describes how.",
                                     epilog="status: 0 pass, 1 regression, 2 usage, 3 undecided, 4 could not run")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module, summary in JUDGES:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.builds import Build, left_out, made_with, resolve, ROOT
+from gate.builds import add_build_arguments, Build, left_out, made_with, resolve, ROOT
 from gate.inputs.files import read_file
 from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
@@ -84,7 +84,7 @@ def by_case(values: Iterable[Value]) -> dict[str, Value]:
 # only what is within lockstep_served_run (bench/serve/orders.cpp) is counted; each order leaves a dump of its own. A case is
 # asked for one call to make it ready, then for 1 and for 1 + CALLS: the difference is the calls' own. Counts repeat exactly
 # for code of one thread that does not depend on a clock; code that waits for another thread does not belong here. valgrind
-# shows programs a processor without AVX-512, so that counts are those of the AVX2 code
+# shows programs a processor without AVX-512, so that the AVX2 code is counted
 
 CALLS = 2
 # glibc keeps freed blocks in one list per size, so that malloc need not search: otherwise the length of the search depends on all
@@ -100,8 +100,8 @@ def why_it_cannot_count() -> str | None:
 def counted_with(build: Build) -> dict[str, str]:
     """Everything besides the source that counts depend on."""
     tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    made = made_with(build.folder)
-    return {"tool": tool, "compiler": made["compiler"], "flags": made["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
+    how = made_with(build.folder)
+    return {"tool": tool, "compiler": how["compiler"], "flags": how["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
             "processor": _features()}
 
 
@@ -147,8 +147,8 @@ def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[lis
     if not different:
         channels.add(Channel.INSTRUCTIONS)
     elif any(value.channel is Channel.INSTRUCTIONS for value in (*base.values, *head.values)):
-        told = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(different))
-        notes.append(f"instructions are not compared, as they were counted with different tools: {told}")
+        listed = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(different))
+        notes.append(f"instructions are not compared, as they were counted with different tools: {listed}")
     before, after = (by_case(value for value in side.values if value.channel in channels) for side in (base, head))
     return [_compare(case, before.get(case), after.get(case), count_threshold) for case in {**before, **after}], notes
 
@@ -229,13 +229,13 @@ def _settled(build: Build, line: ExactLine) -> list[Value]:
 def _run(build: Build, name: str, words: Sequence[str], file: Path) -> Path:
     """The file with the command's records."""
     command = [str(build.program(words[0])), *words[1:], "--json", str(file)]
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors:
         try:
-            status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+            status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
         except subprocess.TimeoutExpired as error:
             raise CouldNotRun(f"{name}: {words[0]} did not end within {LINE_DEADLINE_S} s") from error
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+        errors.seek(0)
+        last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
     if status != 0:
         raise CouldNotRun(f"{build.side.name}: {name}: {words[0]} ended with status {status}: {' '.join(last)}")
     return file
@@ -252,10 +252,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--update", action="store_true", help="write the head's values to the file --base, after comparing if it is there")
     parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME records|counts COMMAND (default: ci/gate_exact.txt)")
     parser.add_argument("--count-threshold", default="1%", metavar="PERCENT", help="instructions may differ by this much (default: 1%%)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
-                        help="folder of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
-                        help="flag for builds of revisions, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
+    add_build_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -277,12 +274,12 @@ def run(arguments: argparse.Namespace) -> Report:
     else:
         base, base_side, more = _collect(arguments.base, "--base", lines, arguments)
         notes = list(dict.fromkeys([*notes, *more]))
-    results, told = compare_facts(base, head, threshold)
+    results, more = compare_facts(base, head, threshold)
     notes += left_out((base_side, head_side), ROOT)
     if arguments.update:
         write_facts(file, head)
-        told.append(f"{file.name} has the head's {len(head.values)} values now")
-    return Report("exact", base_side, head_side, threshold, 1.0, tuple(results), time.monotonic() - start, tuple([*notes, *told]))
+        more.append(f"{file.name} has the head's {len(head.values)} values now")
+    return Report("exact", base_side, head_side, threshold, 1.0, tuple(results), time.monotonic() - start, tuple([*notes, *more]))
 
 
 def _check_update(file: Path, lines: list[ExactLine]) -> None:

@@ -1,4 +1,4 @@
-"""gate.py calibrate: measures the speed of the machine now, as records. Add them to those of each session that is compared later, so that
+"""gate.py calibrate: measures the speed of the machine now, as records. Add them to the records of each session that is compared later, so that
 `compare` can separate changes of the machine from changes of the code. Any build will do, but use the same for all sessions."""
 import argparse
 import json
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.builds import Build, resolve, ROOT
+from gate.builds import add_build_arguments, Build, resolve, ROOT
 from gate.inputs.files_for_tests import all_reduce_line, kernel_line, Line, text_of
 from gate.inputs.observation import Observation, Quantity
 from gate.inputs.records import CALIBRATION_PROGRAM
@@ -61,7 +61,7 @@ def _of_kind(cases: Sequence[Sides], error: float) -> Drift:
     found = [of_quantity(*sides, error) for sides in cases]
     single = all(len(side) == 1 for sides in cases for side in sides)
     least, most = (min, max) if single else (statistics.median, statistics.median)
-    return Drift(statistics.median(one.middle for one in found), least(one.low for one in found), most(one.high for one in found))
+    return Drift(statistics.median(drift.middle for drift in found), least(drift.low for drift in found), most(drift.high for drift in found))
 
 
 def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
@@ -69,20 +69,20 @@ def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
     every kind."""
     if kind in found:
         return found[kind]
-    return Drift(0.0, min([0.0, *(one.low for one in found.values())]), max([0.0, *(one.high for one in found.values())]))
+    return Drift(0.0, min([0.0, *(drift.low for drift in found.values())]), max([0.0, *(drift.high for drift in found.values())]))
 
 
 def notes(found: Mapping[str, Drift], trust: bool) -> list[str]:
     if not found:
         so = "" if trust else ", and no time is called slower or faster for it (gate.py calibrate; or --uncalibrated trust)"
         return [f"no calibration cases on both sides: what the machine itself changed is in the ratios{so}"]
-    percent = {kind: f"{_percent(one.middle)} ({_percent(one.low)} .. {_percent(one.high)})" for kind, one in sorted(found.items())}
-    told = ["calibration: " + ", ".join(f"{kind} {text}" for kind, text in percent.items()) + "; taken out of the ratios"]
+    percent = {kind: f"{_percent(drift.middle)} ({_percent(drift.low)} .. {_percent(drift.high)})" for kind, drift in sorted(found.items())}
+    lines = ["calibration: " + ", ".join(f"{kind} {text}" for kind, text in percent.items()) + "; taken out of the ratios"]
     moved = [kind for kind in percent if abs(found[kind].middle) > NOTABLE]
     if moved:
-        told.append(f"the machine was not the same: {', '.join(moved)} moved by more than {math.expm1(NOTABLE) * 100:.0f} %; "
+        lines.append(f"the machine was not the same: {', '.join(moved)} moved by more than {math.expm1(NOTABLE) * 100:.0f} %; "
                     "measure both sides again, alternating them (gate.py ab)")
-    return told
+    return lines
 
 
 def _percent(log_ratio: float) -> str:
@@ -106,7 +106,7 @@ class Group:
 
 GROUPS = (Group("alone", True), Group("collective", False))
 
-# By case: makes its record line from the run, samples in us and the number of timed calls. The sizes are those of bench/gate_planted.cpp.
+# By case: makes its record line from the run, samples in us and the number of timed calls. The sizes are as in bench/gate_planted.cpp.
 LINES: dict[str, Callable[[str, list[float], int], Line]] = {
     "memory": lambda run, us, calls: kernel_line(run, "calibration_memory", "memory", us, calls, work_bytes=256 << 10, shape="32MiB"),
     "compute": lambda run, us, calls: kernel_line(run, "calibration_compute", "compute", us, calls, flops=2 * 8 * 4000),
@@ -160,10 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", required=True, type=Path, metavar="FILE", help="file for the records")
     parser.add_argument("--processes", type=int, default=8, metavar="N",
                         help="number of fresh processes of each case: only processes are independent (default: 8)")
-    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR",
-                        help="folder of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG",
-                        help="flag for the build, such as -DLOCKSTEP_CUDA=OFF; may be repeated")
+    add_build_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from gate.rule import shift, shift_bounds, threshold_of
 # Means of neighbouring stretches are compared, and random permutations of the series show the effect of chance, as in E-divisive means
 # (Matteson and James 2014; Daly et al. 2020 use it at MongoDB). As Hunter found (Fleming et al. 2023), answers must not vary from
 # call to call, and a step that is soon reverted hides in a long stretch. So random numbers have a fixed seed, and the stretches are
-# seeded intervals (Kovacs et al. 2023) of many lengths, with one limit for all of them together. Both sides of a change are
+# seeded intervals (Kovacs et al. 2023) of many lengths, with one limit for all. Both sides of a change are
 # searched again separately. A point far from its four neighbours is moved nearer: one or two outliers are no change.
 
 LEAST_POINTS = 3  # each side of a change: fewer are outliers
@@ -44,7 +44,7 @@ def find_changes(values: Sequence[float], level: float) -> list[tuple[int, float
 
 
 def _search(part: np.ndarray, first: int, level: float) -> list[tuple[int, float]]:
-    """The clearest change of a part of a series that begins at `first`, then those on both sides of it."""
+    """The clearest change of a part of a series that begins at `first`, then the changes on both sides."""
     if len(part) < least_length() or np.ptp(part) == 0:
         return []
     clear, at = _clearest(part)
@@ -114,7 +114,7 @@ def _chance(series: np.ndarray, clear: float) -> float:
     found: list[np.ndarray] = []
     for _ in range(_PERMUTATIONS // _BATCH):
         found.append(_clearest_of_each(dice.permuted(np.tile(series, (_BATCH, 1)), axis=1)))
-        as_clear = sum(int((one >= clear).sum()) for one in found)
+        as_clear = sum(int((permuted >= clear).sum()) for permuted in found)
         if as_clear >= _ENOUGH:
             return as_clear / (len(found) * _BATCH)
     near, last = np.quantile(np.concatenate(found), (0.98, 0.998))
@@ -168,32 +168,32 @@ class Step:
 
 
 def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[list[Series], list[str]]:
-    """A series for each case, and notes for the reader. If there are several machines, only that of the newest file is used."""
-    last = max((one.origin for one in observations), key=lambda origin: origin.started)
+    """A series for each case, and notes for the reader. If there are several machines, only the machine of the newest file is used."""
+    last = max((observed.origin for observed in observations), key=lambda origin: origin.started)
     newest = last.fingerprint
-    mine = [one for one in observations if one.origin.fingerprint == newest]
+    mine = [observed for observed in observations if observed.origin.fingerprint == newest]
     points = points_of(mine)
     times = [quantity for quantity, series in points.items()
              if quantity.channel is Channel.STORED and not quantity.calibrates and len(series) >= least_length()]
     level = rule.error / max(1, len(times))
     found = {quantity: _series(quantity, series, level, rule) for quantity, series in points.items()}
     machine = {quantity: series for quantity, series in found.items() if quantity.calibrates}
-    told = _of_machines(observations, newest) + _ended(points, last.revision) + _short(found)
-    told += [note for series in machine.values() for note in _of_calibration(series)]
-    return [_without_the_machines(quantity, series, machine) for quantity, series in found.items() if not quantity.calibrates], told
+    notes = _of_machines(observations, newest) + _ended(points, last.revision) + _short(found)
+    notes += [note for series in machine.values() for note in _of_calibration(series)]
+    return [_without_the_machines(quantity, series, machine) for quantity, series in found.items() if not quantity.calibrates], notes
 
 
 def points_of(observations: Sequence[Observation]) -> dict[Quantity, list[Point]]:
     """Points in order of time, one per file and revision, as a file may hold runs of several revisions."""
     files: dict[Quantity, dict[tuple[str, str], list[Observation]]] = {}
-    for one in observations:
-        files.setdefault(one.quantity, {}).setdefault((one.origin.source, one.origin.revision), []).append(one)
+    for observed in observations:
+        files.setdefault(observed.quantity, {}).setdefault((observed.origin.source, observed.origin.revision), []).append(observed)
     return {quantity: sorted((_point(quantity, runs) for runs in of_file.values()), key=lambda point: (point.time, point.source))
             for quantity, of_file in files.items()}
 
 
 def _point(quantity: Quantity, runs: Sequence[Observation]) -> Point:
-    origin = min((run.origin for run in runs), key=lambda one: one.started)
+    origin = min((run.origin for run in runs), key=lambda origin: origin.started)
     of_runs = max if quantity.is_fault else statistics.median
     return Point(origin.started, origin.revision, origin.source, of_runs([run.typical for run in runs]))
 
@@ -271,8 +271,8 @@ def _without_the_machines(quantity: Quantity, series: Series, machine: Mapping[Q
         return series
     *others, last = series.changes
     time = series.points[last.at].time
-    beside = [one for calibration, one in machine.items() if quantity.kind in (None, calibration.kind)]
-    if not any(change.worse == last.worse and _near(one, change.at, time) for one in beside for change in one.changes):
+    calibrations = [found for calibration, found in machine.items() if quantity.kind in (None, calibration.kind)]
+    if not any(change.worse == last.worse and _near(found, change.at, time) for found in calibrations for change in found.changes):
         return series
     return replace(series, changes=(*others, replace(last, recent=False)), why="the machine changed there too")
 
@@ -282,12 +282,12 @@ def _near(series: Series, at: int, time: str) -> bool:
 
 
 def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:
-    others = {one.origin.source for one in observations if one.origin.fingerprint != newest}
+    others = {observed.origin.source for observed in observations if observed.origin.fingerprint != newest}
     return [f"{len(others)} files of other machines are left out; this is machine {newest}"] if others else []
 
 
 def _short(found: Mapping[Quantity, Series]) -> list[str]:
-    """Note on times that no search was made for: that nothing was found in them says nothing."""
+    """Note on times that were not searched: that nothing was found in them means nothing."""
     judged = [(quantity, series) for quantity, series in found.items() if quantity.channel is Channel.STORED and not quantity.calibrates]
     short = [len(series.points) for quantity, series in judged if len(series.points) < least_length()]
     return [f"{len(short)} of {len(judged)} timed cases have at most {max(short)} points, too few to find a change in: "

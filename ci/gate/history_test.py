@@ -32,21 +32,21 @@ def test_series_without_a_change_have_none_found_more_often_than_stated():
 def test_heavy_tails_and_rounded_values_are_no_changes():
     dice = np.random.default_rng(2)
     series = [dice.standard_t(1.5, 50) for _ in range(60)] + [np.round(noise(dice, 50) * 60) for _ in range(60)]
-    assert sum(bool(find_changes(one, 0.01)) for one in series) <= 4
+    assert sum(bool(find_changes(values, 0.01)) for values in series) <= 4
 
 
 @pytest.mark.parametrize("n, at", [(40, 20), (60, 48)])
 def test_steps_are_found_where_they_are(n, at):
     dice = np.random.default_rng(3)
     found = [[place for place, _ in find_changes(with_step(dice, n, at), 0.01)] for _ in range(20)]
-    assert np.mean([any(abs(place - at) <= 1 for place in one) for one in found]) >= 0.8
-    assert np.mean([len(one) > 1 for one in found]) <= 0.1
+    assert np.mean([any(abs(place - at) <= 1 for place in series) for series in found]) >= 0.8
+    assert np.mean([len(series) > 1 for series in found]) <= 0.1
 
 
 def test_a_quieter_series_has_nearly_all_steps_found_to_the_commit():
     dice = np.random.default_rng(4)
     found = [[place for place, _ in find_changes(with_step(dice, 60, 30, spread=0.01), 0.01)] for _ in range(20)]
-    assert np.mean([any(abs(place - 30) <= 1 for place in one) for one in found]) >= 0.9
+    assert np.mean([any(abs(place - 30) <= 1 for place in series) for series in found]) >= 0.9
 
 
 def test_a_step_that_is_taken_back_is_two_changes():
@@ -135,7 +135,7 @@ def test_many_cases_together_keep_to_the_error():
         values = {f"c{case}": 100 * np.exp(noise(dice, 40)) for case in range(20)}
         series, _ = history([point(i % 28 + i // 28, values[case][i], case, revision=f"{i:040}") for case in values for i in range(28)],
                             HistoryRule())
-        alarms += any(one.changes for one in series)
+        alarms += any(case.changes for case in series)
     assert alarms <= 1
 
 
@@ -159,7 +159,7 @@ def test_a_machine_that_changed_is_told_and_other_machines_are_left_out():
     points = [point(i, level(i)) for i in range(25)] + [point(i, level(i), "copy", calibrates=True) for i in range(25)]
     points += [point(0, 5.0, machine="other")]
     series, notes = history(points, HistoryRule())
-    assert [one.case for one in series] == ["x"] and len(series[0].points) == 25
+    assert [case.case for case in series] == ["x"] and len(series[0].points) == 25
     assert series[0].verdict is Verdict.SAME and series[0].changes and series[0].why == "the machine changed there too"
     assert notes == ["1 files of other machines are left out; this is machine m",
                      "the machine changed at 15.jsonl: copy is +9.9 % from there on"]
@@ -168,10 +168,10 @@ def test_a_machine_that_changed_is_told_and_other_machines_are_left_out():
 def test_a_change_away_from_the_machines_counts():
     points = [point(i, level(i)) for i in range(25)] + [point(i, level(i, at=8), "copy", calibrates=True) for i in range(25)]
     points += [point(i, 210 - level(i), "other way") for i in range(25)] + [point(i, level(i), "copy2", calibrates=True) for i in range(25)]
-    series, _ = history([one for one in points if one.quantity.case != "copy2"], HistoryRule())
-    assert [one.verdict for one in series] == [Verdict.SLOWER, Verdict.FASTER]
-    series, _ = history([one for one in points if one.quantity.case != "copy"], HistoryRule())
-    assert [one.verdict for one in series] == [Verdict.SAME, Verdict.FASTER]
+    series, _ = history([observed for observed in points if observed.quantity.case != "copy2"], HistoryRule())
+    assert [case.verdict for case in series] == [Verdict.SLOWER, Verdict.FASTER]
+    series, _ = history([observed for observed in points if observed.quantity.case != "copy"], HistoryRule())
+    assert [case.verdict for case in series] == [Verdict.SAME, Verdict.FASTER]
 
 
 def test_few_points_say_so():

@@ -58,7 +58,7 @@ class Result:
     low: float | None = None  # lower bound of the ratio's interval; None where there is none
     high: float | None = None
     why: str = ""  # one clause: "confirmed by 12 fresh pairs", "time was up after 24 pairs"
-    pairs: int = 0  # independent comparisons behind the interval
+    pairs: int = 0  # independent comparisons that the interval is computed from
     ratios: tuple[float, ...] = ()  # ratios of the pairs, for plots
     seconds: float = 0.0  # time that the measurements took
 

@@ -19,7 +19,7 @@ from gate.worker import Worker
 class Timing:
     """Settings of a case's runs in a pair."""
 
-    run_us: float = 250.0  # wanted length of a run: short beside a time slice, so that most are not interrupted
+    run_us: float = 250.0  # wanted length of a run: short compared with a time slice, so that most are not interrupted
     turns: int = 12  # runs of each build in a pair, if calls are not long
     least_turns: int = 4
     pair_us: float = 40_000.0  # wanted total time of each build's runs in a pair, where calls are long
@@ -47,7 +47,7 @@ def turn_for(us_of_call: Callable[[int], float], timing: Timing) -> Turn:
 
 
 def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:
-    """Number of calls that take about run_us together, found by asking for more and more of them."""
+    """Number of calls that take about run_us together, found by asking for more and more."""
     calls = 1
     while True:
         us = _shortest_run_us(us_of_call, calls, run_us)
@@ -122,17 +122,17 @@ class Pairing:
 
     @contextmanager
     def _pair(self, core: int | None) -> Iterator[tuple[Worker, Worker]]:
-        """Starts both workers side by side, in random order, while those of the pair before end."""
+        """Starts both workers concurrently, in random order, while the previous pair's workers end."""
         starts = [self.start_base, self.start_head]
         head_first = self.dice.random() < 0.5
         with ExitStack() as stack:
-            one, other = (stack.enter_context(starts[side](core)) for side in (head_first, not head_first))
-            base, head = (other, one) if head_first else (one, other)
-            for worker in (one, other):
+            first, other = (stack.enter_context(starts[side](core)) for side in (head_first, not head_first))
+            base, head = (other, first) if head_first else (first, other)
+            for worker in (first, other):
                 worker.ready()
             self._leaving.close()
             yield base, head
-            one.dismiss()
+            first.dismiss()
             other.dismiss()
             self._leaving = stack.pop_all()
 
@@ -175,7 +175,7 @@ class Pairing:
         return [side.worker.run(side.index, calls)[0] for side in self.dice.sample(sides, len(sides))]
 
     def _order_of_turns(self, turns: int) -> list[bool]:
-        """For each turn, whether the head runs first: in half of them (rounded up or down at random), in random order."""
+        """For each turn, whether the head runs first: in half of the turns (rounded up or down at random), in random order."""
         spare = self.dice.random() < 0.5
         order = [number % 2 == spare for number in range(turns)]
         self.dice.shuffle(order)

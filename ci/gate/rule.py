@@ -1,4 +1,4 @@
-"""Statistics of the gate, and the rule by which pairs decide. docs/gate.md says why these. Pure functions of numbers."""
+"""Statistics of the gate, and the rule by which pairs decide. docs/gate.md gives the reasons. Pure functions of numbers."""
 
 import math
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def least_p(m: int, n: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """P-values adjusted for their number: rejecting those of at most e keeps the probability of any false rejection at e, whatever
+    """P-values adjusted for their number: rejecting each that is at most e keeps the probability of any false rejection at e, whatever
     the dependences between them (Holm 1979)."""
     order, adjusted = np.argsort(ps, kind="stable"), np.zeros(len(ps))
     adjusted[order] = np.minimum(np.maximum.accumulate(np.asarray(ps)[order] * np.arange(len(ps), 0, -1)), 1)
@@ -116,21 +116,22 @@ class Decision:
     high: float
 
 
+def verdict_of(middle: float, low: float, high: float, threshold: float) -> Verdict:
+    """Verdict by logarithms of a ratio and its bounds. Slower: the ratio is beyond the threshold, and its lower bound beyond half the
+    threshold. Same: both bounds are within the threshold."""
+    far, half = math.log1p(threshold), math.log1p(threshold / 2)
+    if middle > far and low > half:
+        return Verdict.SLOWER
+    if middle < -far and high < -half:
+        return Verdict.FASTER
+    return Verdict.SAME if -far < low and high < far else Verdict.UNDECIDED
+
+
 def decide(log_ratios: Sequence[float], rule: Rule) -> Decision:
-    """Verdict by logarithms of head over base, one per pair. Slower: the ratio is beyond the threshold, and its lower bound beyond
-    half of it. Same: both bounds are within the threshold."""
+    """Verdict by logarithms of head over base, one per pair."""
     middle = hodges_lehmann(log_ratios)
     low, high = signed_rank_bounds(log_ratios, rule.error)
-    far, half = math.log1p(rule.threshold), math.log1p(rule.threshold / 2)
-    if middle > far and low > half:
-        verdict = Verdict.SLOWER
-    elif middle < -far and high < -half:
-        verdict = Verdict.FASTER
-    elif -far < low and high < far:
-        verdict = Verdict.SAME
-    else:
-        verdict = Verdict.UNDECIDED
-    return Decision(verdict, math.exp(middle), math.exp(low), math.exp(high))
+    return Decision(verdict_of(middle, low, high, rule.threshold), math.exp(middle), math.exp(low), math.exp(high))
 
 
 def threshold_of(text: str, flag: str) -> float:

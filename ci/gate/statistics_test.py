@@ -78,7 +78,7 @@ def count(base, head, at=0.0):
 @pytest.mark.parametrize("n", range(1, 6))
 def test_distribution_is_that_of_all_placements(m, n):
     counts = [count(set(range(m + n)) - set(head), head) for head in itertools.combinations(range(m + n), n)]
-    expected = [sum(one <= u for one in counts) / len(counts) for u in range(m * n + 1)]
+    expected = [sum(count <= u for count in counts) / len(counts) for u in range(m * n + 1)]
     np.testing.assert_allclose(rank_sum_distribution(m, n), expected, atol=1e-12)
     assert rank_sum_distribution(m, n)[0] == pytest.approx(least_p(m, n))
 

@@ -13,7 +13,7 @@ from gate.outputs.records import write_whole
 # ---- A baseline store: a folder per machine fingerprint, in it the files of its runs. Nothing in it is ever changed.
 
 def fingerprints(observations: Iterable[Observation]) -> list[str]:
-    return sorted({one.origin.fingerprint for one in observations})
+    return sorted({observed.origin.fingerprint for observed in observations})
 
 
 def add(store: Path, files: Sequence[Path]) -> list[Path]:
@@ -25,17 +25,17 @@ def add(store: Path, files: Sequence[Path]) -> list[Path]:
 
 def baseline(store: Path, machines: Sequence[str], revision: str | None) -> list[Observation]:
     """Runs of these machines: those of the newest revision, or of the revision that begins with the given text."""
-    found = [one for machine in machines for path in sorted((store / machine).glob("*")) if not path.name.startswith(".")
-             for one in read_file(path)]
+    found = [observed for machine in machines for path in sorted((store / machine).glob("*")) if not path.name.startswith(".")
+             for observed in read_file(path)]
     if not found:
         there = machines_in(store)
         raise UsageError(f"--store {store}: nothing of machine {', '.join(machines)}; allowed: a store that `gate.py store` filled on "
                          f"this machine (it has: {', '.join(there) or 'nothing'}), or --fingerprint warn")
     if revision is None:
-        wanted = max(found, key=lambda one: one.origin.started).origin.revision
+        wanted = max(found, key=lambda observed: observed.origin.started).origin.revision
     else:
         wanted = _only_revision(found, revision, store)
-    return [one for one in found if one.origin.revision == wanted]
+    return [observed for observed in found if observed.origin.revision == wanted]
 
 
 def machines_in(store: Path) -> list[str]:
@@ -43,11 +43,11 @@ def machines_in(store: Path) -> list[str]:
 
 
 def _only_revision(found: Sequence[Observation], begins: str, store: Path) -> str:
-    revisions = sorted({one.origin.revision for one in found})
-    meant = [one for one in revisions if one.startswith(begins)]
+    revisions = sorted({observed.origin.revision for observed in found})
+    meant = [revision for revision in revisions if revision.startswith(begins)]
     if len(meant) != 1:
         raise UsageError(f"--base-revision {begins}: {len(meant)} revisions of {store} begin so; allowed: one of "
-                         f"{', '.join(one[:12] for one in revisions)}")
+                         f"{', '.join(revision[:12] for revision in revisions)}")
     return meant[0]
 
 
@@ -57,7 +57,7 @@ def _place(path: Path) -> Path:
     machines = fingerprints(observations)
     if len(machines) != 1:
         raise UsageError(f"{path}: {len(machines)} machines ({', '.join(machines) or 'no measurement'}); allowed: a file of one machine")
-    newest = max((one.origin for one in observations), key=lambda origin: origin.started)
+    newest = max((observed.origin for observed in observations), key=lambda origin: origin.started)
     words = (newest.started, newest.revision[:12], hashlib.sha256(path.read_bytes()).hexdigest()[:8])
     return Path(machines[0]) / ("-".join(re.sub(r"[^0-9A-Za-z]", "", word) for word in words if word) + path.suffix)
 

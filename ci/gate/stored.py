@@ -16,7 +16,7 @@ from gate.drift import Drift, drift_of, drifts, notes
 from gate.inputs.files import files_of, read
 from gate.inputs.observation import by_quantity, compare_exactly, judged, notes_of, Observation, Quantity, UNKNOWN
 from gate.model import Channel, Report, Result, Side, UsageError, Verdict
-from gate.rule import holm, least_p, p_above, shift, shift_bounds, threshold_of
+from gate.rule import holm, least_p, p_above, shift, shift_bounds, threshold_of, verdict_of
 
 # ---- Compares two sets of stored observations: finds cases that differ by more than their runs differ among themselves.
 #
@@ -32,7 +32,7 @@ class StoredRule:
 
     threshold: float = 0.02  # smaller changes do not matter
     error: float = 0.05  # probability that one bound of one interval is wrong
-    # Probability that any of all cases is called slower where none is; the same for faster. Half of it is for the drift's bound, which
+    # Probability that any of all cases is called slower where none is; the same for faster. Half is for the drift's bound, which
     # all cases share, half for the cases
     family: float = 0.01
     trust: bool = False  # assume the same speed of the machine without calibration; otherwise nothing is then called slower or faster
@@ -77,8 +77,8 @@ def compare(base: Sequence[Observation], head: Sequence[Observation], rule: Stor
     slower = holm([timing.p_slower() for timing in timings])
     faster = holm([timing.p_faster() for timing in timings])
     results = [_judged(timing, *ps, len(timings), rule) for timing, *ps in zip(timings, slower, faster, strict=True)]
-    told = (notes(found, rule.trust) if timings else []) + _too_few(timings, rule)
-    return results + compare_exactly(of_base, of_head) + _faults(of_base, of_head) + _one_sided(of_base, of_head), told
+    remarks = (notes(found, rule.trust) if timings else []) + _too_few(timings, rule)
+    return results + compare_exactly(of_base, of_head) + _faults(of_base, of_head) + _one_sided(of_base, of_head), remarks
 
 
 def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Observation], found: Mapping[str, Drift]) -> Timing:
@@ -87,20 +87,17 @@ def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Obse
 
 
 def _judged(timing: Timing, p_slower: float, p_faster: float, cases: int, rule: StoredRule) -> Result:
-    """As in `ab`, slower is beyond the threshold, with a lower bound beyond half of it; it must also pass the correction for all cases."""
-    far, half = math.log1p(rule.threshold), math.log1p(rule.threshold / 2)
+    """As in `ab`; slower and faster must also pass the correction for all cases."""
     low, high = timing.bounds(rule.error)
-    runs = f"{len(timing.base)} and {len(timing.head)} runs"
-    if p_slower <= rule.of_cases and timing.middle > far and low > half:
-        verdict, why = Verdict.SLOWER, f"{runs}, p = {p_slower:.2g} with Holm"
-    elif p_faster <= rule.of_cases and timing.middle < -far and high < -half:
-        verdict, why = Verdict.FASTER, f"{runs}, p = {p_faster:.2g} with Holm"
-    elif -far < low and high < far:
-        verdict, why = Verdict.SAME, runs
-    else:
+    why = runs = f"{len(timing.base)} and {len(timing.head)} runs"
+    verdict = verdict_of(timing.middle, low, high, rule.threshold)
+    p = {Verdict.SLOWER: p_slower, Verdict.FASTER: p_faster}.get(verdict)
+    if verdict is Verdict.UNDECIDED or p is not None and p > rule.of_cases:
         verdict, why = Verdict.UNDECIDED, _why_undecided(timing, runs, cases, rule)
-    if verdict in (Verdict.SLOWER, Verdict.FASTER) and not (timing.calibrated or rule.trust):
-        verdict, why = Verdict.UNDECIDED, f"{why}: {verdict.value} if the machine was the same, which nothing says"
+    elif p is not None:
+        why = f"{runs}, p = {p:.2g} with Holm"
+        if not (timing.calibrated or rule.trust):
+            verdict, why = Verdict.UNDECIDED, f"{why}: {verdict.value} if the machine was the same, which is not known"
     return replace(_measured(timing), verdict=verdict, why=why, low=_exp(low), high=_exp(high))
 
 
@@ -115,7 +112,7 @@ def _measured(timing: Timing) -> Result:
 
 def _why_undecided(timing: Timing, runs: str, cases: int, rule: StoredRule) -> str:
     if max(len(timing.base), len(timing.head)) == 1:
-        return "one run a side: nothing says how much runs differ"
+        return "one run a side: how much runs differ is not known"
     if least_p(len(timing.base), len(timing.head)) * cases > rule.of_cases:
         return f"{runs} are too few for {counted(cases)}"
     return f"not clear with {runs}"
@@ -185,15 +182,15 @@ def run(arguments: argparse.Namespace) -> Report:
     base_texts, head_texts = _sides(arguments)
     head = _measurements(head_texts, "HEAD")
     base = _measurements(base_texts, "BASE") if arguments.store is None else _of_store(arguments, head)
-    told = _of_machines(base, head, arguments.fingerprint) + _of_runs(base, head) + notes_of((*base, *head))
+    remarks = _of_machines(base, head, arguments.fingerprint) + _of_runs(base, head) + notes_of((*base, *head))
     results, more = compare(base, head, rule)
     if not results:
         raise UsageError("the two sides have no case in common, nor any of their own; allowed: files with cases")
     if arguments.update:
-        more.append(_update(arguments.store, head_texts, any(_is_doubtful(one, rule) for one in results)))
+        more.append(_update(arguments.store, head_texts, any(_is_doubtful(result, rule) for result in results)))
     sides = _side(base_texts or [str(arguments.store)], base), _side(head_texts, head)
     return Report("compare", *sides, rule.threshold, 1 - 2 * rule.error, tuple(results),
-                  time.monotonic() - start, tuple(told + more))
+                  time.monotonic() - start, tuple(remarks + more))
 
 
 def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -203,7 +200,7 @@ def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
         return [], arguments.files
     for flag in ("update", "base_revision"):
         if getattr(arguments, flag):
-            raise UsageError(f"--{flag.replace('_', '-')} without --store; allowed: with one")
+            raise UsageError(f"--{flag.replace('_', '-')} requires --store")
     if arguments.head:
         return arguments.files, arguments.head
     if len(arguments.files) != 2:
@@ -228,17 +225,17 @@ def _of_store(arguments: argparse.Namespace, head: Sequence[Observation]) -> lis
 def _of_machines(base: Sequence[Observation], head: Sequence[Observation], policy: str) -> list[str]:
     """Only times depend on the machine: sides that have only counted values may come from any machine."""
     machines = [store.fingerprints(side) for side in (base, head)]
-    if machines[0] == machines[1] or not any(one.quantity.channel is Channel.STORED for one in (*base, *head)):
+    if machines[0] == machines[1] or not any(observed.quantity.channel is Channel.STORED for observed in (*base, *head)):
         return []
     text = f"machines differ: base {', '.join(machines[0])}, head {', '.join(machines[1])}"
     if policy == "refuse":
         raise UsageError(f"{text}; allowed: records of one machine, or --fingerprint warn")
-    return [f"{text}: their times say nothing of the change"]
+    return [f"{text}: their times show nothing about the change"]
 
 
 def _of_runs(base: Sequence[Observation], head: Sequence[Observation]) -> list[str]:
-    shared = {one.origin.run for one in base} & {one.origin.run for one in head}
-    return [f"{len(shared)} runs are on both sides: they say nothing"] if shared else []
+    shared = {observed.origin.run for observed in base} & {observed.origin.run for observed in head}
+    return [f"{len(shared)} runs are on both sides: they show nothing"] if shared else []
 
 
 def _is_doubtful(result: Result, rule: StoredRule) -> bool:
@@ -255,6 +252,6 @@ def _update(folder: Path, texts: Sequence[str], doubtful: bool) -> str:
 
 def _side(texts: Sequence[str], observations: Sequence[Observation]) -> Side:
     name = texts[0] if len(texts) == 1 else f"{texts[0]} and {len(texts) - 1} more"
-    revisions = {one.origin.revision for one in observations}
-    sources = {one.origin.source for one in observations}
+    revisions = {observed.origin.revision for observed in observations}
+    sources = {observed.origin.source for observed in observations}
     return Side(name, revisions.pop() if len(revisions) == 1 else UNKNOWN, sources.pop() if len(sources) == 1 else f"{len(sources)} files")

@@ -54,8 +54,8 @@ def test_planted_steps_are_found_among_forty_cases(percent, runs, least):
     dice = random.Random(2)
     planted = {case: percent for case in CASES[:4]}
     found = [verdicts(session(dice, runs=runs), session(dice, planted, runs=runs))[0] for _ in range(20)]
-    assert np.mean([one[case] is Verdict.SLOWER for one in found for case in planted]) >= least
-    assert not any(one[case] is Verdict.SLOWER for one in found for case in CASES[4:])
+    assert np.mean([verdicts[case] is Verdict.SLOWER for verdicts in found for case in planted]) >= least
+    assert not any(verdicts[case] is Verdict.SLOWER for verdicts in found for case in CASES[4:])
 
 
 def test_what_got_faster_is_found_too():
@@ -94,8 +94,8 @@ def test_without_calibration_nothing_is_called_slower_unless_the_machine_is_trus
 
 def test_a_kind_that_was_not_calibrated_is_not_corrected_but_doubted():
     dice = random.Random(5)
-    calibration = [one for one in session(dice, runs=12) if one.quantity.calibrates]
-    moved = [one for one in session(dice, runs=12, drift=0.08) if one.quantity.calibrates]
+    calibration = [observed for observed in session(dice, runs=12) if observed.quantity.calibrates]
+    moved = [observed for observed in session(dice, runs=12, drift=0.08) if observed.quantity.calibrates]
     others = [session(dice, runs=12, cases=["x"], kind=None, calibrated=False, drift=drift) for drift in (0, 0.08)]
     results, _ = compare(others[0] + calibration, others[1] + moved, StoredRule())
     assert results[0].verdict is Verdict.UNDECIDED and results[0].ratio == pytest.approx(1.08, abs=0.02)
@@ -106,8 +106,8 @@ def test_noisy_calibration_widens_intervals():
     dice = random.Random(6)
     quiet = compare(session(dice), session(dice), StoredRule())[0][0]
     dice = random.Random(6)
-    noisy = [[Observation(one.quantity, one.origin, tuple(value * math.exp(dice.gauss(0, 0.2)) for value in one.values))
-              if one.quantity.calibrates else one for one in session(dice)] for _ in range(2)]
+    noisy = [[Observation(observed.quantity, observed.origin, tuple(value * math.exp(dice.gauss(0, 0.2)) for value in observed.values))
+              if observed.quantity.calibrates else observed for observed in session(dice)] for _ in range(2)]
     wide = compare(*noisy, StoredRule())[0][0]
     assert wide.high / wide.low > 1.5 * quiet.high / quiet.low
 
@@ -239,17 +239,17 @@ def test_runs_of_both_sides_are_told(tmp_path, capsys):
     assert "8 runs are on both sides" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words, told", [
+@pytest.mark.parametrize("words, expected", [
     (["a", "b", "c"], "3 RECORDS given; allowed: BASE HEAD"),
-    (["a", "b", "--update"], "--update without --store"),
+    (["a", "b", "--update"], "--update requires --store"),
     (["a", "--head", "b", "--store", "s"], "--store and --head"),
     (["nowhere", "nowhere2"], "HEAD nowhere2: no such file"),
     (["a", "b", "--threshold", "0"], "--threshold 0; allowed"),
 ])
-def test_compare_refuses_in_one_line(words, told, capsys):
+def test_compare_refuses_in_one_line(words, expected, capsys):
     assert main(["compare", *words]) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert expected in error and error.count("\n") == 1
 
 
 def test_foreign_formats_compare(tmp_path):
@@ -346,9 +346,9 @@ def test_calibrate_writes_records_that_compare_takes_for_calibration(tmp_path):
     out = tmp_path / "calibration.jsonl"
     assert main(["calibrate", "--build", str(build), "--json", str(out), "--processes", "2"]) == 0
     found = read_file(out)
-    assert {(one.quantity.kind, one.typical) for one in found} == {("memory", 33.0), ("compute", 14.0), ("collective", 5.0)}
-    assert all(one.quantity.calibrates and one.origin.fingerprint == "m9" and len(one.values) == 12 for one in found)
-    assert len({one.origin.run for one in found}) == 4  # two processes of each of two groups
+    assert {(observed.quantity.kind, observed.typical) for observed in found} == {("memory", 33.0), ("compute", 14.0), ("collective", 5.0)}
+    assert all(observed.quantity.calibrates and observed.origin.fingerprint == "m9" and len(observed.values) == 12 for observed in found)
+    assert len({observed.origin.run for observed in found}) == 4  # two processes of each of two groups
 
 
 def test_calibrate_says_what_could_not_run(tmp_path, capsys):

@@ -2,13 +2,13 @@
 # Hosts on one machine: network namespaces joined by a bridge, each port limited to a rate in both directions by token
 # buckets. Needs root, iproute2, and the kernel's veth, bridge and sch_tbf.
 #   namespaces.sh up NUM [RATE=1gbit] [BURST=256kb] [LATENCY=5ms]   hosts 0 .. NUM-1, at 10.78.0.10 and up
-#   namespaces.sh down                                              removes all of them; no error if there are none
+#   namespaces.sh down                                              removes all namespaces; no error if there are none
 #   namespaces.sh enter HOST COMMAND...                             runs COMMAND on a host, under the host's own name
 #   namespaces.sh addresses NUM                                     prints the addresses, with commas between
 #   namespaces.sh run NUM COMMAND...                                runs COMMAND on host 0 of NUM hosts, which end with it
 # For `run`, Open MPI takes the hosts by settings in the environment, so that mpirun needs a host file with the addresses only:
 #   namespaces.sh run 2 mpirun --hostfile hosts.txt -n 4 PROGRAM...
-# The bucket's depth matters: acknowledgements queue behind data, and a shallow bucket costs a third of the rate when
+# The bucket's depth matters: acknowledgements queue after data, and a shallow bucket costs a third of the rate when
 # both directions are busy (64 kB: 918 and 780 Mbit/s at once; 256 kB: 955 and 955).
 set -euo pipefail
 readonly prefix=lockstep bridge=lockstep-br network=10.78.0

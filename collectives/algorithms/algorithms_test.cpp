@@ -50,7 +50,7 @@ TEST(Choice, LabelParsesBack) {
 TEST(Choice, BadTextIsOneLineThatSaysWhatIsAllowed) {
   EXPECT_EQ(error_of(Kind::send_recv, "ring"), "--algo: send_recv has no algorithm 'ring'; allowed: direct");
   EXPECT_EQ(error_of(Kind::all_reduce, "ring:lanes=9"),
-            "--algo: ring:lanes=9: allowed are 1 to 8 (concurrent rings in each direction)");
+            "--algo: ring:lanes=9: out of range; allowed: 1 to 8 (concurrent rings in each direction)");
   EXPECT_EQ(error_of(Kind::all_reduce, "ring:width=2"),
             "--algo: 'width=2' is not an option of ring; options of ring: directions=1..2 lanes=1..8");
   EXPECT_EQ(error_of(Kind::all_reduce, "two_shot:x=1"),

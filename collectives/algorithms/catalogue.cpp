@@ -1,12 +1,10 @@
 // The list of all algorithms, and the way from a user's text ("ring:lanes=4") to a plan.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/building_blocks.h"
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 
 namespace lockstep::algorithms {
 
@@ -274,7 +272,7 @@ std::span<const Algorithm> catalogue() {
 
 namespace {
 
-using Options = std::map<std::string, int, std::less<>>;
+using OptionValues = std::map<std::string, int, std::less<>>;
 
 const Option* find_option(const Algorithm& algorithm, std::string_view name) {
   for (const Option& option : algorithm.options) {
@@ -291,44 +289,29 @@ std::string options_help(const Algorithm& algorithm) {
 }
 
 const Algorithm& find_algorithm(collectives::Kind kind, std::string_view name) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const Algorithm* algorithm : algorithms_of(kind)) {
     if (algorithm->name == name) return *algorithm;
-    names += fmt::format(" {}", algorithm->name);
+    names.emplace_back(algorithm->name);
   }
-  std::vector<std::string_view> all;
-  for (const Algorithm* algorithm : algorithms_of(kind)) all.push_back(algorithm->name);
-  throw core::usage_error(fmt::format("--algo: {} has no algorithm '{}'{}; allowed:{}", collectives::name_of(kind),
-                                      name, core::nearest_text(name, all), names));
+  throw core::unknown_name(fmt::format("--algo: {} has no algorithm '{}'", collectives::name_of(kind), name), name,
+                           names);
 }
 
-std::vector<std::string_view> split_at_colons(std::string_view text) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  for (std::size_t end = text.find(':'); end != std::string_view::npos; end = text.find(':', begin)) {
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  parts.push_back(text.substr(begin));
-  return parts;
-}
-
-void set_option(const Algorithm& algorithm, std::string_view part, Options& options) {
-  const std::size_t equals = part.find('=');
-  const Option* option = equals == std::string_view::npos ? nullptr : find_option(algorithm, part.substr(0, equals));
+void set_option(const Algorithm& algorithm, std::string_view part, OptionValues& options) {
+  const auto [name, digits, has_value] = core::name_and_value(part);
+  const Option* option = has_value ? find_option(algorithm, name) : nullptr;
   if (option == nullptr) {
     throw core::usage_error(
         fmt::format("--algo: '{}' is not an option of {}; {}", part, algorithm.name, options_help(algorithm)));
   }
-  const std::string_view digits = part.substr(equals + 1);
-  int value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-  if (!is_number || value < option->min_value || value > option->max_value) {
-    throw core::usage_error(fmt::format("--algo: {}:{}={}: allowed are {} to {} ({})", algorithm.name, option->name,
-                                        digits, option->min_value, option->max_value, option->meaning));
+  const core::OptionText text{fmt::format("--algo: {}:{}", algorithm.name, option->name), std::string(digits), '='};
+  const auto value = core::parse_number<int>(digits);
+  if (!value || *value < option->min_value || *value > option->max_value) {
+    throw text.refused("out of range",
+                       fmt::format("{} to {} ({})", option->min_value, option->max_value, option->meaning));
   }
-  if (!options.emplace(option->name, value).second) {
+  if (!options.emplace(option->name, *value).second) {
     throw core::usage_error(fmt::format("--algo: {}: {} is given twice", algorithm.name, option->name));
   }
 }
@@ -365,7 +348,7 @@ std::string Choice::label() const {
 }
 
 Choice parse_choice(collectives::Kind kind, std::string_view text) {
-  const std::vector<std::string_view> parts = split_at_colons(text);
+  const std::vector<std::string_view> parts = core::split(text, ':');
   Choice choice{&find_algorithm(kind, parts.front()), {}};
   for (std::size_t i = 1; i < parts.size(); ++i) set_option(*choice.algorithm, parts[i], choice.options);
   for (const Option& option : choice.algorithm->options) choice.options.emplace(option.name, option.default_value);

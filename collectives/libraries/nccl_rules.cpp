@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "core/options.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -69,32 +69,23 @@ std::string names(Kind kind) {
   return all;
 }
 
-void set_option(std::string_view part, std::string_view text, NcclChoice& choice) {
-  const std::size_t equals = part.find('=');
-  const std::string_view key = part.substr(0, equals);
-  const std::string value(equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1));
-  if (key == "algo" && find(value) != nullptr) {
-    choice.algo = value;
-  } else if (key == "proto" && std::find(kProtocols.begin(), kProtocols.end(), value) != kProtocols.end()) {
-    choice.proto = value;
-  } else {
-    throw core::usage_error(
-        fmt::format("--algo {}: '{}' is not an NCCL option; allowed: algo=ring, tree, nvls, nvlstree, collnetdirect, "
-                    "collnetchain or pat, and proto=ll, ll128 or simple",
-                    text, part));
-  }
-}
+constexpr std::array kFields{
+    core::Field<NcclChoice>{"algo", "an algorithm",
+                            [](NcclChoice& choice, const core::OptionText& v) {
+                              std::vector<std::string_view> names;
+                              for (const Algorithm& algorithm : kAlgorithms) names.push_back(algorithm.name);
+                              choice.algo = v.one_of(names);
+                            }},
+    core::Field<NcclChoice>{"proto", "a protocol", [](NcclChoice& choice, const core::OptionText& v) {
+                              choice.proto = v.one_of(kProtocols);
+                            }}};
 
 }  // namespace
 
 NcclChoice parse_nccl_choice(std::string_view text) {
   NcclChoice choice;
-  std::size_t colon = text.find(':');
-  while (colon != std::string_view::npos) {
-    const std::size_t begin = colon + 1;
-    colon = text.find(':', begin);
-    set_option(text.substr(begin, colon == std::string_view::npos ? colon : colon - begin), text, choice);
-  }
+  const std::vector<std::string_view> parts = core::split(text, ':');
+  core::read_fields<NcclChoice>(choice, "--algo " + std::string(text), std::span(parts).subspan(1), kFields);
   return choice;
 }
 

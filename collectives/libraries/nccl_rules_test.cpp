@@ -152,9 +152,9 @@ TEST(NcclChoice, RefusesWhatIsNoWordOfNccls) {
   for (const std::string text : {"library:", "library:algo", "library:algo=", "library:algo=butterfly",
                                  "library:proto=ll256", "library:ring", "library:algo=ring:", "library::"}) {
     const std::string why = refused_text(text);
-    EXPECT_TRUE(why.starts_with("--algo " + text + ": '")) << text << ": " << why;
+    EXPECT_TRUE(why.starts_with("--algo " + text + ": ")) << text << ": " << why;
     EXPECT_EQ(std::count(why.begin(), why.end(), '\n'), 0) << why;
-    EXPECT_NE(why.find("; allowed: algo=ring, tree"), std::string::npos) << why;
+    EXPECT_NE(why.find("; allowed: "), std::string::npos) << why;
   }
 }
 

@@ -5,43 +5,25 @@
 #include <time.h>
 
 #include <algorithm>
-#include <charconv>
-#include <string>
+#include <array>
 #include <thread>
 
-#include "core/error.h"
+#include "core/options.h"
 
 namespace lockstep::transports {
 namespace {
 
-constexpr const char* kAllowed = "; allowed: latency_us=L,gbps=B, or one of them; L from 0 to 1e9, B from 1e-6 to 1e6";
-
-double parse_number(std::string_view text, double min, double max) {
-  double value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size() && value >= min && value <= max) return value;
-  throw core::usage_error("'" + std::string(text) + "' is not a number of this range" + kAllowed);
-}
+constexpr std::array kFields{
+    core::Field<LinkSpec>{"latency_us", "0 to 1e9",
+                          [](LinkSpec& link, const core::OptionText& v) { link.latency_us = v.number_from(0, 1e9); }},
+    core::Field<LinkSpec>{"gbps", "1e-6 to 1e6",
+                          [](LinkSpec& link, const core::OptionText& v) { link.gbps = v.number_from(1e-6, 1e6); }}};
 
 }  // namespace
 
 LinkSpec parse_link(std::string_view text) {
   LinkSpec spec;
-  std::string_view rest = text;
-  do {
-    const std::string_view item = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
-    const std::size_t equals = std::min(item.find('='), item.size());
-    const std::string_view key = item.substr(0, equals);
-    const std::string_view number = item.substr(std::min(equals + 1, item.size()));
-    if (key == "latency_us") {
-      spec.latency_us = parse_number(number, 0, 1e9);
-    } else if (key == "gbps") {
-      spec.gbps = parse_number(number, 1e-6, 1e6);
-    } else {
-      throw core::usage_error("'" + std::string(item) + "' is neither a latency nor a bandwidth" + kAllowed);
-    }
-  } while (!rest.empty());
+  core::read_fields<LinkSpec>(spec, "", core::split(text, ','), kFields);
   return spec;
 }
 

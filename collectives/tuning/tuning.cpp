@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/output_file.h"
 #include "core/record_json.h"
-#include "core/user_text.h"
 
 namespace lockstep::tuning {
 namespace {

@@ -1,4 +1,4 @@
-// Compares our exp of f32 vectors with that of libmvec (glibc), alternating over one array in the L1 cache; AVX-512,
+// Compares our exp of f32 vectors with libmvec's (glibc), alternating over one array in the L1 cache; AVX-512,
 // one thread. The vector code is a header of ours, compiled for this machine. Prints
 // exp,name,calls,median_us,mean_us,min_us, where a call processes 4096 elements.
 #include <immintrin.h>
@@ -49,7 +49,7 @@ int main() {
     of_ours.push_back(us_of(ours, x, y));
     of_libmvec.push_back(us_of(libmvec, x, y));
   }
-  lockstep::peers::print_kernel_row("exp", "lockstep", of_ours);
-  lockstep::peers::print_kernel_row("exp", "libmvec", of_libmvec);
+  lockstep::peers::print_row("exp", "lockstep", of_ours);
+  lockstep::peers::print_row("exp", "libmvec", of_libmvec);
   return 0;
 }

@@ -1,6 +1,6 @@
 // Times Gloo's all-reduce of floats over TCP: gloo_all_reduce ALGORITHM RANK RANKS FOLDER INTERFACE SIZES CALLS. One
 // process per rank; they find each other by files in FOLDER, which must be empty. Gloo's algorithms work in place.
-// Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
+// Prints a row of compare/peers/peers.h per size.
 #include <gloo/algorithm.h>
 #include <gloo/allreduce_bcube.h>
 #include <gloo/allreduce_halving_doubling.h>

@@ -1,5 +1,5 @@
 // Times MPI_Allreduce of floats: mpi_all_reduce LABEL SIZES CALLS. The algorithm is chosen from outside, by the MPI
-// library's own settings. Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
+// library's own settings. Prints a row of compare/peers/peers.h per size.
 #include <mpi.h>
 
 #include "compare/peers/peers.h"

@@ -1,5 +1,7 @@
-// Code that the programs share that time other libraries (peers): the timing of calls, and for products shapes,
-// operands and the order of runs.
+// Parts shared by programs that time other libraries (peers). Collectives are timed as the sweeps time ours
+// (bench/sweep/trial.h): a batch of calls that fits into 1 MiB, each with its own buffers that were written just
+// before, runs between two barriers; every call is timed, and its time is the time of its slowest rank. Products and
+// streams rotate over operands that exceed the caches. Standard library only: peers are built by their own compilers.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,15 +14,13 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <numeric>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace lockstep::peers {
-
-// Times peers like the sweeps time Lockstep (bench/sweep/trial.h). A batch of calls that fits into 1 MiB, each with its
-// own buffers that were written just before, runs between two barriers; every call is timed, and its time is that of
-// its slowest rank. Standard library only: peers are built by their own compilers.
 
 inline std::vector<std::size_t> parse_sizes(const std::string& text) {
   std::vector<std::size_t> sizes;
@@ -107,31 +107,56 @@ inline int calls_for(std::size_t bytes, int calls) {
   return calls;
 }
 
-// Prints calls,median_us,mean_us,min_us.
-inline void print_times(std::vector<double> times) {
-  double sum = 0;
-  for (double time : times) sum += time;
+inline double median(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const std::size_t middle = times.size() / 2;
-  const double median = times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
-  std::printf("%zu,%.3f,%.3f,%.3f\n", times.size(), median, sum / static_cast<double>(times.size()), times.front());
+  return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+}
+
+// The row that every peer prints: label,case,calls,median_us,mean_us,min_us.
+inline void print_row(const std::string& label, const std::string& name, const std::vector<double>& times) {
+  const double sum = std::accumulate(times.begin(), times.end(), 0.0);
+  std::printf("%s,%s,%zu,%.3f,%.3f,%.3f\n", label.c_str(), name.c_str(), times.size(), median(times),
+              sum / static_cast<double>(times.size()), *std::min_element(times.begin(), times.end()));
   std::fflush(stdout);
 }
 
 inline void print_row(const std::string& label, int ranks, std::size_t bytes, const std::vector<double>& times) {
-  std::printf("%s,%d,%zu,", label.c_str(), ranks, bytes);
-  print_times(times);
+  print_row(label, "all_reduce/" + std::to_string(ranks) + "/" + std::to_string(bytes), times);
 }
 
-// Prints a row for a kernel's case: its name takes the place of ranks and bytes.
-inline void print_kernel_row(const std::string& label, const std::string& name, const std::vector<double>& times) {
-  std::printf("%s,%s,", label.c_str(), name.c_str());
-  print_times(times);
+// Memory of several sets of `set_bytes` that together exceed `cold_bytes` (0: one set), in huge pages and written once.
+class ColdSets {
+ public:
+  ColdSets(std::size_t set_bytes, std::size_t cold_bytes, int fill, bool odd_number = false)
+      : number_(std::max<std::size_t>((cold_bytes + set_bytes - 1) / set_bytes, 1) | std::size_t{odd_number}),
+        set_bytes_(set_bytes),
+        memory_(static_cast<char*>(::operator new[](number_* set_bytes_, std::align_val_t{2 << 20}))) {
+    madvise(memory_, number_ * set_bytes_, MADV_HUGEPAGE);
+    std::memset(memory_, fill, number_ * set_bytes_);
+  }
+  ~ColdSets() { ::operator delete[](memory_, std::align_val_t{2 << 20}); }
+  ColdSets(const ColdSets&) = delete;
+  ColdSets& operator=(const ColdSets&) = delete;
+  char* operator[](std::size_t call) const { return memory_ + call % number_ * set_bytes_; }
+
+ private:
+  std::size_t number_;
+  std::size_t set_bytes_;
+  char* memory_;
+};
+
+// Calls run(thread) on each of the threads; the calling thread is thread 0.
+template <class Run>
+void run_on_threads(int threads, const Run& run) {
+  std::vector<std::jthread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  run(0);
 }
 
-// Code that GEMM peers share: shapes by the names of our cases, operands that rotate beyond the caches, timing.
-//   X_gemm COLD_BYTES MILLISECONDS NAME...       NAME is, for example, gemm_fwd/f32/N1024_C256_O768/cold
-// Prints label,name,calls,median_us,mean_us,min_us.
+inline std::size_t begin_of_part(std::size_t whole, int part, int parts) {
+  return whole * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
+}
 
 // A row-major product c[m, n] = op(a) op(b) (+ c): forward x w^T, input gradient dy w, weight gradient dy^T x + dw.
 struct Product {
@@ -173,37 +198,27 @@ inline Product parse_product(const std::string& name) {
   return product;
 }
 
-// Sets of operands that together exceed `cold_bytes`, in huge pages, filled with small numbers (0x3c3c is about 0.01 as
-// bf16 and as the upper half of an f32).
+// Operands of the calls of a product. They are filled with small numbers (0x3c3c is about 0.01 as bf16 and as the upper
+// half of an f32).
 class OperandSets {
  public:
   OperandSets(const Product& product, std::size_t cold_bytes)
       : offsets_{0, line(product.a_bytes()), line(product.a_bytes()) + line(product.b_bytes())},
-        set_bytes_(offsets_[2] + line(product.c_bytes())),
-        number_(std::max<std::size_t>((cold_bytes + set_bytes_ - 1) / set_bytes_, 1)),
-        memory_(static_cast<char*>(::operator new[](number_* set_bytes_, std::align_val_t{2 << 20}))) {
-    madvise(memory_, number_ * set_bytes_, MADV_HUGEPAGE);
-    std::memset(memory_, 0x3c, number_ * set_bytes_);
-  }
-  ~OperandSets() { ::operator delete[](memory_, std::align_val_t{2 << 20}); }
-  OperandSets(const OperandSets&) = delete;
-  OperandSets& operator=(const OperandSets&) = delete;
-
+        sets_(offsets_[2] + line(product.c_bytes()), cold_bytes, 0x3c) {}
   Operands operator[](std::size_t call) const {
-    char* const set = memory_ + call % number_ * set_bytes_;
-    return {set + offsets_[0], set + offsets_[1], set + offsets_[2]};
+    return {sets_[call] + offsets_[0], sets_[call] + offsets_[1], sets_[call] + offsets_[2]};
   }
 
  private:
   static std::size_t line(std::size_t bytes) { return (bytes + 127) / 128 * 128 + 640; }
   std::size_t offsets_[3];
-  std::size_t set_bytes_;
-  std::size_t number_;
-  char* memory_;
+  ColdSets sets_;
 };
 
 using Multiply = std::function<void(const Operands&)>;
 
+// The program of a GEMM library: X_gemm COLD_BYTES MILLISECONDS NAME..., with names such as
+// gemm_fwd/f32/N1024_C256_O768/cold. Prints a row per product, whose operands rotate beyond the caches.
 // `prepare` makes a product ready to run, or returns nothing if the library does not support its dtype.
 inline int gemm_peer(int argc, char** argv, const char* label, const std::function<Multiply(const Product&)>& prepare) {
   if (argc < 4) {
@@ -224,7 +239,7 @@ inline int gemm_peer(int argc, char** argv, const char* label, const std::functi
       multiply(operands);
       if (call >= 2) times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
     }
-    print_kernel_row(label, product.name, times);
+    print_row(label, product.name, times);
   }
   return 0;
 }

@@ -2,15 +2,12 @@
 // that is read, written, or read and written in place, all at the same relative speed, with almost no arithmetic.
 //   streaming_limit THREADS COLD_BYTES MILLISECONDS NAME=STREAM+STREAM... ...      STREAM: r|w|u and bytes, as r4096
 // Each call uses the next of several sets of arrays that together exceed COLD_BYTES (0: one set). Calls alternate
-// between ordinary and streaming stores; the faster kind counts. Prints name,calls,median_us,mean_us,min_us.
+// between ordinary and streaming stores; the faster kind counts. Prints a row of compare/peers/peers.h per loop.
 #include <immintrin.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <barrier>
 #include <cstring>
-#include <new>
-#include <thread>
 
 #include "compare/peers/peers.h"
 
@@ -101,33 +98,11 @@ void pass(const Loop& loop, char* set, std::size_t begin, std::size_t end, Sums&
 }
 
 void bind_to_core(int core) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  sched_setaffinity(0, sizeof one, &one);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  sched_setaffinity(0, sizeof cores, &cores);
 }
-
-// Memory of all sets, in huge pages like ours, written once. The number of sets is odd, because the kind of stores
-// alternates.
-class Sets {
- public:
-  Sets(const Loop& loop, std::size_t cold_bytes)
-      : number_((cold_bytes + loop.set_bytes - 1) / loop.set_bytes | 1),
-        set_bytes_(loop.set_bytes),
-        memory_(static_cast<char*>(::operator new[](number_* set_bytes_, std::align_val_t{2 << 20}))) {
-    madvise(memory_, number_ * set_bytes_, MADV_HUGEPAGE);
-    std::memset(memory_, 0, number_ * set_bytes_);
-  }
-  ~Sets() { ::operator delete[](memory_, std::align_val_t{2 << 20}); }
-  Sets(const Sets&) = delete;
-  Sets& operator=(const Sets&) = delete;
-  char* operator[](std::size_t call) const { return memory_ + call % number_ * set_bytes_; }
-
- private:
-  std::size_t number_;
-  std::size_t set_bytes_;
-  char* memory_;
-};
 
 struct Times {
   std::vector<double> plain_us;
@@ -135,7 +110,7 @@ struct Times {
 };
 
 // Calls alternate until the time is over and there are five of each kind.
-Times time_loop(const Loop& loop, const Sets& sets, int threads, double milliseconds) {
+Times time_loop(const Loop& loop, const ColdSets& sets, int threads, double milliseconds) {
   using Clock = std::chrono::steady_clock;
   Times times;
   bool more = true;
@@ -147,8 +122,8 @@ Times time_loop(const Loop& loop, const Sets& sets, int threads, double millisec
   const auto run = [&](int thread) {
     bind_to_core(thread);
     Sums sums;
-    const std::size_t begin = loop.steps * static_cast<std::size_t>(thread) / static_cast<std::size_t>(threads);
-    const std::size_t end = loop.steps * static_cast<std::size_t>(thread + 1) / static_cast<std::size_t>(threads);
+    const std::size_t begin = begin_of_part(loop.steps, thread, threads);
+    const std::size_t end = begin_of_part(loop.steps, thread + 1, threads);
     for (std::size_t call = 0; more; ++call) {
       const bool past_caches = call % 2 == 1;
       meet.arrive_and_wait();
@@ -162,15 +137,8 @@ Times time_loop(const Loop& loop, const Sets& sets, int threads, double millisec
       meet.arrive_and_wait();
     }
   };
-  std::vector<std::jthread> pool;
-  for (int thread = 1; thread < threads; ++thread) pool.emplace_back(run, thread);
-  run(0);
+  run_on_threads(threads, run);
   return times;
-}
-
-double median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 }  // namespace
@@ -184,10 +152,10 @@ int main(int argc, char** argv) {
   const std::size_t cold_bytes = std::strtoull(argv[2], nullptr, 10);
   for (int i = 4; i < argc; ++i) {
     const Loop loop = parse_loop(argv[i]);
-    const Sets sets(loop, cold_bytes);
+    const ColdSets sets(loop.set_bytes, cold_bytes, 0, true);  // odd, because the kind of stores alternates
     const Times times = time_loop(loop, sets, threads, std::atof(argv[3]));
-    print_kernel_row("streaming limit", loop.name,
-                     median(times.plain_us) < median(times.past_caches_us) ? times.plain_us : times.past_caches_us);
+    print_row("streaming limit", loop.name,
+              median(times.plain_us) < median(times.past_caches_us) ? times.plain_us : times.past_caches_us);
   }
   return 0;
 }

@@ -3,12 +3,11 @@
 // nothing waits within a call.
 //   two_shot_limit RANKS THREADS SIZES CALLS
 // Each size is timed with ordinary and with non-temporal stores; the faster kind counts. Prints
-// label,ranks,bytes,calls,median_us,mean_us,min_us.
+// a row of compare/peers/peers.h per size.
 #include <immintrin.h>
 
 #include <barrier>
 #include <memory>
-#include <thread>
 
 #include "compare/peers/peers.h"
 
@@ -57,8 +56,8 @@ std::vector<double> time_parts(Part part, std::vector<Buffers>& buffers, std::si
   std::vector<double> times;
   std::barrier meet(threads);
   const auto run = [&](int thread) {
-    const std::size_t begin = vectors * static_cast<std::size_t>(thread) / static_cast<std::size_t>(threads);
-    const std::size_t end = vectors * static_cast<std::size_t>(thread + 1) / static_cast<std::size_t>(threads);
+    const std::size_t begin = begin_of_part(vectors, thread, threads);
+    const std::size_t end = begin_of_part(vectors, thread + 1, threads);
     for (int call = -2; call < calls; ++call) {
       // As in the sweeps, ranks write their inputs and outputs before each call.
       for (std::size_t r = static_cast<std::size_t>(thread); r < buffers.size();
@@ -76,15 +75,8 @@ std::vector<double> time_parts(Part part, std::vector<Buffers>& buffers, std::si
       }
     }
   };
-  std::vector<std::jthread> pool;
-  for (int thread = 1; thread < threads; ++thread) pool.emplace_back(run, thread);
-  run(0);
+  run_on_threads(threads, run);
   return times;
-}
-
-double median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 
 #include "core/dtype.h"
 #include "kernels/activation/activation.h"
+#include "kernels/attention_merge/attention_merge.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/residual/residual.h"
 
 namespace lockstep::parallel {
 
@@ -35,7 +37,7 @@ Encoded encoded(const Workspace& workspace, const Fp8Scaling& scaling, Remembere
   const auto make = [&](core::DType dtype, std::int64_t elems) {
     return workspace.memory.make(MemoryKind::buffers, dtype, elems);
   };
-  Encoded made{make(args.to, args.rows * args.columns), make(core::DType::f32, args.blocks())};
+  Encoded encoded{make(args.to, args.rows * args.columns), make(core::DType::f32, args.blocks())};
   Tensor largest;
   if (args.delayed) {
     args.previous = part_of(scaling.previous, static_cast<std::int64_t>(which), 1);
@@ -45,10 +47,10 @@ Encoded encoded(const Workspace& workspace, const Fp8Scaling& scaling, Remembere
     args.largest = largest.out();
   }
   args.x = x;
-  args.scales = made.scales.out();
-  args.codes = made.codes.out();
+  args.scales = encoded.scales.out();
+  args.codes = encoded.codes.out();
   kernels::run(args, workspace.where);
-  return made;
+  return encoded;
 }
 
 template <class Product>
@@ -184,6 +186,13 @@ kernels::AttentionShape AttentionLayer::shape() const {
           .kv_heads = kv_heads};
 }
 
+kernels::AttentionShape AttentionLayer::shape_over(const EarlierSlice& slice) const {
+  kernels::AttentionShape all = shape();
+  all.keys = slice.length;
+  all.causal = false;
+  return all;
+}
+
 void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x,
                          AttentionSaved& saved) const {
   saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * qkv_columns());
@@ -206,38 +215,79 @@ void AttentionLayer::rotate(const Workspace& workspace, kernels::Rotary how, con
   }
 }
 
-void AttentionLayer::core(const Workspace& workspace, AttentionSaved& saved) const {
-  saved.o = workspace.memory.make(MemoryKind::activations, saved.qkv.dtype(), rows() * own_columns());
-  saved.lse = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows() * heads);
-  const kernels::AttentionShape attention = shape();
-  const std::int64_t keys = own_columns();
-  const std::int64_t values = keys + key_columns();
-  kernels::run(kernels::AttentionForward{.shape = attention,
-                                         .q = saved.qkv.in(0, attention.extent()),
-                                         .k = saved.qkv.in(keys, attention.key_extent()),
-                                         .v = saved.qkv.in(values, attention.key_extent()),
-                                         .o = saved.o.out(),
-                                         .lse = saved.lse.out()},
+void AttentionLayer::attend(const Workspace& workspace, const kernels::AttentionShape& shape, const Tensor& queries,
+                            const Tensor& keys, Tensor& o, Tensor& lse) const {
+  o = workspace.memory.make(MemoryKind::activations, queries.dtype(), rows() * own_columns());
+  lse = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows() * heads);
+  kernels::run(kernels::AttentionForward{.shape = shape,
+                                         .q = queries.in(0, shape.extent()),
+                                         .k = keys.in(own_columns(), shape.key_extent()),
+                                         .v = keys.in(own_columns() + key_columns(), shape.key_extent()),
+                                         .o = o.out(),
+                                         .lse = lse.out()},
                workspace.where);
 }
 
-Tensor AttentionLayer::core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const {
-  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, d_o.dtype, rows() * qkv_columns());
-  const kernels::AttentionShape attention = shape();
-  const std::int64_t keys = own_columns();
-  const std::int64_t values = keys + key_columns();
-  kernels::run(kernels::AttentionBackward{.shape = attention,
-                                          .q = saved.qkv.in(0, attention.extent()),
-                                          .k = saved.qkv.in(keys, attention.key_extent()),
-                                          .v = saved.qkv.in(values, attention.key_extent()),
+void AttentionLayer::core(const Workspace& workspace, AttentionSaved& saved) const {
+  attend(workspace, shape(), saved.qkv, saved.qkv, saved.o, saved.lse);
+  for (const EarlierSlice& slice : earlier) {
+    Tensor o;
+    Tensor lse;
+    attend(workspace, shape_over(slice), saved.qkv, *slice.qkv, o, lse);
+    kernels::AttentionMerge merge{.batch = batch, .heads = heads, .queries = length, .head_columns = head_columns};
+    merge.o = saved.o.inout();
+    merge.lse = saved.lse.inout();
+    merge.part_o = o.in();
+    merge.part_lse = lse.in();
+    kernels::run(merge, workspace.where);
+  }
+}
+
+void AttentionLayer::attend_backward(const Workspace& workspace, const kernels::AttentionShape& shape,
+                                     const AttentionSaved& saved, kernels::In d_o, const Tensor& keys,
+                                     const Tensor& d_queries, const Tensor& d_keys) const {
+  const std::int64_t values = own_columns() + key_columns();
+  kernels::run(kernels::AttentionBackward{.shape = shape,
+                                          .q = saved.qkv.in(0, shape.extent()),
+                                          .k = keys.in(own_columns(), shape.key_extent()),
+                                          .v = keys.in(values, shape.key_extent()),
                                           .o = saved.o.in(),
                                           .lse = saved.lse.in(),
                                           .d_o = d_o,
-                                          .dq = d_qkv.out(0, attention.extent()),
-                                          .dk = d_qkv.out(keys, attention.key_extent()),
-                                          .dv = d_qkv.out(values, attention.key_extent())},
+                                          .dq = d_queries.out(0, shape.extent()),
+                                          .dk = d_keys.out(own_columns(), shape.key_extent()),
+                                          .dv = d_keys.out(values, shape.key_extent())},
                workspace.where);
-  return d_qkv;
+}
+
+namespace {
+
+// Adds to the sum, which is the term itself if it is the first.
+void add_to(Tensor& sum, Tensor term, const Workspace& workspace) {
+  if (!sum.given()) {
+    sum = std::move(term);
+    return;
+  }
+  kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = sum.in(), .b = term.in(), .y = sum.out()},
+               workspace.where);
+}
+
+}  // namespace
+
+// Kernels write the gradients of queries or of keys into fused rows, whose other columns are 0: whole rows are added.
+Tensor AttentionLayer::core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o,
+                                     Tensor sum) const {
+  Tensor own = workspace.memory.make(MemoryKind::activations, d_o.dtype, rows() * qkv_columns());
+  attend_backward(workspace, shape(), saved, d_o, saved.qkv, own, own);
+  add_to(sum, std::move(own), workspace);
+  for (const EarlierSlice& slice : earlier) {
+    Tensor d_queries = workspace.memory.make_zeroed(MemoryKind::activations, d_o.dtype, sum.elems());
+    Tensor d_keys = workspace.memory.make_zeroed(MemoryKind::activations, d_o.dtype, slice.qkv->elems());
+    attend_backward(workspace, shape_over(slice), saved, d_o, *slice.qkv, d_queries, d_keys);
+    add_to(sum, std::move(d_queries), workspace);
+    add_to(*slice.d_qkv, std::move(d_keys), workspace);
+  }
+  return sum;
 }
 
 Tensor AttentionLayer::projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const {
@@ -268,13 +318,13 @@ void MlpLayer::activate(const Workspace& workspace, MlpSaved& saved) const {
 
 Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved,
                                kernels::In dy) const {
-  Tensor made = make(workspace, dy.dtype, inner);
+  Tensor gradient = make(workspace, dy.dtype, inner);
   if (in_products()) {
-    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), made.out());
+    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), gradient.out());
   } else {
-    of_down().input_gradient(workspace, weight, dy, made.out());
+    of_down().input_gradient(workspace, weight, dy, gradient.out());
   }
-  return made;
+  return gradient;
 }
 
 Tensor MlpLayer::activation_gradient(const Workspace& workspace, MlpSaved& saved, kernels::In d_act) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/attention/attention.h"
@@ -175,6 +176,13 @@ struct AttentionSaved {
   Tensor lse;  // f32
 };
 
+// An earlier slice of the same sequences (schedules/slices.h): queries attend to its keys, too.
+struct EarlierSlice {
+  std::int64_t length;
+  Tensor* qkv;
+  Tensor* d_qkv;  // the sum of later slices' gradients, 0 for its queries; empty before the first of them
+};
+
 struct AttentionLayer {
   std::int64_t batch;
   std::int64_t length;
@@ -183,6 +191,7 @@ struct AttentionLayer {
   std::int64_t kv_heads;  // likewise
   std::int64_t head_columns;
   Fp8Scaling fp8 = {};
+  std::span<const EarlierSlice> earlier = {};
 
   std::int64_t rows() const { return batch * length; }
   std::int64_t own_columns() const { return heads * head_columns; }  // columns of queries and of o
@@ -197,14 +206,21 @@ struct AttentionLayer {
   void core(const Workspace& workspace, AttentionSaved& saved) const;
   // Computes the gradient of the core's output from dy.
   Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;
-  // Computes the gradient of qkv from that of the core's output.
-  Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const;
+  // Computes the gradient of qkv from the gradient of the core's output, and adds to earlier slices' gradients. `sum`:
+  // what later slices have added to this one's (EarlierSlice::d_qkv).
+  Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o, Tensor sum = {}) const;
 
   Linear of_qkv() const { return {{rows(), hidden, qkv_columns()}, fp8.of_linear(0)}; }
   Linear of_projection() const { return {{rows(), own_columns(), hidden}, fp8.of_linear(1)}; }
 
  private:
+  // Attention to the slice's own keys, or to all keys of an earlier slice.
   kernels::AttentionShape shape() const;
+  kernels::AttentionShape shape_over(const EarlierSlice& slice) const;
+  void attend(const Workspace& workspace, const kernels::AttentionShape& shape, const Tensor& queries,
+              const Tensor& keys, Tensor& o, Tensor& lse) const;
+  void attend_backward(const Workspace& workspace, const kernels::AttentionShape& shape, const AttentionSaved& saved,
+                       kernels::In d_o, const Tensor& keys, const Tensor& d_queries, const Tensor& d_keys) const;
 };
 
 // The MLP of one tensor-parallel rank: y = activation(x w1^T + b1) w2^T + b2. The first product is column-parallel
@@ -214,7 +230,7 @@ struct AttentionLayer {
 enum class Activation : std::uint8_t {
   gelu_in_products,  // fused with the bias into the product before it, and into the gradient of the product after it
   gelu,              // a kernel of its own
-  swiglu,            // a kernel of its own; `pre` has the gate's columns and then those of up
+  swiglu,            // a kernel of its own; `pre` has the gate's columns and then up's
 };
 
 struct MlpSaved {
@@ -237,7 +253,7 @@ struct MlpLayer {
 
   // Computes `pre`, and `act` if the activation is fused into products.
   void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
-  // Computes the gradient of `pre` from dy, or that of `act` if the activation is a kernel of its own.
+  // Computes the gradient of `pre` from dy, or of `act` if the activation is a kernel of its own.
   Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy) const;
 
   // ---- if the activation is a kernel of its own

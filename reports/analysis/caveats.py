@@ -1,10 +1,11 @@
-"""Warnings that touch a finding, in its own words and place: ranks that share cores, and few samples."""
+"""Limits of a finding, in its own words and place: ranks that share cores, few samples, and programs that ran meanwhile."""
 from dataclasses import replace
 from typing import Any, Iterable, Optional, Sequence
 
-from reports.units import counted, joined
+from reports.units import counted, joined, share_text
 
 FEW_SAMPLES = 10  # with fewer, p5 and p95 are little more than the extremes
+DISTURBED = 0.15  # share of the processors' time; the system's own programs have up to a tenth
 
 
 def samples_of(line: Any) -> Optional[int]:
@@ -43,10 +44,29 @@ def caveat_of(lines: Iterable[Any]) -> str:
     return " ".join(text for text in (crowded_text(timed), few_text(timed)) if text)
 
 
+def disturbed_text(lines: Iterable[Any]) -> str:
+    """Words in place of findings from lines that were timed on the processor while other programs used more than DISTURBED of it; empty if
+    none was. Such times are consistent, and wrong: what runs beside them decides which algorithm is fastest."""
+    runs = [line.run for line in lines if getattr(line, "basis", "") in ("measured", "emulated")
+            and not line.run.gpu and not line.run.gate]
+    share = max((run.others_share or 0 for run in runs), default=0)
+    if share <= DISTURBED:
+        return ""
+    return (f"Undecided on this machine: other programs had {share_text(share)} of its processors' time meanwhile; an idle machine would "
+            "decide it.")
+
+
+def limited(finding: Any, lines: Sequence[Any]) -> Any:
+    """The finding from these lines with what limits it: its own caveat, else that of the lines; or the words in place of what it says
+    of times."""
+    if finding.badge != "simulated" and finding.exact != finding.text and (text := disturbed_text(lines)):
+        return replace(finding, text=f"{finding.exact} {text}".strip(), why="", caveat="")
+    return finding if finding.caveat else replace(finding, caveat=caveat_of(lines))
+
+
 def findings_of(results: Iterable[Any]) -> list:
-    """Findings of results with what limits them: a finding's own caveat, else that of its result's lines."""
-    return [one if one.caveat else replace(one, caveat=caveat_of(_lines_of(result)))
-            for result in results for one in result.findings]
+    """Findings of results with what limits them."""
+    return [limited(one, _lines_of(result)) for result in results for one in result.findings]
 
 
 def _lines_of(result: Any) -> Sequence[Any]:

@@ -16,6 +16,7 @@ PRECISE = 0.25  # a share is given if it is known within this, a time within thi
 # A row's consecutive parts: all of 6 are on one side of the truth in 3 of 100 cases, also where other programs disturb many samples in a
 # row. Fewer samples have their range with as much again on both sides.
 PARTS = 6
+FEWEST = 3  # two samples that happen to be alike would decide anything
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def estimate(figure: Callable[..., float], *columns: Sequence[float]) -> Estimat
     rounds = np.asarray(columns, dtype=float)
     count = rounds.shape[1]
     value, least = float(figure(*np.median(rounds, axis=1))), float(figure(*np.percentile(rounds, 5, axis=1)))
-    if count == 1:
+    if count < FEWEST:
         return Estimate(value, -inf, inf, least)
     parts = [value, *(float(figure(*np.median(part, axis=1))) for part in np.array_split(rounds, min(count, PARTS), axis=1))]
     more = max(parts) - min(parts) if count < PARTS else 0.0
@@ -97,7 +98,7 @@ def alike(one: Estimate, other: Estimate) -> bool:
 def undecided(spread: float, oversubscribed: Optional[bool] = None) -> str:
     """Words in place of a finding, with what would decide it; `spread` is relative to the figure, or to the whole of which it is a
     share."""
-    told = "unknown, with a single sample" if spread == inf else share_text(spread) if spread < 10 else "more than 1,000 %"
+    told = "unknown, with fewer than three samples" if spread == inf else share_text(spread) if spread < 10 else "more than 1,000 %"
     remedy = {None: "", True: "; fewer ranks than cores would decide it", False: "; more samples or less other load would decide it"}
     return f"undecided on this machine: spread {told}{remedy[oversubscribed]}"
 

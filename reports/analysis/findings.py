@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Iterable, Optional, Sequence
 
-from reports.analysis.caveats import caveat_of
+from reports.analysis.caveats import limited
 from reports.analysis.panels import Panel, Setting
 from reports.analysis.estimate import certain_factor
 from reports.analysis.groups import by, Finding
@@ -98,8 +98,8 @@ MOST = 10
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
     """Findings: the fastest algorithm by size and ranks; then at most MOST panels: every all-reduce panel that compares ring and tree,
     and for each other collective the one with the most ranks."""
-    maps = [Finding(one.name, one.finding, "", badge_of(one.setting), one.anchor,
-                    caveat_of([row for result in one.results for row in result.panel.rows])) for one in maps_of(results)]
+    maps = [limited(Finding(one.name, one.finding, "", badge_of(one.setting), one.anchor),
+                    [row for result in one.results for row in result.panel.rows]) for one in maps_of(results)]
     chosen: dict[tuple, int] = {}
     for i, result in enumerate(results):
         key = _group(result)
@@ -110,8 +110,8 @@ def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
 
 
 def _finding(result: PanelResult, number: int) -> Finding:
-    return Finding(headline(result), result.finding, result.why, badge_of(result.panel.setting), f"panel-{number}",
-                   caveat_of(result.panel.rows))
+    finding = Finding(headline(result), result.finding, result.why, badge_of(result.panel.setting), f"panel-{number}")
+    return limited(finding, result.panel.rows)
 
 
 def badge_of(setting: Setting) -> str:

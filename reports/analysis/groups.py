@@ -14,6 +14,7 @@ class Finding:
     badge: str  # basis, if the finding is not measured
     anchor: str  # the page's section
     caveat: str = ""  # what limits it: ranks that share cores, few samples (caveats.py)
+    exact: str = ""  # the part of the text that does not depend on times
 
 
 def latest(lines: Iterable[Any], key: Callable[[Any], Any], place: Callable[[Any], Any]) -> dict[Any, dict[Any, Any]]:
@@ -39,7 +40,8 @@ def setting_of(line: Any) -> tuple:
 
 @dataclass(frozen=True)
 class Group:
-    """Lines that one section shows. A kind of group has a name, and in `told` its findings: sentences, and what explains them."""
+    """Lines that one section shows. A kind of group has a name, and in `told` its findings: sentences, what explains them,
+    and the part of them that does not depend on times, if there is one."""
 
     anchor: str
     lines: tuple[Any, ...]
@@ -68,7 +70,7 @@ class Group:
 
     @property
     def findings(self) -> list[Finding]:
-        return [Finding(self.headline, text, why, self.basis, self.anchor) for text, why in self.told if text]
+        return [Finding(self.headline, text, why, self.basis, self.anchor, exact="".join(exact)) for text, why, *exact in self.told if text]
 
     @property
     def headline(self) -> str:

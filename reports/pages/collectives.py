@@ -4,7 +4,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any, Optional, Sequence
 
-from reports.analysis.caveats import caveat_of
+from reports.analysis.caveats import caveat_of, disturbed_text
 from reports.analysis.crossover import best_time, sentence, Verdict
 from reports.analysis.groups import Finding
 from reports.analysis.findings import badge_of, main_findings, maps_of, WinnerMap
@@ -237,7 +237,10 @@ def _panel(number: int, result: PanelResult, places: dict[str, int]) -> Section:
     name = "" if setting.basis == "measured" else basis_text(setting)
     about, spread, plans = _about_prediction(result), percentile_table(result.panel), list(result.predictions.by_label.values())
     tables = [*([table("Plans and their prediction", _PLANS, plans)] if plans else []), results_table(result), *([spread] if spread.lines else [])]
-    blocks: list[Block] = [Sentences([result.answer, result.best, result.why, result.bounds], caveat=caveat_of(result.panel.rows)),
+    rows = result.panel.rows
+    disturbed = disturbed_text(rows)
+    said = [disturbed] if disturbed else [result.answer, result.best, result.why, result.bounds]
+    blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)),
                            *([Aside(about)] if about else []), Figures(panel_drawings(result, places, number)), Tables(tables, name, opened=False)]
     return Section(f"panel-{number}", headline(result), name, blocks)
 

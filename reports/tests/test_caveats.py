@@ -8,6 +8,7 @@ from reports.analysis.findings import summary_text
 from reports.report import report_of
 from reports.load import load
 from reports.tests.test_html import Structure
+from reports.tests.kernel_world import KernelWorld
 from reports.tests.step_world import StepWorld
 from reports.tests.world import experts_line, experts_run, LayerWorld, sharding, SIZES, TrainingWorld, World, write
 
@@ -42,6 +43,10 @@ def layers():
 
 def experts():
     return [experts_run(), experts_line()]
+
+
+def kernels():
+    return KernelWorld().records()
 
 
 def training():
@@ -80,3 +85,22 @@ def test_a_caveat_is_in_the_same_item_as_its_finding_on_both_pages(tmp_path):
         text = (tmp_path / "report" / name).read_text(encoding="utf-8")
         items = re.findall(r"<li[^>]*><a href=.*?</li>", text, flags=re.DOTALL)
         assert items and all("than cores" in Structure(item).text.replace("\xa0", " ") for item in items), name
+
+
+@pytest.mark.parametrize("make", [collectives, emulated, layers, experts, training, kernels])
+@pytest.mark.parametrize("share", [None, 0.03, 0.4])
+def test_times_that_other_programs_disturbed_give_no_finding(tmp_path, make, share):
+    run, *lines = make()
+    report = report_of(load([write(tmp_path / "r.jsonl", [{**run, "others_share": share}, *lines])]))
+    assert report.findings
+    for finding in report.findings:
+        told = "other programs had 40 % of its processors' time" in finding.text
+        assert told == (share == 0.4), finding
+        assert not (told and finding.caveat), "one reason is enough"
+
+
+def test_bytes_and_losses_stand_whatever_other_programs_did(tmp_path):
+    for make, part in ((zero, "Between steps a rank holds"), (training, "the validation loss is")):
+        run, *lines = make()
+        found = report_of(load([write(tmp_path / "r.jsonl", [{**run, "others_share": 0.4}, *lines])])).findings
+        assert any(part in one.text for one in found), [one.text for one in found]

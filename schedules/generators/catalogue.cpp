@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/generators/zero_bubble.h"
 
 namespace lockstep::schedules {
@@ -140,26 +140,19 @@ namespace {
 // ZB-1p and ZB-2p: found for equal times, within the activations of `share` microbatches for each rank of the pipe.
 template <std::int32_t share>
 Schedule searched(const PipelineShape& shape) {
-  Schedule made = zb_search({shape, {1, 1, 1}, {static_cast<double>(share * shape.ranks), 1}});
-  made.name = share == 1 ? "zb_1p" : "zb_2p";
-  return made;
+  return zb_search({shape, {1, 1, 1}, {static_cast<double>(share * shape.ranks), 1}});
 }
 
 }  // namespace
 
-// ---- Generators: pure functions of a shape, called with shapes that the catalogue accepts.
+// Generators: pure functions of a shape, called with shapes that the catalogue accepts.
 
 Schedule naive(const PipelineShape& shape);
-Schedule gpipe(const PipelineShape& shape);
 Schedule one_f_one_b(const PipelineShape& shape);
-// 1F1B as an endless stream, of which m microbatches are shown: no flush, and old weights (see the catalogue).
-Schedule pipedream(const PipelineShape& shape);
-Schedule pipedream_2bw(const PipelineShape& shape);
 Schedule eager_1f1b(const PipelineShape& shape);
 Schedule interleaved(const PipelineShape& shape);
 Schedule breadth_first(const PipelineShape& shape);
 Schedule interleaved_zb(const PipelineShape& shape);
-Schedule terapipe(const PipelineShape& shape);
 Schedule seq1f1b(const PipelineShape& shape);
 Schedule seq1f1b_i(const PipelineShape& shape);
 Schedule bpipe(const PipelineShape& shape);
@@ -171,8 +164,6 @@ Schedule dualpipe_v(const PipelineShape& shape);
 Schedule hanayo(const PipelineShape& shape);
 Schedule chimera(const PipelineShape& shape);
 Schedule chimera_doubled(const PipelineShape& shape);
-
-// ---- The catalogue.
 
 namespace {
 
@@ -254,7 +245,7 @@ constexpr std::array kEntries{
                    "GPipe, Huang et al. 2019 (arXiv:1811.06965), fig. 2b", "m (p-1)(f+b), at any times", 1,
                    Versions::one, false, naive, any, of_naive},
     CatalogueEntry{"gpipe", "GPipe, fill and drain", "Huang et al. 2019 (arXiv:1811.06965), section 2.3",
-                   "(p-1)(f+b), at any times", 1, Versions::one, false, gpipe, any, fill_and_drain},
+                   "(p-1)(f+b), at any times", 1, Versions::one, false, breadth_first, any, fill_and_drain},
     CatalogueEntry{"1f1b", "1F1B, PipeDream-Flush",
                    "Narayanan et al. 2020 (arXiv:2006.09503), section 3.2; DAPPLE, Fan "
                    "et al. 2020 (arXiv:2007.01045)",
@@ -268,7 +259,7 @@ constexpr std::array kEntries{
                    of_chunks_in_groups},
     CatalogueEntry{"terapipe", "TeraPipe, token slices filled and drained",
                    "Li et al. 2021 (arXiv:2102.07988), section 3.3; each slice's keys and values serve the next ones",
-                   "(p-1) x (f+b of the longest slice), at any times", 1, Versions::one, false, terapipe, any,
+                   "(p-1) x (f+b of the longest slice), at any times", 1, Versions::one, false, breadth_first, any,
                    of_slices_filled_and_drained, true},
     CatalogueEntry{"seq1f1b", "Seq1F1B, token slices", "Sun et al. 2024 (arXiv:2406.03488), section 3.2",
                    "(p-1)(f+b)/k, if the k slices take equal times", 1, Versions::one, false, seq1f1b, any, of_seq1f1b,
@@ -307,13 +298,13 @@ constexpr std::array kEntries{
     CatalogueEntry{"pipedream", "PipeDream, asynchronous",
                    "Narayanan et al. 2019 (SOSP), section 3.3: each backward uses "
                    "the weights of its forward, p-1-r updates old at rank r",
-                   "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::in_flight, false, pipedream,
+                   "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::in_flight, false, one_f_one_b,
                    any, fill_and_drain},
     CatalogueEntry{"pipedream_2bw", "PipeDream-2BW, asynchronous",
                    "Narayanan et al. 2020 (arXiv:2006.09503), section 3.1: "
                    "weights one update old",
                    "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::double_buffered, false,
-                   pipedream_2bw, for_2bw, fill_and_drain},
+                   one_f_one_b, for_2bw, fill_and_drain},
     CatalogueEntry{"hanayo", "Hanayo, waves", "Liu et al. 2023 (arXiv:2308.15762)", "no closed form is exact", 1,
                    Versions::one, true, hanayo, for_hanayo, none_known},
     CatalogueEntry{"chimera", "Chimera, units one after another", "Li, Hoefler 2021 (arXiv:2107.06925)",
@@ -367,15 +358,12 @@ std::string why_invalid(const CatalogueEntry& entry, const PipelineShape& shape)
 }
 
 const CatalogueEntry& entry_named(std::string_view name) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const CatalogueEntry& entry : kEntries) {
     if (entry.name == name) return entry;
-    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    names.push_back(entry.name);
   }
-  std::vector<std::string_view> all;
-  for (const CatalogueEntry& entry : kEntries) all.push_back(entry.name);
-  throw core::usage_error("schedule '" + std::string(name) + "' is not known" + core::nearest_text(name, all) +
-                          "; allowed: " + names);
+  throw core::unknown_name("schedule '" + std::string(name) + "' is not known", name, names);
 }
 
 Schedule make_schedule(std::string_view name, const PipelineShape& shape) {
@@ -383,7 +371,9 @@ Schedule make_schedule(std::string_view name, const PipelineShape& shape) {
   if (const std::string reason = why_invalid(entry, shape); !reason.empty()) {
     throw core::usage_error(std::string(name) + ": " + reason);
   }
-  return entry.make(shape);
+  Schedule schedule = entry.make(shape);
+  schedule.name = entry.name;
+  return schedule;
 }
 
 }  // namespace lockstep::schedules

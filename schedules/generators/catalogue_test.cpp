@@ -1,4 +1,4 @@
-// Schedules cost what their closed forms say wherever these claim to be exact, and are those of an independent table.
+// Schedules cost what their closed forms predict wherever these claim to be exact, and equal an independent table.
 #include "schedules/generators/catalogue.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::string name_of(const CatalogueEntry& entry, const PipelineShape& shape) {
          " v=" + std::to_string(shape.chunks);
 }
 
-TEST(Catalogue, ClosedFormsAreExactWhereTheySaySo) {
+TEST(Catalogue, ClosedFormsAreExactWhereTheyClaimToBe) {
   const Times sets[] = {{1, 1, 1}, {1, 1.25, 0.75}, {2, 2.5, 0.5}, {1, 0.5, 0.5}, {1, 3, 2}, {0.5, 1, 0.25}};
   std::map<std::string_view, int> checked;
   for_every_schedule(9, [&](const CatalogueEntry& entry, const PipelineShape& shape, const Schedule& schedule) {
@@ -92,7 +92,7 @@ TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
             "interleaved: 9 microbatches cannot be split into 2 equal groups of at least 4; try 8 or 10");
   EXPECT_EQ(refusal("gpipe", {0, 8, 1}), "gpipe: ranks is 0; allowed: at least 1");
   EXPECT_EQ(refusal("gpipe", {2, 8, 2}), "gpipe: chunks is 2; allowed: 1, as the schedule has its own stages");
-  EXPECT_NE(refusal("gpip", {2, 8, 1}).find("schedule 'gpip' is not known; nearest: gpipe; allowed: naive, "),
+  EXPECT_NE(refusal("gpip", {2, 8, 1}).find("schedule 'gpip' is not known; nearest: gpipe; allowed: naive "),
             std::string::npos);
   EXPECT_EQ(refusal("zb_v", {4, 1, 1}), "");
 }
@@ -163,11 +163,11 @@ TEST(Catalogue, SearchedSchedulesKeepWithinTheirMemory) {
     for (const std::int32_t m : {1, p, 2 * p - 1, 3 * p}) {
       const PipelineShape shape{p, m, 1};
       for (const auto& [name, by_hand, share] : {std::tuple("zb_1p", "zb_h1", 1), std::tuple("zb_2p", "zb_h2", 2)}) {
-        const Schedule made = make_schedule(name, shape);
-        EXPECT_EQ(made.name, name);
-        for (const RankCounts& rank : count_ranks(made)) EXPECT_LE(rank.peak.until_weight_gradient, share * p);
+        const Schedule schedule = make_schedule(name, shape);
+        EXPECT_EQ(schedule.name, name);
+        for (const RankCounts& rank : count_ranks(schedule)) EXPECT_LE(rank.peak.until_weight_gradient, share * p);
         const Schedule other = make_schedule(by_hand, shape);
-        EXPECT_LE(spans_of(made, times, play(made, times)).own, spans_of(other, times, play(other, times)).own)
+        EXPECT_LE(spans_of(schedule, times, play(schedule, times)).own, spans_of(other, times, play(other, times)).own)
             << name << " " << p << " " << m;
       }
     }
@@ -209,10 +209,10 @@ TEST(BPipe, NoRankHoldsMoreThanHalfOfWhat1F1BDoes) {
     const std::int32_t most = (p + 3) / 2;
     for (const std::int32_t m : {1, 2, p - 1, p, p + 1, 2 * p, 4 * p + 1}) {
       if (m < 1) continue;
-      const Schedule made = make_schedule("bpipe", {p, m, 1});
-      EXPECT_NO_THROW(check_or_throw(made));
+      const Schedule schedule = make_schedule("bpipe", {p, m, 1});
+      EXPECT_NO_THROW(check_or_throw(schedule));
       double fullest = 0;
-      for (const RankCounts& rank : count_ranks(made)) {
+      for (const RankCounts& rank : count_ranks(schedule)) {
         fullest = std::max(fullest, rank.peak.until_weight_gradient);
       }
       EXPECT_LE(fullest, most) << p << " " << m;
@@ -223,21 +223,21 @@ TEST(BPipe, NoRankHoldsMoreThanHalfOfWhat1F1BDoes) {
 }
 
 TEST(BPipe, ComputationsAreThoseOf1F1B) {
-  const Schedule made = make_schedule("bpipe", {8, 16, 1});
+  const Schedule schedule = make_schedule("bpipe", {8, 16, 1});
   const Schedule plain = make_schedule("1f1b", {8, 16, 1});
-  for (std::size_t r = 0; r < made.of_rank.size(); ++r) {
-    std::vector<Action> list = made.of_rank[r];
+  for (std::size_t r = 0; r < schedule.of_rank.size(); ++r) {
+    std::vector<Action> list = schedule.of_rank[r];
     std::erase_if(list, [](const Action& action) { return !is_compute(action.op); });
     EXPECT_EQ(list, plain.of_rank[r]) << "rank " << r;
   }
-  const auto counts = count_ranks(made);
+  const auto counts = count_ranks(schedule);
   EXPECT_EQ(counts[0].evictions, 6);
   EXPECT_EQ(counts[2].evictions, 3);
   EXPECT_EQ(counts[4].evictions, 0);
 }
 
 // Messages take no time here; bench/pipeline/pipeline_test.cpp has evictions that take time.
-TEST(BPipe, MovesRunBesideComputationsAndKeepToTheBound) {
+TEST(BPipe, MovesRunDuringComputationsAndKeepToTheBound) {
   constexpr std::int64_t kPs = 1000;
   for (const std::int32_t p : {4, 5, 8, 12}) {
     const std::int32_t m = 3 * p;

@@ -21,7 +21,6 @@ class Waves {
         forward_ends_(cells(), kNotYet),
         backward_ends_(cells(), kNotYet),
         clocks_(static_cast<std::size_t>(shape.ranks)) {
-    made_.name = "hanayo";
     made_.num_microbatches = m_;
     made_.stages_per_pipe = stages_;
     made_.rank_of_stage = folded_placement(shape.ranks, shape.chunks);
@@ -39,7 +38,7 @@ class Waves {
     Action action;
     double start = 0;
   };
-  struct Next {
+  struct NextMicrobatch {
     std::int32_t forward = 0;
     std::int32_t backward = 0;
   };
@@ -85,7 +84,7 @@ class Waves {
     const Op op = turn.action.op;
     const std::int32_t stage = turn.action.stage;
     const std::int32_t j = turn.action.microbatch;
-    Next& next = next_[static_cast<std::size_t>(stage)];
+    NextMicrobatch& next = next_[static_cast<std::size_t>(stage)];
     const double end = turn.start + (op == Op::forward ? 1 : 2);
     clocks_[rank_of(stage)] = end;
     if (op == Op::forward) {
@@ -104,7 +103,7 @@ class Waves {
   std::vector<double> forward_ends_;
   std::vector<double> backward_ends_;
   std::vector<double> clocks_;
-  std::vector<Next> next_;
+  std::vector<NextMicrobatch> next_;
   Schedule made_;
 };
 

@@ -36,12 +36,12 @@ PipelineShape in_units(PipelineShape shape) {
   return shape;
 }
 
-struct Order {
+struct UnitOrder {
   std::function<std::int32_t(std::int32_t rank)> warm_up;  // forwards before the first backward
   bool split = false;  // splits backwards; from the (rank + 1)-th on, each I is followed by the oldest pending W
 };
 
-std::vector<Action> list_of(const PipelineShape& shape, const Order& order, std::int32_t rank) {
+std::vector<Action> list_of(const PipelineShape& shape, const UnitOrder& order, std::int32_t rank) {
   const std::vector<std::int32_t> chunks = chunks_in_turn(shape);
   const auto units = static_cast<std::int32_t>(chunks.size());
   RankList list(shape.ranks * shape.chunks, shape.microbatches, shape.slices());
@@ -69,84 +69,70 @@ std::vector<Action> list_of(const PipelineShape& shape, const Order& order, std:
 }
 
 // `shape` counts units.
-Schedule looped(const char* name, const PipelineShape& shape, const Order& order) {
-  Schedule made{.name = name,
-                .num_microbatches = shape.microbatches,
-                .stages_per_pipe = shape.ranks * shape.chunks,
-                .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
-                .of_rank = {},
-                .slice_tokens = shape.slice_tokens};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(list_of(shape, order, rank));
-  return made;
+Schedule looped(const PipelineShape& shape, const UnitOrder& order) {
+  Schedule schedule{.name = {},
+                    .num_microbatches = shape.microbatches,
+                    .stages_per_pipe = shape.ranks * shape.chunks,
+                    .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
+                    .of_rank = {},
+                    .slice_tokens = shape.slice_tokens};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) schedule.of_rank.push_back(list_of(shape, order, rank));
+  return schedule;
 }
 
 }  // namespace
 
 Schedule one_f_one_b(const PipelineShape& shape) {
-  return looped("1f1b", shape, {.warm_up = [p = shape.ranks](std::int32_t r) { return p - 1 - r; }});
+  return looped(shape, {.warm_up = [p = shape.ranks](std::int32_t r) { return p - 1 - r; }});
 }
 
 Schedule naive(const PipelineShape& shape) {
-  return looped("naive", shape, {.warm_up = [](std::int32_t) { return 0; }});
-}
-
-Schedule pipedream(const PipelineShape& shape) {
-  Schedule made = one_f_one_b(shape);
-  made.name = "pipedream";
-  return made;
-}
-
-Schedule pipedream_2bw(const PipelineShape& shape) {
-  Schedule made = one_f_one_b(shape);
-  made.name = "pipedream_2bw";
-  return made;
+  return looped(shape, {.warm_up = [](std::int32_t) { return 0; }});
 }
 
 Schedule eager_1f1b(const PipelineShape& shape) {
-  return looped("eager_1f1b", shape, {.warm_up = [p = shape.ranks](std::int32_t r) { return 2 * (p - 1 - r) + 1; }});
+  return looped(shape, {.warm_up = [p = shape.ranks](std::int32_t r) { return 2 * (p - 1 - r) + 1; }});
 }
 
 Schedule interleaved(const PipelineShape& shape) {
-  return looped("interleaved", shape, {.warm_up = [s = shape](std::int32_t r) {
-                  return 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group_of(s);
-                }});
+  return looped(
+      shape, {.warm_up = [s = shape](std::int32_t r) { return 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group_of(s); }});
 }
 
 // Sun et al. 2024 (arXiv:2406.03488), section 3.2: the last slice of a microbatch goes backward first, so all k slices
 // go forward before it; the warm-up has k - 1 more forwards than 1F1B.
 Schedule seq1f1b(const PipelineShape& shape) {
-  return looped("seq1f1b", in_units(shape),
+  return looped(in_units(shape),
                 {.warm_up = [p = shape.ranks, k = shape.slices()](std::int32_t r) { return p - 1 - r + k - 1; }});
 }
 
 // Section 3.3, Seq1F1B-I.
 Schedule seq1f1b_i(const PipelineShape& shape) {
-  return looped("seq1f1b_i", in_units(shape), {.warm_up = [s = in_units(shape)](std::int32_t r) {
+  return looped(in_units(shape), {.warm_up = [s = in_units(shape)](std::int32_t r) {
                   return 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group_of(s) + s.slices() - 1;
                 }});
 }
 
 Schedule zb_h1(const PipelineShape& shape) {
-  return looped("zb_h1", shape, {.warm_up = [p = shape.ranks](std::int32_t r) { return p - 1 - r; }, .split = true});
+  return looped(shape, {.warm_up = [p = shape.ranks](std::int32_t r) { return p - 1 - r; }, .split = true});
 }
 
 Schedule interleaved_zb(const PipelineShape& shape) {
-  return looped("interleaved_zb", shape,
+  return looped(shape,
                 {.warm_up = [s = shape](std::int32_t r) { return s.ranks - 1 - r + (s.chunks - 1) * group_of(s); },
                  .split = true});
 }
 
-// Schedules with all forwards before all backwards: GPipe (Huang et al. 2019), chunk by chunk (breadth-first,
-// Lamy-Poirier 2022), and slice by slice (TeraPipe, Li et al. 2021).
-
+// All forwards before all backwards, chunk by chunk (Lamy-Poirier 2022); with one chunk GPipe (Huang et al. 2019), with
+// slices TeraPipe (Li et al. 2021).
 Schedule breadth_first(const PipelineShape& shape) {
   const std::int32_t units = shape.microbatches * shape.slices();
-  Schedule made{.name = "breadth_first",
-                .num_microbatches = units,
-                .stages_per_pipe = shape.ranks * shape.chunks,
-                .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
-                .of_rank = {},
-                .slice_tokens = shape.slice_tokens};
+  Schedule schedule{.name = {},
+                    .num_microbatches = units,
+                    .stages_per_pipe = shape.ranks * shape.chunks,
+                    .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
+                    .of_rank = {},
+                    .slice_tokens = shape.slice_tokens};
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
     RankList list(shape.ranks * shape.chunks, units, shape.slices());
     for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
@@ -157,21 +143,9 @@ Schedule breadth_first(const PipelineShape& shape) {
       while (list.backward(chunk * shape.ranks + rank)) {
       }
     }
-    made.of_rank.push_back(list.take());
+    schedule.of_rank.push_back(list.take());
   }
-  return made;
-}
-
-Schedule gpipe(const PipelineShape& shape) {
-  Schedule made = breadth_first(shape);
-  made.name = "gpipe";
-  return made;
-}
-
-Schedule terapipe(const PipelineShape& shape) {
-  Schedule made = breadth_first(shape);
-  made.name = "terapipe";
-  return made;
+  return schedule;
 }
 
 // BPipe (Kim et al. 2023, "BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models", ICML, PMLR
@@ -254,14 +228,13 @@ class Evictor {
 }  // namespace
 
 Schedule bpipe(const PipelineShape& shape) {
-  Schedule made = one_f_one_b(shape);
-  made.name = "bpipe";
+  Schedule schedule = one_f_one_b(shape);
   const std::int32_t most = (shape.ranks + 3) / 2;  // ceil((p + 2) / 2)
   for (std::int32_t rank = 0; shape.ranks - rank > most; ++rank) {
-    auto& list = made.of_rank[static_cast<std::size_t>(rank)];
+    auto& list = schedule.of_rank[static_cast<std::size_t>(rank)];
     list = Evictor(list, most).run();
   }
-  return made;
+  return schedule;
 }
 
 }  // namespace lockstep::schedules

@@ -29,16 +29,16 @@ void place_unit(std::vector<Placed>& placed, std::int32_t p, std::int32_t unit, 
 Schedule chimera(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = shape.microbatches;
-  Schedule made{.name = "chimera", .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
+  Schedule schedule{.name = {}, .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
   for (std::int32_t r = 0; r < p; ++r) {
     std::vector<Placed> placed;
     for (std::int32_t unit = 0; unit < m / p; ++unit) {
       place_unit(placed, p, unit, r, r, 0);
       place_unit(placed, p, unit, p + (p - 1 - r), p - 1 - r, m / 2);
     }
-    made.of_rank.push_back(in_order_of_slots(std::move(placed)));
+    schedule.of_rank.push_back(in_order_of_slots(std::move(placed)));
   }
-  return made;
+  return schedule;
 }
 
 // Chimera for more microbatches than ranks: Li, Hoefler 2021 (arXiv:2107.06925), section 3.5. "Forward doubling": a
@@ -55,7 +55,6 @@ class Doubled {
  public:
   explicit Doubled(const PipelineShape& shape)
       : p_(shape.ranks), pairs_(shape.microbatches / 4), stages_(static_cast<std::size_t>(2 * p_)) {
-    made_.name = "chimera_doubled";
     made_.num_microbatches = shape.microbatches;
     made_.stages_per_pipe = p_;
     made_.rank_of_stage = opposite_placement(p_);
@@ -148,7 +147,7 @@ Schedule chimera_doubled(const PipelineShape& shape) {
 }
 
 // DualPipe and DualPipeV: DeepSeek-AI 2024 (DeepSeek-V3 Technical Report, arXiv:2412.19437), section 3.2.1; the eight
-// phases are those of the authors' repository, deepseek-ai/DualPipe.
+// phases are as in the authors' repository, deepseek-ai/DualPipe.
 namespace {
 
 // The list of one rank, in eight phases: work on `near`, the stage whose pipe starts nearer to this rank, and on `far`.
@@ -215,8 +214,7 @@ struct Phases {
 Schedule dualpipe(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = shape.microbatches;
-  Schedule made{
-      .name = "dualpipe", .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
+  Schedule schedule{.name = {}, .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
   for (std::int32_t r = 0; r < p; ++r) {
     const std::int32_t depth = std::min(r, p - 1 - r);
     const std::int32_t down = r;
@@ -229,23 +227,23 @@ Schedule dualpipe(const PipelineShape& shape) {
                         .half = p / 2,
                         .depth = depth,
                         .steady = m / 2 - p + depth + 1};
-    made.of_rank.push_back(phases.write(std::move(list)));
+    schedule.of_rank.push_back(phases.write(std::move(list)));
   }
-  return made;
+  return schedule;
 }
 
 Schedule dualpipe_v(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
-  Schedule made{.name = "dualpipe_v",
-                .num_microbatches = shape.microbatches,
-                .stages_per_pipe = 2 * p,
-                .rank_of_stage = folded_placement(p, 2)};
+  Schedule schedule{.name = {},
+                    .num_microbatches = shape.microbatches,
+                    .stages_per_pipe = 2 * p,
+                    .rank_of_stage = folded_placement(p, 2)};
   for (std::int32_t r = 0; r < p; ++r) {
     const Phases phases{
         .near = r, .far = 2 * p - 1 - r, .half = p, .depth = r, .steady = shape.microbatches - 2 * p + r + 1};
-    made.of_rank.push_back(phases.write(RankList(2 * p, shape.microbatches)));
+    schedule.of_rank.push_back(phases.write(RankList(2 * p, shape.microbatches)));
   }
-  return made;
+  return schedule;
 }
 
 }  // namespace lockstep::schedules

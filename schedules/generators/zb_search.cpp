@@ -14,9 +14,9 @@ namespace {
 
 constexpr double kSame = 1e-9;
 
-class Bound {
+class MakespanBound {
  public:
-  Bound(const PipelineShape& shape, const Times& times, const MemoryLimit& memory)
+  MakespanBound(const PipelineShape& shape, const Times& times, const MemoryLimit& memory)
       : p_(shape.ranks),
         m_(shape.microbatches),
         t_(times),
@@ -42,7 +42,7 @@ class Bound {
   }
 
   // Forwards before the first backward, from the last rank to the first: each as few as keep the rank's waits within
-  // `most_idle`, so that its first backward, and those of the ranks before it, are as early as possible.
+  // `most_idle`, so that its first backward, and the first backwards of the ranks before it, are as early as possible.
   std::vector<std::int32_t> warm_up(double most_idle) const {
     std::vector<std::int32_t> forwards(static_cast<std::size_t>(p_));
     double first_backward = 0;  // relative to the start of the rank's first forward
@@ -94,7 +94,7 @@ class Bound {
   double area() const { return m_ * (round_trip(0) + memory_.w_share * t_.weight_gradient) / memory_.most; }
 
  private:
-  // Weight gradients that may be pending beside that many microbatches in flight.
+  // Weight gradients that may be pending while that many microbatches are in flight.
   std::int32_t most_pending(std::int32_t in_flight) const {
     const std::int32_t others = m_ - in_flight;
     return memory_.w_share <= 0 ? others : std::min(others, most_units(memory_.most - in_flight, memory_.w_share));
@@ -122,19 +122,19 @@ class Bound {
 
 }  // namespace
 
-std::int32_t most_units(double limit, double one) {
+std::int32_t most_units(double limit, double unit) {
   constexpr double kMost = 1 << 30;
-  return static_cast<std::int32_t>(std::floor(std::min(kMost, std::max(0.0, limit / one) + kSame)));
+  return static_cast<std::int32_t>(std::floor(std::min(kMost, std::max(0.0, limit / unit) + kSame)));
 }
 
 double least_own_span(const PipelineShape& shape, const Times& times, const MemoryLimit& memory) {
-  const Bound bound(shape, times, memory);
+  const MakespanBound bound(shape, times, memory);
   return std::max({bound.work() + bound.idle(), bound.through_last_rank(), bound.rounds(), bound.area()});
 }
 
 std::vector<std::int32_t> warm_up_forwards(const PipelineShape& shape, const Times& times, const MemoryLimit& memory,
                                            double most_idle) {
-  return Bound(shape, times, memory).warm_up(most_idle);
+  return MakespanBound(shape, times, memory).warm_up(most_idle);
 }
 
 namespace {
@@ -150,7 +150,7 @@ struct Choices {
 };
 
 // State of a rank while its list is written.
-struct Rank {
+struct SearchedRank {
   double clock = 0;
   double idle = 0;
   double held = 0;  // in microbatches' activations
@@ -174,12 +174,12 @@ class Greedy {
 
   Schedule run() {
     while (const std::optional<Step> step = next_step()) take(*step);
-    Schedule made{.name = "zb_search",
-                  .num_microbatches = w_.shape.microbatches,
-                  .stages_per_pipe = w_.shape.ranks,
-                  .rank_of_stage = looped_placement(w_.shape.ranks, 1)};
-    for (Rank& rank : ranks_) made.of_rank.push_back(std::move(rank.list));
-    return made;
+    Schedule schedule{.name = "zb_search",
+                      .num_microbatches = w_.shape.microbatches,
+                      .stages_per_pipe = w_.shape.ranks,
+                      .rank_of_stage = looped_placement(w_.shape.ranks, 1)};
+    for (SearchedRank& rank : ranks_) schedule.of_rank.push_back(std::move(rank.list));
+    return schedule;
   }
 
  private:
@@ -189,7 +189,7 @@ class Greedy {
     double start = 0;
   };
 
-  const Rank& rank(std::int32_t r) const { return ranks_[static_cast<std::size_t>(r)]; }
+  const SearchedRank& rank(std::int32_t r) const { return ranks_[static_cast<std::size_t>(r)]; }
   double duration(Op op) const { return time_of({op, 0, 0}, w_.times, 1); }
   bool is_last(std::int32_t r) const { return r + 1 == w_.shape.ranks; }
 
@@ -198,15 +198,15 @@ class Greedy {
     const std::int32_t j = rank(r).forwards();
     if (j == w_.shape.microbatches) return kUnknown;
     if (r == 0) return 0;
-    const Rank& before = rank(r - 1);
+    const SearchedRank& before = rank(r - 1);
     return j < before.forwards() ? before.forward_ends[static_cast<std::size_t>(j)] + w_.times.message : kUnknown;
   }
   double gradient_arrival(std::int32_t r) const {
     const std::int32_t j = rank(r).gradients();
     if (j == rank(r).forwards()) return kUnknown;
     if (is_last(r)) return rank(r).forward_ends[static_cast<std::size_t>(j)];
-    const Rank& behind = rank(r + 1);
-    return j < behind.gradients() ? behind.gradient_ends[static_cast<std::size_t>(j)] + w_.times.message : kUnknown;
+    const SearchedRank& next = rank(r + 1);
+    return j < next.gradients() ? next.gradient_ends[static_cast<std::size_t>(j)] + w_.times.message : kUnknown;
   }
   bool is_full(std::int32_t r) const { return rank(r).held + 1 > w_.memory.most + 1e-9; }
   bool may_forward(std::int32_t r) const {
@@ -218,14 +218,14 @@ class Greedy {
 
   // Chooses between a forward and a backward that can start at those times: alternately if neither waits, else the
   // earlier.
-  bool prefers_forward(const Rank& mine, double forward, double gradient) const {
+  bool prefers_forward(const SearchedRank& mine, double forward, double gradient) const {
     if (std::max(forward, gradient) <= mine.clock) return mine.forward_next;
     return forward == gradient ? choices_.forward_first : forward < gradient;
   }
 
   // The rank's next action; no value while it depends on other ranks' unplanned actions.
   std::optional<Step> wish_of(std::int32_t r) const {
-    const Rank& mine = rank(r);
+    const SearchedRank& mine = rank(r);
     const double forward = std::max(mine.clock, forward_arrival(r));
     const double gradient = std::max(mine.clock, gradient_arrival(r));
     const bool can_forward = forward != kUnknown && may_forward(r);
@@ -237,7 +237,7 @@ class Greedy {
 
   // A weight gradient that fills the rank's waiting time, or that frees memory.
   Step with_weights(const Step& wish) const {
-    const Rank& mine = rank(wish.rank);
+    const SearchedRank& mine = rank(wish.rank);
     const double gap = wish.start - mine.clock;
     if (!mine.has_pending() || gap <= 0) return wish;
     const bool fits = gap >= duration(Op::weight_gradient) - 1e-9;
@@ -279,7 +279,7 @@ class Greedy {
   }
 
   void take(const Step& step) {
-    Rank& mine = ranks_[static_cast<std::size_t>(step.rank)];
+    SearchedRank& mine = ranks_[static_cast<std::size_t>(step.rank)];
     const double end = step.start + duration(step.op);
     if (!mine.list.empty()) mine.idle += step.start - mine.clock;
     mine.clock = end;
@@ -304,34 +304,34 @@ class Greedy {
 
   const ZbSearch& w_;
   const Choices choices_;
-  std::vector<Rank> ranks_;
+  std::vector<SearchedRank> ranks_;
   std::vector<std::optional<Step>> next_;  // per rank, given the current state
   double most_idle_ = 0;
 };
 
 // The hand-made schedules that stay within the memory limit.
 std::vector<Schedule> made_by_hand(const ZbSearch& wanted) {
-  std::vector<Schedule> made{zb_h1(wanted.shape), zb_h2(wanted.shape)};
-  std::erase_if(made, [&](const Schedule& schedule) {
+  std::vector<Schedule> schedules{zb_h1(wanted.shape), zb_h2(wanted.shape)};
+  std::erase_if(schedules, [&](const Schedule& schedule) {
     const std::vector<RankCounts> ranks = count_ranks(schedule, wanted.memory.w_share);
     return std::any_of(ranks.begin(), ranks.end(), [&](const RankCounts& rank) {
       return rank.peak.until_weight_gradient > wanted.memory.most + 1e-9;
     });
   });
-  return made;
+  return schedules;
 }
 
-class Best {
+class BestSchedule {
  public:
-  explicit Best(const ZbSearch& wanted)
+  explicit BestSchedule(const ZbSearch& wanted)
       : times_(wanted.times), bound_(least_own_span(wanted.shape, wanted.times, wanted.memory)) {}
 
-  void consider(Schedule made) {
-    const Spans spans = spans_of(made, times_, play(made, times_));
+  void consider(Schedule schedule) {
+    const Spans spans = spans_of(schedule, times_, play(schedule, times_));
     const bool better =
         spans.own < spans_.own - kSame || (spans.own < spans_.own + kSame && spans.makespan < spans_.makespan - kSame);
     if (!better) return;
-    best_ = std::move(made);
+    best_ = std::move(schedule);
     spans_ = spans;
   }
   double bound() const { return bound_; }
@@ -361,9 +361,9 @@ std::vector<std::vector<std::int32_t>> warm_ups(const ZbSearch& wanted, double b
   }
   for (const std::int32_t more : {0, 1}) {
     std::vector<std::int32_t> forwards;
-    for (std::int32_t behind = wanted.shape.ranks - 1; behind >= 0; --behind) {
-      const double arrival = (behind + 1) * t.forward + behind * (t.input_gradient + 2 * t.message);
-      forwards.push_back(most_units(arrival, t.forward) + (behind > 0 ? more : 0));
+    for (std::int32_t hops = wanted.shape.ranks - 1; hops >= 0; --hops) {
+      const double arrival = (hops + 1) * t.forward + hops * (t.input_gradient + 2 * t.message);
+      forwards.push_back(most_units(arrival, t.forward) + (hops > 0 ? more : 0));
     }
     add(std::move(forwards));
   }
@@ -373,14 +373,14 @@ std::vector<std::vector<std::int32_t>> warm_ups(const ZbSearch& wanted, double b
 }  // namespace
 
 Schedule zb_search(const ZbSearch& wanted) {
-  Best best(wanted);
+  BestSchedule best(wanted);
   for (const std::vector<std::int32_t>& warm_up : warm_ups(wanted, best.bound())) {
     for (unsigned bits = 0; bits < 8; ++bits) {
       const Choices choices{warm_up, (bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0};
       best.consider(Greedy(wanted, choices).run());
     }
   }
-  for (Schedule& made : made_by_hand(wanted)) best.consider(std::move(made));
+  for (Schedule& schedule : made_by_hand(wanted)) best.consider(std::move(schedule));
   Schedule found = best.take();
   found.name = "zb_search";
   return found;

@@ -177,15 +177,15 @@ TEST(OwnSpanBound, HoldsForEveryScheduleThereIs) {
       std::vector<Shortest> shortest(kShares.begin(), kShares.end());
       for_all(tiny.ranks, lists, [&](const std::vector<const List*>& chosen) {
         const double own = own_span(chosen, times);
-        for (Shortest& one : shortest) one.add(chosen, own);
+        for (Shortest& order : shortest) order.add(chosen, own);
       });
-      for (const Shortest& one : shortest) {
-        met += one.hold_against({tiny.ranks, tiny.microbatches, 1}, times);
-        all += one.size();
+      for (const Shortest& order : shortest) {
+        met += order.hold_against({tiny.ranks, tiny.microbatches, 1}, times);
+        all += order.size();
       }
     }
   }
-  EXPECT_GT(met, all / 2) << "of " << all << ": a bound that is rarely met says little";
+  EXPECT_GT(met, all / 2) << "of " << all << ": a bound that is rarely met means little";
 }
 
 // Each schedule within its own memory peak; a full backward is I and W, one after the other.
@@ -262,9 +262,9 @@ TEST(ZbSearch, StaysLegalAndInMemoryAtAnyTimes) {
     const double limit = 1 + static_cast<double>(random.below(4 * static_cast<std::uint64_t>(p))) / 2;
     const double w_share = static_cast<double>(random.below(5)) / 4;
     const Times times{time(), time(), time(), random.below(2) == 0 ? 0 : time() / 8};
-    const Schedule made = zb_search({{p, m, 1}, times, {limit, w_share}});
-    EXPECT_NO_THROW(check_or_throw(made)) << p << " " << m << " " << limit << " " << w_share;
-    EXPECT_LE(most_held(made, w_share), limit + 1e-9) << p << " " << m;
+    const Schedule schedule = zb_search({{p, m, 1}, times, {limit, w_share}});
+    EXPECT_NO_THROW(check_or_throw(schedule)) << p << " " << m << " " << limit << " " << w_share;
+    EXPECT_LE(most_held(schedule, w_share), limit + 1e-9) << p << " " << m;
   }
 }
 
@@ -327,14 +327,14 @@ struct Found {
 // The search with memory for `multiple` times p microbatches.
 Found found(const Row& row, int multiple) {
   const MemoryLimit memory{static_cast<double>(multiple * row.shape.ranks), w_share_of(row)};
-  const Schedule made = zb_search({row.shape, row.times_ms, memory});
-  EXPECT_NO_THROW(check_or_throw(made));
+  const Schedule schedule = zb_search({row.shape, row.times_ms, memory});
+  EXPECT_NO_THROW(check_or_throw(schedule));
   double peak = 0;
-  for (const RankCounts& rank : count_ranks(made, memory.w_share)) {
+  for (const RankCounts& rank : count_ranks(schedule, memory.w_share)) {
     peak = std::max(peak, rank.peak.until_weight_gradient);
   }
   EXPECT_LE(peak, memory.most + 1e-9);
-  const Spans spans = spans_of(made, row.times_ms, play(made, row.times_ms));
+  const Spans spans = spans_of(schedule, row.times_ms, play(schedule, row.times_ms));
   const auto bubble = [&](double own) { return (own - spans.work) / own; };
   return {bubble(spans.own), bubble(least_own_span(row.shape, row.times_ms, memory))};
 }
@@ -374,8 +374,8 @@ TEST(ZbPublished, NoScheduleOfThatMemoryIsBetter) {
 // The memory model matters: whole activations until W more than double the bubble.
 TEST(ZbPublished, WholeActivationsUntilWAreMoreThanThePaperCounts) {
   const Row& row = kRows[0];
-  const Schedule made = zb_search({row.shape, row.times_ms, {16, 1}});
-  const Spans spans = spans_of(made, row.times_ms, play(made, row.times_ms));
+  const Schedule schedule = zb_search({row.shape, row.times_ms, {16, 1}});
+  const Spans spans = spans_of(schedule, row.times_ms, play(schedule, row.times_ms));
   EXPECT_GT((spans.own - spans.work) / spans.own, 2 * row.zb_2p);
 }
 

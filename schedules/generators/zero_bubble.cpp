@@ -15,13 +15,13 @@
 namespace lockstep::schedules {
 namespace {
 
-// With fewer than 2p - 1 microbatches the order is that of 2p - 1, less the missing ones.
+// With fewer than 2p - 1 microbatches the order is the same without the missing ones.
 std::int32_t written(const PipelineShape& shape) {
   return std::max(shape.microbatches, 2 * shape.ranks - 1);
 }
-void drop_what_is_not_there(Schedule& made) {
-  for (auto& list : made.of_rank) {
-    std::erase_if(list, [&](const Action& action) { return action.microbatch >= made.num_microbatches; });
+void drop_what_is_not_there(Schedule& schedule) {
+  for (auto& list : schedule.of_rank) {
+    std::erase_if(list, [&](const Action& action) { return action.microbatch >= schedule.num_microbatches; });
   }
 }
 
@@ -93,23 +93,23 @@ class ZbV {
 }  // namespace
 
 Schedule zb_h2(const PipelineShape& shape) {
-  Schedule made{.name = "zb_h2",
-                .num_microbatches = shape.microbatches,
-                .stages_per_pipe = shape.ranks,
-                .rank_of_stage = looped_placement(shape.ranks, 1)};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(zb_h2_list(shape, rank));
-  drop_what_is_not_there(made);
-  return made;
+  Schedule schedule{.name = {},
+                    .num_microbatches = shape.microbatches,
+                    .stages_per_pipe = shape.ranks,
+                    .rank_of_stage = looped_placement(shape.ranks, 1)};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) schedule.of_rank.push_back(zb_h2_list(shape, rank));
+  drop_what_is_not_there(schedule);
+  return schedule;
 }
 
 Schedule zb_v(const PipelineShape& shape) {
-  Schedule made{.name = "zb_v",
-                .num_microbatches = shape.microbatches,
-                .stages_per_pipe = 2 * shape.ranks,
-                .rank_of_stage = folded_placement(shape.ranks, 2)};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) made.of_rank.push_back(ZbV(shape, rank).list());
-  drop_what_is_not_there(made);
-  return made;
+  Schedule schedule{.name = {},
+                    .num_microbatches = shape.microbatches,
+                    .stages_per_pipe = 2 * shape.ranks,
+                    .rank_of_stage = folded_placement(shape.ranks, 2)};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) schedule.of_rank.push_back(ZbV(shape, rank).list());
+  drop_what_is_not_there(schedule);
+  return schedule;
 }
 
 namespace {
@@ -217,11 +217,11 @@ class Reordering {
 
 Schedule reordered(const Schedule& schedule) {
   const Times slots{1, 1, 1};
-  Schedule made = Reordering(schedule).run();
+  Schedule reordered = Reordering(schedule).run();
   const Spans before = spans_of(schedule, slots, play(schedule, slots));
-  const Spans after = spans_of(made, slots, play(made, slots));
+  const Spans after = spans_of(reordered, slots, play(reordered, slots));
   const bool better = after.own < before.own || (after.own == before.own && after.makespan < before.makespan);
-  return better ? made : schedule;
+  return better ? reordered : schedule;
 }
 
 // V-Half and V-Min: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory, arXiv:2405.15362), section 4: a
@@ -232,13 +232,13 @@ namespace {
 constexpr std::int32_t kPeriod = 6;  // two forwards, two input gradients, two weight gradients
 
 // The slots of the first microbatch on a rank.
-struct Block {
+struct FirstSlots {
   std::int32_t forward0;
   std::int32_t forward1;
   std::int32_t gradient1;
   std::int32_t gradient0;
 };
-using BlockOf = std::function<Block(std::int32_t p, std::int32_t rank)>;
+using BlockOf = std::function<FirstSlots(std::int32_t p, std::int32_t rank)>;
 
 // Weight gradients fill the free slots, oldest first.
 void place_weight_gradients(std::vector<Placed>& placed) {
@@ -253,24 +253,24 @@ void place_weight_gradients(std::vector<Placed>& placed) {
     }
   };
   std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.slot < b.slot; });
-  for (const Placed& one : placed) {
-    fill_until(one.slot);
-    slot = one.slot + 1;
-    if (one.action.op != Op::input_gradient) continue;
-    pending.push_back({Op::weight_gradient, one.action.stage, one.action.microbatch});
+  for (const Placed& entry : placed) {
+    fill_until(entry.slot);
+    slot = entry.slot + 1;
+    if (entry.action.op != Op::input_gradient) continue;
+    pending.push_back({Op::weight_gradient, entry.action.stage, entry.action.microbatch});
   }
   fill_until(slot + static_cast<std::int32_t>(pending.size()));
   placed.insert(placed.end(), weights.begin(), weights.end());
 }
 
-Schedule v_schedule(const char* name, const PipelineShape& shape, const BlockOf& block_of) {
+Schedule v_schedule(const PipelineShape& shape, const BlockOf& block_of) {
   const std::int32_t p = shape.ranks;
-  Schedule made{.name = name,
-                .num_microbatches = shape.microbatches,
-                .stages_per_pipe = 2 * p,
-                .rank_of_stage = folded_placement(p, 2)};
+  Schedule schedule{.name = {},
+                    .num_microbatches = shape.microbatches,
+                    .stages_per_pipe = 2 * p,
+                    .rank_of_stage = folded_placement(p, 2)};
   for (std::int32_t r = 0; r < p; ++r) {
-    const Block block = block_of(p, r);
+    const FirstSlots block = block_of(p, r);
     const std::int32_t back = 2 * p - 1 - r;
     std::vector<Placed> placed;
     for (std::int32_t j = 0; j < shape.microbatches; ++j) {
@@ -280,24 +280,24 @@ Schedule v_schedule(const char* name, const PipelineShape& shape, const BlockOf&
       placed.push_back({block.gradient0 + kPeriod * j, {Op::input_gradient, r, j}});
     }
     place_weight_gradients(placed);
-    made.of_rank.push_back(in_order_of_slots(std::move(placed)));
+    schedule.of_rank.push_back(in_order_of_slots(std::move(placed)));
   }
-  return made;
+  return schedule;
 }
 
 }  // namespace
 
 Schedule v_min_block(const PipelineShape& shape) {
-  return v_schedule("v_min", shape, [](std::int32_t p, std::int32_t i) {
+  return v_schedule(shape, [](std::int32_t p, std::int32_t i) {
     const std::int32_t gap = p % 3 == 0 ? 2 : 0;
-    return Block{i, 2 * p - 1 - i, 2 * p + gap + i, 4 * p + gap - 1 - i};
+    return FirstSlots{i, 2 * p - 1 - i, 2 * p + gap + i, 4 * p + gap - 1 - i};
   });
 }
 
 Schedule v_half_block(const PipelineShape& shape) {
-  return v_schedule("v_half", shape, [](std::int32_t p, std::int32_t i) {
+  return v_schedule(shape, [](std::int32_t p, std::int32_t i) {
     const std::int32_t gap = p % 2 == 0 ? 3 : 0;
-    return Block{2 * i, 3 * p - 2 - i, 3 * p - 1 + gap + 2 * i, 6 * p + gap - 2 - i};
+    return FirstSlots{2 * i, 3 * p - 2 - i, 3 * p - 1 + gap + 2 * i, 6 * p + gap - 2 - i};
   });
 }
 

@@ -29,7 +29,7 @@ std::vector<std::int32_t> warm_up_forwards(const PipelineShape& shape, const Tim
                                            double most_idle);
 
 // Largest number of units of size `one` within the limit.
-std::int32_t most_units(double limit, double one);
+std::int32_t most_units(double limit, double unit);
 
 // The search of Qi et al. 2023 (arXiv:2401.10241), section 3.1, for a zero-bubble schedule with given times and memory.
 

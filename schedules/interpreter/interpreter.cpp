@@ -21,7 +21,7 @@ std::string text_of(const Task& task) {
 
 namespace {
 
-enum class State : std::uint8_t { waiting, begun, ended };
+enum class TaskState : std::uint8_t { waiting, begun, ended };
 
 // The tasks of a lane and its progress. Advanced by its thread; other threads read it only for error messages.
 struct LaneQueue {
@@ -114,17 +114,17 @@ class RankRun {
   // Begins or ends the lane's first unfinished task if possible.
   bool advance(LaneQueue& queue) {
     const std::uint32_t task = queue.tasks[queue.next.load(std::memory_order_relaxed)];
-    std::atomic<State>& state = states_[task];
+    std::atomic<TaskState>& state = states_[task];
     bool moved = false;
-    if (state.load(std::memory_order_relaxed) == State::waiting) {
+    if (state.load(std::memory_order_relaxed) == TaskState::waiting) {
       if (options_.in_issue_order && !is_next(task)) return false;
       if (missing_for(task) != nullptr || !worker_.begin(task)) return false;
-      state.store(State::begun, std::memory_order_relaxed);
+      state.store(TaskState::begun, std::memory_order_relaxed);
       moved = true;
     }
     if (!worker_.ended(task)) return moved;
     // Release: a thread that sees the end also sees what the worker wrote.
-    state.store(State::ended, std::memory_order_release);
+    state.store(TaskState::ended, std::memory_order_release);
     queue.next.fetch_add(1, std::memory_order_relaxed);
     // Either this thread sees the sleeper or the sleeper sees the new count: both are sequentially consistent.
     ends_.fetch_add(1, std::memory_order_seq_cst);
@@ -136,14 +136,14 @@ class RankRun {
   // issue order: a message in a busy lane would otherwise delay the receive that its peer waits for.
   bool is_next(std::uint32_t task) {
     if (is_message(tasks_.tasks[task].op)) return true;
-    while (states_[first_waiting_].load(std::memory_order_relaxed) != State::waiting) ++first_waiting_;
+    while (states_[first_waiting_].load(std::memory_order_relaxed) != TaskState::waiting) ++first_waiting_;
     return task == first_waiting_;
   }
 
   // The first task that has to end before this one may begin; no value if it may begin.
   const Task* missing_for(std::uint32_t task) const {
     for (const std::uint32_t earlier : tasks_.after_of(tasks_.tasks[task])) {
-      if (states_[earlier].load(std::memory_order_acquire) != State::ended) return &tasks_.tasks[earlier];
+      if (states_[earlier].load(std::memory_order_acquire) != TaskState::ended) return &tasks_.tasks[earlier];
     }
     return nullptr;
   }
@@ -193,7 +193,7 @@ class RankRun {
   StageWorker& worker_;
   core::AbortFlag& abort_;
   const InterpreterOptions& options_;
-  std::vector<std::atomic<State>> states_;
+  std::vector<std::atomic<TaskState>> states_;
   std::array<LaneQueue, kNumLanes> lanes_;
   std::atomic<std::uint64_t> moves_{0};
   std::uint32_t first_waiting_ = 0;     // in issue order; used by one thread

@@ -74,7 +74,7 @@ class RankBubbles {
   std::vector<Bubble> bubbles_;
 };
 
-struct Placed {
+struct PlacedWork {
   std::uint32_t item = 0;
   Bubble in;
 };
@@ -92,8 +92,8 @@ class Filling {
     return longest;
   }
 
-  std::vector<Placed> next_step() {
-    std::vector<Placed> placed;
+  std::vector<PlacedWork> next_step() {
+    std::vector<PlacedWork> placed;
     for (const Bubble& bubble : bubbles_) {
       std::int64_t cursor = bubble.start_ps;
       for (std::uint32_t i = 0; i < items_.size() && left_ > 0; ++i) {
@@ -125,7 +125,7 @@ class Filling {
 
 // Items are issued after the task before their bubble and the sends that follow it, and before the next receive, on
 // which a host may block.
-RankStep with_items(const RankStep& old, const std::vector<Placed>& placed, const std::vector<FillerItem>& items) {
+RankStep with_items(const RankStep& old, const std::vector<PlacedWork>& placed, const std::vector<FillerItem>& items) {
   RankRewriter out(old);
   std::size_t next = 0;
   const auto put_due = [&](std::uint32_t before) {
@@ -174,7 +174,7 @@ std::vector<Step> fill_bubbles(const Step& step, const StepTimeline& timeline,
   }
   std::vector<Step> steps;
   const auto all_done = [&] {
-    return std::all_of(fillings.begin(), fillings.end(), [](const Filling& one) { return one.done(); });
+    return std::all_of(fillings.begin(), fillings.end(), [](const Filling& filling) { return filling.done(); });
   };
   while (!all_done()) {
     Step& filled = steps.emplace_back(step);

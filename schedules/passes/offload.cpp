@@ -19,7 +19,7 @@ constexpr std::array kLanes{Lane::compute, Lane::tensor};  // lanes of a part's 
 using LaneTasks = std::array<std::uint32_t, kLanes.size()>;
 
 // An uninterrupted run of a part's actions for one microbatch.
-struct Work {
+struct KernelWork {
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;
   std::int32_t part = -1;
@@ -45,7 +45,7 @@ bool is_exchange(const Task& task) {
 
 class WorkList {
  public:
-  std::vector<Work> of(const RankStep& rank) {
+  std::vector<KernelWork> of(const RankStep& rank) {
     std::vector<std::uint32_t> exchanges;  // collectives since the last kernel
     for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
       const Task& task = rank.tasks[i];
@@ -78,12 +78,12 @@ class WorkList {
     work_.push_back({.stage = task.stage, .microbatch = task.microbatch, .part = task.part, .forward = forward});
   }
   void add(std::uint32_t task, std::size_t lane) {
-    Work& work = work_.back();
+    KernelWork& work = work_.back();
     if (work.first[lane] == kNoTask) work.first[lane] = task;
     work.last[lane] = task;
   }
 
-  std::vector<Work> work_;
+  std::vector<KernelWork> work_;
 };
 
 class RankCopies {
@@ -107,7 +107,7 @@ class RankCopies {
   }
 
  private:
-  const CopyCosts& costs_of(const Work& work) const {
+  const CopyCosts& costs_of(const KernelWork& work) const {
     const std::vector<CopyCosts>& stage = parts_[static_cast<std::size_t>(work.stage)];
     return stage.at(static_cast<std::size_t>(std::max(work.part, 0)));
   }
@@ -119,19 +119,19 @@ class RankCopies {
       if (work_[k].forward) made_by[key] = k;
       const auto found = made_by.find(key);
       if (work_[k].forward || work_[k].is_split || found == made_by.end()) continue;
-      const std::size_t made = found->second;
+      const std::size_t producer = found->second;
       made_by.erase(found);  // on the device from now on
-      if (k - made <= 2 * ahead_ || costs_of(work_[k]).bytes == 0) continue;
-      work_[made + 1 + ahead_].offloads = made;
+      if (k - producer <= 2 * ahead_ || costs_of(work_[k]).bytes == 0) continue;
+      work_[producer + 1 + ahead_].offloads = producer;
       work_[k - ahead_].loads = k;
     }
   }
 
   // Writes the copies before work begins and what it waits for. `last`: last tasks of the lanes so far.
-  void put_copies(const Work& work, const LaneTasks& last) {
+  void put_copies(const KernelWork& work, const LaneTasks& last) {
     waits_ = {};
     if (work.offloads) {
-      const Work& of = work_[*work.offloads];
+      const KernelWork& of = work_[*work.offloads];
       LaneTasks ends = {kNoTask, kNoTask};
       for (std::size_t lane = 0; lane < kLanes.size(); ++lane) {
         if (of.last[lane] != kNoTask) ends[lane] = out_.new_of(of.last[lane]);
@@ -139,7 +139,7 @@ class RankCopies {
       waits_.push_back(copy(of, Op::offload, costs_of(of).offload_ps, ends));
     }
     if (work.loads) {
-      const Work& of = work_[*work.loads];
+      const KernelWork& of = work_[*work.loads];
       load_of_[*work.loads] = copy(of, Op::load, costs_of(of).load_ps, last);
     }
     const auto load = load_of_.find(static_cast<std::size_t>(&work - work_.data()));
@@ -149,9 +149,9 @@ class RankCopies {
     }
   }
 
-  std::uint32_t copy(const Work& of, Op op, std::int64_t ps, const LaneTasks& behind) {
+  std::uint32_t copy(const KernelWork& of, Op op, std::int64_t ps, const LaneTasks& after) {
     edges_.clear();
-    for (const std::uint32_t task : behind) {
+    for (const std::uint32_t task : after) {
       if (task != kNoTask) edges_.push_back(task);
     }
     return out_.put({.op = op,
@@ -179,7 +179,7 @@ class RankCopies {
   const RankStep& old_;
   std::span<const std::vector<CopyCosts>> parts_;
   const std::size_t ahead_;
-  std::vector<Work> work_;
+  std::vector<KernelWork> work_;
   RankRewriter out_;
   std::map<std::size_t, std::uint32_t> load_of_;                  // by work
   std::map<std::uint32_t, std::vector<std::uint32_t>> waits_of_;  // by later task: further tasks that it waits for
@@ -263,9 +263,9 @@ class ParameterCopies {
       if (task.op != Op::unshard) continue;
       const std::size_t gather = gathers_.size();
       const auto before = last_of_unit.find({task.stage, task.part});
-      std::size_t behind = gather > static_cast<std::size_t>(ahead) ? gather - static_cast<std::size_t>(ahead) : 0;
-      if (before != last_of_unit.end()) behind = std::max(behind, before->second + 1);
-      gathers_.push_back({.task = i, .loads_behind = behind});
+      std::size_t place = gather > static_cast<std::size_t>(ahead) ? gather - static_cast<std::size_t>(ahead) : 0;
+      if (before != last_of_unit.end()) place = std::max(place, before->second + 1);
+      gathers_.push_back({.task = i, .loads_before = place});
       last_of_unit[{task.stage, task.part}] = gather;
     }
   }
@@ -284,16 +284,16 @@ class ParameterCopies {
  private:
   struct Gather {
     std::uint32_t task = 0;
-    std::size_t loads_behind = 0;  // number of gathers written before its load
+    std::size_t loads_before = 0;  // number of gathers written before its load
   };
 
   // Loads are in the order of their gathers.
   void put_loads(std::size_t gathers_written) {
-    while (loads_.size() < gathers_.size() && gathers_[loads_.size()].loads_behind <= gathers_written) {
+    while (loads_.size() < gathers_.size() && gathers_[loads_.size()].loads_before <= gathers_written) {
       const Gather& wanted = gathers_[loads_.size()];
       const Task& task = old_.tasks[wanted.task];
       std::vector<std::uint32_t> after;
-      if (wanted.loads_behind > 0) after.push_back(out_.new_of(gathers_[wanted.loads_behind - 1].task));
+      if (wanted.loads_before > 0) after.push_back(out_.new_of(gathers_[wanted.loads_before - 1].task));
       loads_.push_back(out_.put({.op = Op::load,
                                  .lane = Lane::load,
                                  .what = static_cast<std::uint32_t>(Copied::parameters),

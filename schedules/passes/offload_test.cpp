@@ -41,12 +41,12 @@ std::string text_of(const RankStep& rank) {
 }
 
 TEST(Offload, CopiesStandWhereTheirMemoryComesAndGoes) {
-  const Schedule one = make_schedule("gpipe", {1, 1, 1});
-  EXPECT_EQ(text_of(offloaded(one, 1, 0).of_rank[0]), "F0 O0 F1 O1 F2 O2 L2 B2 L1 B1 L0 B0");
-  EXPECT_EQ(text_of(offloaded(one, 1, 1).of_rank[0]), "F0 F1 O0 F2 O1 L1 B2 L0 B1 B0");
-  EXPECT_EQ(text_of(offloaded(one, 1, 2).of_rank[0]), "F0 F1 F2 O0 L0 B2 B1 B0");
-  EXPECT_EQ(text_of(offloaded(one, 1, 3).of_rank[0]), "F0 F1 F2 B2 B1 B0") << "it would come back at once";
-  EXPECT_EQ(text_of(offloaded(one, 1, 0, 0).of_rank[0]), "F0 F1 F2 B2 B1 B0") << "nothing is kept";
+  const Schedule schedule = make_schedule("gpipe", {1, 1, 1});
+  EXPECT_EQ(text_of(offloaded(schedule, 1, 0).of_rank[0]), "F0 O0 F1 O1 F2 O2 L2 B2 L1 B1 L0 B0");
+  EXPECT_EQ(text_of(offloaded(schedule, 1, 1).of_rank[0]), "F0 F1 O0 F2 O1 L1 B2 L0 B1 B0");
+  EXPECT_EQ(text_of(offloaded(schedule, 1, 2).of_rank[0]), "F0 F1 F2 O0 L0 B2 B1 B0");
+  EXPECT_EQ(text_of(offloaded(schedule, 1, 3).of_rank[0]), "F0 F1 F2 B2 B1 B0") << "it would come back at once";
+  EXPECT_EQ(text_of(offloaded(schedule, 1, 0, 0).of_rank[0]), "F0 F1 F2 B2 B1 B0") << "nothing is kept";
 }
 
 // The bound holds however slow copies are: kernels wait for them.
@@ -226,7 +226,7 @@ TEST(OffloadGradients, TheBackwardWaitsForAllButTheLast) {
         const Task& other = rank.tasks[earlier];
         if (task.lane != Lane::compute || !copies(other, Copied::gradients)) continue;
         copies_waited_for = 1 + std::count_if(rank.tasks.begin(), rank.tasks.begin() + earlier,
-                                              [](const Task& one) { return copies(one, Copied::gradients); });
+                                              [](const Task& copy) { return copies(copy, Copied::gradients); });
       }
       if (task.lane == Lane::compute) {
         EXPECT_LE(reduced - copies_waited_for, ahead + 1);

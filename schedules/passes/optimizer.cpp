@@ -41,7 +41,7 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
   }
 }
 
-void update_beside(Step& step, std::span<const std::int64_t> ps_of_rank) {
+void update_during_step(Step& step, std::span<const std::int64_t> ps_of_rank) {
   LOCKSTEP_CHECK(ps_of_rank.size() == step.of_rank.size(), "a duration for each rank");
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     RankRewriter out(step.of_rank[r]);
@@ -120,13 +120,13 @@ class RankBucketUpdates {
   RankBucketUpdates(const RankStep& old, std::vector<StageBucket> own,
                     std::span<const std::vector<BucketUpdate>> updates)
       : old_(old), updates_(updates), out_(old) {
-    for (const StageBucket& one : own) {
-      const std::uint32_t reduced = last_reduction(one);
-      const std::uint32_t made = last_gradient(one);
-      if (update_of(one).at_end || (reduced == kNoTask && made == kNoTask)) {
-        at_end_.push_back(one);
+    for (const StageBucket& bucket : own) {
+      const std::uint32_t reduced = last_reduction(bucket);
+      const std::uint32_t gradient = last_gradient(bucket);
+      if (update_of(bucket).at_end || (reduced == kNoTask && gradient == kNoTask)) {
+        at_end_.push_back(bucket);
       } else {
-        (reduced == kNoTask ? made_at_[made] : reduced_at_[reduced]).push_back(one);
+        (reduced == kNoTask ? made_at_[gradient] : reduced_at_[reduced]).push_back(bucket);
       }
     }
   }
@@ -139,7 +139,7 @@ class RankBucketUpdates {
       const auto found = reduced_at_.find(i);
       if (found == reduced_at_.end()) continue;
       move(reduced_, due_);
-      for (const StageBucket& one : found->second) reduction_of_[one] = out_.new_of(i);
+      for (const StageBucket& bucket : found->second) reduction_of_[bucket] = out_.new_of(i);
       move(found->second, reduced_);
     }
     move(reduced_, due_);
@@ -148,13 +148,13 @@ class RankBucketUpdates {
     for (const std::uint32_t last : last_of_lanes(old_, {Lane::reduce, Lane::replicas})) {
       ends.push_back(out_.new_of(last));
     }
-    for (const StageBucket& one : at_end_) put(one, ends);
+    for (const StageBucket& bucket : at_end_) put(bucket, ends);
     return out_.take();
   }
 
  private:
-  const BucketUpdate& update_of(const StageBucket& one) const {
-    return updates_[static_cast<std::size_t>(one.first)][static_cast<std::size_t>(one.second)];
+  const BucketUpdate& update_of(const StageBucket& bucket) const {
+    return updates_[static_cast<std::size_t>(bucket.first)][static_cast<std::size_t>(bucket.second)];
   }
 
   template <class Is>
@@ -181,18 +181,19 @@ class RankBucketUpdates {
     from.clear();
   }
   void put_due() {
-    for (const StageBucket& one : due_) {
-      const auto reduction = reduction_of_.find(one);
+    for (const StageBucket& bucket : due_) {
+      const auto reduction = reduction_of_.find(bucket);
       if (reduction == reduction_of_.end()) {
-        put(one, {});
+        put(bucket, {});
       } else {
-        put(one, std::span(&reduction->second, 1));
+        put(bucket, std::span(&reduction->second, 1));
       }
     }
     due_.clear();
   }
-  void put(const StageBucket& one, std::span<const std::uint32_t> after) {
-    out_.put({.op = Op::optimizer, .stage = one.first, .part = one.second, .amount = update_of(one).ps}, after);
+  void put(const StageBucket& bucket, std::span<const std::uint32_t> after) {
+    out_.put({.op = Op::optimizer, .stage = bucket.first, .part = bucket.second, .amount = update_of(bucket).ps},
+             after);
   }
 
   const RankStep& old_;

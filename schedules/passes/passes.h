@@ -23,8 +23,8 @@ struct Piece {
   Comm comm = Comm::none;               // for collectives
   GroupKind group = GroupKind::tensor;  // for collectives
   // A collective that overlaps the next piece: only the piece after the next waits for it (Megatron's asynchronous
-  // all-reduce of an input gradient beside the weight gradient). Otherwise the next kernel waits.
-  bool beside_next = false;
+  // all-reduce of an input gradient during the weight gradient). Otherwise the next kernel waits.
+  bool overlaps_next = false;
   std::uint32_t what = 0;     // which of the part's pieces; numbered by the maker of the recipe for its worker
   std::int64_t issue_ps = 0;  // as Task::issue_ps
 };
@@ -43,7 +43,7 @@ struct StageRecipe {
 // lane tensor.
 //
 // A collective starts when the kernel before it has ended. The next kernel, of the same action or not, waits for it; if
-// it is `beside_next`, only the piece after the next one waits. Tasks that waited for the whole action wait for its
+// it is `overlaps_next`, only the piece after the next one waits. Tasks that waited for the whole action wait for its
 // last kernel and its last collective.
 //
 // Throws a usage Error if a rank has no group of a collective's kind.
@@ -90,7 +90,7 @@ struct ReduceOptions {
   Comm comm = Comm::all_reduce;   // or reduce_scatter: each rank keeps its shard
   bool every_microbatch = false;  // false: gradients accumulate and are reduced after a stage's last microbatch
   // A bucket is reduced as soon as its last gradient is made. If false, buckets are reduced when the rank has made all
-  // gradients, and with `every_microbatch` the rank waits for those of one microbatch before the next.
+  // gradients, and with `every_microbatch` the rank waits for a microbatch's reductions before the next microbatch.
   bool overlapped = true;
   // Also sums the reduced gradients over groups of kind `replicas` (HSDP), in a separate lane that overlaps the
   // reduction of the next bucket.
@@ -207,15 +207,15 @@ void offload_activations(Step& step, std::span<const std::vector<CopyCosts>> par
 // arXiv:2101.06840, section 4; ZeRO-Infinity: Rajbhandari et al. 2021, arXiv:2104.07857, section 5): OFFLOAD tasks in
 // lane copy and LOAD tasks in lane load.
 
-// Time to offload the shard of a stage's bucket, in picoseconds. `adds`: the shard is added to that of earlier
+// Time to offload the shard of a stage's bucket, in picoseconds. `adds`: the shard is added to the one of earlier
 // microbatches, which has to be loaded and offloaded again.
 using GradientCopyTime = std::function<std::int64_t(std::int32_t stage, std::int32_t bucket, bool adds)>;
 // Time to load the shard of a stage's unit, in picoseconds.
 using ParameterCopyTime = std::function<std::int64_t(std::int32_t stage, std::int32_t unit)>;
 
 // Offloads each bucket's shard after its last reduction and before the bucket is reduced again. Kernels after a
-// reduction wait until all shards except those of the last `ahead` + 1 reductions are offloaded, which bounds the
-// shards on the device. Call after reduce_gradients().
+// reduction wait until all shards but the last `ahead` + 1 are offloaded, which bounds the shards on the device. Call
+// after reduce_gradients().
 void offload_gradients(Step& step, const GradientCopyTime& time, std::int32_t ahead);
 
 // Loads the rank's own shard before each UNSHARD, which frees it: at most `ahead` + 1 shards are on the device or in
@@ -237,7 +237,7 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
 // Adds the previous step's update, which runs on each rank's host for the given time: a STEP in lane host from the
 // beginning of this step. The STEP that add_optimizer() adds later waits for it (ZeRO-Offload's delayed parameter
 // update: Ren et al. 2021, arXiv:2101.06840, section 5.2).
-void update_beside(Step& step, std::span<const std::int64_t> ps_of_rank);
+void update_during_step(Step& step, std::span<const std::int64_t> ps_of_rank);
 
 // Adds a STEP of the given time per stage after each microbatch's gradients, reductions included, and before the rank's
 // next kernel: PipeDream without a flush (Narayanan et al. 2019, section 3.3). Each STEP has the microbatch whose
@@ -259,7 +259,7 @@ void add_bucket_updates(Step& step, std::span<const std::vector<BucketUpdate>> u
 
 // Fills a pipeline's bubbles with work that no other task of the step waits for, so that the step takes no longer:
 // PipeFisher (Osawa et al. 2023, arXiv:2211.14133), whose work is K-FAC's. Work that does not fit into the bubbles of
-// one step continues in the following steps; after several steps, when all of it is done, it starts again.
+// one step continues in the following steps; after several steps, when all is done, it starts again.
 
 struct FillerItem {
   Task task;  // a kernel in lane compute; `amount` is its time in picoseconds

@@ -21,13 +21,13 @@ namespace {
 constexpr Piece kernel(Op op, std::int32_t part, std::int64_t ps) {
   return {.op = op, .part = part, .amount = ps};
 }
-constexpr Piece reduce(std::int32_t part, bool beside_next = false) {
+constexpr Piece reduce(std::int32_t part, bool overlaps_next = false) {
   return {.op = Op::layer_collective,
           .part = part,
           .amount = 64,
           .comm = Comm::all_reduce,
           .group = GroupKind::tensor,
-          .beside_next = beside_next};
+          .overlaps_next = overlaps_next};
 }
 
 Step two_ranks(const StageRecipe& recipe) {
@@ -57,12 +57,12 @@ TEST(SplitStages, OrdinaryCollectivesStandBetweenTheirKernels) {
   EXPECT_EQ(rank.tasks[4].op, Op::send_activations);
   EXPECT_EQ(after(rank, 4), std::vector<std::uint32_t>({2, 3}));  // the kernel and the collective after it
   EXPECT_EQ(after(rank, 5), std::vector<std::uint32_t>({3}));     // the next action's kernel also waits
-  const RankStep& behind = step.of_rank[1];
-  EXPECT_EQ(behind.tasks[0].op, Op::recv_activations);
-  EXPECT_EQ(after(behind, 1), std::vector<std::uint32_t>({0}));
+  const RankStep& second = step.of_rank[1];
+  EXPECT_EQ(second.tasks[0].op, Op::recv_activations);
+  EXPECT_EQ(after(second, 1), std::vector<std::uint32_t>({0}));
 }
 
-TEST(SplitStages, ACollectiveBesideTheNextKernelIsAwaitedAfterIt) {
+TEST(SplitStages, ACollectiveDuringTheNextKernelIsAwaitedAfterIt) {
   const StageRecipe recipe{.forward = {},
                            .backward = {kernel(Op::input_gradient, 0, 5), reduce(0, true),
                                         kernel(Op::weight_gradient, 0, 4), kernel(Op::input_gradient, 1, 3)}};
@@ -225,8 +225,8 @@ TEST(Optimizer, BucketsAreUpdatedBehindTheirReductions) {
 }
 
 Step lowered(const std::string& schedule, std::int32_t ranks, std::int32_t microbatches) {
-  const Schedule made = make_schedule(schedule, {ranks, microbatches, 1});
-  return lower(made, std::vector<StageCosts>(static_cast<std::size_t>(made.num_stages()), {10, 10, 10, 1}));
+  const Schedule written = make_schedule(schedule, {ranks, microbatches, 1});
+  return lower(written, std::vector<StageCosts>(static_cast<std::size_t>(written.num_stages()), {10, 10, 10, 1}));
 }
 
 std::vector<std::vector<FillerItem>> items_of(const Step& step, const SecondOrderMatrix& matrix, std::size_t matrices) {
@@ -242,12 +242,12 @@ TEST(FillBubbles, WhatStandsFirstFillsTheFirstBubbles) {
   const auto items = items_of(step, {0, 5, 5, 4, 4}, 1);
   const std::vector<Step> steps = fill_bubbles(step, timeline, items);
   std::vector<std::string> of_rank_0;
-  for (const Step& one : steps) {
-    EXPECT_TRUE(check_step(one).empty());
-    EXPECT_EQ(end_of(play_simply(one)), 90);
-    for (const Task& task : one.of_rank[0].tasks) {
+  for (const Step& filled : steps) {
+    EXPECT_TRUE(check_step(filled).empty());
+    EXPECT_EQ(end_of(play_simply(filled)), 90);
+    for (const Task& task : filled.of_rank[0].tasks) {
       if (is_filler(task.op))
-        of_rank_0.push_back(std::to_string(&one - steps.data()) + (task.what % 2 == 0 ? "A" : "B") +
+        of_rank_0.push_back(std::to_string(&filled - steps.data()) + (task.what % 2 == 0 ? "A" : "B") +
                             (task.op == Op::curvature ? std::to_string(task.microbatch) : "inv"));
     }
   }
@@ -279,7 +279,7 @@ void expect_in_order(const std::vector<Step>& steps, const std::string& where) {
   }
 }
 
-// Random steps with collectives beside kernels: none takes longer, and all pass check_step().
+// Random steps with collectives during kernels: none takes longer, and all pass check_step().
 TEST(FillBubbles, NoStepOfAnyScheduleGrows) {
   std::mt19937 random(7);
   const SimplePrices prices{.collective = [](const Task&) { return 25; }, .message_ps = 3};
@@ -297,9 +297,9 @@ TEST(FillBubbles, NoStepOfAnyScheduleGrows) {
     const SecondOrderMatrix matrix{0, most(8), most(8), most(10), most(10)};
     const std::vector<Step> steps = fill_bubbles(step, timeline, items_of(step, matrix, 2));
     expect_in_order(steps, schedule.name);
-    for (const Step& one : steps) {
-      EXPECT_TRUE(check_step(one).empty()) << schedule.name;
-      EXPECT_EQ(end_of(play_simply(one, prices)), end_of(timeline)) << schedule.name;
+    for (const Step& filled : steps) {
+      EXPECT_TRUE(check_step(filled).empty()) << schedule.name;
+      EXPECT_EQ(end_of(play_simply(filled, prices)), end_of(timeline)) << schedule.name;
     }
   }
 }

@@ -82,8 +82,8 @@ enum class Completes : std::uint8_t {
   action,  // the gradients of a whole stage
 };
 
-// For each task of a rank, the gradients that it completes. With `last_only` only those of a stage's last microbatch
-// count.
+// For each task of a rank, the gradients that it completes. With `last_only` only the gradients of a stage's last
+// microbatch count.
 std::vector<Completes> completed_gradients(const Step& step, const RankStep& rank, bool last_only) {
   constexpr std::int32_t kNone = -1;
   std::vector<Completes> completes(rank.tasks.size(), Completes::nothing);
@@ -158,7 +158,7 @@ class RankReduction {
 
   // Buckets are reduced in order: an incomplete one delays those after it.
   void put_ready(const Task& task, Completes what) {
-    Progress& progress = left_[static_cast<std::size_t>(task.stage)];
+    MicrobatchProgress& progress = left_[static_cast<std::size_t>(task.stage)];
     const auto& buckets = buckets_of(task);
     progress.parts.push_back(task.part);
     const auto is_complete = [&](const GradientBucket& bucket) {
@@ -204,7 +204,7 @@ class RankReduction {
     return found >= 0 ? found : groups_.of(rank_, kind, "the reduction of gradients of stage " + std::to_string(stage));
   }
 
-  struct Progress {  // per stage and microbatch
+  struct MicrobatchProgress {  // per stage and microbatch
     std::size_t next = 0;
     std::vector<std::int32_t> parts = {};  // parts that are complete
   };
@@ -216,7 +216,7 @@ class RankReduction {
   const ReduceOptions& options_;
   const GroupTable& groups_;
   RankRewriter out_;
-  std::vector<Progress> left_;
+  std::vector<MicrobatchProgress> left_;
   std::vector<Task> at_the_end_;  // tasks that completed the gradients of each stage
   std::uint32_t last_kernel_ = kNoTask;
   std::uint32_t last_put_ = kNoTask;

@@ -201,7 +201,7 @@ TEST(ReduceGradients, ShardsAreSummedOverReplicas) {
 }
 
 // Two real ranks per listed rank, and two replicas: a bucket takes 10 ps among its shards and 100 ps over replicas.
-TEST(ReduceGradients, SumsOverReplicasRunBesideTheNextBucketsReduction) {
+TEST(ReduceGradients, SumsOverReplicasRunDuringTheNextBucketsReduction) {
   Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));
   step.groups.push_back({GroupKind::replicas, {0}, 2});
   step.groups.push_back({GroupKind::world, {0}, 4});

@@ -38,11 +38,11 @@ struct StageUnits {
 };
 
 StageUnits units_of_parts(const std::vector<Unit>& units) {
-  StageUnits made;
-  std::vector<UnitRange>& of_part = made.of_part;
+  StageUnits result;
+  std::vector<UnitRange>& of_part = result.of_part;
   for (std::size_t u = 0; u < units.size(); ++u) {
     if (units[u].tile >= 0) {
-      made.of_tile[{units[u].first_part, units[u].tile}] = {static_cast<std::int32_t>(u), 1};
+      result.of_tile[{units[u].first_part, units[u].tile}] = {static_cast<std::int32_t>(u), 1};
       continue;
     }
     const auto begin = static_cast<std::size_t>(units[u].first_part);
@@ -52,7 +52,7 @@ StageUnits units_of_parts(const std::vector<Unit>& units) {
       if (of_part[part].count++ == 0) of_part[part].first = static_cast<std::int32_t>(u);
     }
   }
-  return made;
+  return result;
 }
 
 bool continues(const UnitUse& use, const UnitUse& next) {

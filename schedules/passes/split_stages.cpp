@@ -101,7 +101,7 @@ class RankSplit {
                                         .issue_ps = piece.issue_ps},
                                        edges_);
     // A lane runs in order: waiting for this collective implies waiting for those before it.
-    if (piece.beside_next) {
+    if (piece.overlaps_next) {
       after_next_ = put;
     } else {
       next_waits_for_ = put;

@@ -44,8 +44,8 @@ std::vector<SentBytes> count_sent(const Step& step) {
 
 namespace {
 
-using Meeting = std::tuple<std::int32_t, Lane, std::int32_t>;          // group, lane, index of the collective
-using Message = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // from, to, tag
+using CollectiveKey = std::tuple<std::int32_t, Lane, std::int32_t>;       // group, lane, index of the collective
+using MessageKey = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // from, to, tag
 
 // Calls visit(meeting, rank, task) for each collective of each rank.
 template <class Visit>
@@ -54,7 +54,7 @@ void for_collectives(const Step& step, const Visit& visit) {
     std::map<std::pair<std::int32_t, Lane>, std::int32_t> met;
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const Task& task = step.of_rank[r].tasks[i];
-      if (task.comm != Comm::none) visit(Meeting{task.peer, task.lane, met[{task.peer, task.lane}]++}, r, i);
+      if (task.comm != Comm::none) visit(CollectiveKey{task.peer, task.lane, met[{task.peer, task.lane}]++}, r, i);
     }
   }
 }
@@ -66,15 +66,15 @@ void begin_no_earlier(TaskSpan& span, std::int64_t start_ps) {
 }  // namespace
 
 StepTimeline when_bytes_move(const Step& step, StepTimeline timeline) {
-  std::map<Meeting, std::int64_t> last;
-  for_collectives(step, [&](const Meeting& meeting, std::size_t r, std::size_t i) {
+  std::map<CollectiveKey, std::int64_t> last;
+  for_collectives(step, [&](const CollectiveKey& meeting, std::size_t r, std::size_t i) {
     std::int64_t& start = last.try_emplace(meeting, timeline[r][i].start_ps).first->second;
     start = std::max(start, timeline[r][i].start_ps);
   });
-  for_collectives(step, [&](const Meeting& meeting, std::size_t r, std::size_t i) {
+  for_collectives(step, [&](const CollectiveKey& meeting, std::size_t r, std::size_t i) {
     begin_no_earlier(timeline[r][i], last.at(meeting));
   });
-  std::map<Message, std::int64_t> sent;
+  std::map<MessageKey, std::int64_t> sent;
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const Task& task = step.of_rank[r].tasks[i];
@@ -151,7 +151,7 @@ class RankBreakdown {
   }
 
  private:
-  struct Moved {
+  struct MovedSpan {
     TaskSpan span;
     Lane lane = Lane::compute;
     Comm comm = Comm::none;
@@ -189,7 +189,7 @@ class RankBreakdown {
 
   // Gaps and the spans of a lane are both in order of time.
   void add_moved(Lane lane, const TaskSpan& gap) {
-    const std::vector<Moved>& moving = moving_[index_of(lane)];
+    const std::vector<MovedSpan>& moving = moving_[index_of(lane)];
     std::size_t& at = next_[index_of(lane)];
     while (at < moving.size() && moving[at].span.end_ps <= gap.start_ps) ++at;
     for (std::size_t i = at; i < moving.size() && moving[i].span.start_ps < gap.end_ps; ++i)
@@ -199,10 +199,10 @@ class RankBreakdown {
   // Each moment of the gap counts once: for the transfer that began first, or as bubble.
   void share_out(const TaskSpan& gap) {
     std::stable_sort(moved_.begin(), moved_.end(),
-                     [](const Moved& a, const Moved& b) { return a.span.start_ps < b.span.start_ps; });
+                     [](const MovedSpan& a, const MovedSpan& b) { return a.span.start_ps < b.span.start_ps; });
     std::int64_t cursor = gap.start_ps;
     std::int64_t left = gap.end_ps - gap.start_ps;
-    for (const Moved& moved : moved_) {
+    for (const MovedSpan& moved : moved_) {
       const std::int64_t begin = std::max(cursor, moved.span.start_ps);
       const std::int64_t end = std::min(moved.span.end_ps, gap.end_ps);
       if (end <= begin) continue;
@@ -219,9 +219,9 @@ class RankBreakdown {
   std::int64_t makespan_ps_;
   const BlockingLanes& blocking_;
   const bool alone_;
-  std::array<std::vector<Moved>, kNumLanes> moving_;
+  std::array<std::vector<MovedSpan>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
-  std::vector<Moved> moved_;  // in the current gap
+  std::vector<MovedSpan> moved_;  // in the current gap
   Breakdown parts_;
 };
 

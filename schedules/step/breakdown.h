@@ -69,8 +69,8 @@ std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeli
 // Bytes that a step holds in each rank's memory over time, beyond the rank's constant share of weights, gradients and
 // optimizer states. docs/metrics.md has the definitions.
 
-// Bytes of activations of one microbatch (or slice) in a stage (or a part of it) on one rank. Evicted activations count
-// on the holding rank from the start of HOLD to the end of YIELD.
+// Bytes of activations of one microbatch (or slice) in a stage (or part of a stage) on one rank. Evicted activations
+// count on the holding rank from the start of HOLD to the end of YIELD.
 struct ActivationBytes {
   std::int64_t until_input_gradient = 0;   // from the forward to the end of B or I
   std::int64_t until_weight_gradient = 0;  // from the forward to the end of B or W, in addition to the above

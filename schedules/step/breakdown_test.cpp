@@ -194,7 +194,7 @@ TEST(StepMemory, OffloadedActivationsAreNotHeld) {
   EXPECT_GE(held(), 4);
 }
 
-TEST(StepMemory, ThePeakSaysWhatItIsMadeOf) {
+TEST(StepMemory, ThePeakIsBrokenDown) {
   RankMemory memory;
   memory[0] = {{0, 5}, {10, 2}, {20, 0}};
   memory[2] = {{5, 1}, {10, 6}, {15, 0}};

@@ -67,7 +67,7 @@ std::string to_message(const ChakraNode& node) {
   message.text(field::kName, node.name);
   message.number(field::kType, static_cast<std::uint64_t>(node.type));
   MessageWriter packed;
-  for (const std::uint64_t one : node.dependencies) packed.varint(one);
+  for (const std::uint64_t node_id : node.dependencies) packed.varint(node_id);
   if (!node.dependencies.empty()) message.text(field::kData, packed.bytes());
   if (node.duration_us > 0) message.number(field::kDuration, static_cast<std::uint64_t>(node.duration_us));
   for (const auto& [name, value] : node.numbers) {
@@ -85,7 +85,7 @@ std::string to_message(const ChakraNode& node) {
   return message.bytes();
 }
 
-struct Field {
+struct ProtobufField {
   std::uint32_t number = 0;
   Wire wire = Wire::varint;
   std::uint64_t value = 0;  // varint, fixed32 and fixed64
@@ -97,15 +97,15 @@ class MessageReader {
  public:
   MessageReader(std::string_view bytes, const std::string& where) : rest_(bytes), where_(where) {}
 
-  std::optional<Field> next() {
+  std::optional<ProtobufField> next() {
     if (rest_.empty()) return std::nullopt;
     const std::uint64_t key = varint();
     const auto number = static_cast<std::uint32_t>(key >> 3U);
     const auto wire = static_cast<Wire>(key & 7U);
-    if (wire == Wire::varint) return Field{number, wire, varint(), {}};
-    if (wire == Wire::fixed64) return Field{number, wire, fixed(8), {}};
-    if (wire == Wire::fixed32) return Field{number, wire, fixed(4), {}};
-    if (wire == Wire::bytes) return Field{number, wire, 0, delimited()};
+    if (wire == Wire::varint) return ProtobufField{number, wire, varint(), {}};
+    if (wire == Wire::fixed64) return ProtobufField{number, wire, fixed(8), {}};
+    if (wire == Wire::fixed32) return ProtobufField{number, wire, fixed(4), {}};
+    if (wire == Wire::bytes) return ProtobufField{number, wire, 0, delimited()};
     throw broken("has a field of an unknown wire type");
   }
 
@@ -149,13 +149,13 @@ std::optional<std::int64_t> whole(double value) {
 
 // Repeated numbers of one field, packed or not.
 template <class Add>
-void for_numbers(const Field& field, const std::string& where, const Add& add) {
+void for_numbers(const ProtobufField& field, const std::string& where, const Add& add) {
   if (field.wire == Wire::varint) return add(field.value);
   MessageReader packed(field.bytes, where);
   while (!packed.empty()) add(packed.varint());
 }
 
-std::optional<std::int64_t> number_of(const Field& field) {
+std::optional<std::int64_t> number_of(const ProtobufField& field) {
   const bool is_list = field.number % 2 == 0;  // a list has the number after its type's
   if (is_list || field.number < field::kDouble || field.number > field::kBool) return std::nullopt;
   if (field.number == field::kDouble) return whole(std::bit_cast<double>(field.value));
@@ -171,19 +171,19 @@ void add_attribute(ChakraNode& node, std::string_view bytes, const std::string& 
   std::optional<std::int64_t> number;
   std::optional<std::string> text;
   std::vector<bool> flags;
-  while (const auto one = message.next()) {
-    if (one->number == field::kAttributeName) {
-      name = one->bytes;
-    } else if (one->number == field::kString) {
-      text = std::string(one->bytes);
-    } else if (one->number == field::kBoolList) {
-      MessageReader list(one->bytes, where);
+  while (const auto entry = message.next()) {
+    if (entry->number == field::kAttributeName) {
+      name = entry->bytes;
+    } else if (entry->number == field::kString) {
+      text = std::string(entry->bytes);
+    } else if (entry->number == field::kBoolList) {
+      MessageReader list(entry->bytes, where);
       while (const auto values = list.next()) {
         if (values->number == field::kValues)
           for_numbers(*values, where, [&](std::uint64_t value) { flags.push_back(value != 0); });
       }
-    } else if (one->number != field::kDescription) {
-      number = number_of(*one);
+    } else if (entry->number != field::kDescription) {
+      number = number_of(*entry);
     }
   }
   if (number) node.numbers[name] = *number;
@@ -206,27 +206,27 @@ ChakraNode to_node(std::string_view bytes, const std::string& file) {
   std::string where = file;
   node.type = ChakraType::invalid;
   MessageReader message(bytes, where);
-  while (const auto one = message.next()) {
-    if (one->number > field::kAttribute || (one->number == field::kStart && one->wire != Wire::varint)) {
+  while (const auto entry = message.next()) {
+    if (entry->number > field::kAttribute || (entry->number == field::kStart && entry->wire != Wire::varint)) {
       throw core::usage_error(fmt::format(
           "{}: field {} is not one of schema {} (traces of 2023 have attributes in field 11, and later ones storage); "
           "allowed: fields 1 to 10",
-          where, one->number, kVersion));
+          where, entry->number, kVersion));
     }
-    if (one->number == field::kId) {
-      node.id = one->value;
+    if (entry->number == field::kId) {
+      node.id = entry->value;
       where = file + ", node " + std::to_string(node.id);
     }
-    if (one->number == field::kName) node.name = one->bytes;
-    if (one->number == field::kType) node.type = type_of(one->value, where);
-    if (one->number == field::kControl || one->number == field::kData) {
-      for_numbers(*one, where, [&](std::uint64_t id) { node.dependencies.push_back(id); });
+    if (entry->number == field::kName) node.name = entry->bytes;
+    if (entry->number == field::kType) node.type = type_of(entry->value, where);
+    if (entry->number == field::kControl || entry->number == field::kData) {
+      for_numbers(*entry, where, [&](std::uint64_t id) { node.dependencies.push_back(id); });
     }
-    if (one->number == field::kStart && one->value > 0) node.unread.emplace_back("start_time_micros");
-    if (one->number == field::kDuration) node.duration_us = static_cast<std::int64_t>(one->value);
-    if (one->number == field::kAttribute) add_attribute(node, one->bytes, where);
-    if (one->number != field::kInputs) continue;  // outputs are names of tensors, as the rest of the inputs
-    MessageReader inputs(one->bytes, where);
+    if (entry->number == field::kStart && entry->value > 0) node.unread.emplace_back("start_time_micros");
+    if (entry->number == field::kDuration) node.duration_us = static_cast<std::int64_t>(entry->value);
+    if (entry->number == field::kAttribute) add_attribute(node, entry->bytes, where);
+    if (entry->number != field::kInputs) continue;  // outputs are names of tensors, as the rest of the inputs
+    MessageReader inputs(entry->bytes, where);
     while (const auto value = inputs.next()) {
       if (value->number == field::kValues) node.input_values = value->bytes;
     }
@@ -241,14 +241,14 @@ void check_metadata(std::string_view bytes, const std::string& file) {
   MessageReader message(bytes, file);
   std::string version;
   ChakraNode attributes;
-  while (const auto one = message.next()) {
-    if (one->number == field::kVersion && one->wire == Wire::varint) {
+  while (const auto entry = message.next()) {
+    if (entry->number == field::kVersion && entry->wire == Wire::varint) {
       throw core::usage_error(file + ": begins without Chakra's GlobalMetadata; allowed: schema version " +
                               std::string(kVersion));
     }
-    const bool is_attribute = one->bytes.starts_with('\n');  // the key of its name
-    if (one->number == field::kVersion && !is_attribute) version = one->bytes;
-    if (one->number <= field::kMetadataAttribute && is_attribute) add_attribute(attributes, one->bytes, file);
+    const bool is_attribute = entry->bytes.starts_with('\n');  // the key of its name
+    if (entry->number == field::kVersion && !is_attribute) version = entry->bytes;
+    if (entry->number <= field::kMetadataAttribute && is_attribute) add_attribute(attributes, entry->bytes, file);
   }
   constexpr std::string_view kMark = "-chakra.";
   const std::string& schema = attributes.texts["schema"];
@@ -300,8 +300,8 @@ ChakraGroups parse_chakra_groups(const std::string& text, const std::string& fil
   if (!json.is_object()) throw core::usage_error(file + ": not a file of communicator groups" + kAllowed);
   ChakraGroups groups;
   for (const auto& [name, ranks] : json.items()) {
-    const auto is_rank = [](const nlohmann::json& one) {
-      return one.is_number_unsigned() && one.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
+    const auto is_rank = [](const nlohmann::json& value) {
+      return value.is_number_unsigned() && value.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
     };
     if (!ranks.is_array() || ranks.empty() || !std::all_of(ranks.begin(), ranks.end(), is_rank)) {
       throw core::usage_error(fmt::format("{}: group {} is not a list of ranks{}", file, name, kAllowed));

@@ -42,7 +42,7 @@ std::string shown(std::string text, std::size_t most) {
   return text;
 }
 
-// Attributes that name a collective's group: today's, and those of older generators.
+// Attributes that name a collective's group: the current ones, and the ones of older generators.
 constexpr std::array<std::string_view, 3> kGroupAttributes{"pg_name", "comm_group", "communicator_id"};
 
 std::optional<std::string> group_name_of(const ChakraNode& node) {
@@ -87,12 +87,12 @@ class StepMaker {
     for (rank_ = 0; rank_ < trace_.of_rank.size(); ++rank_) add_rank();
     number_messages();
     compare_members();
-    ReadChakra made{std::move(step_), is_ours_, {}, notes()};
+    ReadChakra result{std::move(step_), is_ours_, {}, notes()};
     for (std::size_t r = 0; !is_ours_ && r < nodes_of_.size(); ++r) {
-      auto& names = made.names.emplace_back();
+      auto& names = result.names.emplace_back();
       for (const ChakraNode* const node : nodes_of_[r]) names.push_back(node->name);
     }
-    return made;
+    return result;
   }
 
  private:
@@ -138,17 +138,18 @@ class StepMaker {
       if (node.type != ChakraType::metadata || begin == std::string::npos || end == std::string::npos || end < begin)
         continue;
       const nlohmann::json json = process_groups_of(node, node.input_values.substr(begin, end + 2 - begin));
-      for (const auto& one : json) {
-        if (!one.is_object() || !one.contains("pg_name") || !one.contains("ranks") || !one["pg_name"].is_string())
+      for (const auto& group : json) {
+        if (!group.is_object() || !group.contains("pg_name") || !group.contains("ranks") ||
+            !group["pg_name"].is_string())
           continue;
-        nlohmann::json members = one["ranks"];
+        nlohmann::json members = group["ranks"];
         if (members.empty()) members = all_ranks();  // as PyTorch writes all ranks
         if (members.is_object()) {                   // older versions of PyTorch: each rank with its index in the group
           members = nlohmann::json::array();
-          for (const auto& entry : one["ranks"].items())
+          for (const auto& entry : group["ranks"].items())
             members.push_back(nlohmann::json::parse(entry.key(), nullptr, false));
         }
-        const std::string text = nlohmann::json{{one["pg_name"].get<std::string>(), members}}.dump(
+        const std::string text = nlohmann::json{{group["pg_name"].get<std::string>(), members}}.dump(
             -1, ' ', false, nlohmann::json::error_handler_t::replace);
         for (const auto& [name, ranks] : parse_chakra_groups(text, chakra_file_name(prefix_, rank_)))
           groups_[name] = ranks;
@@ -197,19 +198,19 @@ class StepMaker {
   // As lanes run in order, the last task of each stands for all.
   static std::set<std::uint32_t> last_of_lanes(const RankStep& rank, const std::set<std::uint32_t>& tasks) {
     std::array<std::optional<std::uint32_t>, kNumLanes> last;
-    for (const std::uint32_t one : tasks) last[static_cast<std::size_t>(rank.tasks[one].lane)] = one;
+    for (const std::uint32_t task : tasks) last[static_cast<std::size_t>(rank.tasks[task].lane)] = task;
     std::set<std::uint32_t> kept;
-    for (const auto& one : last) {
-      if (one) kept.insert(*one);
+    for (const auto& task : last) {
+      if (task) kept.insert(*task);
     }
     return kept;
   }
 
-  // Indices of nodes such that each comes behind those that it depends on; the smallest number first.
+  // Indices of nodes in topological order; the smallest number first.
   std::vector<std::size_t> in_order(const std::vector<ChakraNode>& nodes) const {
     std::map<std::uint64_t, std::size_t> index_of;
     for (std::size_t n = 0; n < nodes.size(); ++n) {
-      if (!index_of.try_emplace(nodes[n].id, n).second) throw refused(nodes[n], "its number is that of another node");
+      if (!index_of.try_emplace(nodes[n].id, n).second) throw refused(nodes[n], "another node has the same number");
     }
     std::vector<std::vector<std::size_t>> next(nodes.size());
     std::vector<std::size_t> waits(nodes.size());

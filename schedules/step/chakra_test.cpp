@@ -62,10 +62,10 @@ Step with_a_shift() {
 
 // Through the bytes of its files.
 ChakraTrace written_and_read(const Step& step) {
-  const ChakraTrace made = to_chakra(step);
-  ChakraTrace trace{{}, parse_chakra_groups(to_chakra_groups(made.groups), "t.groups.json")};
-  for (std::size_t r = 0; r < made.of_rank.size(); ++r) {
-    trace.of_rank.push_back(parse_chakra_file(to_chakra_file(made.of_rank[r]), chakra_file_name("t", r)));
+  const ChakraTrace written = to_chakra(step);
+  ChakraTrace trace{{}, parse_chakra_groups(to_chakra_groups(written.groups), "t.groups.json")};
+  for (std::size_t r = 0; r < written.of_rank.size(); ++r) {
+    trace.of_rank.push_back(parse_chakra_file(to_chakra_file(written.of_rank[r]), chakra_file_name("t", r)));
   }
   return trace;
 }
@@ -101,9 +101,9 @@ std::string refusal_of_bytes(const std::string& bytes) {
   return "none";
 }
 
-testing::AssertionResult says(const std::string& text, const std::string& part) {
+testing::AssertionResult mentions(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << '"';
+  return testing::AssertionFailure() << "\"" << text << "\" does not mention \"" << part << '"';
 }
 
 // The first node of a type.
@@ -165,7 +165,7 @@ TEST(Chakra, IsAGraphWithoutCyclesWhoseMessagesPair) {
   for (std::size_t r = 0; r < trace.of_rank.size(); ++r) {
     std::set<std::uint64_t> before;
     for (const ChakraNode& node : trace.of_rank[r]) {
-      for (const std::uint64_t one : node.dependencies) EXPECT_TRUE(before.count(one)) << node.id;
+      for (const std::uint64_t dependency : node.dependencies) EXPECT_TRUE(before.count(dependency)) << node.id;
       EXPECT_TRUE(before.insert(node.id).second) << node.id;
       if (node.type != ChakraType::comm_send && node.type != ChakraType::comm_recv) continue;
       const bool sends = node.type == ChakraType::comm_send;
@@ -177,7 +177,7 @@ TEST(Chakra, IsAGraphWithoutCyclesWhoseMessagesPair) {
   }
   EXPECT_EQ(sent, received);
   EXPECT_EQ(sent.size(), 6U + 2U);  // the pipeline's, and the shift's
-  EXPECT_EQ(std::set(sent.begin(), sent.end()).size(), sent.size()) << "tags tell messages apart";
+  EXPECT_EQ(std::set(sent.begin(), sent.end()).size(), sent.size()) << "tags distinguish messages";
 }
 
 TEST(Chakra, SizesAreThoseOfARanksInput) {
@@ -287,10 +287,10 @@ TEST(Chakra, ValuesOfEveryKindAreTakenOrNoted) {
     EXPECT_EQ(std::count(read.unread.begin(), read.unread.end(), name), 1) << name;
   const std::vector<std::string> notes = lockstep::schedules::read({{{read}}, {}}).notes;
   ASSERT_EQ(notes.size(), 2U);  // the node has no duration either
-  EXPECT_TRUE(says(notes[1], "half (1)"));
-  EXPECT_TRUE(says(notes[1], "n27 (1)"));
-  EXPECT_TRUE(says(notes[1], "text (1)"));
-  EXPECT_FALSE(says(notes[1], "involved_dim"));
+  EXPECT_TRUE(mentions(notes[1], "half (1)"));
+  EXPECT_TRUE(mentions(notes[1], "n27 (1)"));
+  EXPECT_TRUE(mentions(notes[1], "text (1)"));
+  EXPECT_FALSE(mentions(notes[1], "involved_dim"));
 }
 
 TEST(Chakra, SizesWithoutADurationArePriced) {
@@ -308,31 +308,31 @@ TEST(Chakra, SizesWithoutADurationArePriced) {
   const ChakraTrace trace{
       {{compute, pass, timed, load, local, node_of(6, ChakraType::comp, {}), node_of(7, ChakraType::mem_load, {})}},
       {}};
-  const ReadChakra made = read(trace);
+  const ReadChakra result = read(trace);
   std::vector<std::int64_t> amounts;
-  for (const Task& task : made.step.of_rank[0].tasks) amounts.push_back(task.amount);
+  for (const Task& task : result.step.of_rank[0].tasks) amounts.push_back(task.amount);
   EXPECT_EQ(amounts, (std::vector<std::int64_t>{3000, 5000, 7'000'000, 1000, 100, 0, 0}));
   std::string notes;
-  for (const std::string& note : made.notes) notes += note + "\n";
-  EXPECT_TRUE(says(notes, "2 compute nodes without a duration: max(num_ops / peak, tensor_size / bandwidth)"));
-  EXPECT_TRUE(says(notes, "1 memory nodes without a duration: tensor_size at the bandwidth of the link"));
-  EXPECT_TRUE(says(notes, "1 memory nodes without a duration: tensor_size at the bandwidth of the device"));
-  EXPECT_TRUE(says(notes, "1 compute nodes without duration, num_ops and tensor_size"));
-  EXPECT_TRUE(says(notes, "1 memory nodes without duration and tensor_size"));
+  for (const std::string& note : result.notes) notes += note + "\n";
+  EXPECT_TRUE(mentions(notes, "2 compute nodes without a duration: max(num_ops / peak, tensor_size / bandwidth)"));
+  EXPECT_TRUE(mentions(notes, "1 memory nodes without a duration: tensor_size at the bandwidth of the link"));
+  EXPECT_TRUE(mentions(notes, "1 memory nodes without a duration: tensor_size at the bandwidth of the device"));
+  EXPECT_TRUE(mentions(notes, "1 compute nodes without duration, num_ops and tensor_size"));
+  EXPECT_TRUE(mentions(notes, "1 memory nodes without duration and tensor_size"));
   compute.numbers["num_ops"] = -1;
-  EXPECT_TRUE(says(refusal_of({{{compute}}, {}}), "num_ops is -1; allowed: 0 to"));
+  EXPECT_TRUE(mentions(refusal_of({{{compute}}, {}}), "num_ops is -1; allowed: 0 to"));
 }
 
 TEST(Chakra, DependenciesOnDroppedNodesAreCounted) {
   ChakraTrace trace = to_chakra(small_step());
   first(trace, 0, ChakraType::comp).dependencies = {4444, 5555};
-  const ReadChakra made = read(trace);
-  EXPECT_TRUE(made.is_ours);
-  ASSERT_EQ(made.notes.size(), 1U);
-  EXPECT_TRUE(says(made.notes[0], "2 dependencies on nodes that the files do not have"));
+  const ReadChakra result = read(trace);
+  EXPECT_TRUE(result.is_ours);
+  ASSERT_EQ(result.notes.size(), 1U);
+  EXPECT_TRUE(mentions(result.notes[0], "2 dependencies on nodes that the files do not have"));
 }
 
-// Four ranks: the groups of a collective on rank 3, by each way to say them.
+// Four ranks: the groups of a collective on rank 3, by each way to name them.
 TEST(Chakra, GroupsOfAllVersions) {
   const auto ranks_of = [](const auto& change, ChakraGroups groups) {
     ChakraTrace trace{{}, std::move(groups)};
@@ -363,11 +363,11 @@ TEST(Chakra, GroupsOfAllVersions) {
   const auto number = [](ChakraNode& node, int rank) { node.numbers["communicator_id"] = rank < 2 ? 1 : 2; };
   EXPECT_EQ(ranks_of(number, halves), "23");
   EXPECT_EQ(ranks_of(spans({true, true}), {}), "0123");
-  EXPECT_TRUE(says(ranks_of(spans({false, true}), {}), "involved_dim selects some of 2 dimensions"));
+  EXPECT_TRUE(mentions(ranks_of(spans({false, true}), {}), "involved_dim selects some of 2 dimensions"));
   EXPECT_EQ(ranks_of(spans({false, true}), halves), "23");
-  EXPECT_TRUE(says(ranks_of(nothing, {{"1", {0, 1, 2, 3}}, {"2", {2, 3}}}), "its rank is in 1 and 2"));
+  EXPECT_TRUE(mentions(ranks_of(nothing, {{"1", {0, 1, 2, 3}}, {"2", {2, 3}}}), "its rank is in 1 and 2"));
   const auto process_groups = [](ChakraNode& node, int) { node.texts["pg_name"] = "7"; };
-  EXPECT_TRUE(says(ranks_of(process_groups, halves), "pg_name \"7\" is described nowhere"));
+  EXPECT_TRUE(mentions(ranks_of(process_groups, halves), "pg_name \"7\" is described nowhere"));
 }
 
 TEST(Chakra, RefusesWithFileAndNode) {
@@ -378,45 +378,48 @@ TEST(Chakra, RefusesWithFileAndNode) {
     return refusal_of(trace);
   };
   EXPECT_EQ(refusal_of(good), "none");
-  EXPECT_TRUE(says(changed(1, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 9; }),
-                   "comm_type 9 (BARRIER) is not read; allowed: "));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 10; }),
-                   "comm_type is 10; allowed: 0 to 9"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers.erase("comm_size"); }),
-                   "has no attribute comm_size"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_size"] = 8192; }),
-                   "rank 1 of its group has another collective"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.texts["pg_name"] = "77"; }),
-                   "pg_name \"77\" is described nowhere"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_tag"] = 99; }),
-                   "no COMM_RECV_NODE of rank 1 (comm_tag 99) takes this message"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_dst"] = 0; }),
-                   "is a message of a rank to itself"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_size"] = 99; }),
-                   "sends 99 bytes"));
+  EXPECT_TRUE(mentions(changed(1, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 9; }),
+                       "comm_type 9 (BARRIER) is not read; allowed: "));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 10; }),
+                       "comm_type is 10; allowed: 0 to 9"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers.erase("comm_size"); }),
+                       "has no attribute comm_size"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_size"] = 8192; }),
+                       "rank 1 of its group has another collective"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.texts["pg_name"] = "77"; }),
+                       "pg_name \"77\" is described nowhere"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_tag"] = 99; }),
+                       "no COMM_RECV_NODE of rank 1 (comm_tag 99) takes this message"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_dst"] = 0; }),
+                       "is a message of a rank to itself"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_size"] = 99; }),
+                       "sends 99 bytes"));
   EXPECT_TRUE(
-      says(changed(0, ChakraType::comp, [&](ChakraNode& node) { node.dependencies = {good.of_rank[0].back().id}; }),
-           "depends on itself"));
-  EXPECT_TRUE(says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.id = 2; }), "number is that of another"));
+      mentions(changed(0, ChakraType::comp, [&](ChakraNode& node) { node.dependencies = {good.of_rank[0].back().id}; }),
+               "depends on itself"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comp, [](ChakraNode& node) { node.id = 2; }),
+                       "another node has the same number"));
   EXPECT_TRUE(
-      says(changed(0, ChakraType::comp, [](ChakraNode& node) { node.numbers["duration_ps"] = -1; }), "11 days"));
+      mentions(changed(0, ChakraType::comp, [](ChakraNode& node) { node.numbers["duration_ps"] = -1; }), "11 days"));
   ChakraTrace trace = good;
   trace.groups["2"] = {0, 2};
-  EXPECT_TRUE(says(refusal_of(trace), "group 2 has rank 2, and there are 2 files"));
+  EXPECT_TRUE(mentions(refusal_of(trace), "group 2 has rank 2, and there are 2 files"));
 }
 
 TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
   const std::string version_bytes = from_hex("070a05302e302e34");
-  EXPECT_TRUE(says(refusal_of_bytes(from_hex("070a05312e302e30")),
-                   "t.0.et: is of Chakra's schema version \"1.0.0\"; allowed: 0.0.4"));
-  EXPECT_TRUE(says(refusal_of_bytes(version_bytes + from_hex("0408011808")),
-                   "t.0.et, node 1: node type 8 (STORAGE_NODE) is not read"));
+  EXPECT_TRUE(mentions(refusal_of_bytes(from_hex("070a05312e302e30")),
+                       "t.0.et: is of Chakra's schema version \"1.0.0\"; allowed: 0.0.4"));
+  EXPECT_TRUE(mentions(refusal_of_bytes(version_bytes + from_hex("0408011808")),
+                       "t.0.et, node 1: node type 8 (STORAGE_NODE) is not read"));
   EXPECT_TRUE(
-      says(refusal_of_bytes(version_bytes + from_hex("0408011863")), "node type 99 (a type of a newer schema)"));
-  EXPECT_TRUE(says(refusal_of_bytes(from_hex("0408011804")), "begins without Chakra's GlobalMetadata"));
+      mentions(refusal_of_bytes(version_bytes + from_hex("0408011863")), "node type 99 (a type of a newer schema)"));
+  EXPECT_TRUE(mentions(refusal_of_bytes(from_hex("0408011804")), "begins without Chakra's GlobalMetadata"));
   // The schema of 2023, whose nodes have attributes in field 11 and texts in field 6.
-  EXPECT_TRUE(says(refusal_of_bytes(from_hex("00") + from_hex("080801180432023132")), "field 6 is not one of schema"));
-  EXPECT_TRUE(says(refusal_of_bytes(from_hex("00") + from_hex("07080118045a0132")), "field 11 is not one of schema"));
+  EXPECT_TRUE(
+      mentions(refusal_of_bytes(from_hex("00") + from_hex("080801180432023132")), "field 6 is not one of schema"));
+  EXPECT_TRUE(
+      mentions(refusal_of_bytes(from_hex("00") + from_hex("07080118045a0132")), "field 11 is not one of schema"));
   // Files of 2024 without a version, and Chakra's text converter, which called the same fields 1.0.0.
   EXPECT_EQ(parse_chakra_file(from_hex("00") + from_hex("0408011804"), "t.0.et").size(), 1U);
   const std::string schema = "1.0.2-chakra.1.0.0";
@@ -424,8 +427,8 @@ TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
   const std::string metadata = "\n" + std::string(1, static_cast<char>(attribute.size())) + attribute;
   EXPECT_EQ(refusal_of_bytes(std::string(1, static_cast<char>(metadata.size())) + metadata + from_hex("0408011804")),
             "none");
-  EXPECT_TRUE(says(refusal_of_bytes(""), "ends within a message"));
-  EXPECT_TRUE(says(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
+  EXPECT_TRUE(mentions(refusal_of_bytes(""), "ends within a message"));
+  EXPECT_TRUE(mentions(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
   EXPECT_THROW(parse_chakra_groups("[1]", "g.json"), core::Error);
   EXPECT_THROW(parse_chakra_groups("{\"1\": [0, -1]}", "g.json"), core::Error);
   EXPECT_THROW(parse_chakra_groups(R"({"a\nb": [0]})", "g.json"), core::Error);  // its refusals would be two lines
@@ -435,7 +438,7 @@ TEST(Chakra, ProcessGroupsThatAreNestedDeeplyAreRefused) {
   ChakraNode groups = node_of(1, ChakraType::metadata, {});
   groups.input_values = R"([{"pg_name": "5", "ranks": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}]";
   const ChakraTrace trace{{{groups}}, {}};
-  EXPECT_TRUE(says(refusal_of(trace), "process groups: nested more deeply than 100 levels")) << refusal_of(trace);
+  EXPECT_TRUE(mentions(refusal_of(trace), "process groups: nested more deeply than 100 levels")) << refusal_of(trace);
 }
 
 // Seeded mutations of bytes: a trace is read, or refused in one line, and never anything else.

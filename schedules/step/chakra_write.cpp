@@ -19,7 +19,7 @@ constexpr std::int64_t kPsPerUs = 1'000'000;
 
 std::int64_t number_of(Comm comm) {
   const auto* const found = std::find_if(kChakraCollectives.begin(), kChakraCollectives.end(),
-                                         [&](const ChakraCollective& one) { return one.comm == comm; });
+                                         [&](const ChakraCollective& collective) { return collective.comm == comm; });
   return found - kChakraCollectives.begin();
 }
 
@@ -69,14 +69,15 @@ class TraceMaker {
       std::set<std::uint64_t> before;
       auto& last_of_lane = last[static_cast<std::size_t>(task.lane)];
       if (last_of_lane) before.insert(nodes_of[*last_of_lane].begin(), nodes_of[*last_of_lane].end());
-      for (const std::uint32_t one : rank.after_of(task)) before.insert(nodes_of[one].begin(), nodes_of[one].end());
+      for (const std::uint32_t earlier : rank.after_of(task))
+        before.insert(nodes_of[earlier].begin(), nodes_of[earlier].end());
       node.dependencies.assign(before.begin(), before.end());
       last_of_lane = nodes_of.size();
       nodes_of.emplace_back();
-      for (ChakraNode& one : with_peers(std::move(node), task, r, shifts)) {
-        one.id = nodes.size() + 1;
-        nodes_of.back().push_back(one.id);
-        nodes.push_back(std::move(one));
+      for (ChakraNode& written : with_peers(std::move(node), task, r, shifts)) {
+        written.id = nodes.size() + 1;
+        nodes_of.back().push_back(written.id);
+        nodes.push_back(std::move(written));
       }
     }
   }
@@ -108,7 +109,7 @@ class TraceMaker {
     node.texts["group"] = name_of(group.kind);
     if (task.comm != Comm::shift) return {collective(std::move(node), task, communicator, group)};
 
-    // To the next member, from the previous one. Tags lie behind those of the messages that the receiver has.
+    // To the next member, from the previous one. Tags follow the tags of the messages that the receiver has.
     const std::size_t size = group.ranks.size();
     const auto at =
         static_cast<std::size_t>(std::find(group.ranks.begin(), group.ranks.end(), here) - group.ranks.begin());
@@ -132,7 +133,8 @@ class TraceMaker {
     return node;
   }
 
-  // Copies to the host and kernels on the host run beside the device's kernels: work of the CPU to other readers.
+  // Copies to the host and kernels on the host run concurrently with the device's kernels: work of the CPU to other
+  // readers.
   static ChakraNode kernel(ChakraNode node, const Task& task) {
     node.type = ChakraType::comp;
     node.duration_us = (task.amount + kPsPerUs / 2) / kPsPerUs;

@@ -48,15 +48,15 @@ class ExchangeChecker {
   ExchangeChecker(const Step& step, StepProblems& problems) : step_(step), problems_(problems) {}
 
   void check_messages() {
-    struct Message {
+    struct SentMessage {
       std::size_t sender = 0;
       std::uint32_t task = 0;
       bool taken = false;
     };
-    std::map<std::pair<std::int32_t, std::int32_t>, Message> sent;  // by receiver and tag
+    std::map<std::pair<std::int32_t, std::int32_t>, SentMessage> sent;  // by receiver and tag
     for_tasks(step_, [&](std::size_t r, std::uint32_t i, const Task& task) {
       if (!is_send(task.op)) return;
-      if (!sent.try_emplace({task.peer, task.tag}, Message{r, i}).second) {
+      if (!sent.try_emplace({task.peer, task.tag}, SentMessage{r, i}).second) {
         add(r, i, "a second message to rank " + std::to_string(task.peer) + " with tag " + std::to_string(task.tag));
       }
     });
@@ -67,7 +67,7 @@ class ExchangeChecker {
       if (task.tag < 0 || task.tag >= receives[r]) return add(r, i, "tags are 0 to " + std::to_string(receives[r] - 1));
       const auto found = sent.find({static_cast<std::int32_t>(r), task.tag});
       if (found == sent.end()) return add(r, i, "no rank sends tag " + std::to_string(task.tag));
-      Message& message = found->second;
+      SentMessage& message = found->second;
       const Task& send = step_.of_rank[message.sender].tasks[message.task];
       if (std::exchange(message.taken, true)) add(r, i, "a second receive of tag " + std::to_string(task.tag));
       if (static_cast<std::int32_t>(message.sender) != task.peer) {
@@ -183,9 +183,9 @@ struct RankState {
   std::vector<bool> arrived = {};  // by tag
 };
 
-class Run {
+class UntimedRun {
  public:
-  explicit Run(const Step& step) : step_(step), ranks_(step.of_rank.size()), waiting_(step.groups.size()) {
+  explicit UntimedRun(const Step& step) : step_(step), ranks_(step.of_rank.size()), waiting_(step.groups.size()) {
     for (auto& lanes : waiting_) lanes.fill(0);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const auto& tasks = step.of_rank[r].tasks;
@@ -274,7 +274,7 @@ class Run {
 
 // The task at which each unfinished lane is blocked. The step's edges, messages and groups have to be correct.
 std::vector<StepProblem> stuck_tasks(const Step& step) {
-  Run run(step);
+  UntimedRun run(step);
   run.run();
   return run.stuck();
 }
@@ -328,21 +328,21 @@ void check_units(const RankStep& rank, std::size_t r, StepProblems& problems) {
 }
 
 void check_activations(const RankStep& rank, std::size_t r, StepProblems& problems) {
-  enum class State : std::uint8_t { none, made, used };
-  std::map<StagePart, State> states;  // by stage and microbatch
+  enum class GradientState : std::uint8_t { none, made, used };
+  std::map<StagePart, GradientState> states;  // by stage and microbatch
   for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
     const Task& task = rank.tasks[i];
     if (task.lane != Lane::compute || !is_compute(task.op)) continue;
-    State& state = states[{task.stage, task.microbatch}];
+    GradientState& state = states[{task.stage, task.microbatch}];
     if (task.op == Op::forward) {
-      if (state == State::used) problems.add(r, i, "the forward comes after its backward");
-      state = State::made;
-    } else if (state == State::none) {
+      if (state == GradientState::used) problems.add(r, i, "the forward comes after its backward");
+      state = GradientState::made;
+    } else if (state == GradientState::none) {
       problems.add(r, i, "the activations are missing");
     } else if (task.op == Op::weight_gradient) {
-      if (state == State::made) problems.add(r, i, "the weight gradient comes before the input gradient");
+      if (state == GradientState::made) problems.add(r, i, "the weight gradient comes before the input gradient");
     } else {
-      state = State::used;
+      state = GradientState::used;
     }
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kNever = -1;
 
-// When the activations of a microbatch in a stage, or in a part of it, are made and freed.
+// When the activations of a microbatch in a stage, or in a part of a stage, are allocated and freed.
 struct Life {
   std::int64_t from = kNever;
   std::int64_t input_gradient_end = kNever;

@@ -23,10 +23,10 @@ void unite(Tasks& into, const Tasks& more) {
 RankStep remaining(const RankStep& old, const std::function<bool(const Task&)>& is_left_out) {
   RankWriter out;
   std::vector<Tasks> ends_of(old.tasks.size());  // per old task: new tasks whose ends imply its end
-  std::array<Tasks, kNumLanes> behind;           // per lane: new tasks that its next task has to wait for
+  std::array<Tasks, kNumLanes> awaited;          // per lane: new tasks that its next task has to wait for
   for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
     const Task& task = old.tasks[i];
-    Tasks& lane = behind[static_cast<std::size_t>(task.lane)];
+    Tasks& lane = awaited[static_cast<std::size_t>(task.lane)];
     Tasks after;
     for (const std::uint32_t earlier : old.after_of(task)) unite(after, ends_of[earlier]);
     unite(after, lane);

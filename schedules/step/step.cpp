@@ -98,9 +98,9 @@ struct Evictions {
   std::map<std::size_t, std::uint32_t> fetched = {};  // by product_index() of the activations
 };
 
-class Lowering {
+class StepLowering {
  public:
-  Lowering(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends)
+  StepLowering(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends)
       : s_(schedule),
         costs_(costs),
         sends_(sends),
@@ -139,7 +139,7 @@ class Lowering {
   }
 
   // A rank either evicts or holds for its partner (check()) and receives one message for each of those actions; the
-  // k-th has the k-th tag after those of messages between stages.
+  // k-th has the k-th tag after the tags of messages between stages.
   std::int32_t tag_of_eviction(std::size_t receiver, std::int32_t k) const {
     return first_tag_of_evictions_[receiver] + k;
   }
@@ -246,23 +246,23 @@ class Lowering {
     const auto receiver = receiver_of(s_, action);
     if (!receiver) return;
     const bool activations = action.op == Op::forward;
-    const Need made{activations ? Product::activations : Product::gradient, action.stage, action.microbatch};
+    const Need need{activations ? Product::activations : Product::gradient, action.stage, action.microbatch};
     const std::uint32_t edge[] = {after};
     const std::uint32_t sent = out.add({.op = activations ? Op::send_activations : Op::send_gradient,
                                         .lane = Lane::send,
                                         .stage = action.stage,
                                         .microbatch = action.microbatch,
                                         .peer = *receiver,
-                                        .tag = tag_of_[product_index(s_, made)],
-                                        .amount = bytes_of(made)},
+                                        .tag = tag_of_[product_index(s_, need)],
+                                        .amount = bytes_of(need)},
                                        edge);
     if (sends_ == Sends::awaited) awaited = sent;
   }
 
   // The gradient of a stage's input is as large as the output of the previous stage.
-  std::int64_t bytes_of(const Need& made) const {
-    const std::int32_t stage = made.product == Product::activations ? made.stage : made.stage - 1;
-    return costs_[work_index(stage, made.microbatch, s_.slices())].message_bytes;
+  std::int64_t bytes_of(const Need& need) const {
+    const std::int32_t stage = need.product == Product::activations ? need.stage : need.stage - 1;
+    return costs_[work_index(stage, need.microbatch, s_.slices())].message_bytes;
   }
 
   const Schedule& s_;
@@ -280,7 +280,7 @@ class Lowering {
 
 Step lower(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends) {
   LOCKSTEP_CHECK(costs.size() == num_works(schedule), "costs of each stage and slice");
-  return Lowering(schedule, costs, sends).lower();
+  return StepLowering(schedule, costs, sends).lower();
 }
 
 }  // namespace lockstep::schedules

@@ -25,7 +25,7 @@ enum class Lane : std::uint8_t {
   tensor,    // collectives inside a layer: tensor, sequence, context and expert parallel
   gather,    // parameters: UNSHARD
   reduce,    // gradients: REDUCE_GRAD; the optimizer's
-  replicas,  // gradients over replicas of shards, beside the next bucket's reduction among the shards
+  replicas,  // gradients over replicas of shards, during the next bucket's reduction among the shards
   copy,      // OFFLOAD to the host's memory and files, LOAD of activations, and evictions to another rank and back
   load,      // LOAD of parameter shards to the device
   host,      // kernels on the host: an optimizer update that overlaps the device's kernels
@@ -176,9 +176,9 @@ enum class Sends : std::uint8_t {
 // replaced.
 //
 // EVICT sends activations that are there after the computation before it, and overlaps the next computation; later
-// computations and FETCHes wait for it, as they use the freed memory. FETCH sends its request and receives beside the
-// next computation; the backward that needs it waits. The partner rank answers in order, in lane copy, independently of
-// its own list.
+// computations and FETCHes wait for it, as they use the freed memory. FETCH sends its request and receives concurrently
+// with the next computation; the backward that needs it waits. The partner rank answers in order, in lane copy,
+// independently of its own list.
 Step lower(const Schedule& schedule, std::span<const StageCosts> costs, Sends sends = Sends::asynchronous);
 
 // Checks that a step can run, whatever made it: lowering, passes or a test.

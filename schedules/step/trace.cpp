@@ -86,16 +86,16 @@ class TraceWriter {
   // Sorted by time. Where times are equal, messages arrive after all else: Perfetto draws no arrow that ends before it
   // begins. An arrow's end directly follows its task, to which Perfetto then binds it.
   std::string finish() {
-    std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
+    std::stable_sort(events_.begin(), events_.end(), [](const TraceEvent& a, const TraceEvent& b) {
       return std::pair(a.ns, a.arrives) < std::pair(b.ns, b.arrives);
     });
     std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
-    for (const Event& event : events_) text += (&event == events_.data() ? "\n{" : ",\n{") + event.text + '}';
+    for (const TraceEvent& event : events_) text += (&event == events_.data() ? "\n{" : ",\n{") + event.text + '}';
     return text + "\n]}\n";
   }
 
  private:
-  struct Event {
+  struct TraceEvent {
     std::int64_t ns;
     bool arrives;
     std::string text;
@@ -187,7 +187,7 @@ class TraceWriter {
   }
 
   static constexpr std::size_t kThreads = kNumLanes + 1;
-  std::vector<Event> events_;
+  std::vector<TraceEvent> events_;
   std::size_t first_process_ = 1;
   std::vector<std::int64_t> first_arrow_{1};  // per rank; the last entry belongs to the next part's first rank
 };

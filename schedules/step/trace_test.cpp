@@ -112,8 +112,8 @@ std::int64_t ns(const Json& us) {
 }
 
 TEST(Trace, HasEveryTaskAtItsTimeWithItsName) {
-  const Played one = one_f_one_b(kMs + kOdd);
-  const std::string trace = to_trace(one.step, one.timeline, "emulated");
+  const Played played = one_f_one_b(kMs + kOdd);
+  const std::string trace = to_trace(played.step, played.timeline, "emulated");
   const auto tasks = events(trace, "X");
   std::map<int, std::vector<Json>> of_thread;
   for (const Json& task : tasks) of_thread[task.at("tid")].push_back(task);
@@ -122,11 +122,11 @@ TEST(Trace, HasEveryTaskAtItsTimeWithItsName) {
   for (auto& [thread, in_order] : of_thread) {
     const std::size_t r = in_order.front().at("pid").get<std::size_t>() - 1;
     std::size_t next = 0;
-    for (std::size_t i = 0; i < one.step.of_rank[r].tasks.size(); ++i) {
-      const Task& task = one.step.of_rank[r].tasks[i];
+    for (std::size_t i = 0; i < played.step.of_rank[r].tasks.size(); ++i) {
+      const Task& task = played.step.of_rank[r].tasks[i];
       if (name_of(task.lane) != lanes.at(thread)) continue;
       const Json& event = in_order.at(next++);
-      EXPECT_NEAR(event.at("ts").get<double>(), static_cast<double>(one.timeline[r][i].start_ps) * 1e-6, 6e-4);
+      EXPECT_NEAR(event.at("ts").get<double>(), static_cast<double>(played.timeline[r][i].start_ps) * 1e-6, 6e-4);
       EXPECT_EQ(event.at("args").at("microbatch"), task.microbatch);
       EXPECT_EQ(event.at("args").at("stage"), task.stage);
     }
@@ -139,10 +139,10 @@ TEST(Trace, HasEveryTaskAtItsTimeWithItsName) {
 }
 
 TEST(Trace, TasksOfALaneFollowEachOther) {
-  const Played one = one_f_one_b(kMs + kOdd);
+  const Played played = one_f_one_b(kMs + kOdd);
   std::map<int, std::int64_t> end_of;  // by thread
   std::map<int, int> process_of;
-  const std::string trace = to_trace(one.step, one.timeline, "emulated");
+  const std::string trace = to_trace(played.step, played.timeline, "emulated");
   const auto lanes = names(trace, "thread_name", "tid");
   for (const Json& event : events(trace, "X")) {
     const int thread = event.at("tid");
@@ -181,8 +181,8 @@ std::map<int, Arrow> arrows_of(const std::string& trace) {
   return arrows;
 }
 
-void expect_arrows_to_join_messages(const Played& one) {
-  const auto arrows = arrows_of(to_trace(one.step, one.timeline, "emulated"));
+void expect_arrows_to_join_messages(const Played& played) {
+  const auto arrows = arrows_of(to_trace(played.step, played.timeline, "emulated"));
   ASSERT_EQ(arrows.size(), 2u * 3 * 8) << "forward and backward over 3 borders";
   for (const auto& [number, arrow] : arrows) {
     ASSERT_EQ(arrow.size(), 2u) << number;
@@ -220,9 +220,9 @@ TEST(Trace, SeveralTimelinesStandOneAboveTheOther) {
 }
 
 TEST(Trace, CountersAreOfTheirRank) {
-  const Played one = one_f_one_b(kMs);
+  const Played played = one_f_one_b(kMs);
   const TraceCounter counters[] = {{2, "activations \"kept\" (bytes)", {{0, 0}, {3 * kMs, 4096}}}};
-  const auto points = events(to_trace(one.step, one.timeline, "simulated", counters), "C");
+  const auto points = events(to_trace(played.step, played.timeline, "simulated", counters), "C");
   ASSERT_EQ(points.size(), 2u);
   EXPECT_EQ(points[1].at("pid"), 3);
   EXPECT_EQ(points[1].at("name"), "activations \"kept\" (bytes)");
@@ -251,8 +251,8 @@ TEST(Trace, NamesPartsOfAStepThatAreNoPartOfASchedule) {
 }
 
 TEST(Trace, RefusesATimelineOfAnotherStep) {
-  const Played one = one_f_one_b(kMs);
-  EXPECT_THROW(to_trace(one.step, {}, "simulated"), core::Error);
+  const Played played = one_f_one_b(kMs);
+  EXPECT_THROW(to_trace(played.step, {}, "simulated"), core::Error);
 }
 
 }  // namespace

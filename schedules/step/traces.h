@@ -49,10 +49,10 @@ std::string to_trace(const Step& step, const StepTimeline& timeline, const std::
 // (--comm-group-configuration). Sources: schema/protobuf/et_def.proto of github.com/mlcommons/chakra (version 0.0.4);
 // astra-sim/workload/Workload.cc and astraccl's Ring.cc of github.com/astra-sim/astra-sim (what the attributes mean).
 //
-// A file is a sequence of protobuf messages, each behind its length as a varint: GlobalMetadata, then a Node for each
-// operation. Sizes (comm_size) are bytes of one rank's input: for an all-gather, its part of the result.
+// A file is a sequence of protobuf messages, each preceded by its length as a varint: GlobalMetadata, then a Node for
+// each operation. Sizes (comm_size) are bytes of one rank's input: for an all-gather, its part of the result.
 
-// Values are those of Chakra's NodeType; later ones (storage, batch, checkpoint) are refused by name.
+// Values of Chakra's NodeType; later ones (storage, batch, checkpoint) are refused by name.
 enum class ChakraType : std::uint8_t { invalid, metadata, mem_load, mem_store, comp, comm_send, comm_recv, comm_coll };
 
 struct ChakraNode {
@@ -107,8 +107,8 @@ struct ChakraTrace {
 std::string chakra_file_name(const std::string& prefix, std::size_t rank);
 
 // `step`: all ranks (each group has all of its members). A node for each task, with dependencies on the task before it
-// in its lane and on those of its edges; a shift is a send and a receive. Each lane of a group is a communicator of its
-// own. Times are in whole microseconds, as Chakra has them; attributes that other readers ignore (duration_ps,
+// in its lane and on the tasks of its edges; a shift is a send and a receive. Each lane of a group is a communicator of
+// its own. Times are in whole microseconds, as Chakra has them; attributes that other readers ignore (duration_ps,
 // issue_ps, host_waits, lane, op, stage, microbatch, part, group) keep what the step knows beyond that, so that
 // step_of() gives the same step.
 ChakraTrace to_chakra(const Step& step);

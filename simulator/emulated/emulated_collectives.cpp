@@ -132,37 +132,39 @@ EmulatedCollectives::EmulatedCollectives(const schedules::Step& step, std::int32
     const std::vector<std::int32_t>& members = step.groups[static_cast<std::size_t>(task.peer)].ranks;
     const auto ranks = static_cast<int>(members.size());
     const Kind kind = kind_of(task.comm);
-    Prepared one{std::make_unique<PacedTransport>(world.endpoint(rank), links, abort, members, first_channel(task))};
-    one.operation = {.kind = kind, .count = elements_a_block(kind, ranks)};
-    const int mine = one.transport->rank();
-    const auto size = [&](int blocks) { return static_cast<std::size_t>(blocks * one.operation.count); };
-    one.input.assign(size(collectives::input_blocks(kind, ranks, 0, mine)), static_cast<float>(mine + 1));
-    one.output.resize(size(collectives::output_blocks(kind, ranks, 0, mine)));
+    Prepared prepared{
+        std::make_unique<PacedTransport>(world.endpoint(rank), links, abort, members, first_channel(task))};
+    prepared.operation = {.kind = kind, .count = elements_a_block(kind, ranks)};
+    const int mine = prepared.transport->rank();
+    const auto size = [&](int blocks) { return static_cast<std::size_t>(blocks * prepared.operation.count); };
+    prepared.input.assign(size(collectives::input_blocks(kind, ranks, 0, mine)), static_cast<float>(mine + 1));
+    prepared.output.resize(size(collectives::output_blocks(kind, ranks, 0, mine)));
     const executors::MessageOptions whole_chunks{.segment_bytes = std::int64_t{1} << 30, .timeout = options.deadline};
-    one.collective = executors::make_message_collective(options.plan_of(task.comm, ranks), one.operation,
-                                                        *one.transport, whole_chunks);
-    prepared_.emplace(key_of(task), std::move(one));
+    prepared.collective = executors::make_message_collective(options.plan_of(task.comm, ranks), prepared.operation,
+                                                             *prepared.transport, whole_chunks);
+    prepared_.emplace(key_of(task), std::move(prepared));
   }
 }
 
 EmulatedCollectives::Ran EmulatedCollectives::run(const Task& task, std::int64_t ready_ns) {
-  Prepared& one = prepared_.at(key_of(task));
-  const int ranks = one.transport->num_ranks();
-  const Kind kind = one.operation.kind;
-  const std::int64_t real_bytes = collectives::message_bytes(kind, ranks, one.operation.count, one.operation.dtype);
+  Prepared& prepared = prepared_.at(key_of(task));
+  const int ranks = prepared.transport->num_ranks();
+  const Kind kind = prepared.operation.kind;
+  const std::int64_t real_bytes =
+      collectives::message_bytes(kind, ranks, prepared.operation.count, prepared.operation.dtype);
   transports::wait_until_ns(ready_ns);
-  one.transport->start(ready_ns, static_cast<double>(task.amount) / static_cast<double>(real_bytes));
-  std::fill(one.output.begin(), one.output.end(), 0.0F);
-  one.collective->run(one.input.data(), one.output.data());
-  for (std::size_t i = 0; i < one.output.size(); ++i) {
-    if (one.output[i] ==
-        expected(kind, ranks, one.transport->rank(), static_cast<std::int64_t>(i) / one.operation.count))
+  prepared.transport->start(ready_ns, static_cast<double>(task.amount) / static_cast<double>(real_bytes));
+  std::fill(prepared.output.begin(), prepared.output.end(), 0.0F);
+  prepared.collective->run(prepared.input.data(), prepared.output.data());
+  for (std::size_t i = 0; i < prepared.output.size(); ++i) {
+    if (prepared.output[i] ==
+        expected(kind, ranks, prepared.transport->rank(), static_cast<std::int64_t>(i) / prepared.operation.count))
       continue;
     throw core::Error(core::Failure::wrong_data, "emulated " + std::string(collectives::name_of(kind)) + " of group " +
                                                      std::to_string(task.peer) + ": element " + std::to_string(i) +
                                                      " is wrong");
   }
-  return {ready_ns, one.transport->time_ns()};
+  return {ready_ns, prepared.transport->time_ns()};
 }
 
 }  // namespace lockstep::simulator

@@ -26,13 +26,13 @@ namespace lockstep::simulator {
 class PacedTransport final : public transports::Transport {
  public:
   // `inner`: a transport used by this object alone, whose mailboxes copy messages immediately. `members`: the group's
-  // ranks. Channels are those of `inner` from `first_channel` on.
+  // ranks. Uses the channels of `inner` from `first_channel` on.
   PacedTransport(std::unique_ptr<transports::Transport> inner, transports::LinkTable& links, core::AbortFlag& abort,
                  std::vector<std::int32_t> members, int first_channel);
 
   // Call before a collective: when this rank enters it, and the number of bytes that each byte of a message represents.
   void start(std::int64_t ready_ns, double stated_bytes_a_byte);
-  // This rank's virtual time: that of the last arrival.
+  // This rank's virtual time: the time of the last arrival.
   std::int64_t time_ns() const { return time_ns_; }
 
   std::string_view name() const override { return "emulated"; }

@@ -296,7 +296,7 @@ namespace {
 constexpr int kAnyNumber = 1 << 30;                // capacity of a mailbox, in messages
 constexpr std::int64_t kHeadStartNs = 20'000'000;  // time for all threads to issue their first kernels
 
-// Collectives block their thread, so each lane of them has its own.
+// Collectives block their thread, so each lane of collectives has its own.
 schedules::InterpreterOptions interpreter_options(std::chrono::nanoseconds deadline) {
   schedules::InterpreterOptions options;
   options.deadline = deadline;

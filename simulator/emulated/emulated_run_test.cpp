@@ -73,7 +73,7 @@ plan::Plan ring(Comm comm, int ranks) {
   return algorithms::make_plan(algorithms::parse_choice(kind_of(comm), name), ranks, 0);
 }
 
-// A kernel, a collective beside a second kernel, and a kernel that waits for both.
+// A kernel, a collective during a second kernel, and a kernel that waits for both.
 Step step_with(Comm comm, std::int64_t bytes, int ranks) {
   Step step{.name = "by hand", .num_microbatches = 1, .stages_per_pipe = 1};
   step.groups.push_back({GroupKind::data, {}});
@@ -110,13 +110,13 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
       EXPECT_EQ(rank[1].start_ps, rank[0].end_ps);
       EXPECT_GE(rank[1].end_ps, first_ps + ring_ps) << name_of(comm);
       EXPECT_GE(rank[3].start_ps, rank[1].end_ps);
-      EXPECT_LE(rank[2].start_ps, rank[1].end_ps) << "kernels run beside collectives";
+      EXPECT_LE(rank[2].start_ps, rank[1].end_ps) << "kernels run during collectives";
     }
   }
 }
 
 // Offloaded and loaded activations: copies overlap kernels, which wait if a copy is late.
-TEST(EmulatedRun, CopiesOfActivationsTakeTheirTimeBesideKernels) {
+TEST(EmulatedRun, CopiesOfActivationsTakeTheirTimeDuringKernels) {
   Step step = step_of("gpipe", {1, 6, 1});
   schedules::offload_activations(step, std::vector<std::vector<schedules::CopyCosts>>(1, {{1, kMs / 4, kMs / 4}}));
   const EmulatedRun run = run_emulated(step, {});
@@ -162,7 +162,7 @@ TEST(EmulatedRun, APipelineWithReductionsAndABarrierRunsToItsEnd) {
   EXPECT_GE(first_update_ps, last_gradient_ps);
 }
 
-TEST(EmulatedRun, AListThatHangsEndsAtTheDeadlineAndSaysWhere) {
+TEST(EmulatedRun, AListThatHangsEndsAtTheDeadlineAndReportsWhere) {
   Step step = step_of("1f1b", {2, 4, 1});
   for (auto& task : step.of_rank[0].tasks) {
     if (task.op == Op::send_activations && task.microbatch == 2) task.tag = 77;  // no rank receives this tag

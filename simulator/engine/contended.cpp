@@ -32,18 +32,18 @@ bool is_collective(const Task& task) {
 // The spans of kernels and collectives in a simulated step.
 class Overlaps {
  public:
-  Overlaps(const Step& step, const StepTimeline& timeline, const LanesBeside& beside)
-      : step_(step), kernels_(timeline.size()), beside_(timeline.size()), within_(timeline.size()) {
+  Overlaps(const Step& step, const StepTimeline& timeline, const LanesBeside& own_thread)
+      : step_(step), kernels_(timeline.size()), own_thread_(timeline.size()), within_(timeline.size()) {
     for (std::size_t r = 0; r < timeline.size(); ++r) {
       for (std::size_t i = 0; i < timeline[r].size(); ++i) {
         const Task& task = step.of_rank[r].tasks[i];
         if (timeline[r][i].end_ps <= timeline[r][i].start_ps) continue;
         if (is_kernel(task)) kernels_[r].push_back(timeline[r][i]);
         if (is_collective(task)) {
-          (beside[static_cast<std::size_t>(task.lane)] ? beside_ : within_)[r].push_back(timeline[r][i]);
+          (own_thread[static_cast<std::size_t>(task.lane)] ? own_thread_ : within_)[r].push_back(timeline[r][i]);
         }
       }
-      for (auto* spans : {&beside_[r], &within_[r]}) {  // spans of several lanes are unordered
+      for (auto* spans : {&own_thread_[r], &within_[r]}) {  // spans of several lanes are unordered
         std::sort(spans->begin(), spans->end(),
                   [](const TaskSpan& a, const TaskSpan& b) { return a.start_ps < b.start_ps; });
       }
@@ -54,7 +54,7 @@ class Overlaps {
   double speed(const Slowdown& slowdown, std::size_t rank, std::size_t index, const TaskSpan& span) const {
     const Task& task = step_.of_rank[rank].tasks[index];
     std::vector<std::int64_t> edges{span.start_ps, span.end_ps};
-    for (const auto* lists : {&kernels_, &beside_, &within_}) {
+    for (const auto* lists : {&kernels_, &own_thread_, &within_}) {
       for (const std::vector<TaskSpan>& spans : *lists) add_edges(edges, spans, span);
     }
     std::sort(edges.begin(), edges.end());
@@ -77,7 +77,7 @@ class Overlaps {
 
   static void add_edges(std::vector<std::int64_t>& edges, const std::vector<TaskSpan>& spans, const TaskSpan& within) {
     auto span = std::upper_bound(spans.begin(), spans.end(), within.start_ps,
-                                 [](std::int64_t at, const TaskSpan& one) { return at < one.start_ps; });
+                                 [](std::int64_t at, const TaskSpan& other) { return at < other.start_ps; });
     if (span != spans.begin()) --span;
     for (; span != spans.end() && span->start_ps < within.end_ps; ++span) {
       for (const std::int64_t edge : {span->start_ps, span->end_ps}) {
@@ -91,7 +91,7 @@ class Overlaps {
     for (std::size_t r = 0; r < kernels_.size(); ++r) {
       const bool itself = r == rank;
       concurrent.kernels += (itself && is_kernel(task)) || runs_at(kernels_[r], at_ps) ? 1 : 0;
-      const bool own = runs_at(beside_[r], at_ps);
+      const bool own = runs_at(own_thread_[r], at_ps);
       concurrent.collectives += (own ? 1 : 0) + (runs_at(within_[r], at_ps) ? 1 : 0);
       if (itself) concurrent.own_collective = own;
     }
@@ -105,9 +105,9 @@ class Overlaps {
   }
 
   const Step& step_;
-  std::vector<std::vector<TaskSpan>> kernels_;  // per rank
-  std::vector<std::vector<TaskSpan>> beside_;   // per rank: collectives with threads of their own
-  std::vector<std::vector<TaskSpan>> within_;   // per rank: collectives in the rank's thread
+  std::vector<std::vector<TaskSpan>> kernels_;     // per rank
+  std::vector<std::vector<TaskSpan>> own_thread_;  // per rank: collectives with threads of their own
+  std::vector<std::vector<TaskSpan>> within_;      // per rank: collectives in the rank's thread
 };
 
 }  // namespace
@@ -134,11 +134,11 @@ Step with_whole_messages(Step step) {
   return step;
 }
 
-Simulation play_contended(const Step& priced, const LanesBeside& beside, const Slowdown& slowdown) {
+Simulation play_contended(const Step& priced, const LanesBeside& own_thread, const Slowdown& slowdown) {
   Step step = priced;
   Simulation played = play(step);
   for (int round = 0; round < kMostRounds; ++round) {
-    const Overlaps overlaps(priced, played.timeline, beside);
+    const Overlaps overlaps(priced, played.timeline, own_thread);
     for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
       for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
         const Task& alone = priced.of_rank[r].tasks[i];

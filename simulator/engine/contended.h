@@ -17,8 +17,8 @@ Simulation play(const schedules::Step& priced);
 // Moves each receive's picoseconds to its send, as the simulator times a message as a whole.
 schedules::Step with_whole_messages(schedules::Step step);
 
-// [lane]: true if the lane's collectives have a thread of their own; those of other lanes run in the rank's thread, as
-// kernels do.
+// [lane]: true if the lane's collectives have a thread of their own; collectives of other lanes run in the rank's
+// thread, as kernels do.
 using LanesBeside = std::array<bool, schedules::kNumLanes>;
 
 // Tasks that run at the same time, on all ranks, including the task in question.
@@ -33,8 +33,8 @@ struct Concurrent {
 using Slowdown = std::function<double(std::int32_t rank, std::size_t task, const Concurrent& concurrent)>;
 
 // Stretches each kernel and collective by its slowdown. As stretched tasks overlap other tasks than before, the step is
-// simulated repeatedly until its makespan settles. A collective in a lane that is not `beside` runs in the rank's own
-// thread and does not slow the kernels of its rank down.
-Simulation play_contended(const schedules::Step& priced, const LanesBeside& beside, const Slowdown& slowdown);
+// simulated repeatedly until its makespan settles. A collective in a lane that is not `own_thread` runs in the rank's
+// own thread and does not slow the kernels of its rank down.
+Simulation play_contended(const schedules::Step& priced, const LanesBeside& own_thread, const Slowdown& slowdown);
 
 }  // namespace lockstep::simulator

@@ -18,7 +18,7 @@ using schedules::TaskSpan;
 
 constexpr std::int64_t kNotYet = -1;
 constexpr auto kCompute = static_cast<std::uint32_t>(schedules::Lane::compute);
-constexpr double kLeastRate = 0.1;  // slowest rate of a kernel, however many collectives run beside it
+constexpr double kLeastRate = 0.1;  // slowest rate of a kernel, however many collectives run at the same time
 
 // Fields of an event's code: a kind, a rank, and a lane, a receive or a message.
 enum class What : std::uint64_t { lane_done, arrival, fair_end, issued };

@@ -49,8 +49,8 @@ std::int64_t simulated_ps(const Step& step, double latency) {
 }
 
 // A kernel of 100 ps, and concurrent collectives in two lanes with the given times.
-std::int64_t kernel_beside(std::int64_t first_ps, std::int64_t second_ps, double taken) {
-  Step step{.name = "beside", .groups = {{GroupKind::data, {0}}}};
+std::int64_t kernel_during_collectives(std::int64_t first_ps, std::int64_t second_ps, double taken) {
+  Step step{.name = "overlap", .groups = {{GroupKind::data, {0}}}};
   RankWriter rank;
   rank.add({.op = Op::forward, .amount = 100});
   for (const Lane lane : {Lane::gather, Lane::reduce}) {
@@ -67,12 +67,12 @@ std::int64_t kernel_beside(std::int64_t first_ps, std::int64_t second_ps, double
   return run.timeline[0][0].end_ps;
 }
 
-TEST(Engine, CollectivesTakeTheirPartOfTheKernelBesideThem) {
-  EXPECT_EQ(kernel_beside(50, 50, 0), 100);
-  EXPECT_EQ(kernel_beside(50, 0, 0.2), 110) << "50 at 0.8 of its rate";
-  EXPECT_EQ(kernel_beside(1000, 0, 0.2), 125) << "all of it";
-  EXPECT_EQ(kernel_beside(50, 50, 0.2), 120) << "two take twice as much";
-  EXPECT_EQ(kernel_beside(1000, 1000, 0.9), 1000) << "at a tenth of its rate, not less";
+TEST(Engine, CollectivesTakeTheirPartOfTheKernelDuringThem) {
+  EXPECT_EQ(kernel_during_collectives(50, 50, 0), 100);
+  EXPECT_EQ(kernel_during_collectives(50, 0, 0.2), 110) << "50 at 0.8 of its rate";
+  EXPECT_EQ(kernel_during_collectives(1000, 0, 0.2), 125) << "all of it";
+  EXPECT_EQ(kernel_during_collectives(50, 50, 0.2), 120) << "two take twice as much";
+  EXPECT_EQ(kernel_during_collectives(1000, 1000, 0.9), 1000) << "at a tenth of its rate, not less";
 }
 
 TEST(Engine, EventsComeInOrder) {
@@ -326,15 +326,15 @@ TEST(Contended, ThreeKernelsShareTwoCores) {
 }
 
 // A collective of both ranks in threads of its own takes cores from their kernels; one in the ranks' threads does not.
-TEST(Contended, CollectivesBesideKernelsTakeCores) {
+TEST(Contended, CollectivesDuringKernelsTakeCores) {
   const auto step = [](Lane lane) {
-    Step made = kernels({100'000, 100'000});
-    made.groups.push_back({schedules::GroupKind::data, {0, 1}});
-    for (schedules::RankStep& rank : made.of_rank) {
+    Step overlapped = kernels({100'000, 100'000});
+    overlapped.groups.push_back({schedules::GroupKind::data, {0, 1}});
+    for (schedules::RankStep& rank : overlapped.of_rank) {
       rank.tasks.push_back(
           {.op = Op::reduce_grad, .lane = lane, .comm = schedules::Comm::all_reduce, .peer = 0, .amount = 100'000});
     }
-    return made;
+    return overlapped;
   };
   std::int32_t most = 0;
   bool own = false;
@@ -343,13 +343,13 @@ TEST(Contended, CollectivesBesideKernelsTakeCores) {
     own = own || concurrent.own_collective;
     return on_two_cores(rank, task, concurrent);
   };
-  LanesBeside beside = {};
-  beside[static_cast<std::size_t>(Lane::reduce)] = true;
-  EXPECT_NEAR(static_cast<double>(play_contended(step(Lane::reduce), beside, seen).makespan_ps), 200'000, 200);
+  LanesBeside own_thread = {};
+  own_thread[static_cast<std::size_t>(Lane::reduce)] = true;
+  EXPECT_NEAR(static_cast<double>(play_contended(step(Lane::reduce), own_thread, seen).makespan_ps), 200'000, 200);
   EXPECT_EQ(most, 4);
   EXPECT_TRUE(own);
   own = false;
-  play_contended(step(Lane::tensor), beside, seen);
+  play_contended(step(Lane::tensor), own_thread, seen);
   EXPECT_FALSE(own);
 }
 

@@ -92,7 +92,7 @@ struct LaneTask {
 
 // Consecutive tasks that the host issues without waiting for the device between them.
 struct IssueRun {
-  std::uint32_t end = 0;       // index in RankStep::tasks behind the last of them
+  std::uint32_t end = 0;       // index in RankStep::tasks after the last one
   std::uint32_t num_core = 0;  // tasks before `end` that the host waits for before it continues
 };
 // True for lanes that the host waits for: kernels, messages and collectives between kernels, but not overlapped gathers

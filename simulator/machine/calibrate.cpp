@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/record_json.h"
-#include "core/user_text.h"
 #include "simulator/machine/json_fields.h"
 
 namespace lockstep::simulator {
@@ -357,9 +357,9 @@ Machine calibrate(const RecordLines& records, const std::string& where) {
   machine.host_gbps = machine.device.memory_gbps;
   machine.measured = measured_of(records, target_of(records, where));
   machine.sources = {"measured by Lockstep: " + where,
-                     "device: the best samples of ceilings, and kernels from cold caches as shares of them",
+                     "device: the best samples of ceilings, and kernels from cold caches as shares of these ceilings",
                      "levels: latency a step and bandwidth fitted to " + std::to_string(rows.size()) +
-                         " rows, the worst of them off by " +
+                         " rows, at worst off by " +
                          std::to_string(static_cast<int>(std::lround(100 * fit.worst_error))) + " %"};
   return machine;
 }

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "simulator/machine/json_fields.h"
 
 namespace lockstep::simulator {
@@ -21,7 +21,7 @@ double Nccl::share_of_links(std::int64_t members) const {
 
 const Measured::Collective* Measured::find(std::string_view name, std::int64_t ranks) const {
   const auto found = std::find_if(collectives.begin(), collectives.end(),
-                                  [&](const Collective& one) { return one.name == name && one.ranks == ranks; });
+                                  [&](const Collective& entry) { return entry.name == name && entry.ranks == ranks; });
   return found == collectives.end() ? nullptr : &*found;
 }
 
@@ -53,14 +53,13 @@ Machine load_machine(std::string_view name) {
     const std::string path(name);
     return parse_machine(core::text_of_file(path, "a JSON file (docs/machine_format.md)"), path);
   }
-  std::string names;
+  std::vector<std::string_view> names;
   for (const EmbeddedMachine& machine : embedded_machines()) {
     if (machine.name == name) return parse_machine(machine.json, std::string(name) + ".json");
-    names += " " + std::string(machine.name);
+    names.emplace_back(machine.name);
   }
-  throw core::usage_error("machine: '" + std::string(name) + "' is not known" +
-                          core::nearest_text(name, machine_names()) + "; allowed:" + names +
-                          ", or the path of a JSON file");
+  throw core::unknown_name("machine: '" + std::string(name) + "' is not known", name, names,
+                           ", or the path of a JSON file");
 }
 
 std::vector<std::string> machine_names() {

@@ -1,6 +1,6 @@
-// The simulator's description of a machine: one device, and the levels of the network that joins many of them.
-// Descriptions are JSON files (simulator/machine/machines/); docs/machine_format.md has the fields. Each description
-// names the sources of its figures. A description of this machine is made from records of its benchmarks.
+// The simulator's description of a machine: one device, and the levels of the network between devices. Descriptions are
+// JSON files (simulator/machine/machines/); docs/machine_format.md has the fields. Each description names the sources
+// of its figures. A description of this machine is made from records of its benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -89,7 +89,7 @@ struct Nccl {
   double nvls = 0;              // share of gbps that NVLS reaches; 0: no NVLS
   std::int32_t blocks = 0;      // thread blocks of a collective; each takes a multiprocessor from concurrent kernels
   // For devices with direct links and no switch: (members, share) pairs, ascending. A group of at least that many
-  // members has this share of its links among its members; empty: all of them.
+  // members has this share of its links among its members; empty: all links.
   std::vector<std::pair<double, double>> of_members;
 
   double share_of_links(std::int64_t members) const;
@@ -226,8 +226,8 @@ RecordLines read_record_lines(std::string_view text, const std::string& where);
 
 // Describes the GPU if there are records of device "cuda", else the CPU as the device of one rank: with the smallest
 // number of threads for which kernels were timed from cold caches or, without such records, the largest number of
-// threads of the ceilings. Needs the ceilings "gemm", "fma", "launch" and those of memory (kernels_bench --json), and
-// rows of ring or sendrecv at several sizes (all_reduce_perf --algo ring --json). Throws a usage Error that names
+// threads of the ceilings. Needs the ceilings "gemm", "fma", "launch" and the memory ceilings (kernels_bench --json),
+// and rows of ring or sendrecv at several sizes (all_reduce_perf --algo ring --json). Throws a usage Error that names
 // missing ones. `where` names the records in errors.
 Machine calibrate(const RecordLines& records, const std::string& where);
 

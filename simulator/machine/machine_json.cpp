@@ -169,15 +169,15 @@ Measured read_measured(JsonFields fields) {
     }
     kernel.done();
   }
-  for (JsonFields& one : fields.objects("collectives")) {
-    const std::string name = one.text("collective");
-    const auto ranks = one.int32("ranks", 2);
+  for (JsonFields& entry : fields.objects("collectives")) {
+    const std::string name = entry.text("collective");
+    const auto ranks = entry.int32("ranks", 2);
     if (measured.find(name, ranks) != nullptr) {
-      one.refuse("collective", "'" + name + "' of " + std::to_string(ranks) + " ranks is there twice",
-                 "one entry for each collective and number of ranks");
+      entry.refuse("collective", "'" + name + "' of " + std::to_string(ranks) + " ranks is there twice",
+                   "one entry for each collective and number of ranks");
     }
-    measured.collectives.push_back({name, ranks, read_times(one, "us")});
-    one.done();
+    measured.collectives.push_back({name, ranks, read_times(entry, "us")});
+    entry.done();
   }
   fields.done();
   return measured;
@@ -203,8 +203,8 @@ nlohmann::ordered_json json_of(const Measured& measured) {
   nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
   for (const auto& [kernel, us] : measured.kernels) kernels.push_back({{"kernel", kernel}, {"us", us}});
   nlohmann::ordered_json collectives = nlohmann::ordered_json::array();
-  for (const Measured::Collective& one : measured.collectives) {
-    collectives.push_back({{"collective", one.name}, {"ranks", one.ranks}, {"us", one.us_of_bytes}});
+  for (const Measured::Collective& entry : measured.collectives) {
+    collectives.push_back({{"collective", entry.name}, {"ranks", entry.ranks}, {"us", entry.us_of_bytes}});
   }
   return {{"cores", measured.cores}, {"threads", measured.threads}, {"kernels", kernels}, {"collectives", collectives}};
 }

@@ -173,7 +173,7 @@ TEST(Vary, EveryNumberCanBeSetToWhatItIs) {
   }
 }
 
-TEST(Vary, OneNumberChangesAndTheNameSaysSo) {
+TEST(Vary, OneNumberChangesAndTheNameShowsIt) {
   const Machine changed = with_number(load_machine("dgx-a100"), "levels.1.gbps", 50);
   EXPECT_EQ(changed.levels[1].gbps, 50);
   EXPECT_EQ(changed.levels[0].gbps, load_machine("dgx-a100").levels[0].gbps);
@@ -312,7 +312,7 @@ TEST(Calibrate, LeavesOutWhatIsWrongOrEmulated) {
   EXPECT_EQ(lines.rows.size(), 3u);
 }
 
-TEST(Calibrate, SaysWhatIsMissing) {
+TEST(Calibrate, NamesWhatIsMissing) {
   const auto refusal = [](const std::string& text) -> std::string {
     try {
       calibrate(read_record_lines(text, "r.jsonl"), "r.jsonl");

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "simulator/network/nccl.h"
+#include "simulator/network/nccl_tuner.h"
 
 namespace lockstep::simulator {
 
@@ -91,39 +91,39 @@ CollectivePrediction tree(const Machine& machine, double bytes, MembersOfLevels 
 
 // One message to each other rank; those within a switch take the inner port, concurrently with those that leave it.
 CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLevels members) {
-  CollectivePrediction made{CollectiveAlgorithm::exchange};
+  CollectivePrediction prediction{CollectiveAlgorithm::exchange};
   const auto n = static_cast<double>(members.back());
   for (std::size_t l = 0; l < members.size(); ++l) {
     const Crossing crossing = crossing_of(members, l);
     const double peers = (crossing.parts - 1) * crossing.members_per_part;
-    made.latency_us += peers * machine.levels[l].latency_us;
+    prediction.latency_us += peers * machine.levels[l].latency_us;
     const auto& torus = machine.levels[l].torus;
     const double share = torus ? torus_load(*torus, members[l]) * static_cast<double>(members[l]) / n : peers / n;
-    made.transfer_us += share * bytes / port_rate(machine, members, l);
+    prediction.transfer_us += share * bytes / port_rate(machine, members, l);
   }
-  return made;
+  return prediction;
 }
 
 // One message to each member from its previous neighbour: as slow as the slowest link that neighbours cross. One member
 // of each switch sends to the next switch, through its own port.
 CollectivePrediction shift(const Machine& machine, double bytes, MembersOfLevels members) {
-  CollectivePrediction made{CollectiveAlgorithm::exchange};
+  CollectivePrediction prediction{CollectiveAlgorithm::exchange};
   if (machine.nccl) {
-    made.protocol = Protocol::simple;
-    made.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];
+    prediction.protocol = Protocol::simple;
+    prediction.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];
   }
-  const double start_us = made.latency_us;
+  const double start_us = prediction.latency_us;
   for (std::size_t l = 0; l < members.size(); ++l) {
     if (crossing_of(members, l).parts <= 1) continue;
     const double hop_us = !machine.nccl ? machine.levels[l].latency_us
                           : l == 0      ? nccl::kNvlinkUs.ring[2]
                                         : nccl::kNetworkUs.ring[2];
     const double transfer_us = bytes / port_rate(machine, members, l);
-    if (start_us + hop_us + transfer_us < made.time_us()) continue;
-    made.latency_us = start_us + hop_us;
-    made.transfer_us = transfer_us;
+    if (start_us + hop_us + transfer_us < prediction.time_us()) continue;
+    prediction.latency_us = start_us + hop_us;
+    prediction.transfer_us = transfer_us;
   }
-  return made;
+  return prediction;
 }
 
 CollectivePrediction fastest_plan(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
@@ -153,9 +153,9 @@ std::string_view name_of(Protocol protocol) {
   return kNames[static_cast<std::size_t>(protocol)];
 }
 
-std::string way_of(const CollectivePrediction& made) {
-  std::string way(name_of(made.algorithm));
-  if (made.protocol != Protocol::none) way += " " + std::string(name_of(made.protocol));
+std::string way_of(const CollectivePrediction& prediction) {
+  std::string way(name_of(prediction.algorithm));
+  if (prediction.protocol != Protocol::none) way += " " + std::string(name_of(prediction.protocol));
   return way;
 }
 

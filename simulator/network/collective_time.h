@@ -34,7 +34,7 @@ struct CollectivePrediction {
   double time_us() const { return latency_us + transfer_us; }
 };
 // "ring", "ring ll128"
-std::string way_of(const CollectivePrediction& made);
+std::string way_of(const CollectivePrediction& prediction);
 
 // The placement of a collective's members on the levels of a machine, and the bandwidth of their ports.
 
@@ -56,7 +56,7 @@ struct TorusPart {
 };
 TorusPart torus_part(const Torus& torus, std::int64_t members);
 // Load of the busiest link in an all-to-all, in units of the bytes that each member exchanges with all others:
-// everything that goes one way along a row, or a column, passes a link of it.
+// everything that goes one way along a row, or a column, passes one of its links.
 double torus_load(const Torus& torus, std::int64_t members);
 
 // Bytes per microsecond that one member's port carries for a collective among these members. If devices are joined by
@@ -99,16 +99,16 @@ double measured_us(const Measured::Collective& measured, double bytes);
 // `period` ranks represent all. For example, a ring over 4,096 devices in nodes of 8 is played exactly with 8 ranks.
 
 // The smallest period that divides the number of ranks, consists of whole switches of every level that does not join
-// all ranks (on a fully used torus that does, whole rows), and by which each rank's steps equal those of the rank one
-// period further: the same operations on equally many chunks, with peers at the same distance, after the same steps.
-// Returns the number of ranks if there is no such period, or if messages of several ranks share a link of a torus, as
-// their order would depend on the ranks' numbers. Assumes chunks of equal size.
+// all ranks (on a fully used torus that does, whole rows), and by which each rank's steps equal the steps of the rank
+// one period further: the same operations on equally many chunks, with peers at the same distance, after the same
+// steps. Returns the number of ranks if there is no such period, or if messages of several ranks share a link of a
+// torus, as their order would depend on the ranks' numbers. Assumes chunks of equal size.
 int rotation_period(const plan::Plan& plan, const Machine& machine);
 
 // The time of a plan on a machine's network, message by message in virtual time: any algorithm of the catalogue or a
 // user's own plan, on any number of devices that the description has.
 //
-//   send         takes the ports and uplinks of its path for bytes over their bandwidth, one after the other or at once
+//   send         takes the ports and uplinks of its path for bytes over their bandwidth, in turn or at once
 //                as the machine says, holds its lane until the bytes have left, and arrives one latency later
 //   recv         ends when its message has arrived
 //   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds

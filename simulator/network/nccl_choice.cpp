@@ -1,4 +1,4 @@
-#include "simulator/network/nccl.h"
+#include "simulator/network/nccl_tuner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,8 +37,8 @@ double chain_and_tree_latency_us(const Nccl& nccl, const NcclCall& call, Protoco
          2 * ((call.ranks_per_node() - 1) * inside.tree[p] + hops_between_nodes(call) * nccl::kNetworkUs.tree[p]);
 }
 
-// GB/s that NCCL's search assumes for all channels of a ring: inside a node, those of the links among the ranks; across
-// nodes, 96 % (24 of 25 GB/s) of the ports of one node's ranks.
+// GB/s that NCCL's search assumes for all channels of a ring: inside a node, the links among the ranks; across nodes,
+// 96 % (24 of 25 GB/s) of the ports of one node's ranks.
 struct Searched {
   double gbps = 0;
   double channels = 1;
@@ -69,7 +69,7 @@ double tree_gbps(const Nccl& nccl, const NcclCall& call, const Searched& found, 
   return std::min(simple * share, found.channels * most_of(nccl::kMostTreeLl128, nccl, call));
 }
 
-// One channel per rank of the node; one of them waits for the others.
+// One channel per rank of the node; one channel waits for the others.
 double nvls_gbps(const Machine& machine, const NcclCall& call, bool with_tree) {
   const Nccl& nccl = *machine.nccl;
   const double heads = call.ranks_per_node();

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "simulator/network/collective_time.h"
-#include "simulator/network/nccl.h"
+#include "simulator/network/nccl_tuner.h"
 
 namespace lockstep::simulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "simulator/network/nccl.h"
+#include "simulator/network/nccl_tuner.h"
 
 #include <algorithm>
 #include <array>
@@ -113,43 +113,43 @@ double simple_steps_us(const Nccl& nccl, const NcclCall& call, const NcclWay& wa
 
 CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, MembersOfLevels members,
                                const NcclWay& way) {
-  CollectivePrediction made{way.algorithm, way.protocol};
-  made.latency_us = machine.nccl->start_us + nccl_latency_us(*machine.nccl, call, way) +
-                    simple_steps_us(*machine.nccl, call, way) +
-                    upper_switches_us(machine, call, members, way.algorithm);
+  CollectivePrediction prediction{way.algorithm, way.protocol};
+  prediction.latency_us = machine.nccl->start_us + nccl_latency_us(*machine.nccl, call, way) +
+                          simple_steps_us(*machine.nccl, call, way) +
+                          upper_switches_us(machine, call, members, way.algorithm);
   switch (way.algorithm) {
     case Algorithm::tree:
-      made.transfer_us = tree_us(machine, call, members, way.protocol);
+      prediction.transfer_us = tree_us(machine, call, members, way.protocol);
       break;
     case Algorithm::nvls:
-      made.transfer_us = nvls_us(machine, call);
+      prediction.transfer_us = nvls_us(machine, call);
       break;
     case Algorithm::nvls_tree:
-      made.transfer_us = nvls_tree_us(machine, call, members);
+      prediction.transfer_us = nvls_tree_us(machine, call, members);
       break;
     case Algorithm::pat:
-      made.transfer_us = ring_us(machine, call, members, way.protocol) / nccl::kPat;
+      prediction.transfer_us = ring_us(machine, call, members, way.protocol) / nccl::kPat;
       break;
     default:
-      made.transfer_us = ring_us(machine, call, members, way.protocol);
+      prediction.transfer_us = ring_us(machine, call, members, way.protocol);
   }
-  return made;
+  return prediction;
 }
 
 CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, MembersOfLevels members) {
   constexpr double kPeersAtOnce = 8;  // peers that a channel's kernel serves (NCCL_MAX_DEV_WORK_P2P_PER_BATCH)
   const NcclCall call = nccl_call(schedules::Comm::all_to_all, bytes, members);
-  CollectivePrediction made{Algorithm::exchange, Protocol::simple};
-  made.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];
+  CollectivePrediction prediction{Algorithm::exchange, Protocol::simple};
+  prediction.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];
   for (std::size_t l = 0; l < members.size(); ++l) {
     const Crossing crossing = crossing_of(members, l);
     const double peers = (crossing.parts - 1) * crossing.members_per_part;
     if (peers == 0) continue;
     const nccl::Hops& hops = l == kNode ? hops_in_node(*machine.nccl) : nccl::kNetworkUs;
-    made.latency_us += std::ceil(peers / kPeersAtOnce) * hops.ring[2];
-    made.transfer_us += peers / call.ranks * bytes / port_rate(machine, members, l);
+    prediction.latency_us += std::ceil(peers / kPeersAtOnce) * hops.ring[2];
+    prediction.transfer_us += peers / call.ranks * bytes / port_rate(machine, members, l);
   }
-  return made;
+  return prediction;
 }
 
 namespace {
@@ -201,18 +201,20 @@ std::vector<CollectivePoint> points_of(const Machine& base, std::span<const RowL
 std::vector<NcclNumber> numbers_of(const Machine& machine, std::span<const CollectivePoint> points) {
   std::vector<NcclNumber> numbers{NcclNumber::start_us};
   const auto add_if = [&](NcclNumber number, auto depends) {
-    if (std::any_of(points.begin(), points.end(), [&](const auto& one) { return depends(predicted(machine, one)); })) {
+    if (std::any_of(points.begin(), points.end(),
+                    [&](const auto& point) { return depends(predicted(machine, point)); })) {
       numbers.push_back(number);
     }
   };
-  add_if(NcclNumber::simple_step_us, [](const CollectivePrediction& made) {
-    return made.protocol == Protocol::simple && made.algorithm == CollectiveAlgorithm::ring;
+  add_if(NcclNumber::simple_step_us, [](const CollectivePrediction& prediction) {
+    return prediction.protocol == Protocol::simple && prediction.algorithm == CollectiveAlgorithm::ring;
   });
   add_if(NcclNumber::collective_efficiency,
-         [](const CollectivePrediction& made) { return made.algorithm != CollectiveAlgorithm::nvls; });
-  add_if(NcclNumber::ll128, [](const CollectivePrediction& made) { return made.protocol == Protocol::ll128; });
+         [](const CollectivePrediction& prediction) { return prediction.algorithm != CollectiveAlgorithm::nvls; });
+  add_if(NcclNumber::ll128,
+         [](const CollectivePrediction& prediction) { return prediction.protocol == Protocol::ll128; });
   add_if(NcclNumber::nvls,
-         [](const CollectivePrediction& made) { return made.algorithm == CollectiveAlgorithm::nvls; });
+         [](const CollectivePrediction& prediction) { return prediction.algorithm == CollectiveAlgorithm::nvls; });
   return numbers;
 }
 
@@ -281,7 +283,7 @@ Machine calibrate_nccl(const Machine& base, std::span<const RowLine> rows, const
   }
   fitted.name = base.name + ", collectives as measured";
   fitted.sources.push_back("measured by Lockstep: " + where + ": " + names + " fitted to " +
-                           std::to_string(points.size()) + " rows of NCCL's collectives, the worst of them off by " +
+                           std::to_string(points.size()) + " rows of NCCL's collectives, at worst off by " +
                            std::to_string(std::lround(100 * worst)) + " %");
   return fitted;
 }

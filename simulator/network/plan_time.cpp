@@ -40,7 +40,7 @@ bool does_as(const plan::Plan& plan, int rank, int other) {
   return true;
 }
 
-// True if each rank's steps equal those of the rank one period before it.
+// True if each rank's steps equal the steps of the rank one period before.
 bool turns_by(const plan::Plan& plan, int period) {
   for (int rank = period; rank < plan.num_ranks; ++rank) {
     if (!does_as(plan, rank, rank - period)) return false;
@@ -135,10 +135,10 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
   for (int rank = 0; rank < period_; ++rank) {
     const auto& of_rank = plan.ranks[at(rank)].lanes;
     for (int lane = 0; lane < lanes_a_rank_; ++lane) {
-      Lane& made = lanes_.emplace_back(Lane{rank, {}});
+      Lane& added = lanes_.emplace_back(Lane{rank, {}});
       if (at(lane) >= of_rank.size()) continue;
       for (const plan::Step& step : of_rank[at(lane)]) {
-        Step& s = made.steps.emplace_back(Step{.op = step.op, .chunks = plan::chunks_of(step), .after = step.after});
+        Step& s = added.steps.emplace_back(Step{.op = step.op, .chunks = plan::chunks_of(step), .after = step.after});
         if (step.op == plan::Op::send) {
           s.channel = channel_of(step.peer, lane, rank);
           s.distance = (step.peer - rank + n) % n;
@@ -156,8 +156,8 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
 
 // One call. Lanes are handled in order of time. Which of two simultaneous messages takes a port first must not depend
 // on the ranks' numbers, or representatives would differ from the ranks they represent: the nearer sender's goes first.
-// Messages of equal distance share no port except that of one sender's lanes, which go in lane order. Lanes that become
-// ready at a time come after all that were ready earlier.
+// Messages of equal distance share no port except one sender's, between its lanes, which go in lane order. Lanes that
+// become ready at a time come after all that were ready earlier.
 class PlanTime::Playing {
  public:
   Playing(const PlanTime& time, std::int64_t chunk_bytes)
@@ -202,7 +202,7 @@ class PlanTime::Playing {
     std::int64_t done_ps = 0;
     std::vector<std::size_t> waiters = {};  // lanes of the rank whose next step is after one of this lane
   };
-  struct Channel {
+  struct MessageChannel {
     std::vector<std::int64_t> arrivals_ps = {};
     std::size_t taken = 0;
     std::size_t waiter = kNobody;
@@ -259,14 +259,14 @@ class PlanTime::Playing {
 
   // The bytes have left: schedules the arrival and continues the lane.
   void leave(std::size_t lane, const Step& step, const Departure& departure) {
-    Channel& channel = channels_[at(step.channel)];
+    MessageChannel& channel = channels_[at(step.channel)];
     channel.arrivals_ps.push_back(departure.passed_ps + time_.paths_[at(step.path)].latency_ps);
     if (channel.waiter != kNobody) push(std::exchange(channel.waiter, kNobody), channel.arrivals_ps.back());
     done(lane, departure.left_ps);
   }
 
   void receive(std::size_t lane, const Step& step, std::int64_t bytes, std::int64_t now_ps) {
-    Channel& channel = channels_[at(step.channel)];
+    MessageChannel& channel = channels_[at(step.channel)];
     if (channel.taken == channel.arrivals_ps.size()) {
       channel.waiter = lane;
       return;
@@ -293,7 +293,7 @@ class PlanTime::Playing {
   const std::int64_t chunk_bytes_;
   LinkState links_;
   std::vector<LaneState> state_;
-  std::vector<Channel> channels_;
+  std::vector<MessageChannel> channels_;
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   struct {
     std::int64_t time_ps;

@@ -30,9 +30,9 @@ MachineNetwork::MachineNetwork(const Machine& machine, std::vector<std::int64_t>
   for (std::size_t l = 0; l < machine.levels.size(); ++l) {
     const NetworkLevel& level = machine.levels[l];
     const double rate = level.gbps * level.efficiency;
-    Level made{.ranks = l + 1 == machine.levels.size() ? std::numeric_limits<std::int64_t>::max() : level.ranks,
-               .latency_ps = ps_of(level.latency_us),
-               .first_port = static_cast<std::int32_t>(links_.size())};
+    Level result{.ranks = l + 1 == machine.levels.size() ? std::numeric_limits<std::int64_t>::max() : level.ranks,
+                 .latency_ps = ps_of(level.latency_us),
+                 .first_port = static_cast<std::int32_t>(links_.size())};
     const double ps_per_byte = rate > 0 ? kPsPerByteAtOneGbps / rate : 0;
     const Link link{ps_per_byte, level.sharing == Sharing::fair};
     if (level.torus) {
@@ -45,17 +45,17 @@ MachineNetwork::MachineNetwork(const Machine& machine, std::vector<std::int64_t>
       for (const std::int64_t rank : place_) {
         auto& known = switches.try_emplace(rank / below, static_cast<std::int32_t>(switches.size()), 0).first->second;
         ++known.second;
-        made.switch_of.push_back(known.first);
+        result.switch_of.push_back(known.first);
       }
-      made.first_uplink = static_cast<std::int32_t>(links_.size());
+      result.first_uplink = static_cast<std::int32_t>(links_.size());
       links_.resize(links_.size() + 2 * switches.size());
       for (const auto& [number, known] : switches) {
         const Link uplink{ps_per_byte * level.oversubscription / known.second, true};
-        const auto up = static_cast<std::size_t>(made.first_uplink) + 2 * static_cast<std::size_t>(known.first);
+        const auto up = static_cast<std::size_t>(result.first_uplink) + 2 * static_cast<std::size_t>(known.first);
         links_[up] = links_[up + 1] = uplink;
       }
     }
-    levels_.push_back(std::move(made));
+    levels_.push_back(std::move(result));
     below = level.ranks;
   }
 }
@@ -133,22 +133,22 @@ Path MachineNetwork::path(std::int32_t from, std::int32_t to) const {
   return path;
 }
 
-// Links of a torus represent those of devices one period further. Otherwise takes the sender's half of its own path,
-// and the receiver's half of the path of the equivalent message to the receiver's representative.
+// Links of a torus represent the links of devices one period further. Otherwise takes the sender's half of its own
+// path, and the receiver's half of the path of the equivalent message to the receiver's representative.
 Path MachineNetwork::path_of_period(std::int32_t from, std::int32_t to, std::int32_t period) const {
   const Path own = path(from, to);
-  Path made(own.latency_ps, own.is_buffered);
+  Path folded(own.latency_ps, own.is_buffered);
   if (are_on_one_torus(from, to)) {
-    for (const std::int32_t link : own.links()) made.add(link % (4 * period));
-    return made;
+    for (const std::int32_t link : own.links()) folded.add(link % (4 * period));
+    return folded;
   }
   const auto num_ranks = static_cast<std::int32_t>(place_.size());
   const std::int32_t shift = to - to % period;
   const Path alike = path((from - shift + num_ranks) % num_ranks, to - shift);
   const std::size_t half = own.links().size() / 2;
-  for (const std::int32_t link : own.links().first(half)) made.add(link);
-  for (const std::int32_t link : alike.links().subspan(half)) made.add(link);
-  return made;
+  for (const std::int32_t link : own.links().first(half)) folded.add(link);
+  for (const std::int32_t link : alike.links().subspan(half)) folded.add(link);
+  return folded;
 }
 
 namespace {
@@ -187,33 +187,34 @@ class Expansion {
 
  private:
   // Identifies one of a group's collectives in a lane.
-  struct Meeting {
+  struct CollectiveMeeting {
     std::int32_t group = 0;
     schedules::Lane lane = schedules::Lane::tensor;
     std::int32_t number = 0;
     // clang-tidy 14 takes the rewritten comparison's 0 for a pointer.
-    friend auto operator<=>(const Meeting&, const Meeting&) = default;  // NOLINT(modernize-use-nullptr)
+    friend auto operator<=>(const CollectiveMeeting&,
+                            const CollectiveMeeting&) = default;  // NOLINT(modernize-use-nullptr)
   };
   // Identifies a message: its collective, sender, receiver, and index among theirs.
-  using Name = std::tuple<Meeting, std::int32_t, std::int32_t, std::int32_t>;
+  using Name = std::tuple<CollectiveMeeting, std::int32_t, std::int32_t, std::int32_t>;
 
   const SizedPlan& plan_for(const Task& task) {
     const auto ranks = static_cast<int>(step_.groups[static_cast<std::size_t>(task.peer)].ranks.size());
     const auto key = std::tuple(task.comm, ranks, task.amount);
     const auto known = plans_.find(key);
     if (known != plans_.end()) return known->second;
-    SizedPlan made{choose_(task.comm, ranks), {}, {}};
-    if (plan::num_lanes(made.plan) > 1) {
-      throw core::usage_error("plan " + made.plan.algorithm + " has " + std::to_string(plan::num_lanes(made.plan)) +
+    SizedPlan sized{choose_(task.comm, ranks), {}, {}};
+    if (plan::num_lanes(sized.plan) > 1) {
+      throw core::usage_error("plan " + sized.plan.algorithm + " has " + std::to_string(plan::num_lanes(sized.plan)) +
                               " lanes; allowed in a simulated step: 1");
     }
-    made.contents = plan::contents_of(made.plan);
-    collectives::Operation operation{.kind = made.plan.kind, .count = task.amount, .dtype = core::DType::u8};
+    sized.contents = plan::contents_of(sized.plan);
+    collectives::Operation operation{.kind = sized.plan.kind, .count = task.amount, .dtype = core::DType::u8};
     const bool in_blocks =
         task.comm == Comm::all_gather || task.comm == Comm::reduce_scatter || task.comm == Comm::all_to_all;
     if (in_blocks) operation.count = task.amount / ranks;
-    made.bytes = plan::step_bytes(made.plan, made.contents, operation);
-    return plans_.emplace(key, std::move(made)).first->second;
+    sized.bytes = plan::step_bytes(sized.plan, sized.contents, operation);
+    return plans_.emplace(key, std::move(sized)).first->second;
   }
 
   // Calls visit(task index, plan, the rank's index in the group, meeting).
@@ -227,12 +228,12 @@ class Expansion {
       const Group& group = step_.groups[static_cast<std::size_t>(task.peer)];
       const auto place = std::find(group.ranks.begin(), group.ranks.end(), static_cast<std::int32_t>(r));
       visit(i, plan_for(task), static_cast<int>(place - group.ranks.begin()),
-            Meeting{task.peer, task.lane, met[{task.peer, task.lane}]++});
+            CollectiveMeeting{task.peer, task.lane, met[{task.peer, task.lane}]++});
     }
   }
 
   void number_receives(std::size_t r) {
-    for_collectives(r, [&](std::uint32_t, const SizedPlan& sized, int place, const Meeting& meeting) {
+    for_collectives(r, [&](std::uint32_t, const SizedPlan& sized, int place, const CollectiveMeeting& meeting) {
       std::map<int, std::int32_t> from;
       for (const plan::Step& step : steps_of(sized, place)) {
         if (!plan::reads_peer(step.op)) continue;
@@ -251,7 +252,7 @@ class Expansion {
     const schedules::RankStep old = step_.of_rank[r];
     schedules::RankRewriter out(old);
     std::uint32_t next = 0;
-    for_collectives(r, [&](std::uint32_t i, const SizedPlan& sized, int place, const Meeting& meeting) {
+    for_collectives(r, [&](std::uint32_t i, const SizedPlan& sized, int place, const CollectiveMeeting& meeting) {
       for (; next < i; ++next) out.keep(next);
       put_steps(out, i, old.tasks[i], sized, place, meeting);
       next = i + 1;
@@ -261,7 +262,7 @@ class Expansion {
   }
 
   void put_steps(schedules::RankRewriter& out, std::uint32_t i, const Task& task, const SizedPlan& sized, int place,
-                 const Meeting& meeting) {
+                 const CollectiveMeeting& meeting) {
     std::map<int, std::int32_t> sent;
     std::map<int, std::int32_t> received;
     const auto& steps = steps_of(sized, place);

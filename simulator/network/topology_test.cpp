@@ -159,11 +159,11 @@ MachineNetwork two_nodes(double oversubscription) {
 }
 
 TEST(Contention, TwoGroupsShareAnOversubscribedUplink) {
-  const Reduction one{{0, 2}};
+  const Reduction reduction{{0, 2}};
   const Reduction other{{1, 3}};
-  EXPECT_NEAR(all_reduces_us(two_nodes(2), {one}), 2 * (5 + 1e6 / 10e3), 1e-3);
-  EXPECT_NEAR(all_reduces_us(two_nodes(2), {one, other}), 2 * (5 + 1e6 / 5e3), 1e-3);
-  EXPECT_NEAR(all_reduces_us(two_nodes(1), {one, other}), 2 * (5 + 1e6 / 10e3), 1e-3);  // enough for both
+  EXPECT_NEAR(all_reduces_us(two_nodes(2), {reduction}), 2 * (5 + 1e6 / 10e3), 1e-3);
+  EXPECT_NEAR(all_reduces_us(two_nodes(2), {reduction, other}), 2 * (5 + 1e6 / 5e3), 1e-3);
+  EXPECT_NEAR(all_reduces_us(two_nodes(1), {reduction, other}), 2 * (5 + 1e6 / 10e3), 1e-3);  // enough for both
 }
 
 TEST(Contention, GroupsOfDifferentNodesShareNothing) {

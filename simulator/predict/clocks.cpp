@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workload/fields.h"
+#include "core/options.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -67,7 +67,7 @@ class StepGraph {
     std::size_t to = 0;
     bool from_start = false;
   };
-  struct Node {
+  struct TaskNode {
     std::int64_t ps = 0;
     std::vector<Edge> next = {};
     std::size_t waits_for = 0;
@@ -111,7 +111,7 @@ class StepGraph {
       }
     }
     std::vector<std::size_t> left;
-    for (const Node& one : nodes_) left.push_back(one.waits_for);
+    for (const TaskNode& node : nodes_) left.push_back(node.waits_for);
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       if (left[n] == 0) order_.push_back(n);
     }
@@ -124,7 +124,7 @@ class StepGraph {
   }
 
   std::vector<std::size_t> first_of_rank_;
-  std::vector<Node> nodes_;
+  std::vector<TaskNode> nodes_;
   std::map<std::tuple<std::int32_t, Lane, std::int32_t>, std::size_t> meetings_;
   std::map<std::size_t, std::size_t> ends_;  // node of the collective, by each member's task
   std::vector<std::size_t> order_;
@@ -155,14 +155,14 @@ std::vector<Clocked> clocked_of(const Step& step, ClockOf of, double mhz) {
   return all;
 }
 
-double busy_joules(const Clocked& one, const PowerCurve& curve, double mhz) {
-  const double seconds = static_cast<double>(one.top_ps) * curve.slowdown(mhz) / kPsPerSecond;
+double busy_joules(const Clocked& unit, const PowerCurve& curve, double mhz) {
+  const double seconds = static_cast<double>(unit.top_ps) * curve.slowdown(mhz) / kPsPerSecond;
   return seconds * (curve.watts(mhz) - curve.idle_watts);  // above idle power
 }
 
 double joules_of(const ClockChoice& choice, const PowerCurve& curve, std::int32_t ranks) {
   double joules = static_cast<double>(choice.makespan_ps) / kPsPerSecond * curve.idle_watts * ranks;
-  for (const Clocked& one : choice.clocked) joules += busy_joules(one, curve, one.mhz);
+  for (const Clocked& unit : choice.clocked) joules += busy_joules(unit, curve, unit.mhz);
   return joules;
 }
 
@@ -170,11 +170,11 @@ std::int64_t slowed_ps(std::int64_t ps, const PowerCurve& curve, double mhz) {
   return std::llround(static_cast<double>(ps) * curve.slowdown(mhz));
 }
 
-class Lowering {
+class ClockLowering {
  public:
-  Lowering(const Step& step, const StepTimeline& timeline, const PowerCurve& curve, ClockOf of)
+  ClockLowering(const Step& step, const StepTimeline& timeline, const PowerCurve& curve, ClockOf of)
       : step_(step), curve_(curve), graph_(step, timeline), clocked_(clocked_of(step, of, curve.top_mhz)) {
-    for (const Clocked& one : clocked_) set(one, curve_.top_mhz);
+    for (const Clocked& unit : clocked_) set(unit, curve_.top_mhz);
   }
 
   std::int64_t makespan() { return graph_.makespan(); }
@@ -184,35 +184,35 @@ class Lowering {
     while (!next_.empty()) {
       const auto [gain, k] = next_.top();
       next_.pop();
-      Clocked& one = clocked_[k];
-      const double lower = one.mhz - curve_.step_mhz;
-      set(one, lower);
+      Clocked& unit = clocked_[k];
+      const double lower = unit.mhz - curve_.step_mhz;
+      set(unit, lower);
       if (graph_.makespan() > target_ps) {
-        set(one, one.mhz);  // permanently: others only grow later
+        set(unit, unit.mhz);  // permanently: others only grow later
         continue;
       }
-      one.mhz = lower;
+      unit.mhz = lower;
       push(k);
     }
     return clocked_;
   }
 
  private:
-  void set(const Clocked& one, double mhz) {
-    const auto rank = static_cast<std::size_t>(one.rank);
-    for (const std::uint32_t task : one.tasks) {
+  void set(const Clocked& unit, double mhz) {
+    const auto rank = static_cast<std::size_t>(unit.rank);
+    for (const std::uint32_t task : unit.tasks) {
       graph_.set(graph_.node(rank, task), slowed_ps(step_.of_rank[rank].tasks[task].amount, curve_, mhz));
     }
   }
 
   // Sorted by the joules that the next lower clock saves per added second; clocks that would cost energy are excluded.
   void push(std::size_t k) {
-    const Clocked& one = clocked_[k];
-    const double lower = one.mhz - curve_.step_mhz;
+    const Clocked& unit = clocked_[k];
+    const double lower = unit.mhz - curve_.step_mhz;
     if (lower < curve_.least_mhz - 1e-9) return;
-    const double saved = busy_joules(one, curve_, one.mhz) - busy_joules(one, curve_, lower);
+    const double saved = busy_joules(unit, curve_, unit.mhz) - busy_joules(unit, curve_, lower);
     if (saved <= 0) return;
-    const double added = static_cast<double>(one.top_ps) * (curve_.slowdown(lower) - curve_.slowdown(one.mhz));
+    const double added = static_cast<double>(unit.top_ps) * (curve_.slowdown(lower) - curve_.slowdown(unit.mhz));
     next_.emplace(saved / std::max(added, 1.0), k);
   }
 
@@ -237,41 +237,42 @@ double PowerCurve::slowdown(double mhz) const {
 
 namespace {
 
+constexpr double kMost = 1e5;
+
 struct PowerField {
-  std::string_view name;
+  core::Field<PowerCurve> field;
   double PowerCurve::*value;
-  double least;
-  double most;
 };
 constexpr std::array kPowerFields{
-    PowerField{"fixed", &PowerCurve::fixed_watts, 0, 1e5}, PowerField{"dynamic", &PowerCurve::dynamic_watts, 0, 1e5},
-    PowerField{"idle", &PowerCurve::idle_watts, 0, 1e5},   PowerField{"top", &PowerCurve::top_mhz, 1, 1e5},
-    PowerField{"least", &PowerCurve::least_mhz, 1, 1e5},   PowerField{"step", &PowerCurve::step_mhz, 0.1, 1e5},
-    PowerField{"knee", &PowerCurve::knee, 0, 1},           PowerField{"bound", &PowerCurve::bound, 0, 1}};
+    PowerField{
+        {"fixed", "watts", [](PowerCurve& c, const core::OptionText& v) { c.fixed_watts = v.number_from(0, kMost); }},
+        &PowerCurve::fixed_watts},
+    PowerField{{"dynamic", "watts",
+                [](PowerCurve& c, const core::OptionText& v) { c.dynamic_watts = v.number_from(0, kMost); }},
+               &PowerCurve::dynamic_watts},
+    PowerField{
+        {"idle", "watts", [](PowerCurve& c, const core::OptionText& v) { c.idle_watts = v.number_from(0, kMost); }},
+        &PowerCurve::idle_watts},
+    PowerField{{"top", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.top_mhz = v.number_from(1, kMost); }},
+               &PowerCurve::top_mhz},
+    PowerField{
+        {"least", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.least_mhz = v.number_from(1, kMost); }},
+        &PowerCurve::least_mhz},
+    PowerField{
+        {"step", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.step_mhz = v.number_from(0.1, kMost); }},
+        &PowerCurve::step_mhz},
+    PowerField{{"knee", "0 to 1", [](PowerCurve& c, const core::OptionText& v) { c.knee = v.number_from(0, 1); }},
+               &PowerCurve::knee},
+    PowerField{{"bound", "0 to 1", [](PowerCurve& c, const core::OptionText& v) { c.bound = v.number_from(0, 1); }},
+               &PowerCurve::bound}};
 
 }  // namespace
 
 PowerCurve parse_power(std::string_view text) {
+  std::vector<core::Field<PowerCurve>> table;
+  for (const PowerField& row : kPowerFields) table.push_back(row.field);
   PowerCurve curve;
-  for (const std::string_view part : workload::split(text, ',')) {
-    const std::size_t equals = std::min(part.find('='), part.size());
-    const std::string_view name = part.substr(0, equals);
-    const auto* const field =
-        std::find_if(kPowerFields.begin(), kPowerFields.end(), [&](const PowerField& one) { return one.name == name; });
-    if (field == kPowerFields.end()) {
-      throw core::usage_error("power: '" + std::string(name) +
-                              "' is not a field; allowed: fixed, dynamic, idle (watts), top, least, step (MHz), knee, "
-                              "bound (0 to 1)");
-    }
-    std::istringstream number(std::string(part.substr(std::min(equals + 1, part.size()))));
-    double value = 0;
-    if (!(number >> value) || !number.eof() || value < field->least || value > field->most) {
-      std::ostringstream allowed;
-      allowed << "power: " << part << "; allowed: a number from " << field->least << " to " << field->most;
-      throw core::usage_error(allowed.str());
-    }
-    curve.*(field->value) = value;
-  }
+  core::read_fields<PowerCurve>(curve, "power", core::split(text, ','), table);
   if (curve.least_mhz <= curve.top_mhz) return curve;
   throw core::usage_error("power: least is above top; allowed: at most top");
 }
@@ -279,7 +280,7 @@ PowerCurve parse_power(std::string_view text) {
 std::string text_of(const PowerCurve& curve) {
   std::ostringstream text;
   for (const PowerField& field : kPowerFields) {
-    text << (text.str().empty() ? "" : ",") << field.name << "=" << curve.*(field.value);
+    text << (text.str().empty() ? "" : ",") << field.field.name << "=" << curve.*(field.value);
   }
   return text.str();
 }
@@ -295,10 +296,10 @@ ClockChoice all_at_top(const Step& step, const StepTimeline& timeline, const Pow
 
 Step slowed(const Step& step, const ClockChoice& choice, const PowerCurve& curve) {
   Step slower = step;
-  for (const Clocked& one : choice.clocked) {
-    for (const std::uint32_t i : one.tasks) {
-      Task& task = slower.of_rank[static_cast<std::size_t>(one.rank)].tasks[i];
-      task.amount = slowed_ps(task.amount, curve, one.mhz);
+  for (const Clocked& unit : choice.clocked) {
+    for (const std::uint32_t i : unit.tasks) {
+      Task& task = slower.of_rank[static_cast<std::size_t>(unit.rank)].tasks[i];
+      task.amount = slowed_ps(task.amount, curve, unit.mhz);
     }
   }
   return slower;
@@ -310,7 +311,7 @@ ClockChoice choose_clocks(const Step& step, const StepTimeline& timeline, const 
   const std::int64_t at_top = all_at_top(step, timeline, curve, of).makespan_ps;
   std::int64_t aim_ps = target_ps;
   for (int left = kTries; left > 0; --left) {
-    Lowering lowering(step, timeline, curve, of);
+    ClockLowering lowering(step, timeline, curve, of);
     // Delays that the graph does not model (a host that issues late) are added to its times.
     const std::int64_t unknown_ps = at_top - lowering.makespan();
     ClockChoice choice{.clocked = lowering.until(aim_ps - std::max<std::int64_t>(unknown_ps, 0))};

@@ -1,6 +1,6 @@
 // Saves energy by lowering clocks off the critical path: EnvPipe (Choi et al. 2023, USENIX ATC), with a clock per
 // pipeline unit; with a target longer than the step, Perseus' frontier of time and energy (Chung et al. 2024,
-// arXiv:2312.06902). All of it is simulated, with power from a given curve.
+// arXiv:2312.06902). Everything is simulated, with power from a given curve.
 #pragma once
 
 #include <cstdint>

@@ -25,19 +25,19 @@ std::int64_t makespan(const schedules::Step& step) {
 
 schedules::Step lowered(const std::string& schedule, std::int32_t ranks, std::int32_t microbatches,
                         std::int64_t slow_stage_ps = kPs) {
-  const schedules::Schedule made = schedules::make_schedule(schedule, {ranks, microbatches, 1});
-  std::vector<schedules::StageCosts> costs(static_cast<std::size_t>(made.num_stages()), {kPs, kPs, kPs, 1});
+  const schedules::Schedule written = schedules::make_schedule(schedule, {ranks, microbatches, 1});
+  std::vector<schedules::StageCosts> costs(static_cast<std::size_t>(written.num_stages()), {kPs, kPs, kPs, 1});
   costs.back() = {slow_stage_ps, slow_stage_ps, slow_stage_ps, 1};
-  return schedules::lower(made, costs);
+  return schedules::lower(written, costs);
 }
 
 double mean_mhz(const ClockChoice& choice, std::int32_t rank) {
   double sum = 0;
   double weight = 0;
-  for (const Clocked& one : choice.clocked) {
-    if (one.rank != rank) continue;
-    sum += one.mhz * static_cast<double>(one.top_ps);
-    weight += static_cast<double>(one.top_ps);
+  for (const Clocked& unit : choice.clocked) {
+    if (unit.rank != rank) continue;
+    sum += unit.mhz * static_cast<double>(unit.top_ps);
+    weight += static_cast<double>(unit.top_ps);
   }
   return sum / weight;
 }
@@ -92,9 +92,9 @@ TEST(Clocks, OfUnitsSaveEnergyAndNoTimeIsLost) {
     const ClockChoice choice = choose_clocks(step, top.timeline, curve, ClockOf::unit, top.makespan_ps, makespan);
     EXPECT_LE(choice.makespan_ps, top.makespan_ps) << entry.name;
     EXPECT_LE(choice.joules, at_top) << entry.name;
-    for (const Clocked& one : choice.clocked) {
-      EXPECT_GE(one.mhz, curve.least_mhz);
-      EXPECT_LE(one.mhz, curve.top_mhz);
+    for (const Clocked& unit : choice.clocked) {
+      EXPECT_GE(unit.mhz, curve.least_mhz);
+      EXPECT_LE(unit.mhz, curve.top_mhz);
     }
     const ClockChoice later =
         choose_clocks(step, top.timeline, curve, ClockOf::unit, top.makespan_ps * 11 / 10, makespan);
@@ -109,7 +109,7 @@ TEST(Clocks, WhereTimeIsOfNoMatterTheCheapestClockIsTaken) {
   const Simulation top = simulated(step);
   const PowerCurve curve{.fixed_watts = 100, .idle_watts = 100, .knee = 0};  // cubic alone: the lowest clock is best
   const ClockChoice choice = choose_clocks(step, top.timeline, curve, ClockOf::unit, 100 * top.makespan_ps, makespan);
-  for (const Clocked& one : choice.clocked) EXPECT_NEAR(one.mhz, curve.least_mhz, curve.step_mhz);
+  for (const Clocked& unit : choice.clocked) EXPECT_NEAR(unit.mhz, curve.least_mhz, curve.step_mhz);
 }
 
 }  // namespace

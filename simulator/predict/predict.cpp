@@ -42,11 +42,11 @@ using schedules::Lane;
 using schedules::Step;
 using schedules::Task;
 
-LanesBeside lanes_beside() {
-  LanesBeside beside = {};
+LanesBeside lanes_with_thread() {
+  LanesBeside own_thread = {};
   for (const Lane lane : {Lane::gather, Lane::reduce, Lane::replicas, Lane::copy})
-    beside[static_cast<std::size_t>(lane)] = true;
-  return beside;
+    own_thread[static_cast<std::size_t>(lane)] = true;
+  return own_thread;
 }
 
 // Time of a message: measured, or by the innermost level.
@@ -94,7 +94,7 @@ Simulation simulate_on_shared_cores(std::span<const Step> priced, const Machine&
     const auto ranks = std::clamp<std::size_t>(static_cast<std::size_t>(concurrent.kernels), 1, priced.size());
     return static_cast<double>(task_in(priced[ranks - 1]).amount) / by_itself * sharing;
   };
-  return play_contended(in_picoseconds(alone, machine, collective_time), lanes_beside(), slowdown);
+  return play_contended(in_picoseconds(alone, machine, collective_time), lanes_with_thread(), slowdown);
 }
 
 namespace {
@@ -165,9 +165,10 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
     if (task.comm == schedules::Comm::none) continue;
     const auto group = static_cast<std::size_t>(task.peer);
     const auto is_alike = [&](std::size_t i) {
-      const TakenCollectives& one = taken[i];
-      return one.group == step.groups[group].kind && one.ranks == step.groups[group].size() && one.comm == task.comm &&
-             one.bytes == task.amount && members[group_of[i]] == members[group];
+      const TakenCollectives& collectives = taken[i];
+      return collectives.group == step.groups[group].kind && collectives.ranks == step.groups[group].size() &&
+             collectives.comm == task.comm && collectives.bytes == task.amount &&
+             members[group_of[i]] == members[group];
     };
     std::size_t alike = 0;
     while (alike < taken.size() && !is_alike(alike)) ++alike;
@@ -251,17 +252,19 @@ std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
   return static_cast<std::size_t>(most - parts.begin());
 }
 
-void add_rates(Prediction& made, const workload::Model& model, const workload::Layout& layout, const Machine& machine) {
+void add_rates(Prediction& prediction, const workload::Model& model, const workload::Layout& layout,
+               const Machine& machine) {
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
-  made.model_flops = training_flops(model, tokens, false);
-  made.hardware_flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
-  if (layout.recompute == workload::Recompute::selective) made.hardware_flops += tokens * token_flops(model).attention;
+  prediction.model_flops = training_flops(model, tokens, false);
+  prediction.hardware_flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
+  if (layout.recompute == workload::Recompute::selective)
+    prediction.hardware_flops += tokens * token_flops(model).attention;
   const bool shares = machine.measured.cores > 0;
   const double devices = shares ? ranks_at_once(machine.measured, layout.ranks()) : layout.ranks();
   const double peak = machine.device.matrix_tflops * 1e12 * devices;
-  made.mfu = made.model_flops / (peak * made.step_s);
-  made.hfu = made.hardware_flops / (peak * made.step_s);
-  made.tokens_per_s = tokens / made.step_s;
+  prediction.mfu = prediction.model_flops / (peak * prediction.step_s);
+  prediction.hfu = prediction.hardware_flops / (peak * prediction.step_s);
+  prediction.tokens_per_s = tokens / prediction.step_s;
 }
 
 // A machine that is one torus has no more devices than that.
@@ -357,12 +360,12 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   for (std::int32_t copies = 1; copies <= most; ++copies) priced.push_back(step_of(copies));
   schedules::Step& step = priced.front();
 
-  Prediction made;
+  Prediction prediction;
   std::vector<std::int64_t> places = all_ranks ? all_places(layout) : places_of_pipeline(layout);
-  made.sent = schedules::count_sent(step);
+  prediction.sent = schedules::count_sent(step);
   const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   for (std::size_t rank = 0; rank < step.of_rank.size(); ++rank) {
-    std::vector<double>& of_rank = made.sent_beyond.emplace_back();
+    std::vector<double>& of_rank = prediction.sent_beyond.emplace_back();
     for (std::size_t level = 0; level + 1 < machine.levels.size(); ++level) {
       of_rank.push_back(sent_beyond(step, rank, level, machine, places, members));
     }
@@ -370,25 +373,25 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
   Simulation simulation = run(priced, layout, machine, std::move(places), members);
-  made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
-  made.events = simulation.events;
-  made.parts = schedules::breakdown_of(step, simulation.timeline);
-  made.busiest = busiest_of(made.parts);
-  made.collectives = collectives_of(step, made.busiest, machine, members);
-  made.bubbles = bubbles_of_step(step, simulation.timeline, made.parts);
-  made.memory = memory_of(model, layout, schedule);
-  made.fullest = worst_of(made.memory);
-  made.needed_bytes = needed_bytes(layout, machine, made.memory);
-  made.fits = made.needed_bytes <= static_cast<double>(machine.device.memory_bytes);
-  add_rates(made, model, layout, machine);
+  prediction.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  prediction.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  prediction.events = simulation.events;
+  prediction.parts = schedules::breakdown_of(step, simulation.timeline);
+  prediction.busiest = busiest_of(prediction.parts);
+  prediction.collectives = collectives_of(step, prediction.busiest, machine, members);
+  prediction.bubbles = bubbles_of_step(step, simulation.timeline, prediction.parts);
+  prediction.memory = memory_of(model, layout, schedule);
+  prediction.fullest = worst_of(prediction.memory);
+  prediction.needed_bytes = needed_bytes(layout, machine, prediction.memory);
+  prediction.fits = prediction.needed_bytes <= static_cast<double>(machine.device.memory_bytes);
+  add_rates(prediction, model, layout, machine);
   if (options.keep_timeline) {
-    made.memory_over_time =
+    prediction.memory_over_time =
         schedules::memory_over_time(step, simulation.timeline, activations_of_stages(model, layout, schedule));
-    made.step = std::move(step);
-    made.timeline = std::move(simulation.timeline);
+    prediction.step = std::move(step);
+    prediction.timeline = std::move(simulation.timeline);
   }
-  return made;
+  return prediction;
 }
 
 namespace {
@@ -411,18 +414,18 @@ Simulation simulate_step(const schedules::Step& step, const workload::Layout& la
 Replay replay(const schedules::Step& step, const Machine& machine, const schedules::BlockingLanes& blocking) {
   refuse_shared_cores(machine);
   refuse_beyond_torus(machine, step.num_ranks());
-  const workload::Layout layout;  // says nothing about groups that list all of their members
+  const workload::Layout layout;  // does not describe groups that list all their members
   std::vector<std::int64_t> places(step.of_rank.size());
   std::iota(places.begin(), places.end(), std::int64_t{0});
   const auto members = members_of_groups(step, layout, machine, places);
   Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
-  Replay made;
-  made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
-  made.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
-  made.busiest = busiest_of(made.parts);
-  made.collectives = collectives_of(step, made.busiest, machine, members);
-  made.timeline = std::move(simulation.timeline);
-  return made;
+  Replay replay;
+  replay.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  replay.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
+  replay.busiest = busiest_of(replay.parts);
+  replay.collectives = collectives_of(step, replay.busiest, machine, members);
+  replay.timeline = std::move(simulation.timeline);
+  return replay;
 }
 
 }  // namespace lockstep::simulator

@@ -93,7 +93,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
 // The layout with its unspecified stages and slices balanced by the machine's kernel prices (workload/build_step.h).
 workload::Layout balanced_on(const Machine& machine, const workload::Model& model, const workload::Layout& layout);
 
-// Bytes of one device's memory that a layout needs: those of the fullest rank, or of all ranks together if they share
+// Bytes of one device's memory that a layout needs: the fullest rank's bytes, or the bytes of all ranks if they share
 // one host (Machine::measured). `memory`: per pipeline rank.
 double needed_bytes(const workload::Layout& layout, const Machine& machine,
                     const std::vector<workload::MemoryBytes>& memory);

@@ -60,22 +60,22 @@ TEST(Predict, StepsTakeAsLongWhenReadFromTheirChakraTraces) {
   for (const std::string& text : small_layouts()) {
     if (text.find("cp=") != std::string::npos) continue;
     const workload::Layout layout = workload::parse_layout(text);
-    const Prediction made =
+    const Prediction prediction =
         predict(small_model(), layout, machine, {.extent = Extent::all_ranks, .keep_timeline = true});
-    const schedules::ChakraTrace written = schedules::to_chakra(made.step);
+    const schedules::ChakraTrace written = schedules::to_chakra(prediction.step);
     schedules::ChakraTrace read{{}, written.groups};
     for (const auto& nodes : written.of_rank) {
       read.of_rank.push_back(schedules::parse_chakra_file(schedules::to_chakra_file(nodes), "t"));
     }
     const schedules::Step step = schedules::read_chakra(read, "t", kNoPrices).step;
     const Replay replayed = replay(step, machine);
-    EXPECT_EQ(replayed.step_s, made.step_s) << text;
-    EXPECT_EQ(replayed.busiest, made.busiest) << text;
-    EXPECT_EQ(replayed.parts[made.busiest].bubble_ps, made.parts[made.busiest].bubble_ps) << text;
+    EXPECT_EQ(replayed.step_s, prediction.step_s) << text;
+    EXPECT_EQ(replayed.busiest, prediction.busiest) << text;
+    EXPECT_EQ(replayed.parts[prediction.busiest].bubble_ps, prediction.parts[prediction.busiest].bubble_ps) << text;
     const std::vector<schedules::SentBytes> sent = schedules::count_sent(step);
     for (std::size_t r = 0; r < sent.size(); ++r) {
-      EXPECT_EQ(sent[r].messages, made.sent[r].messages) << text;
-      EXPECT_EQ(sent[r].of_groups, made.sent[r].of_groups) << text;
+      EXPECT_EQ(sent[r].messages, prediction.sent[r].messages) << text;
+      EXPECT_EQ(sent[r].of_groups, prediction.sent[r].of_groups) << text;
     }
   }
 }
@@ -84,9 +84,9 @@ TEST(Predict, StepsTakeAsLongWhenReadFromTheirChakraTraces) {
 TEST(Predict, ReplaysChangedChakraTracesOrRefusesThem) {
   const Machine machine = load_machine("dgx-a100");
   const workload::Model model = workload::parse_model("hidden=64,layers=2,heads=2,vocabulary=128,sequence=32");
-  const Prediction made = predict(model, workload::parse_layout("tp=2,pp=2,dp=2,batch=4"), machine,
-                                  {.extent = Extent::all_ranks, .keep_timeline = true});
-  const schedules::ChakraTrace good = schedules::to_chakra(made.step);
+  const Prediction prediction = predict(model, workload::parse_layout("tp=2,pp=2,dp=2,batch=4"), machine,
+                                        {.extent = Extent::all_ranks, .keep_timeline = true});
+  const schedules::ChakraTrace good = schedules::to_chakra(prediction.step);
   constexpr unsigned kSeed = 7;
   std::mt19937 engine(kSeed);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(engine()) % n; };
@@ -126,14 +126,14 @@ TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
   const Machine machine = load_machine("dgx-a100");
   for (const std::string& text : small_layouts()) {
     const workload::Layout layout = workload::parse_layout(text);
-    const Prediction one = predict(small_model(), layout, machine);
+    const Prediction prediction = predict(small_model(), layout, machine);
     const Prediction all = predict(small_model(), layout, machine, {.extent = Extent::all_ranks});
-    EXPECT_EQ(one.step_s, all.step_s) << text;
-    EXPECT_GE(all.events, one.events * layout.ranks() / layout.pp - 1) << text;
+    EXPECT_EQ(prediction.step_s, all.step_s) << text;
+    EXPECT_GE(all.events, prediction.events * layout.ranks() / layout.pp - 1) << text;
     ASSERT_EQ(static_cast<std::int64_t>(all.parts.size()), layout.ranks());
     for (std::int64_t r = 0; r < layout.ranks(); ++r) {
       const auto& whole = all.parts[static_cast<std::size_t>(r)];
-      const auto& folded = one.parts[static_cast<std::size_t>(coordinates_of(layout, r).pp)];
+      const auto& folded = prediction.parts[static_cast<std::size_t>(coordinates_of(layout, r).pp)];
       ASSERT_EQ(whole.bubble_ps, folded.bubble_ps) << text << " rank " << r;
       ASSERT_EQ(whole.exposed_ps, folded.exposed_ps) << text << " rank " << r;
     }
@@ -186,16 +186,16 @@ TEST(Predict, RanksShareTheCoresOfOneHost) {
   const auto step_us = [&](const std::string& text, std::int32_t cores) {
     Machine machine = shared_machine(model, layouts, cores);
     machine.measured.collectives.push_back({"all_reduce", 4, {{1e9, 1e-6}}});
-    const Prediction made = predict(model, workload::parse_layout(text), machine);
-    EXPECT_EQ(static_cast<std::int32_t>(made.parts.size()), workload::parse_layout(text).ranks()) << "every rank";
-    return made.step_s * 1e6;
+    const Prediction prediction = predict(model, workload::parse_layout(text), machine);
+    EXPECT_EQ(static_cast<std::int32_t>(prediction.parts.size()), workload::parse_layout(text).ranks()) << "every rank";
+    return prediction.step_s * 1e6;
   };
-  const double one = step_us("dp=1,batch=1", 2);
-  EXPECT_GT(one, 20);
-  EXPECT_NEAR(one, std::round(one), 1e-6) << "a microsecond per kernel";
-  EXPECT_NEAR(step_us("dp=2,batch=2", 2), 1.5 * one, 0.01 * one);
-  EXPECT_NEAR(step_us("dp=2,batch=2", 1), 2 * one, 0.01 * one);
-  EXPECT_NEAR(step_us("dp=4,batch=4", 2), 3 * one, 0.02 * one);
+  const double alone_us = step_us("dp=1,batch=1", 2);
+  EXPECT_GT(alone_us, 20);
+  EXPECT_NEAR(alone_us, std::round(alone_us), 1e-6) << "a microsecond per kernel";
+  EXPECT_NEAR(step_us("dp=2,batch=2", 2), 1.5 * alone_us, 0.01 * alone_us);
+  EXPECT_NEAR(step_us("dp=2,batch=2", 1), 2 * alone_us, 0.01 * alone_us);
+  EXPECT_NEAR(step_us("dp=4,batch=4", 2), 3 * alone_us, 0.02 * alone_us);
   EXPECT_THROW(predict(model, workload::parse_layout("dp=2,batch=2"), shared_machine(model, layouts, 2),
                        {.extent = Extent::all_ranks, .collectives = Collectives::plans}),
                core::Error);
@@ -222,10 +222,10 @@ TEST(Predict, CollectivesAsPlansTakeAsLongAsByFormula) {
 TEST(Predict, PartsOfARankAreTheStep) {
   const Machine machine = load_machine("dgx-a100");
   for (const std::string& text : small_layouts()) {
-    const Prediction made = predict(small_model(), workload::parse_layout(text), machine);
-    for (const auto& rank : made.parts) {
+    const Prediction prediction = predict(small_model(), workload::parse_layout(text), machine);
+    for (const auto& rank : prediction.parts) {
       const std::int64_t sum = rank.compute_ps() + rank.all_exposed_ps() + rank.bubble_ps;
-      EXPECT_NEAR(static_cast<double>(sum) / 1e12, made.step_s, 1e-12) << text;
+      EXPECT_NEAR(static_cast<double>(sum) / 1e12, prediction.step_s, 1e-12) << text;
     }
   }
 }
@@ -310,20 +310,20 @@ TEST(Predict, MoreOfWhatCostsTimeCostsTime) {
 TEST(Predict, MfuIsModelFlopsOverPeak) {
   const Machine machine = load_machine("dgx-a100");
   const workload::Layout layout = workload::parse_layout("tp=2,pp=2,dp=2,batch=32,recompute=full");
-  const Prediction made = predict(small_model(), layout, machine);
+  const Prediction prediction = predict(small_model(), layout, machine);
   const double tokens = 32.0 * static_cast<double>(small_model().sequence);
-  EXPECT_DOUBLE_EQ(made.model_flops, training_flops(small_model(), tokens, false));
-  EXPECT_NEAR(made.mfu * made.step_s * 8 * machine.device.matrix_tflops * 1e12, made.model_flops,
-              1e-3 * made.model_flops);
-  EXPECT_GT(made.hfu / made.mfu, 1.25);
-  EXPECT_LT(made.hfu / made.mfu, 4.0 / 3);
-  EXPECT_LT(made.hfu, 1);
+  EXPECT_DOUBLE_EQ(prediction.model_flops, training_flops(small_model(), tokens, false));
+  EXPECT_NEAR(prediction.mfu * prediction.step_s * 8 * machine.device.matrix_tflops * 1e12, prediction.model_flops,
+              1e-3 * prediction.model_flops);
+  EXPECT_GT(prediction.hfu / prediction.mfu, 1.25);
+  EXPECT_LT(prediction.hfu / prediction.mfu, 4.0 / 3);
+  EXPECT_LT(prediction.hfu, 1);
 }
 
 TEST(Predict, NothingIsCountedTwiceWithoutRecomputation) {
-  const Prediction made =
+  const Prediction prediction =
       predict(small_model(), workload::parse_layout("tp=2,pp=2,dp=2,batch=32"), load_machine("dgx-a100"));
-  EXPECT_EQ(made.hfu, made.mfu);
+  EXPECT_EQ(prediction.hfu, prediction.mfu);
 }
 
 // Payload bytes of a rank's reductions (gathers) / bytes of its parameters in the reduced (gathered) dtype.
@@ -380,8 +380,8 @@ TEST(Predict, OffloadedTensorsTakeTheTimeOfTheirBytes) {
   machine.host_gbps = machine.nvme_gbps = 1e9;
   EXPECT_NEAR(step_s(all), here, 1e-2 * here) << "copies that take no time";
   machine.host_gbps = 0.01;
-  // Two microbatches: weights of 2 bytes come for the forward; for the backward they come beside gradients of 4 bytes
-  // that leave (the second time beside those that come). The update brings both.
+  // Two microbatches: weights of 2 bytes come for the forward; for the backward they come together with gradients of 4
+  // bytes that leave (the second time together with those that come). The update brings both.
   const double copies_s = (2 * (2 + 4) + 6) * shard / 0.01e9;
   EXPECT_NEAR(step_s(",offload=gradients:host+parameters:host"), copies_s + here, 0.05 * copies_s);
   machine.nvme_gbps = 0;
@@ -389,7 +389,7 @@ TEST(Predict, OffloadedTensorsTakeTheTimeOfTheirBytes) {
 }
 
 // The previous step's update is hidden up to the length of the step.
-TEST(Predict, ADelayedUpdateRunsBesideTheStep) {
+TEST(Predict, ADelayedUpdateRunsDuringTheStep) {
   Machine machine = load_machine("dgx2-v100");
   const std::string away = "dp=16,batch=32,zero=2,offload=optimizer:host+gradients:host";
   const auto step_s = [&](const std::string& more) {

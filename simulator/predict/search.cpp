@@ -54,9 +54,9 @@ StageTimes times_of(const schedules::StageRecipe& recipe, const Sum& sum) {
   return {sum(recipe.forward), sum(recipe.backward), sum(recipe.input_gradient), sum(recipe.weight_gradient)};
 }
 
-class Bound {
+class StepTimeBound {
  public:
-  Bound(const Schedule& schedule, const std::vector<workload::StageWork>& works) : slices_(schedule.slices()) {
+  StepTimeBound(const Schedule& schedule, const std::vector<workload::StageWork>& works) : slices_(schedule.slices()) {
     for (const workload::StageWork& work : works) {
       times_.push_back(times_of(work.recipe, sum_of));
       issues_.push_back(times_of(work.recipe, issue_of));
@@ -101,7 +101,7 @@ class Bound {
 }  // namespace
 
 double step_bound_s(const Schedule& schedule, const std::vector<workload::StageWork>& works) {
-  const Bound bound(schedule, works);
+  const StepTimeBound bound(schedule, works);
   std::int64_t longest = 0;
   for (const auto& list : schedule.of_rank) longest = std::max(longest, bound.of_rank(list));
   std::vector<std::int64_t> optimizer(schedule.of_rank.size());
@@ -232,7 +232,7 @@ ShapeKey key_of(const workload::Layout& layout) {
   return {layout.schedule, shape.ranks, shape.microbatches, shape.chunks, shape.slice_tokens};
 }
 
-struct Candidate {
+struct SizedLayout {
   std::size_t index = 0;  // index of the layout
   double memory_bytes = 0;
   double bound_s = 0;
@@ -247,8 +247,8 @@ class Search {
   // `decided`: SearchSpace::decided. Weighing a layout and simulating it are half of the work each.
   SearchResult run(const std::function<void(std::size_t done, std::size_t all)>& decided) {
     result_.legal = static_cast<std::int64_t>(layouts_.size());
-    std::vector<Candidate> fitting = weighed([&](std::size_t done) { decided(done / 2, layouts_.size()); });
-    std::sort(fitting.begin(), fitting.end(), [](const Candidate& a, const Candidate& b) {
+    std::vector<SizedLayout> fitting = weighed([&](std::size_t done) { decided(done / 2, layouts_.size()); });
+    std::sort(fitting.begin(), fitting.end(), [](const SizedLayout& a, const SizedLayout& b) {
       return std::tie(a.bound_s, a.index) < std::tie(b.bound_s, b.index);
     });
     // A fixed batch size, so that the number of threads does not change what is simulated.
@@ -269,12 +269,12 @@ class Search {
  private:
   // Memory and bound of all layouts that fit. Layouts of one schedule are processed together.
   template <class Done>
-  std::vector<Candidate> weighed(const Done& done) {
+  std::vector<SizedLayout> weighed(const Done& done) {
     std::map<ShapeKey, std::vector<std::size_t>> by_shape;
     for (std::size_t i = 0; i < layouts_.size(); ++i) by_shape[key_of(layouts_[i])].push_back(i);
     std::vector<const std::vector<std::size_t>*> groups;
     for (const auto& entry : by_shape) groups.push_back(&entry.second);
-    std::vector<Candidate> all(layouts_.size());
+    std::vector<SizedLayout> all(layouts_.size());
     std::atomic<std::size_t> so_far{0};
     for_all(groups.size(), threads_, [&](std::size_t g) {
       const workload::Layout& first = layouts_[groups[g]->front()];
@@ -283,9 +283,9 @@ class Search {
       done(so_far += groups[g]->size());
     });
     const auto capacity = static_cast<double>(machine_.device.memory_bytes);
-    std::vector<Candidate> fitting;
+    std::vector<SizedLayout> fitting;
     result_.least_memory_bytes = all.empty() ? 0 : all.front().memory_bytes;
-    for (const Candidate& candidate : all) {
+    for (const SizedLayout& candidate : all) {
       result_.least_memory_bytes = std::min(result_.least_memory_bytes, candidate.memory_bytes);
       if (candidate.memory_bytes <= capacity) fitting.push_back(candidate);
     }
@@ -293,23 +293,24 @@ class Search {
     return fitting;
   }
 
-  Candidate weigh(std::size_t index, const schedules::Schedule& schedule) const {
+  SizedLayout weigh(std::size_t index, const schedules::Schedule& schedule) const {
     const workload::Layout& layout = layouts_[index];
-    Candidate made{.index = index, .memory_bytes = needed_bytes(layout, machine_, memory_of(model_, layout, schedule))};
-    if (made.memory_bytes > static_cast<double>(machine_.device.memory_bytes)) return made;
+    SizedLayout candidate{.index = index,
+                          .memory_bytes = needed_bytes(layout, machine_, memory_of(model_, layout, schedule))};
+    if (candidate.memory_bytes > static_cast<double>(machine_.device.memory_bytes)) return candidate;
     workload::Pricing pricing = pricing_of(model_, layout, schedule, machine_, Detail::folded);
     pricing.kernel = [this](const workload::KernelCall& call) { return least_kernel_ps(machine_, call); };
-    made.bound_s = step_bound_s(schedule, works_of(model_, layout, schedule, pricing));
-    return made;
+    candidate.bound_s = step_bound_s(schedule, works_of(model_, layout, schedule, pricing));
+    return candidate;
   }
 
-  void simulate_all(const std::vector<Candidate>& candidates) {
+  void simulate_all(const std::vector<SizedLayout>& candidates) {
     std::vector<FoundLayout> found(candidates.size());
     for_all(candidates.size(), threads_, [&](std::size_t i) {
       const workload::Layout& layout = layouts_[candidates[i].index];
       found[i] = {layout, candidates[i].bound_s, predict(model_, layout, machine_, {.detail = Detail::folded})};
     });
-    for (FoundLayout& one : found) result_.best.push_back(std::move(one));
+    for (FoundLayout& layout : found) result_.best.push_back(std::move(layout));
     std::stable_sort(result_.best.begin(), result_.best.end(), [](const FoundLayout& a, const FoundLayout& b) {
       return a.prediction.step_s < b.prediction.step_s;
     });
@@ -360,7 +361,7 @@ bool is_dominated(const workload::Layout& layout) {
 }
 
 // The best layout of each way so far.
-class Best {
+class BestLayouts {
  public:
   void take(std::string_view way, FoundLayout found) {
     const auto at = of_way_.find(index_of(way));
@@ -389,8 +390,8 @@ class Best {
   std::vector<FoundLayout> winner_and_next() const {
     double first = std::numeric_limits<double>::infinity();
     for (const auto& [way, found] : of_way_) first = std::min(first, found.prediction.step_s);
-    const auto winner = std::find_if(of_way_.begin(), of_way_.end(), [&](const auto& one) {
-      return one.second.prediction.step_s <= (1 + kSameTime) * first;
+    const auto winner = std::find_if(of_way_.begin(), of_way_.end(), [&](const auto& way_and_layout) {
+      return way_and_layout.second.prediction.step_s <= (1 + kSameTime) * first;
     });
     if (winner == of_way_.end()) return {};
     std::vector<FoundLayout> chosen{winner->second};
@@ -460,18 +461,18 @@ double WaySearch::least_memory_bytes(std::string_view way) const {
 Fastest WaySearch::fastest_on(const Machine& machine) {
   std::stable_sort(candidates_.begin(), candidates_.end(),
                    [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
-  Best best;
-  Fastest made;
-  for (Candidate& one : candidates_) {
-    if (one.bound_s > best.limit_s()) break;
-    if (one.bound_s >= best.step_s(one.way)) continue;
-    Prediction prediction = predict(model_, one.layout, machine, {.detail = Detail::folded});
-    one.bound_s = std::max(one.bound_s, prediction.step_s);
-    best.take(one.way, {one.layout, one.bound_s, std::move(prediction)});
-    ++made.simulated;
+  BestLayouts best;
+  Fastest fastest;
+  for (Candidate& candidate : candidates_) {
+    if (candidate.bound_s > best.limit_s()) break;
+    if (candidate.bound_s >= best.step_s(candidate.way)) continue;
+    Prediction prediction = predict(model_, candidate.layout, machine, {.detail = Detail::folded});
+    candidate.bound_s = std::max(candidate.bound_s, prediction.step_s);
+    best.take(candidate.way, {candidate.layout, candidate.bound_s, std::move(prediction)});
+    ++fastest.simulated;
   }
-  made.best = best.winner_and_next();
-  return made;
+  fastest.best = best.winner_and_next();
+  return fastest;
 }
 
 }  // namespace lockstep::simulator

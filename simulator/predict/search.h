@@ -56,8 +56,8 @@ double step_bound_s(const schedules::Schedule& schedule, const std::vector<workl
 //
 // Every layout has a lower bound of its step time: the busiest rank's work, what has to run before its first and after
 // its last microbatch, and the optimizer. Layouts are simulated in the order of their bounds, until no bound is below
-// the worst of the best known ones. The rest cannot be among the best, so the result equals that of simulating all
-// (branch and bound).
+// the slowest of the best ones known. The rest cannot be among the best, so the result is the same as after simulating
+// all (branch and bound).
 
 struct SearchSpace {
   std::int64_t gpus = 1;

@@ -39,9 +39,9 @@ TEST(Search, FindsWhatSimulatingAllFinds) {
   std::int64_t too_large = 0;
   const std::vector<workload::Layout> layouts = legal_layouts(small_model(), machine, small_space());
   for (const workload::Layout& layout : layouts) {
-    const Prediction made = predict(small_model(), layout, machine, {.detail = Detail::folded});
-    if (made.fits) {
-      all.push_back(made.step_s);
+    const Prediction prediction = predict(small_model(), layout, machine, {.detail = Detail::folded});
+    if (prediction.fits) {
+      all.push_back(prediction.step_s);
     } else {
       ++too_large;
     }
@@ -59,13 +59,13 @@ TEST(Search, FindsWhatSimulatingAllFinds) {
 
 TEST(Search, DoesNotDependOnThreads) {
   const Machine machine = load_machine("dgx-a100");
-  const SearchResult one = search_layouts(small_model(), machine, small_space(), 5, 1);
+  const SearchResult result = search_layouts(small_model(), machine, small_space(), 5, 1);
   const SearchResult three = search_layouts(small_model(), machine, small_space(), 5, 3);
-  ASSERT_EQ(one.best.size(), three.best.size());
-  for (std::size_t i = 0; i < one.best.size(); ++i) {
-    EXPECT_EQ(text_of(one.best[i].layout), text_of(three.best[i].layout));
+  ASSERT_EQ(result.best.size(), three.best.size());
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    EXPECT_EQ(text_of(result.best[i].layout), text_of(three.best[i].layout));
   }
-  EXPECT_EQ(one.simulated, three.simulated);
+  EXPECT_EQ(result.simulated, three.simulated);
 }
 
 // The bound holds for every layout, including schedules with split backwards.
@@ -86,7 +86,7 @@ TEST(Search, NoStepIsShorterThanItsBound) {
   EXPECT_GT(closest, 0.9);
 }
 
-// A host of two cores with a measured time for every kernel of the space: 1 us alone and, by noise, less beside a copy.
+// A host of two cores with a measured time for every kernel of the space: 1 us alone and, by noise, less during a copy.
 Machine shared_machine(const workload::Model& model, const SearchSpace& space) {
   Machine machine = load_machine("dgx-a100");
   machine.measured.cores = 2;
@@ -180,10 +180,10 @@ TEST(Ways, TheFastestIsThatOfSimulatingAll) {
     std::map<std::string_view, double> best;
     for (const workload::Layout& layout : legal_layouts(model, machine, space)) {
       if (layout.tp > 1 && !layout.sequence_parallel) continue;
-      const Prediction made = predict(model, layout, machine, {.detail = Detail::folded});
-      if (!made.fits) continue;
-      const auto at = best.try_emplace(way_of(layout), made.step_s).first;
-      at->second = std::min(at->second, made.step_s);
+      const Prediction prediction = predict(model, layout, machine, {.detail = Detail::folded});
+      if (!prediction.fits) continue;
+      const auto at = best.try_emplace(way_of(layout), prediction.step_s).first;
+      at->second = std::min(at->second, prediction.step_s);
     }
     const Fastest found = search.fastest_on(machine);
     ASSERT_EQ(found.best.size(), 2U);
@@ -199,7 +199,7 @@ TEST(Ways, TheFastestIsThatOfSimulatingAll) {
   }
 }
 
-TEST(Ways, WhatDoesNotFitIsSaid) {
+TEST(Ways, WhatDoesNotFitIsReported) {
   const workload::Model model = workload::parse_model("gpt3-175b");
   const Machine machine = load_machine("dgx-a100");
   WaySearch search(model, machine, {.gpus = 8, .global_batch = 8, .base = {}, .schedules = {"1f1b"}, .chunks = {}});

@@ -49,17 +49,17 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, std::span<const Rank
 
 std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price, double taken) {
   std::int64_t total = 0;
-  std::int64_t beside_ps = 0;  // remaining time of collectives that overlap the next kernel
+  std::int64_t overlapped_ps = 0;  // remaining time of collectives that overlap the next kernel
   for (const schedules::Piece& piece : pieces) {
     if (piece.op != schedules::Op::layer_collective) {
-      total += together_ps(piece.amount, beside_ps, taken);
-      beside_ps = 0;
+      total += together_ps(piece.amount, overlapped_ps, taken);
+      overlapped_ps = 0;
       continue;
     }
     const std::int64_t ps = price(piece.comm, piece.group, piece.amount);
-    (piece.beside_next ? beside_ps : total) += ps;
+    (piece.overlaps_next ? overlapped_ps : total) += ps;
   }
-  return total + beside_ps;
+  return total + overlapped_ps;
 }
 
 }  // namespace
@@ -143,22 +143,22 @@ class Folding {
 
  private:
   void kernel(Piece piece) {
-    piece.amount = together_ps(piece.amount, beside_ps_, taken_);
-    beside_ps_ = 0;
+    piece.amount = together_ps(piece.amount, overlapped_ps_, taken_);
+    overlapped_ps_ = 0;
     made_.push_back(piece);
   }
 
   void collective(const Piece& piece) {
     settle();  // a lane runs one collective at a time
-    beside_ps_ = price_(piece.comm, piece.group, piece.amount);
+    overlapped_ps_ = price_(piece.comm, piece.group, piece.amount);
     (made_.empty() ? first_issue_ps_ : made_.back().issue_ps) += piece.issue_ps;
-    if (!piece.beside_next) settle();
+    if (!piece.overlaps_next) settle();
   }
 
   // Waits for the collective in flight.
   void settle() {
-    (made_.empty() ? first_ps_ : made_.back().amount) += beside_ps_;
-    beside_ps_ = 0;
+    (made_.empty() ? first_ps_ : made_.back().amount) += overlapped_ps_;
+    overlapped_ps_ = 0;
   }
 
   std::vector<Piece> merged() const {
@@ -177,7 +177,7 @@ class Folding {
   const CollectivePrice& price_;
   double taken_ = 0;
   std::vector<Piece> made_;
-  std::int64_t beside_ps_ = 0;
+  std::int64_t overlapped_ps_ = 0;
   std::int64_t first_ps_ = 0;  // time of collectives before the first kernel
   std::int64_t first_issue_ps_ = 0;
 };
@@ -198,7 +198,7 @@ std::vector<Piece> merged(const std::vector<Piece>& pieces) {
       continue;
     }
     // A kernel after one that a collective overlaps waits for that collective: it stays a piece of its own.
-    mergeable = fewer.empty() || !fewer.back().beside_next;
+    mergeable = fewer.empty() || !fewer.back().overlaps_next;
     fewer.push_back(piece);
   }
   return fewer;
@@ -299,11 +299,11 @@ class Compressing {
     kernels.amount = kernel_ps(machine_.device, {half});
     std::uint32_t last = out.put(kernels, out.edges_of(i));
     for (std::size_t e = 0; e < replacement.exchanges.size(); ++e) {
-      Task one = task;
-      one.comm = replacement.exchanges[e].comm;
-      one.amount = replacement.exchanges[e].bytes;
-      if (!replacement.groups.empty()) one.peer = replacement.groups[e];
-      last = out.put(one, std::span(&last, 1));
+      Task exchange = task;
+      exchange.comm = replacement.exchanges[e].comm;
+      exchange.amount = replacement.exchanges[e].bytes;
+      if (!replacement.groups.empty()) exchange.peer = replacement.groups[e];
+      last = out.put(exchange, std::span(&last, 1));
     }
     out.replace(i, out.put(kernels, std::span(&last, 1)));
   }

@@ -8,7 +8,7 @@
 namespace lockstep::simulator {
 namespace {
 
-struct Tile {
+struct ProductTile {
   double m;
   double n;
   // Multiply-adds of a step along k, plus the cost of its loads.
@@ -18,8 +18,8 @@ struct Tile {
 };
 
 // Tile sizes of cuBLAS (the guide, section 2.3), the largest first.
-constexpr std::array kTiles{Tile{256, 128}, Tile{128, 256}, Tile{128, 128}, Tile{256, 64},
-                            Tile{64, 256},  Tile{128, 64},  Tile{64, 128},  Tile{64, 64}};
+constexpr std::array kTiles{ProductTile{256, 128}, ProductTile{128, 256}, ProductTile{128, 128}, ProductTile{256, 64},
+                            ProductTile{64, 256},  ProductTile{128, 64},  ProductTile{64, 128},  ProductTile{64, 64}};
 constexpr std::array kSplits{1.0, 2.0, 4.0, 8.0};
 constexpr double kShortestSplit = 512;  // fewest steps along k per part
 
@@ -31,11 +31,11 @@ constexpr double kSplitUs = 1.5;  // summing the parts
 
 double product_us(const DeviceSpec& device, const workload::Product& product, double tflops) {
   const double multiprocessors = device.multiprocessors;
-  const Tile& largest = kTiles.front();
+  const ProductTile& largest = kTiles.front();
   const double share_of_loads = largest.m * largest.n / largest.work();
   const double works_per_us = tflops * 1e6 / 2 / multiprocessors / share_of_loads;
   double fastest = std::numeric_limits<double>::infinity();
-  for (const Tile& tile : kTiles) {
+  for (const ProductTile& tile : kTiles) {
     const double tiles = std::ceil(product.m / tile.m) * std::ceil(product.n / tile.n);
     for (const double split : kSplits) {
       if (split > 1 && product.k / split < kShortestSplit) continue;

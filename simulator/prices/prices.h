@@ -65,7 +65,7 @@ inline constexpr double kOperatorsOfListed = 2;
 workload::IssueTimes issue_times_of(const Host& host, const workload::Layout& layout);
 
 // Adds to a step the host times that its recipes do not have: to issue messages, the collectives of parameters and
-// gradients, and the optimizer (one kernel's operators per parameter: the gradient's copy in 32 bits, and that of the
+// gradients, and the optimizer (one kernel's operators per parameter: the copies in 32 bits of the gradient and of the
 // new weight). Also marks where the host waits for the device: at messages between stages that are not overlapped, as
 // in Megatron-LM, which synchronizes the device after each.
 void add_host(schedules::Step& step, const workload::Layout& layout, const std::vector<workload::StagePlan>& plans,
@@ -99,13 +99,13 @@ schedules::StageCosts totals_of(const workload::StageWork& work, const Collectiv
 // Recipes with fewer pieces and the same time.
 
 // For searches over many layouts: a layer becomes one kernel. Collectives add their time to the kernel before them,
-// those `beside_next` extend the next kernel, and consecutive kernels of one part become one. Exact if the members of
-// such a group do equal work, except that a collective beside the next action's kernel counts in full.
+// those `overlaps_next` extend the next kernel, and consecutive kernels of one part become one. Exact if the members of
+// such a group do equal work, except that a collective during the next action's kernel counts in full.
 schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price,
                                    double taken = 0);
 
-// Consecutive kernels of one part become one piece, unless a collective overlaps the first of them. The step takes
-// exactly as long, with a quarter of the events.
+// Consecutive kernels of one part become one piece, unless a collective overlaps the first one. The step takes exactly
+// as long, with a quarter of the events.
 schedules::StageRecipe merge_kernels(const schedules::StageRecipe& recipe);
 
 // Compressed collectives of gradients and weights (workload/compression.h) as tasks of a step: encoding kernels,

@@ -47,11 +47,11 @@ double collective_bytes(const std::vector<Piece>& pieces, Comm comm) {
 }
 
 workload::StageSlice slice(std::int64_t layers, bool embedding, bool head) {
-  workload::StageSlice made;
-  made.layers = layers;
-  made.embedding = embedding;
-  made.head = head;
-  return made;
+  workload::StageSlice slice;
+  slice.layers = layers;
+  slice.embedding = embedding;
+  slice.head = head;
+  return slice;
 }
 
 // A FLOP takes a picosecond here, so whole models take the FLOPs that Narayanan et al. 2021 count.
@@ -116,22 +116,22 @@ TEST(Recipes, ExchangeAgainWhatTheyRecompute) {
   EXPECT_EQ(collective_bytes(again.recipe.backward, Comm::all_reduce), 4 * bsh);
 }
 
-TEST(Recipes, ReduceInputGradientsBesideWeightGradients) {
+TEST(Recipes, ReduceInputGradientsDuringWeightGradients) {
   const workload::Model m = workload::parse_model("megatron-22b");
   const DeviceSpec device = load_machine("dgx-a100").device;
-  const auto besides = [&](const char* layout) {
+  const auto overlaps = [&](const char* layout) {
     int count = 0;
     const auto& pieces = work_of(m, workload::parse_layout(layout), device, slice(1, false, false)).recipe.backward;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (!pieces[i].beside_next) continue;
+      if (!pieces[i].overlaps_next) continue;
       ++count;
       EXPECT_EQ(pieces.at(i + 1).op, Op::backward);
     }
     return count;
   };
-  EXPECT_EQ(besides("tp=8"), 2);
-  EXPECT_EQ(besides("tp=8,overlap_tp=no"), 0);
-  EXPECT_EQ(besides("tp=8,sp=yes"), 4) << "and two gathers of kept inputs";
+  EXPECT_EQ(overlaps("tp=8"), 2);
+  EXPECT_EQ(overlaps("tp=8,overlap_tp=no"), 0);
+  EXPECT_EQ(overlaps("tp=8,sp=yes"), 4) << "and two gathers of kept inputs";
 }
 
 TEST(Recipes, NumberTheirParts) {
@@ -165,16 +165,16 @@ TEST(Recipes, SendWhatLiesBetweenStages) {
 
 TEST(Totals, AddKernelsAndWhatTheyWaitFor) {
   const Piece kernel{Op::backward, 0, 100};
-  Piece beside{Op::layer_collective, 0, 8, Comm::all_reduce, GroupKind::tensor, true};
+  Piece overlapped{Op::layer_collective, 0, 8, Comm::all_reduce, GroupKind::tensor, true};
   const Piece waited{Op::layer_collective, 0, 8, Comm::all_reduce, GroupKind::tensor, false};
   workload::StageWork work;
-  work.recipe.backward = {kernel, beside, kernel, waited, kernel};
+  work.recipe.backward = {kernel, overlapped, kernel, waited, kernel};
   work.recipe.input_gradient = {kernel, waited};
   const auto cost = [&](std::int64_t ps) {
     return totals_of(work, [ps](Comm, GroupKind, std::int64_t) { return ps; });
   };
   EXPECT_EQ(cost(30).input_gradient_ps, 130);
-  EXPECT_EQ(cost(30).weight_gradient_ps, 330 - 130) << "hidden beside a kernel";
+  EXPECT_EQ(cost(30).weight_gradient_ps, 330 - 130) << "hidden by a kernel";
   EXPECT_EQ(cost(150).weight_gradient_ps, 100 + 150 + 150 + 100 - 250) << "longer than the kernel";
 }
 
@@ -251,7 +251,7 @@ TEST(Groups, LieOnLevels) {
 }
 
 // The same by counting every member.
-TEST(Groups, LieOnLevelsAsEveryMemberSays) {
+TEST(Groups, LieOnLevelsAsEveryMemberSees) {
   Machine machine;
   machine.levels = {{.name = "node", .ranks = 8}, {.name = "leaf", .ranks = 48}, {.name = "spine", .ranks = 96}};
   for (std::int64_t first = 0; first < 10; ++first) {
@@ -291,8 +291,9 @@ std::int64_t a_ps_a_byte(Comm, GroupKind, std::int64_t bytes) {
 Piece kernel(std::int64_t ps, std::int32_t part = 0) {
   return {.op = Op::forward, .part = part, .amount = ps};
 }
-Piece collective(std::int64_t bytes, bool beside = false) {
-  return {.op = Op::layer_collective, .part = 0, .amount = bytes, .comm = Comm::all_reduce, .beside_next = beside};
+Piece collective(std::int64_t bytes, bool overlapped = false) {
+  return {
+      .op = Op::layer_collective, .part = 0, .amount = bytes, .comm = Comm::all_reduce, .overlaps_next = overlapped};
 }
 
 std::vector<std::int64_t> folded(std::vector<Piece> forward) {
@@ -311,13 +312,13 @@ TEST(FoldPieces, ACollectiveBecomesTimeOfTheKernelBeforeIt) {
   EXPECT_EQ(folded({kernel(10), collective(3), kernel(5, 1)}), (Amounts{13, 5}));
 }
 
-TEST(FoldPieces, ACollectiveBesideAKernelCountsWhereItIsLonger) {
+TEST(FoldPieces, ACollectiveDuringAKernelCountsWhereItIsLonger) {
   EXPECT_EQ(folded({kernel(10), collective(4, true), kernel(7)}), Amounts{17});
   EXPECT_EQ(folded({kernel(10), collective(9, true), kernel(7)}), Amounts{19});
   EXPECT_EQ(folded({kernel(10), collective(9, true)}), Amounts{19});
 }
 
-TEST(FoldPieces, ACollectiveTakesItsPartOfTheKernelBesideIt) {
+TEST(FoldPieces, ACollectiveTakesItsPartOfTheKernelDuringIt) {
   EXPECT_EQ(together_ps(100, 0, 0.2), 100);
   EXPECT_EQ(together_ps(100, 50, 0.2), 110) << "50 at 0.8 of the rate";
   EXPECT_EQ(together_ps(80, 100, 0.2), 100) << "ends with it";

@@ -203,7 +203,7 @@ std::string scores(std::span<const ValidatedCollective> all) {
     const std::string title = each.table + gpus_text(each.of);
     if (title == last) continue;
     last = title;
-    const auto part = those(all, [&](const auto& one) { return one.table + gpus_text(one.of) == title; });
+    const auto part = those(all, [&](const auto& other) { return other.table + gpus_text(other.of) == title; });
     text +=
         score_row(fmt::format("{}, {} of {}", each.table, schedules::name_of(each.of.comm), gpus_text(each.of)), part);
   }
@@ -250,8 +250,9 @@ std::vector<ValidatedCollective> validate(std::span<const CollectiveSweep> sweep
   for (const CollectiveSweep& sweep : sweeps) {
     const Machine machine = load_machine(sweep.machine);
     for (const CollectivePoint& point : sweep.points) {
-      const CollectivePrediction made = predicted(machine, point);
-      all.push_back({sweep.table, sweep.machine, point, way_of(made), made.time_us(), is_fitted(sweep, point)});
+      const CollectivePrediction prediction = predicted(machine, point);
+      all.push_back(
+          {sweep.table, sweep.machine, point, way_of(prediction), prediction.time_us(), is_fitted(sweep, point)});
     }
   }
   return all;

@@ -119,10 +119,10 @@ Machine ideal_machine(double tflops, double gbps) {
   return machine;
 }
 
-double tflops_per_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
+double tflops_per_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& prediction) {
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
   const double flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
-  return flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
+  return flops / prediction.step_s / static_cast<double>(layout.ranks()) / 1e12;
 }
 
 }  // namespace
@@ -132,25 +132,25 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
   ValidationCases found;
   found.machine = fields.text("machine");
   for (JsonFields& each : fields.objects("cases")) {
-    ValidationCase one;
-    one.table = each.text("table");
-    one.machine = each.has("machine") ? each.text("machine") : found.machine;
-    if (each.has("grid")) one.grid = each.text("grid");
-    one.title = each.text("title");
-    one.model = each.text("model");
-    one.layout = each.text("layout");
-    one.measure = each.text("measure");
-    one.published = each.positive("published");
-    if (each.has("formula")) one.is_formula = each.yes_or_no("formula");
+    ValidationCase row;
+    row.table = each.text("table");
+    row.machine = each.has("machine") ? each.text("machine") : found.machine;
+    if (each.has("grid")) row.grid = each.text("grid");
+    row.title = each.text("title");
+    row.model = each.text("model");
+    row.layout = each.text("layout");
+    row.measure = each.text("measure");
+    row.published = each.positive("published");
+    if (each.has("formula")) row.is_formula = each.yes_or_no("formula");
     if (each.has("ideal_tflops")) {
-      one.ideal_tflops = each.positive("ideal_tflops");
-      one.ideal_gbps = each.positive("ideal_gbps");
+      row.ideal_tflops = each.positive("ideal_tflops");
+      row.ideal_gbps = each.positive("ideal_gbps");
     }
-    if (each.has("product_factor")) one.product_factor = each.positive("product_factor");
-    if (each.has("fp8_factor")) one.fp8_factor = each.positive("fp8_factor");
-    one.fitted = each.yes_or_no("fitted");
+    if (each.has("product_factor")) row.product_factor = each.positive("product_factor");
+    if (each.has("fp8_factor")) row.fp8_factor = each.positive("fp8_factor");
+    row.fitted = each.yes_or_no("fitted");
     each.done();
-    found.cases.push_back(std::move(one));
+    found.cases.push_back(std::move(row));
   }
   fields.done();
   return found;
@@ -250,11 +250,11 @@ std::vector<double> errors_of(std::span<const ValidationCase> cases, const Machi
 double improved(std::span<const ValidationCase> cases, const Machine& machine, double at) {
   constexpr double kStep = 1e-3;
   const std::vector<double> here = errors_of(cases, machine, at);
-  const std::vector<double> beside = errors_of(cases, machine, at + kStep);
+  const std::vector<double> shifted = errors_of(cases, machine, at + kStep);
   double squares = 0;
   double products = 0;
   for (std::size_t i = 0; i < here.size(); ++i) {
-    const double slope = (beside[i] - here[i]) / kStep;
+    const double slope = (shifted[i] - here[i]) / kStep;
     squares += slope * slope;
     products += slope * here[i];
   }
@@ -372,11 +372,11 @@ std::string with_tables(const std::string& page, std::span<const Validated> all,
   constexpr std::string_view kBegin = "<!-- table ";
   constexpr std::string_view kName = " -->\n";
   constexpr std::string_view kEnd = "<!-- end -->";
-  std::string made;
+  std::string result;
   std::size_t at = 0;
   while (true) {
     const std::size_t begin = page.find(kBegin, at);
-    if (begin == std::string::npos) return made + page.substr(at);
+    if (begin == std::string::npos) return result + page.substr(at);
     const std::size_t name = begin + kBegin.size();
     const std::size_t body = page.find(kName, name);
     const std::size_t end = page.find(kEnd, name);
@@ -386,15 +386,15 @@ std::string with_tables(const std::string& page, std::span<const Validated> all,
     }
     const std::string which = page.substr(name, body - name);
     const std::string collective = collective_table(which, collectives);
-    made += page.substr(at, body + kName.size() - at);
+    result += page.substr(at, body + kName.size() - at);
     if (which == "score") {
-      made += scores(all);
+      result += scores(all);
     } else if (which == "regret") {
-      made += regrets(all);
+      result += regrets(all);
     } else if (which == "products") {
-      made += product_table(products);
+      result += product_table(products);
     } else {
-      made += collective.empty() ? table_of(which, all) : collective;
+      result += collective.empty() ? table_of(which, all) : collective;
     }
     at = end;
   }

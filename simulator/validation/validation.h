@@ -1,4 +1,4 @@
-// Predictions beside published measurements.
+// Predictions compared with published measurements.
 #pragma once
 
 #include <span>
@@ -145,8 +145,8 @@ struct Choice {
 std::vector<Choice> choices_of(std::span<const Validated> all);
 
 // A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
-// blocks "score" and "collective_score" by the scores, "products" by those of products, "regret" by the choices. Throws
-// a usage Error if a block has no end or no table.
+// blocks "score" and "collective_score" by the scores, "products" by the products' scores, "regret" by the choices.
+// Throws a usage Error if a block has no end or no table.
 std::string with_tables(const std::string& page, std::span<const Validated> all,
                         std::span<const ValidatedCollective> collectives, std::span<const ProductSweep> products);
 

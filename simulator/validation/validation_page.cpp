@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/output_file.h"
-#include "core/user_text.h"
 #include "simulator/validation/validation.h"
 
 namespace {

@@ -33,7 +33,7 @@ class Validation : public testing::Test {
   static inline std::vector<ProductSweep> products_;
 };
 
-TEST_F(Validation, PageShowsWhatTheSimulatorSays) {
+TEST_F(Validation, PageShowsWhatTheSimulatorPredicts) {
   const std::string page = text_of(LOCKSTEP_VALIDATION_PAGE);
   ASSERT_FALSE(page.empty());
   EXPECT_EQ(with_tables(page, all_, collectives_, products_), page)
@@ -68,7 +68,7 @@ TEST_F(Validation, MachineIsTheOneThatFits) {
 }
 
 // The errors that the page claims. A change that makes predictions worse has to change these limits.
-TEST_F(Validation, PredictionsAreAsCloseAsThePageSays) {
+TEST_F(Validation, PredictionsAreAsCloseAsThePageStates) {
   const auto expect = [&](const std::set<std::string>& tables, std::size_t count, double mean, double max) {
     std::vector<Validated> part;
     for (const Validated& each : all_) {
@@ -98,7 +98,7 @@ TEST_F(Validation, ChoosesTheLayoutThatWasFastest) {
 }
 
 // Only a few points of one sweep per machine are fitted.
-TEST_F(Validation, CollectivesAreAsCloseAsThePageSays) {
+TEST_F(Validation, CollectivesAreAsCloseAsThePageStates) {
   const auto score_of_table = [&](const std::string& table) {
     std::vector<ValidatedCollective> part;
     for (const ValidatedCollective& each : collectives_) {
@@ -124,10 +124,10 @@ TEST_F(Validation, MachinesHaveTheNumbersOfCollectivesThatFit) {
       ++fitted;
     }
   }
-  EXPECT_EQ(fitted, 10u) << "the page says so";
+  EXPECT_EQ(fitted, 10u) << "the page states it";
 }
 
-TEST_F(Validation, ProductsAreAsCloseAsThePageSays) {
+TEST_F(Validation, ProductsAreAsCloseAsThePageStates) {
   ASSERT_EQ(products_.size(), 2u);
   for (const ProductSweep& sweep : products_) {
     const Score score = score_of(validate(std::span(&sweep, 1)));
@@ -160,10 +160,11 @@ TEST(CollectiveSweeps, AreRefusedWithTheField) {
 }
 
 TEST(ValidationPage, IsFilledBlockByBlock) {
-  Validated one;
-  one.of = {.table = "step", .title = "a model", .model = "m", .layout = "tp=1", .measure = "step_s", .published = 2.0};
-  one.predicted = 1.9;
-  const std::vector<Validated> all{one};
+  Validated validated;
+  validated.of = {
+      .table = "step", .title = "a model", .model = "m", .layout = "tp=1", .measure = "step_s", .published = 2.0};
+  validated.predicted = 1.9;
+  const std::vector<Validated> all{validated};
   const std::string page = "text\n<!-- table step -->\nold\n<!-- end -->\nmore <!-- table score -->\n<!-- end -->";
   EXPECT_EQ(with_tables(page, all, {}, {}),
             "text\n<!-- table step -->\n| case | published | predicted | error |\n| --- | --- | --- | --- |\n"

@@ -331,7 +331,7 @@ class Model {
       }
       Begun begun{.task = task, .sides = {}};
       for (ModelRank& rank : ranks_[stage]) begun.sides.push_back(rank.stage->exchange(task));
-      std::vector<Begun>& to = piece.beside_next ? after_next : next_waits_for;
+      std::vector<Begun>& to = piece.overlaps_next ? after_next : next_waits_for;
       to.push_back(std::move(begun));
       if (!options_.patient) finish(stage, to);
     }

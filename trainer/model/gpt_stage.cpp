@@ -9,7 +9,6 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "kernels/cast/cast.h"
-#include "kernels/moe/router.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/model/part_run.h"
 #include "workload/layout.h"
@@ -30,7 +29,9 @@ struct Microbatch {
   const HeadRun* head = nullptr;  // points into parts
 };
 
-std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const workload::StageSlice& place) {
+// `earlier`: those of the earlier slices of a microbatch that is cut into slices.
+std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const workload::StageSlice& place,
+                                            std::span<Microbatch* const> earlier) {
   auto made = std::make_unique<Microbatch>();
   const std::int32_t parts = place.num_parts();
   made->boundaries.resize(static_cast<std::size_t>(parts) + 1);
@@ -45,7 +46,9 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
     const std::int32_t part = place.part_of_layer(place.first_layer + layer);
     const std::int32_t group = stage.shape.layout.recompute_every;
     const LayerPosition in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
-    made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1)));
+    std::vector<parallel::EarlierSlice> slices;
+    for (const Microbatch* const slice : earlier) slices.push_back(slice->parts[made->parts.size()]->slice());
+    made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1), std::move(slices)));
     ++at;
     first += workload::LayerIndices(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles).count;
   }
@@ -79,13 +82,14 @@ struct HostSide {
   HostCopy<std::int32_t> loads = {};  // [layer][expert] tokens
 };
 
-// Sets the ids of this rank's tokens.
+// Sets the ids of this rank's tokens, or of a slice of them.
 void give_ids(core::Device& device, const GptShape& shape, std::span<const std::int32_t> ids,
               HostCopy<std::int32_t>& to) {
-  to.resize(device, ids.size() / static_cast<std::size_t>(shape.layout.cp));
+  to.resize(device, ids.empty() ? 0 : static_cast<std::size_t>(shape.rows()));
   auto next = to.all().begin();
   const std::vector<std::int64_t> runs = shape.first_positions();
-  for (std::int64_t begin = 0; begin < static_cast<std::int64_t>(ids.size()); begin += shape.model.sequence) {
+  const auto all = static_cast<std::int64_t>(ids.size());
+  for (std::int64_t begin = 0; begin < all; begin += all / shape.layout.microbatch_size) {
     for (const std::int64_t first : runs) next = std::copy_n(ids.begin() + begin + first, shape.run_length(), next);
   }
 }
@@ -111,61 +115,10 @@ std::vector<float> on_host(const parallel::Workspace& workspace, const Tensor& v
   return host;
 }
 
-void refuse(const std::string& what, const std::string& allowed) {
-  throw core::usage_error("mini_train does not have " + what + "; allowed: " + allowed);
-}
-
-void check_experts(const workload::Model& model, const workload::Layout& layout) {
-  if (model.experts == 0) return;
-  if (model.experts > kernels::RouterShape::kMostExperts) {
-    refuse(std::to_string(model.experts) + " experts", "at most " + std::to_string(kernels::RouterShape::kMostExperts));
-  }
-  if (model.experts_per_token > kernels::RouterShape::kMostChoices) {
-    refuse(std::to_string(model.experts_per_token) + " experts per token",
-           "at most " + std::to_string(kernels::RouterShape::kMostChoices));
-  }
-  if (model.sigmoid_router && (model.balance_loss > 0 || model.z_loss > 0)) {
-    refuse("losses of a sigmoid router", "balance_loss=0,z_loss=0, or router=softmax");
-  }
-  if (layout.fp8 != workload::Fp8::none) refuse("experts with 8-bit floats", "fp8=none");
-  if (layout.skew > 1) refuse("a stated skew of the router", "skew=1");
-  if (layout.dispatch_tokens) refuse("tokens sent once to a rank with several of their experts", "dispatch=copies");
-  if (layout.tp > 1) refuse("experts on tensor-parallel ranks", "tp=1");
-  if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
-}
-
-// Activations kept by context-parallel attention and by mixtures cannot be offloaded.
-void check_offload(const workload::Model& model, const workload::Layout& layout) {
-  if (layout.offload.activations == workload::Offload::none || layout.recompute == workload::Recompute::full) return;
-  const bool is_mixture = model.experts > 0;
-  if (!is_mixture && layout.cp == 1) return;
-  refuse("offload=" + text_of(layout.offload) + " of activations of " +
-             (is_mixture ? "experts" : "context-parallel ranks") + " that are not recomputed",
-         "recompute=full, or activations on the device");
-}
-
-// Limits of schedules that train on old weights.
-void check_old_weights(const workload::Model& model, const workload::Layout& layout) {
-  const schedules::Versions versions = versions_of(layout);
-  if (versions == schedules::Versions::one) return;
-  const auto refuse_with = [&](const std::string& with, const std::string& allowed) {
-    refuse("schedule " + layout.schedule + ", which trains on old weights, together with " + with, allowed);
-  };
-  if (zero_of(layout) > 0) refuse_with("zero=" + std::to_string(layout.zero), "zero=0");
-  if (layout.offload.any()) refuse_with("offload", "offload=none");
-  if (layout.fp8 != workload::Fp8::none) refuse_with("8-bit floats", "fp8=none");
-  if (versions == schedules::Versions::double_buffered) return;
-  // Sums over several ranks at the end of a step, and decisions that need all gradients there, are excluded.
-  if (model.tied_embeddings && layout.pp > 1) refuse_with("tied_embeddings=yes", "tied_embeddings=no");
-  if (model.experts > 0) refuse_with("experts=" + std::to_string(model.experts), "experts=0");
-  if (layout.sequence_parallel) refuse_with("sp=yes", "sp=no");
-  if (layout.compute == core::DType::f16) refuse_with("dtype=f16", "dtype=f32 bf16");
-}
-
 }  // namespace
 
 std::vector<std::int64_t> GptShape::first_positions() const {
-  if (layout.cp == 1) return {0};
+  if (layout.cp == 1) return {first_token};
   std::vector<std::int64_t> positions;
   for (const std::int32_t chunk : chunks_of(context_of(layout), context)) positions.push_back(chunk * run_length());
   return positions;
@@ -175,13 +128,28 @@ std::int64_t GptShape::run_length() const {
   return layout.cp == 1 ? model.sequence : model.sequence / chunks_of(context_of(layout));
 }
 
+GptShape shape_of_slice(const GptShape& whole, std::int32_t slice) {
+  if (whole.layout.slices == 1) return whole;
+  GptShape shape = whole;
+  const workload::StageSlice tokens = slice_of(whole.model, whole.layout, 1, 0, slice);
+  shape.model = of_tokens(whole.model, tokens);
+  shape.first_token = tokens.first_token;
+  shape.last_slice = slice + 1 == whole.layout.slices;
+  return shape;
+}
+
 TokenPosition place_of(const GptShape& shape, std::int64_t position) {
+  for (std::int32_t i = 0; shape.layout.slices > 1 && i < shape.layout.slices; ++i) {
+    const GptShape slice = shape_of_slice(shape, i);
+    const std::int64_t row = position - slice.first_token;
+    if (row < slice.length()) return {.slice = i, .row = row};
+  }
   GptShape other = shape;
   for (other.context = 0; other.context < shape.layout.cp; ++other.context) {
     std::int64_t row = 0;
     for (const std::int64_t first : other.first_positions()) {
       const bool is_here = position >= first && position < first + other.run_length();
-      if (is_here) return {other.context, row + position - first};
+      if (is_here) return {.context = other.context, .row = row + position - first};
       row += other.run_length();
     }
   }
@@ -189,31 +157,12 @@ TokenPosition place_of(const GptShape& shape, std::int64_t position) {
   return {};
 }
 
-bool is_trainable(const workload::Model& model) {
-  return !model.dropout;
-}
-
-void check_trainable(const workload::Model& model, const workload::Layout& layout) {
-  check_experts(model, layout);
-  check_offload(model, layout);
-  if (layout.has_grid()) refuse("tensor-parallel ranks in two or three dimensions", "tp_grid=none");
-  if (!is_trainable(model)) {
-    refuse(model.name,
-           "models without dropout, such as nano, gpt2-124m, llama-nano or "
-           "hidden=256,layers=4,heads=4,dropout=no");
-  }
-  if (layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal) {
-    refuse("cp_way=colossal, which has no causal mask", "cp_way=ring zigzag allgather ulysses lightseq");
-  }
-  if (!layout.flash) refuse("attention that keeps its scores", "flash=yes");
-  if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");
-  check_old_weights(model, layout);
-}
-
 struct GptStage::State {
-  StageContext stage;
+  Fp8History fp8;
+  RouterBias router_bias;
   workload::StageSlice place;
-  std::mutex mutex = {};  // guards the map: threads of lanes use microbatches concurrently
+  std::vector<StageContext> slices = {};  // one per slice of a microbatch; whole microbatches: one
+  std::mutex mutex = {};                  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
   std::vector<std::int32_t> ended = {};        // microbatches of the last step
@@ -221,58 +170,74 @@ struct GptStage::State {
   Microbatch& of(std::int32_t microbatch) {
     const std::lock_guard lock(mutex);
     std::unique_ptr<Microbatch>& found = microbatches[microbatch];
-    if (!found) found = make_microbatch(stage, place);
+    if (found) return *found;
+    std::vector<Microbatch*> earlier;
+    for (std::int32_t slice = slice_of(microbatch); slice > 0; --slice) {
+      earlier.push_back(microbatches.at(microbatch - slice).get());
+    }
+    found = make_microbatch(stage_of(microbatch), place, earlier);
     return *found;
+  }
+  const StageContext& stage() const { return slices.front(); }
+  std::int32_t slice_of(std::int32_t microbatch) const { return microbatch % static_cast<std::int32_t>(slices.size()); }
+  const StageContext& stage_of(std::int32_t microbatch) const {
+    return slices[static_cast<std::size_t>(slice_of(microbatch))];
   }
   PartRun& part_of(const schedules::Task& task) {
     return *of(task.microbatch).parts[static_cast<std::size_t>(task.part)];
   }
   // Tokens per expert of a microbatch in a layer's part.
   std::span<std::int32_t> host_loads(std::int32_t microbatch, std::int32_t part) {
-    const auto experts = static_cast<std::size_t>(stage.shape.model.experts);
+    const auto experts = static_cast<std::size_t>(stage().shape.model.experts);
     const auto layer = static_cast<std::size_t>(part - place.part_of_layer(place.first_layer));
     return host.at(microbatch).loads.all().subspan(layer * experts, experts);
   }
   // Memory for a message, allocated on first use.
-  kernels::Out arriving(Tensor& into) const {
-    if (!into.given()) into = stage.make_own_rows();
+  kernels::Out arriving(std::int32_t microbatch, Tensor& into) const {
+    if (!into.given()) into = stage_of(microbatch).make_own_rows();
     return into.out();
   }
 };
 
 GptStage::GptStage(const GptShape& shape, const workload::StageSlice& place, parallel::ParameterStore& store,
                    parallel::Memory& memory, const kernels::Context& where)
-    : state_(new State{.stage = {.shape = shape,
-                                 .store = store,
-                                 .workspace = {memory, where},
-                                 .fp8 = {shape.layout, place.num_parts(), {memory, where}},
-                                 .router_bias = {shape.model, place.num_parts(), {memory, where}},
-                                 .context = context_plan_of(shape)},
+    : state_(new State{.fp8 = {shape.layout, place.num_parts(), {memory, where}},
+                       .router_bias = {shape.model, place.num_parts(), {memory, where}},
                        .place = place}) {
-  check_trainable(shape.model, shape.layout);
+  for (std::int32_t slice = 0; slice < shape.layout.slices; ++slice) {
+    state_->slices.push_back({.shape = shape_of_slice(shape, slice),
+                              .store = store,
+                              .workspace = {memory, where},
+                              .fp8 = state_->fp8,
+                              .router_bias = state_->router_bias,
+                              .context = context_plan_of(shape)});
+  }
 }
 
 GptStage::~GptStage() = default;
 
 void GptStage::begin_step(Mode mode, float gradient_scale) {
   LOCKSTEP_CHECK(state_->microbatches.empty(), "the step before has ended");
-  state_->stage.mode = mode;
-  state_->stage.gradient_scale = gradient_scale;
+  for (StageContext& slice : state_->slices) {
+    slice.mode = mode;
+    slice.gradient_scale = gradient_scale;
+  }
 }
 
 void GptStage::give(std::int32_t microbatch, std::span<const std::int32_t> tokens,
                     std::span<const std::int32_t> targets) {
   HostSide& host = state_->host[microbatch];
-  core::Device& device = state_->stage.workspace.memory.device();
-  if (state_->place.embedding) give_ids(device, state_->stage.shape, tokens, host.tokens);
-  if (state_->place.head) give_ids(device, state_->stage.shape, targets, host.targets);
-  host.loads.resize(device, static_cast<std::size_t>(state_->place.layers * state_->stage.shape.model.experts));
+  const GptShape& shape = state_->stage_of(microbatch).shape;
+  core::Device& device = state_->stage().workspace.memory.device();
+  if (state_->place.embedding) give_ids(device, shape, tokens, host.tokens);
+  if (state_->place.head) give_ids(device, shape, targets, host.targets);
+  host.loads.resize(device, static_cast<std::size_t>(state_->place.layers * shape.model.experts));
 }
 
 void GptStage::load(std::int32_t microbatch) {
   Microbatch& loaded = state_->of(microbatch);
   const HostSide& host = state_->host.at(microbatch);
-  const parallel::Workspace& workspace = state_->stage.workspace;
+  const parallel::Workspace& workspace = state_->stage().workspace;
   if (state_->place.embedding) loaded.tokens = ids_on_device(workspace, host.tokens);
   if (state_->place.head) loaded.targets = ids_on_device(workspace, host.targets);
 }
@@ -282,7 +247,7 @@ void GptStage::run(const schedules::Task& kernel) {
   PartRun& part = state_->part_of(kernel);
   part.run(what, kernel.op);
   if (what.kind != workload::OperationKind::router || what.side != workload::Side::forward) return;
-  const parallel::Workspace& workspace = state_->stage.workspace;
+  const parallel::Workspace& workspace = state_->stage().workspace;
   std::int32_t* const loads = state_->host_loads(kernel.microbatch, kernel.part).data();
   parallel::queue_to_host(workspace.memory.device(), workspace.where, loads, part.loads());
 }
@@ -304,11 +269,17 @@ void GptStage::exchanged(const schedules::Task& collective) {
 }
 
 std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
-  return state_->part_of(copy).kept();
+  if (copy.part >= 0) return state_->part_of(copy).kept();
+  std::vector<Tensor*> all;
+  for (const std::unique_ptr<PartRun>& part : state_->of(copy.microbatch).parts) {
+    const std::vector<Tensor*> kept = part->kept();
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {
-  return state_->arriving(state_->of(microbatch).boundaries.front().x);
+  return state_->arriving(microbatch, state_->of(microbatch).boundaries.front().x);
 }
 
 kernels::In GptStage::activations_out(std::int32_t microbatch) {
@@ -320,7 +291,7 @@ void GptStage::activations_sent(std::int32_t microbatch) {
 }
 
 kernels::Out GptStage::gradient_in(std::int32_t microbatch) {
-  return state_->arriving(state_->of(microbatch).boundaries.back().d);
+  return state_->arriving(microbatch, state_->of(microbatch).boundaries.back().d);
 }
 
 kernels::In GptStage::gradient_out(std::int32_t microbatch) {
@@ -343,7 +314,7 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
   const Microbatch& of = state_->of(microbatch);
   LOCKSTEP_CHECK(of.head != nullptr && of.head->logits().given(), "a microbatch whose logits were made here");
   const Tensor& logits = of.head->logits();
-  const parallel::Workspace& workspace = state_->stage.workspace;
+  const parallel::Workspace& workspace = state_->stage().workspace;
   if (logits.dtype() == core::DType::f32) return on_host(workspace, logits);
   const Tensor wide = workspace.memory.make(MemoryKind::buffers, core::DType::f32, logits.elems());
   kernels::run(
@@ -354,11 +325,11 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
 }
 
 std::vector<std::vector<std::int64_t>> GptStage::loads() const {
-  if (state_->stage.shape.model.experts == 0) return {};
+  if (state_->stage().shape.model.experts == 0) return {};
   std::vector<std::vector<std::int64_t>> sums;
   for (std::int64_t layer = 0; layer < state_->place.layers; ++layer) {
     const std::int32_t part = state_->place.part_of_layer(state_->place.first_layer + layer);
-    std::vector<std::int64_t>& sum = sums.emplace_back(static_cast<std::size_t>(state_->stage.shape.model.experts));
+    std::vector<std::int64_t>& sum = sums.emplace_back(static_cast<std::size_t>(state_->stage().shape.model.experts));
     for (const std::int32_t microbatch : state_->ended) {
       const std::span<const std::int32_t> loads = state_->host_loads(microbatch, part);
       std::transform(sum.begin(), sum.end(), loads.begin(), sum.begin(), std::plus<>());
@@ -368,31 +339,31 @@ std::vector<std::vector<std::int64_t>> GptStage::loads() const {
 }
 
 std::vector<float> GptStage::fp8_history() const {
-  return state_->stage.fp8.steps(state_->stage.workspace);
+  return state_->fp8.steps(state_->stage().workspace);
 }
 
 void GptStage::set_fp8_history(std::span<const float> steps) {
-  state_->stage.fp8.set_steps(steps, state_->stage.workspace);
+  state_->fp8.set_steps(steps, state_->stage().workspace);
 }
 
 void GptStage::balance(std::int64_t layer, std::span<const std::int64_t> loads) {
   const std::int32_t part = state_->place.part_of_layer(state_->place.first_layer + layer);
-  state_->stage.router_bias.balance(part, loads, state_->stage.workspace);
+  state_->router_bias.balance(part, loads, state_->stage().workspace);
 }
 
 std::vector<float> GptStage::router_bias(std::int64_t layer) const {
-  return state_->stage.router_bias.values(state_->place.part_of_layer(state_->place.first_layer + layer));
+  return state_->router_bias.values(state_->place.part_of_layer(state_->place.first_layer + layer));
 }
 
 void GptStage::set_router_bias(std::int64_t layer, std::span<const float> values) {
   const std::int32_t part = state_->place.part_of_layer(state_->place.first_layer + layer);
-  state_->stage.router_bias.set_values(part, values, state_->stage.workspace);
+  state_->router_bias.set_values(part, values, state_->stage().workspace);
 }
 
 void GptStage::end_step() {
   state_->ended.clear();
   for (const auto& [microbatch, of] : state_->microbatches) state_->ended.push_back(microbatch);
-  const parallel::Workspace& workspace = state_->stage.workspace;
+  const parallel::Workspace& workspace = state_->stage().workspace;
   core::Device& device = workspace.memory.device();
   for (const auto& [microbatch, of] : state_->microbatches) {
     if (of->head == nullptr || !of->head->losses().given()) continue;
@@ -401,7 +372,7 @@ void GptStage::end_step() {
     on_host.resize(device, static_cast<std::size_t>(losses.elems()));
     parallel::queue_to_host(device, workspace.where, on_host.all().data(), losses.in());
   }
-  state_->stage.fp8.end_step(state_->stage.mode == Mode::train, workspace);
+  state_->fp8.end_step(state_->stage().mode == Mode::train, workspace);
   state_->microbatches.clear();
 }
 

@@ -31,6 +31,9 @@ struct GptShape {
   workload::TensorRank tensor = {};
   std::int32_t context = 0;      // this rank's index among its context-parallel ranks
   std::int32_t expert_rank = 0;  // and among the expert-parallel ones
+  // The place of a slice of tokens in its sequences, whose length is then model.sequence (schedules/slices.h).
+  std::int64_t first_token = 0;
+  bool last_slice = true;
 
   // Tokens per sequence on this rank: its chunks, in their order (workload/context_list.h).
   std::int64_t length() const { return model.sequence / layout.cp; }
@@ -42,16 +45,16 @@ struct GptShape {
   std::int64_t own_rows() const { return layout.sequence_parallel ? rows() / tensor.ranks : rows(); }
 };
 
-// Position of a token of a sequence: its context-parallel rank and its index there.
+// The shape of a slice of the tokens of microbatches.
+GptShape shape_of_slice(const GptShape& whole, std::int32_t slice);
+
+// Position of a token of a sequence: its context-parallel rank or slice, and its index there.
 struct TokenPosition {
   std::int32_t context = 0;
+  std::int32_t slice = 0;
   std::int64_t row = 0;
 };
 TokenPosition place_of(const GptShape& shape, std::int64_t position);
-
-bool is_trainable(const workload::Model& model);
-// Throws a usage Error that names the feature of the model or layout that this trainer lacks, and what is allowed.
-void check_trainable(const workload::Model& model, const workload::Layout& layout);
 
 enum class Mode : std::uint8_t {
   train,
@@ -67,6 +70,8 @@ class GptStage {
   ~GptStage();
   GptStage(const GptStage&) = delete;
   GptStage& operator=(const GptStage&) = delete;
+
+  // Slices count as microbatches everywhere, as in a Schedule.
 
   // ---- once per step: the factor of the gradient of a token's loss (one over the tokens of the global batch, times
   // the loss scale)
@@ -94,8 +99,9 @@ class GptStage {
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);
 
-  // The activations, empty ones included, that a part keeps for a microbatch between its forward and its backward: an
-  // OFFLOAD or a LOAD may take them out and put them back.
+  // The activations, empty ones included, that a part keeps for a microbatch between its forward and its backward, or
+  // that all parts keep if the task names none: an OFFLOAD or an EVICT may take them out, a LOAD or a FETCH put them
+  // back.
   std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
 
   // ---- messages. The first call allocates memory for the received data, which is freed after its use.

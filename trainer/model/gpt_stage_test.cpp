@@ -405,27 +405,5 @@ TEST(MixtureStage, SharedExpertsGradientsAreDerivativesHoweverTheBackwardIsCut) 
   }
 }
 
-TEST(CheckTrainable, WhatTheTrainerDoesNotHaveIsRefused) {
-  const auto refusal = [](const char* model, const char* layout) -> std::string {
-    try {
-      check_trainable(workload::parse_model(model), workload::parse_layout(layout));
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(refusal("nano", "tp=2,dp=2,zero=3"), "");
-  EXPECT_EQ(refusal("llama3-8b", "tp=1"), "");
-  EXPECT_NE(
-      refusal("mixtral-8x7b", "tp=2,sp=yes").find("does not have experts on tensor-parallel ranks; allowed: tp=1"),
-      std::string::npos);
-  EXPECT_NE(refusal("gpt3-125m", "tp=1").find("models without dropout"), std::string::npos);
-  EXPECT_NE(refusal("nano", "cp=2,cp_way=colossal,flash=no").find("allowed: cp_way=ring"), std::string::npos);
-  EXPECT_NE(refusal("nano", "flash=no").find("allowed: flash=yes"), std::string::npos);
-  EXPECT_EQ(refusal("nano", "pp=2,schedule=pipedream_2bw"), "");
-  EXPECT_NE(refusal("nano", "pp=2,schedule=pipedream").find("old weights"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace lockstep::trainer

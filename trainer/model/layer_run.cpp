@@ -11,7 +11,7 @@ namespace lockstep::trainer {
 using workload::Side;
 
 LayerRun::LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, LayerPosition position,
-                   Boundary& in, Boundary& out)
+                   Boundary& in, Boundary& out, std::vector<parallel::EarlierSlice> earlier)
     : stage_(stage),
       first_(first),
       indices_(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles),
@@ -20,6 +20,7 @@ LayerRun::LayerRun(const StageContext& stage, std::int32_t part, std::size_t fir
       in_(in),
       out_(out),
       gradients_(stage.store.gradients(part)),
+      earlier_(std::move(earlier)),
       mlp_(static_cast<std::size_t>(stage.shape.layout.mlp_tiles)),
       mixture_(stage, indices_, first, activation_kind(), stage.router_bias.of_part(part)) {
   if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
@@ -98,7 +99,8 @@ parallel::AttentionLayer LayerRun::attention() const {
           .heads = config.heads / stage_.shape.tensor.ranks,
           .kv_heads = config.kv_heads / stage_.shape.tensor.ranks,
           .head_columns = config.head_size,
-          .fp8 = fp8_};
+          .fp8 = fp8_,
+          .earlier = earlier_};
 }
 
 void LayerRun::rotate(const parallel::Tensor& qkv, bool backward) const {
@@ -175,6 +177,8 @@ void LayerRun::forward(PieceName what, Op op) {
       return split_heads(keeps_core(op));
     case Kind::merge_context:
       return context_->merge(what.turn);
+    case Kind::scores:
+    case Kind::values:
     case Kind::core:
       return context_ ? context_->core(what.turn) : core(keeps_core(op));
     case Kind::projection:
@@ -217,6 +221,8 @@ void LayerRun::input_gradient(PieceName what, Op op) {
       return join_heads();
     case Kind::merge_context:
       return context_->merge_gradients(what.turn);
+    case Kind::scores:
+    case Kind::values:
     case Kind::core:
       return context_ ? context_->core_gradient(what.turn) : core_gradient();
     case Kind::rotary:
@@ -262,7 +268,9 @@ void LayerRun::qkv(bool keeps) {
 void LayerRun::core(bool keeps) {
   attention().core(stage_.workspace, attention_);
   if (!keeps) attention_.lse.reset();
-  if (!keeps && !is_selective()) attention_.qkv.reset();
+  if (keeps || is_selective() || !stage_.shape.last_slice) return;
+  attention_.qkv.reset();
+  for (const parallel::EarlierSlice& slice : earlier_) slice.qkv->reset();
 }
 
 void LayerRun::split_heads(bool keeps) {
@@ -304,7 +312,7 @@ void LayerRun::projection_weight_gradient() {
 }
 
 void LayerRun::core_gradient() {
-  d_qkv_ = attention().core_gradient(stage_.workspace, attention_, d_o_.in());
+  d_qkv_ = attention().core_gradient(stage_.workspace, attention_, d_o_.in(), std::move(d_qkv_));
   d_o_.reset();
   attention_.qkv.reset();
   attention_.lse.reset();
@@ -356,8 +364,9 @@ void LayerRun::complete() {
 }
 
 std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        LayerPosition position, Boundary& in, Boundary& out) {
-  return std::make_unique<LayerRun>(stage, part, first, position, in, out);
+                                        LayerPosition position, Boundary& in, Boundary& out,
+                                        std::vector<parallel::EarlierSlice> earlier) {
+  return std::make_unique<LayerRun>(stage, part, first, position, in, out, std::move(earlier));
 }
 
 }  // namespace lockstep::trainer

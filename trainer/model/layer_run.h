@@ -70,7 +70,7 @@ class MixtureRun {
 class LayerRun final : public PartRun {
  public:
   LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, LayerPosition position, Boundary& in,
-           Boundary& out);
+           Boundary& out, std::vector<parallel::EarlierSlice> earlier);
 
   void run(workload::PieceName what, schedules::Op op) override;
 
@@ -82,6 +82,7 @@ class LayerRun final : public PartRun {
   // Gathered rows are freed by the kernels that use them.
   void exchanged(workload::PieceName what) override;
   std::vector<parallel::Tensor*> kept() override;
+  parallel::EarlierSlice slice() override { return {stage_.shape.length(), &attention_.qkv, &d_qkv_}; }
 
  private:
   using Kind = workload::OperationKind;
@@ -190,6 +191,7 @@ class LayerRun final : public PartRun {
   Boundary& in_;
   Boundary& out_;
   PartGradients gradients_;
+  std::vector<parallel::EarlierSlice> earlier_;
 
   parallel::Tensor x_part_;  // part of the input, with Layout::partition_activations
 

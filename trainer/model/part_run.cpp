@@ -246,11 +246,13 @@ class EmbeddingRun final : public PartRun {
   }
 
   // Calls visit(layer, first token, first position) once for all tokens. On context ranks: once per run of tokens,
-  // because their positions differ from their index.
+  // because their positions are not consecutive.
   template <class Visit>
   void for_runs(const Visit& visit) const {
     const GptShape& shape = stage_.shape;
-    if (shape.layout.cp == 1 || !learns_positions()) return visit(layer(shape.rows(), shape.length()), 0, 0);
+    if (shape.layout.cp == 1 || !learns_positions()) {
+      return visit(layer(shape.rows(), shape.length()), 0, shape.first_token);
+    }
     std::int64_t token = 0;
     for (std::int64_t sequence = 0; sequence < shape.layout.microbatch_size; ++sequence) {
       for (const std::int64_t position : shape.first_positions()) {

@@ -88,13 +88,13 @@ class RouterBias {
 
 using PartGradients = parallel::ParameterStore::PartGradients;
 
-// State that the parts of all microbatches share.
+// State that the parts of all microbatches share, or those of one slice of each.
 struct StageContext {
   GptShape shape;
   parallel::ParameterStore& store;
   parallel::Workspace workspace;
-  Fp8History fp8;
-  RouterBias router_bias;
+  Fp8History& fp8;
+  RouterBias& router_bias;
   Mode mode = Mode::train;
   float gradient_scale = 1;
   std::shared_ptr<const parallel::ContextPlan> context = nullptr;  // for attention on several context-parallel ranks
@@ -128,6 +128,7 @@ class PartRun {
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
   virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()
+  virtual parallel::EarlierSlice slice() { return {}; }         // layers: for later slices of their sequences
 };
 
 class HeadRun : public PartRun {
@@ -145,8 +146,10 @@ struct LayerPosition {
   bool first_of_group;
   bool last_of_group;
 };
+// `earlier`: of the microbatch's earlier slices, from the first on.
 std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        LayerPosition position, Boundary& in, Boundary& out);
+                                        LayerPosition position, Boundary& in, Boundary& out,
+                                        std::vector<parallel::EarlierSlice> earlier);
 // `words`: index of the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);

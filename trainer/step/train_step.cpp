@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/user_text.h"
+#include "core/options.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"
 #include "workload/memory.h"
+#include "workload/rules.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -33,34 +34,9 @@ schedules::Step checked(schedules::Step step, const workload::Layout& layout) {
 
 }  // namespace
 
-// Features that the trainer lacks come first: what would make the layout valid is no remedy then.
 void check_layout(const workload::Model& model, const workload::Layout& layout) {
   if (const std::string reason = why_invalid(model); !reason.empty()) throw core::usage_error("model: " + reason);
-  check_trainable(model, layout);
-  const std::string why =
-      layout.own_schedule ? untrainable(*layout.own_schedule) : untrainable(schedules::entry_named(layout.schedule));
-  for (const std::string& reason : {why, why_invalid(model, layout)}) {
-    if (!reason.empty()) throw core::usage_error("layout: " + reason);
-  }
-}
-
-namespace {
-
-std::string untrainable_text(std::string_view name, bool slices, bool evicts) {
-  if (!slices && !evicts) return "";
-  return "the schedule " + std::string(name) +
-         (slices ? " cuts sequences into slices" : " keeps activations on other ranks") +
-         ", which is simulated and emulated, not trained; allowed: such as 1f1b";
-}
-
-}  // namespace
-
-std::string untrainable(const schedules::Schedule& schedule) {
-  return untrainable_text(schedule.name, schedule.slices() > 1, evicts_activations(schedule));
-}
-
-std::string untrainable(const schedules::CatalogueEntry& entry) {
-  return untrainable_text(entry.name, entry.takes_slices, entry.evicts);
+  if (const std::string why = why_not_trained(model, layout); !why.empty()) throw core::usage_error(why);
 }
 
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout) {
@@ -174,7 +150,7 @@ void check_ranks(const TrainStep& made, const workload::Model& model, const work
       model.name + " on " + std::to_string(ranks.size()) + " ranks of " + place + " needs about " +
       core::format_size(needed) + " (" + core::format_size(of(all, MemoryKind::activations)) +
       " of it activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
-      (activations ? "--recompute full, a smaller --batch with more --microbatches, or a smaller --length"
+      (activations ? "--recompute full, a smaller --microbatch-size with more --microbatches, or a smaller --length"
                    : wider + "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
 }
 

@@ -26,11 +26,6 @@ struct TrainStep {
 // trainer lacks a feature that it needs.
 void check_layout(const workload::Model& model, const workload::Layout& layout);
 
-// Returns why this trainer cannot run a valid schedule, with alternatives; empty if it can. A named schedule is refused
-// whatever its shape is: with one slice, or too few ranks to evict, it would be another schedule under that name.
-std::string untrainable(const schedules::Schedule& schedule);
-std::string untrainable(const schedules::CatalogueEntry& entry);
-
 // The layout must have been checked.
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout);
 // The step if each data-parallel rank is a replica that steps independently: gradients are not reduced between them,

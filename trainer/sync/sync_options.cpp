@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "core/error.h"
 #include "core/index.h"
+#include "core/options.h"
 #include "core/random.h"
 
 namespace lockstep::trainer {
@@ -92,42 +90,41 @@ std::vector<Exchange> arrival_order(const ArrivalRules& rules) {
 
 namespace {
 
-constexpr double kMost = 1e9;
+constexpr std::int64_t kMost = 1'000'000'000;
 
-// A key of one mode and the destination of its number.
-struct Field {
+using core::OptionText;
+
+// A number of one mode.
+struct SyncField {
   SyncWay way;
-  std::string_view key;
-  double least;
-  double most;
-  bool whole;
-  std::function<void(SyncOptions&, double)> set;
-  std::function<double(const SyncOptions&)> get;
+  core::Field<SyncOptions> field;
+  double (*get)(const SyncOptions&);
 };
 
-const std::vector<Field>& fields() {
-  static const std::vector<Field> all{
-      {SyncWay::server, "servers", 1, 1024, true,
-       [](SyncOptions& s, double v) { s.servers = static_cast<std::int32_t>(v); },
-       [](const SyncOptions& s) { return static_cast<double>(s.servers); }},
-      {SyncWay::average, "every", 1, kMost, true,
-       [](SyncOptions& s, double v) { s.every = static_cast<std::int64_t>(v); },
-       [](const SyncOptions& s) { return static_cast<double>(s.every); }},
-      {SyncWay::diloco, "every", 1, kMost, true,
-       [](SyncOptions& s, double v) { s.every = static_cast<std::int64_t>(v); },
-       [](const SyncOptions& s) { return static_cast<double>(s.every); }},
-      {SyncWay::diloco, "rate", 0, 100, false, [](SyncOptions& s, double v) { s.outer_rate = v; },
-       [](const SyncOptions& s) { return s.outer_rate; }},
-      {SyncWay::diloco, "momentum", 0, 1, false, [](SyncOptions& s, double v) { s.outer_momentum = v; },
-       [](const SyncOptions& s) { return s.outer_momentum; }},
-      {SyncWay::async, "staleness", 0, kMost, true,
-       [](SyncOptions& s, double v) { s.staleness = static_cast<std::int64_t>(v); },
-       [](const SyncOptions& s) { return static_cast<double>(s.staleness); }},
-      {SyncWay::async, "jitter", 0, 100, false, [](SyncOptions& s, double v) { s.jitter = v; },
-       [](const SyncOptions& s) { return s.jitter; }},
-  };
-  return all;
-}
+constexpr std::array kFields{
+    SyncField{SyncWay::server,
+              {"servers", "1 to 1024", [](SyncOptions& s, const OptionText& v) { s.servers = v.int32(1, 1024); }},
+              [](const SyncOptions& s) { return static_cast<double>(s.servers); }},
+    SyncField{SyncWay::average,
+              {"every", "steps", [](SyncOptions& s, const OptionText& v) { s.every = v.integer(1, kMost); }},
+              [](const SyncOptions& s) { return static_cast<double>(s.every); }},
+    SyncField{SyncWay::diloco,
+              {"every", "steps", [](SyncOptions& s, const OptionText& v) { s.every = v.integer(1, kMost); }},
+              [](const SyncOptions& s) { return static_cast<double>(s.every); }},
+    SyncField{SyncWay::diloco,
+              {"rate", "0 to 100", [](SyncOptions& s, const OptionText& v) { s.outer_rate = v.number_from(0, 100); }},
+              [](const SyncOptions& s) { return s.outer_rate; }},
+    SyncField{
+        SyncWay::diloco,
+        {"momentum", "0 to 1", [](SyncOptions& s, const OptionText& v) { s.outer_momentum = v.number_from(0, 1); }},
+        [](const SyncOptions& s) { return s.outer_momentum; }},
+    SyncField{SyncWay::async,
+              {"staleness", "steps", [](SyncOptions& s, const OptionText& v) { s.staleness = v.integer(0, kMost); }},
+              [](const SyncOptions& s) { return static_cast<double>(s.staleness); }},
+    SyncField{SyncWay::async,
+              {"jitter", "0 to 100", [](SyncOptions& s, const OptionText& v) { s.jitter = v.number_from(0, 100); }},
+              [](const SyncOptions& s) { return s.jitter; }},
+};
 
 struct WayName {
   SyncWay way;
@@ -137,52 +134,23 @@ constexpr std::array kWays{
     WayName{SyncWay::every_step, "allreduce"}, WayName{SyncWay::server, "server"}, WayName{SyncWay::root, "root"},
     WayName{SyncWay::average, "average"},      WayName{SyncWay::diloco, "diloco"}, WayName{SyncWay::async, "async"}};
 
-constexpr std::string_view kAllowed =
+constexpr const char* kAllowed =
     "allreduce, root, server:servers=S, average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J";
-
-core::Error refused(std::string_view item, std::string_view allowed) {
-  return core::usage_error("cannot read '" + std::string(item) + "'; allowed: " + std::string(allowed));
-}
-
-bool read(std::string_view text, double& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// Removes and returns the part of `rest` before `between`.
-std::string_view next_of(std::string_view& rest, char between) {
-  const std::string_view item = rest.substr(0, rest.find(between));
-  rest.remove_prefix(std::min(rest.size(), item.size() + 1));
-  return item;
-}
-
-void set_field(SyncOptions& sync, std::string_view item) {
-  std::string_view value = item;
-  const std::string_view key = next_of(value, '=');
-  for (const Field& field : fields()) {
-    if (field.way != sync.way || field.key != key) continue;
-    double number = 0;
-    const bool fits = read(value, number) && number >= field.least && number <= field.most;
-    if (!fits || (field.whole && number != static_cast<double>(static_cast<std::int64_t>(number)))) {
-      throw refused(item, fmt::format("{}={} from {:g} to {:g}", key, field.whole ? "a whole number" : "a number",
-                                      field.least, field.most));
-    }
-    return field.set(sync, number);
-  }
-  throw refused(item, kAllowed);
-}
 
 }  // namespace
 
 SyncOptions parse_sync(std::string_view text) {
-  std::string_view rest = text;
-  const std::string_view name = next_of(rest, ':');
-  SyncOptions sync;
+  const std::vector<std::string_view> parts = core::split(text, ':');
   const auto* const found =
-      std::find_if(kWays.begin(), kWays.end(), [&](const WayName& known) { return known.name == name; });
-  if (found == kWays.end()) throw refused(text, kAllowed);
+      std::find_if(kWays.begin(), kWays.end(), [&](const WayName& known) { return known.name == parts.front(); });
+  if (found == kWays.end()) throw OptionText{"", std::string(text)}.refused("not known", kAllowed);
+  SyncOptions sync;
   sync.way = found->way;
-  while (!rest.empty()) set_field(sync, next_of(rest, ':'));
+  std::vector<core::Field<SyncOptions>> table;
+  for (const SyncField& row : kFields) {
+    if (row.way == sync.way) table.push_back(row.field);
+  }
+  core::read_fields<SyncOptions>(sync, "", std::span(parts).subspan(1), table);
   return sync;
 }
 
@@ -192,10 +160,10 @@ std::string text_of(const SyncOptions& sync) {
     if (known.way == sync.way) text = known.name;
   }
   const SyncOptions usual;
-  for (const Field& field : fields()) {
+  for (const SyncField& row : kFields) {
     const bool first = text.find(':') == std::string::npos;  // the first number of a mode is always printed
-    if (field.way != sync.way || (!first && field.get(sync) == field.get(usual))) continue;
-    text += fmt::format(":{}={:g}", field.key, field.get(sync));
+    if (row.way != sync.way || (!first && row.get(sync) == row.get(usual))) continue;
+    text += fmt::format(":{}={:g}", row.field.name, row.get(sync));
   }
   return text;
 }
@@ -209,30 +177,18 @@ double Straggler::factor_of(std::int32_t of_replica, std::int32_t replicas, std:
 }
 
 Straggler parse_straggler(std::string_view text) {
-  constexpr std::string_view kFields =
-      "replica=R or any, factor=F from 1 to 1000, step_ms=T from 0 to 60000, separated by commas";
+  constexpr std::array kFieldsOf{
+      core::Field<Straggler>{
+          "replica", "a replica or any",
+          [](Straggler& s, const OptionText& v) { s.replica = v.text == "any" ? -1 : v.int32(0, 1023); }},
+      core::Field<Straggler>{"factor", "1 to 1000",
+                             [](Straggler& s, const OptionText& v) { s.factor = v.number_from(1, 1000); }},
+      core::Field<Straggler>{"step_ms", "0 to 60000",
+                             [](Straggler& s, const OptionText& v) { s.step_ms = v.number_from(0, 60000); }}};
   Straggler straggler;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view item = next_of(rest, ',');
-    std::string_view value = item;
-    const std::string_view key = next_of(value, '=');
-    double number = 0;
-    const bool is_any = key == "replica" && value == "any";
-    const bool is_number = read(value, number);
-    if (!is_any && !is_number) throw refused(item, kFields);
-    if (is_any || (key == "replica" && number >= 0 && number < 1024)) {
-      straggler.replica = is_any ? -1 : static_cast<std::int32_t>(number);
-    } else if (key == "factor" && number >= 1 && number <= 1000) {
-      straggler.factor = number;
-    } else if (key == "step_ms" && number >= 0 && number <= 60000) {
-      straggler.step_ms = number;
-    } else {
-      throw refused(item, kFields);
-    }
-  }
-  if (!straggler.given()) throw refused(text, kFields);
-  return straggler;
+  core::read_fields<Straggler>(straggler, "", core::split(text, ','), kFieldsOf);
+  if (straggler.given()) return straggler;
+  throw OptionText{"", std::string(text)}.refused("slows nothing down", "factor=F above 1, or step_ms=T above 0");
 }
 
 std::string text_of(const Straggler& straggler) {

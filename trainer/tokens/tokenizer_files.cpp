@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/options.h"
 #include "core/record_json.h"
-#include "core/user_text.h"
 #include "trainer/tokens/tokenizer.h"
 
 namespace lockstep::trainer {

@@ -332,7 +332,8 @@ TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
     };
     std::string message;
     try {
-      train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence), observer);
+      train(checked(options), Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence),
+            observer);
     } catch (const core::Error& error) {
       message = error.what();
     }

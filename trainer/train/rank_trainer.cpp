@@ -345,7 +345,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   std::vector<float> mine(static_cast<std::size_t>(words_per_rank()));
   const TokenPosition last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
-    const std::vector<float> logits = stage.model->logits(microbatch);
+    const std::vector<float> logits = stage.model->logits(microbatch + last.slice);
     if (last.context != model_.place().cp) return;
     const auto row = logits.begin() + static_cast<std::ptrdiff_t>(last.row) * static_cast<std::ptrdiff_t>(mine.size());
     std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());

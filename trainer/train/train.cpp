@@ -254,7 +254,7 @@ void check_sync(const TrainOptions& options) {
   if (!options.sync.replicas_step_alone()) {
     if (!options.straggler.given()) return;
     throw core::usage_error(
-        "--straggler without --sync; allowed: with replicas that step independently, such as --sync server:servers=" +
+        "--straggler requires --sync with replicas that step independently, such as --sync server:servers=" +
         std::to_string(options.layout.dp));
   }
   check_replicas(options);
@@ -294,6 +294,14 @@ TrainOptions checked(TrainOptions options) {
     throw core::usage_error(
         "offload is " + text_of(options.layout.offload) +
         " together with --device cuda; allowed: host, which is the optimizer's place, or --device cpu");
+  }
+  if (options.device.cuda && evicts_activations(options.layout)) {
+    throw core::usage_error("--device cuda with schedule " + options.layout.schedule +
+                            ", which moves activations in host memory; allowed: --device cpu");
+  }
+  if (options.device.cuda && options.layout.cp > 1 && options.layout.cp_way == workload::ContextWay::colossal) {
+    throw core::usage_error(
+        "--device cuda with cp_way=colossal, whose mask the host writes; allowed: --device cpu, or another cp_way");
   }
   check_algorithm(options);
   check_device(options);
@@ -378,8 +386,7 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
   });
 }
 
-TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
-  options = checked(std::move(options));
+TrainResult train(const TrainOptions& options, const Corpus& corpus, const TrainObserver& observer) {
   if (options.sample_tokens > 0 && options.tokenizer->is_bytes() && !corpus.is_bytes()) {
     throw core::usage_error("--sample cannot turn the tokens of " + corpus.name() +
                             " into text; allowed: with the --tokenizer that made them");

@@ -29,9 +29,8 @@ struct TrainResult {
   std::string sample;  // generated after the prompt
 };
 
-// Throws core::Error: a usage Error for impossible options, before a rank starts; otherwise the error of the first rank
-// that failed.
-TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer = {});
+// `options` as checked() returns them. Throws the error of the first rank that failed.
+TrainResult train(const TrainOptions& options, const Corpus& corpus, const TrainObserver& observer = {});
 
 // Throws a usage Error with remedies if ranks need more memory than there is. Skipped under mpirun, where it is
 // unknown.

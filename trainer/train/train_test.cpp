@@ -114,6 +114,16 @@ TEST_F(Layouts, PipelinesOfAllSchedules) {
   compare({.pp = 4, .schedule = "zb_h1", .microbatches = 8});
 }
 
+TEST_F(Layouts, SlicesOfTokens) {
+  for (const workload::Layout& layout : layouts_of_slices()) compare(layout);
+}
+
+TEST_F(Layouts, ActivationsOnOtherRanks) {
+  compare({.pp = 4, .schedule = "bpipe", .microbatches = 8});
+  compare({.pp = 4, .schedule = "bpipe", .microbatches = 4, .recompute = workload::Recompute::full});
+  compare({.dp = 2, .tp = 2, .pp = 4, .zero = 2, .schedule = "bpipe", .microbatches = 8, .sequence_parallel = true});
+}
+
 // The same of Llama's blocks: each kind of layout, and all together.
 TEST(LlamaLayouts, TrainAsOneRankDoes) {
   const auto run_llama = [](const workload::Layout& layout, core::DType compute = core::DType::f32) {
@@ -135,9 +145,12 @@ TEST(LlamaLayouts, TrainAsOneRankDoes) {
       {.pp = 2, .schedule = "zb_h1", .microbatches = 4, .recompute = workload::Recompute::full},
       {.pp = 2, .schedule = "interleaved", .chunks = 2, .microbatches = 4},
       {.pp = 2, .schedule = "zb_v", .microbatches = 4},
+      {.pp = 4, .schedule = "bpipe", .microbatches = 8},
       all_of_them()};
-  for (const workload::Layout& layout : layouts) {
-    EXPECT_EQ(difference(single, run_llama(layout), 1e-5), "") << text_of(layout);
+  for (const auto* const all : {&layouts, &layouts_of_slices()}) {
+    for (const workload::Layout& layout : *all) {
+      EXPECT_EQ(difference(single, run_llama(layout), 1e-5), "") << text_of(layout);
+    }
   }
   const TrainResult narrow = run_llama(all_of_them(), core::DType::bf16);
   EXPECT_NEAR(narrow.steps.back().loss, single.steps.back().loss, 0.02);

@@ -20,14 +20,14 @@ Reader = Callable[[Path], list[Observation]]
 
 
 def files_of(text: str, what: str) -> list[Path]:
-    """A file, a folder (its files, not those of folders in it), or a glob; sorted by name."""
+    """A file, a folder (its own files, not its folders'), or a glob; sorted by name."""
     path = Path(text)
     if path.is_dir():
-        found = sorted(one for one in path.iterdir() if one.is_file() and one.suffix in SUFFIXES and not one.name.startswith("."))
+        found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in SUFFIXES and not file.name.startswith("."))
     elif path.exists():
         found = [path]
     else:
-        found = sorted(Path(one) for one in glob.glob(text, recursive=True) if Path(one).is_file())
+        found = sorted(Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file())
     if not found:
         why = "no such file in it" if path.is_dir() else "no such file"
         raise UsageError(f"{what} {text}: {why}; allowed: a file, a folder with {' '.join(SUFFIXES)}, or a glob, of {ALLOWED}")
@@ -37,7 +37,7 @@ def files_of(text: str, what: str) -> list[Path]:
 def read(texts: Sequence[str], what: str) -> list[Observation]:
     """Observations of all named files; a file that is named twice is read once."""
     paths = dict.fromkeys(path.resolve() for text in texts for path in files_of(text, what))
-    return [one for path in paths for one in read_file(path)]
+    return [observed for path in paths for observed in read_file(path)]
 
 
 def read_file(path: Path) -> list[Observation]:
@@ -85,12 +85,12 @@ _READ = ("name", "family_index", "per_family_instance_index", "run_name", "run_t
 
 def read_google_benchmark(path: Path) -> list[Observation]:
     source = Text(str(path), text_of(str(path)))
-    found = [one for number, data in enumerate(documents(source)) for one in _of_process(data, source, f" {number + 1}" if number else "")]
+    found = [observed for number, data in enumerate(documents(source)) for observed in _of_process(data, source, f" {number + 1}" if number else "")]
     if not found:
         raise UsageError(f"{path}: no benchmark; allowed: at least one that is not an aggregate (was "
                          f"--benchmark_report_aggregates_only given?){''.join(f'; {note}' for note in source.notes())}")
     notes = tuple(source.notes())
-    return [replace(one, origin=replace(one.origin, notes=notes)) for one in found]
+    return [replace(observed, origin=replace(observed.origin, notes=notes)) for observed in found]
 
 
 def _of_process(data: Any, source: Text, number: str) -> Iterator[Observation]:
@@ -98,7 +98,7 @@ def _of_process(data: Any, source: Text, number: str) -> Iterator[Observation]:
     origin = Origin(source.name + number, Path(source.name).name, utc(str(context.get("date", ""))), _revision(context), _fingerprint(context))
     leave_unread(source, data, ("context", "benchmarks"))
     entries = field(data, "benchmarks", list, source.name)
-    names = {one.get("name") for one in entries if isinstance(one, dict) and isinstance(one.get("name"), str)}
+    names = {entry.get("name") for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)}
     for at, entry in enumerate(entries):
         yield from _of_benchmark(entry, origin, names, source, f"{source.name}: benchmarks[{at}]")
 
@@ -106,7 +106,7 @@ def _of_process(data: Any, source: Text, number: str) -> Iterator[Observation]:
 def _is_aggregate(entry: dict, name: str, names: set) -> bool:
     if "run_type" in entry or not (match := _AGGREGATE.match(name)):
         return entry.get("run_type", "iteration") == "aggregate"
-    return match[1] in names or "big_o" in entry or "rms" in entry or {f"{match[1]}_{one}" for one in ("mean", "median", "stddev")} <= names
+    return match[1] in names or "big_o" in entry or "rms" in entry or {f"{match[1]}_{suffix}" for suffix in ("mean", "median", "stddev")} <= names
 
 
 def _of_benchmark(entry: Any, origin: Origin, names: set, source: Text, where: str) -> Iterator[Observation]:
@@ -144,5 +144,5 @@ def _revision(context: dict) -> str:
 
 def _fingerprint(context: dict) -> str:
     """Fingerprint without the host's name, which differs in each container, and the clock, whose current value some kernels report."""
-    caches = [(one.get("type"), one.get("level"), one.get("size")) for one in context.get("caches", []) if isinstance(one, dict)]
+    caches = [(cache.get("type"), cache.get("level"), cache.get("size")) for cache in context.get("caches", []) if isinstance(cache, dict)]
     return fingerprint_of(["google/benchmark", context.get("num_cpus"), *sorted(map(str, caches))])

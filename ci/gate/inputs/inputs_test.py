@@ -20,12 +20,12 @@ from reports.tests.step_world import LayoutWorld, StepWorld
 
 
 def times(path) -> dict[str, list[tuple[float, ...]]]:
-    return {quantity.case: [one.values for one in runs] for quantity, runs in by_quantity(read([str(path)], "BASE")).items()
+    return {quantity.case: [observed.values for observed in runs] for quantity, runs in by_quantity(read([str(path)], "BASE")).items()
             if quantity.channel is Channel.STORED}
 
 
 def facts(path) -> dict[str, list[float]]:
-    return {quantity.case: [one.typical for one in runs] for quantity, runs in by_quantity(read([str(path)], "BASE")).items()
+    return {quantity.case: [observed.typical for observed in runs] for quantity, runs in by_quantity(read([str(path)], "BASE")).items()
             if quantity.channel is Channel.EXACT}
 
 
@@ -84,8 +84,8 @@ def test_google_entries_without_a_time_do_not_refuse_the_others(tmp_path):
     (tmp_path / "g.json").write_text(json.dumps({"context": {}, "benchmarks": entries}))
     assert times(tmp_path / "g.json") == {"BM_good": [(0.1,)]}
     assert facts(tmp_path / "g.json") == {"BM_good: failures": [0], "BM_bad: failures": [1], "BM_not: failures": [0]}
-    told = notes(tmp_path / "g.json")
-    assert "without a time above 0, left out (3): BM_tick ('cpu_time' is 0), BM_nan" in told and "failed or were skipped (2): BM_bad 'out of memory'" in told
+    listed = notes(tmp_path / "g.json")
+    assert "without a time above 0, left out (3): BM_tick ('cpu_time' is 0), BM_nan" in listed and "failed or were skipped (2): BM_bad 'out of memory'" in listed
 
 
 @pytest.mark.parametrize("names, cases", [
@@ -135,7 +135,7 @@ def test_google_json_as_it_reaches_us(tmp_path, encoded):
 
 def test_google_revision_comes_of_the_context(tmp_path):
     (tmp_path / "g.json").write_text(google({"BM_a": [1.0]}, revision="cafe"))
-    assert {one.origin.revision for one in read([str(tmp_path)], "BASE")} == {"cafe"}
+    assert {observed.origin.revision for observed in read([str(tmp_path)], "BASE")} == {"cafe"}
 
 
 @pytest.mark.parametrize("text, meant", [("2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z"), ("2026-01-01 10:00:00", "2026-01-01T10:00:00Z"),
@@ -190,7 +190,7 @@ def test_nccl_json_means_the_cases_of_the_text(tmp_path):
     (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS["plain"])
     case = "all_reduce/library/library/nccl/threads/ranks:2/float/sum/8B"
     assert times(tmp_path / "n.json") == {f"{case}/out-of-place": [(12.0, 13.0, 14.0)], f"{case}/in-place": [(13.9,)]}
-    prints = {one.origin.fingerprint for one in read([str(tmp_path)], "BASE")}
+    prints = {observed.origin.fingerprint for observed in read([str(tmp_path)], "BASE")}
     assert len(prints) == 1 and prints != {"unknown"}
 
 
@@ -273,10 +273,10 @@ def test_each_kind_is_read(tmp_path, kind):
     lines, channels, fact = MADE[kind]
     (tmp_path / "r.jsonl").write_text(text_of(lines()))
     found = read_file(tmp_path / "r.jsonl")
-    assert {one.quantity.channel for one in found} == channels
-    assert len({one.quantity for one in found}) == len(found)  # lines that differ have names that differ
-    assert all(one.values and "//" not in one.quantity.case for one in found)
-    assert fact is None or any(one.quantity.case.endswith(f": {fact}") for one in found)
+    assert {observed.quantity.channel for observed in found} == channels
+    assert len({observed.quantity for observed in found}) == len(found)  # lines that differ have names that differ
+    assert all(observed.values and "//" not in observed.quantity.case for observed in found)
+    assert fact is None or any(observed.quantity.case.endswith(f": {fact}") for observed in found)
 
 
 @pytest.mark.parametrize("kind", FACTS)

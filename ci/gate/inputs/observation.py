@@ -17,7 +17,7 @@ class Origin:
 
     run: str  # its id, or the file if it has none
     source: str  # last part of the file's path
-    started: str = ""  # UTC, ISO 8601; empty if the file does not say
+    started: str = ""  # UTC, ISO 8601; empty if the file does not have it
     revision: str = UNKNOWN
     fingerprint: str = UNKNOWN  # fingerprint of the machine
     notes: tuple[str, ...] = ()  # notes of its reader on what is left out
@@ -65,16 +65,16 @@ class Observation:
 
 
 def notes_of(observations: Iterable[Observation]) -> list[str]:
-    return list(dict.fromkeys(note for one in observations for note in one.origin.notes))
+    return list(dict.fromkeys(note for observed in observations for note in observed.origin.notes))
 
 
 def by_quantity(observations: Iterable[Observation]) -> dict[Quantity, list[Observation]]:
     """One observation per run: repeated measurements of a run are merged."""
     grouped: dict[Quantity, dict[str, Observation]] = {}
-    for one in observations:
-        runs = grouped.setdefault(one.quantity, {})
-        before = runs.get(one.origin.run)
-        runs[one.origin.run] = one if before is None else Observation(one.quantity, one.origin, before.values + one.values)
+    for observed in observations:
+        runs = grouped.setdefault(observed.quantity, {})
+        before = runs.get(observed.origin.run)
+        runs[observed.origin.run] = observed if before is None else Observation(observed.quantity, observed.origin, before.values + observed.values)
     return {quantity: list(runs.values()) for quantity, runs in grouped.items()}
 
 

@@ -160,12 +160,12 @@ def _filler(line: ScheduleLine) -> list[str]:
 
 
 def _overlap(line: ScheduleLine) -> list[str]:
-    one = line.overlap
-    if one is None:
+    overlap = line.overlap
+    if overlap is None:
         return []
-    compression = [one.reductions.compression] if one.reductions else []
-    return [f"layers:{one.layers}", f"{one.bytes_per_layer}B", f"replicas:{one.replicas}", f"bucket:{one.bucket_cap_bytes}B",
-            f"zero:{one.zero_stage}", f"prefetch:{one.prefetch}", one.algorithm, *compression]
+    compression = [overlap.reductions.compression] if overlap.reductions else []
+    return [f"layers:{overlap.layers}", f"{overlap.bytes_per_layer}B", f"replicas:{overlap.replicas}", f"bucket:{overlap.bucket_cap_bytes}B",
+            f"zero:{overlap.zero_stage}", f"prefetch:{overlap.prefetch}", overlap.algorithm, *compression]
 
 
 def _sharding(line: Sharding) -> tuple[str, ...]:
@@ -237,12 +237,12 @@ def read_records(path: Path) -> list[Observation]:
 
 
 def read_foreign(path: Path) -> list[Observation]:
-    """nccl-tests' or OSU's output. Raises ReportError, which says what is allowed."""
+    """nccl-tests' or OSU's output. Raises ReportError, which names what is allowed."""
     return _all_observations(load([str(path)]), path)
 
 
 def _all_observations(records: Records, path: Path) -> list[Observation]:
-    return [one for kind in KINDS for line in getattr(records, plural(kind)) for one in _observations(kind, line, path.name)]
+    return [observed for kind in KINDS for line in getattr(records, plural(kind)) for observed in _observations(kind, line, path.name)]
 
 
 def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:

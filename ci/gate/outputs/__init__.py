@@ -54,13 +54,13 @@ class Outputs:
         return []
 
     def _text(self, name: str, report: Report | HistoryReport) -> str:
-        told = _published(as_report(report))
+        shown = _published(as_report(report))
         if name == "markdown":
-            return markdown(told, shlex.join(["python3", *self.command]))
+            return markdown(shown, shlex.join(["python3", *self.command]))
         if name == "junit":
-            return junit(told, self.started, undecided_fails=self.arguments.undecided == "fail")
-        # Records have all changes of a history: they need no notes of them.
-        lines = lines_of(replace(told, notes=report.notes), self.command, self.started)
+            return junit(shown, self.started, undecided_fails=self.arguments.undecided == "fail")
+        # Records have all changes of a history: they need no notes on these.
+        lines = lines_of(replace(shown, notes=report.notes), self.command, self.started)
         lines += history_lines(report, lines[0]["run"])
         return text_of(lines) if name == "records" else page(lines)
 
@@ -101,7 +101,7 @@ def _public(word: str) -> str:
     return flag + equals + (value.rsplit("/", 1)[1] if value.startswith(("/", "~")) and "/" in value else value)
 
 
-# ---- A history as a Report, so that every output can show it: a case's verdict is that of its last change, if it is recent
+# ---- A history as a Report, so that every output can show it: a case's verdict is its last change's, if it is recent
 
 MOST = 10  # number of earlier changes that become notes
 
@@ -130,9 +130,9 @@ def _earlier(report: HistoryReport) -> list[str]:
     """The changes that are no verdict on a case: all except a recent last one."""
     found: list[tuple[str, Series, Change]] = []
     for series in report.series:
-        told = series.changes if series.verdict is Verdict.SAME else series.changes[:-1]
-        found += [(series.points[change.at].time, series, change) for change in told]
-    found.sort(key=lambda one: one[0], reverse=True)
+        changes = series.changes if series.verdict is Verdict.SAME else series.changes[:-1]
+        found += [(series.points[change.at].time, series, change) for change in changes]
+    found.sort(key=lambda entry: entry[0], reverse=True)
     lines = [f"earlier change, {time[:10]}: {series.case} {change_text(change.ratio, series.channel.value)} in {change.blame}"
              for time, series, change in found[:MOST]]
     return lines + ([f"{len(found) - MOST} more earlier changes"] if len(found) > MOST else [])

@@ -146,11 +146,11 @@ def chances_of_passing(rule: Rule, trials: int = 20_000) -> list[tuple[float, fl
     return found
 
 
-def assert_told(told: list[str], chances: tuple[float, float] | None, so_far_within: float) -> None:
+def assert_shown(shown: list[str], chances: tuple[float, float] | None, so_far_within: float) -> None:
     if chances is None:
-        assert told == ["none", "none"]
+        assert shown == ["none", "none"]
         return
-    at, so_far = (float(text.removesuffix(" %")) for text in told)
+    at, so_far = (float(text.removesuffix(" %")) for text in shown)
     assert at == pytest.approx(100 * chances[0], abs=0.06)
     assert so_far == pytest.approx(100 * chances[1], abs=so_far_within)
 
@@ -160,9 +160,9 @@ def test_the_table_of_chances_is_that_of_the_rule():
     rows = re.findall(rf"^\| (\d+) \| {chance} \| {chance} \| {chance} \| {chance} \|$", PAGE, re.MULTILINE)
     assert tuple(int(row[0]) for row in rows) == Rule().looks
     first, second = chances_of_passing(Rule()), chances_of_passing(replace(Rule(), error=Rule().confirm_error))
-    for (_, *told), chances, chances_again in zip(rows, first, second, strict=True):
-        assert_told(told[:2], chances, so_far_within=0.7)
-        assert_told(told[2:], chances_again, so_far_within=0.5)
+    for (_, *shown), chances, chances_again in zip(rows, first, second, strict=True):
+        assert_shown(shown[:2], chances, so_far_within=0.7)
+        assert_shown(shown[2:], chances_again, so_far_within=0.5)
     both = first[-1][1] * second[-1][1]
     assert f"**{100 * both:.1f} %**" in PAGE
 

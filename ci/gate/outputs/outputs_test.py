@@ -107,7 +107,7 @@ def test_colours_only_on_a_terminal_that_wants_them():
     assert not wants_colour(Terminal(), {"TERM": "dumb"})
     plain, painted = (table(mixed(), show_all=True, colour=colour) for colour in (False, True))
     assert re.sub("\033\\[[0-9;]*m", "", painted) == plain and "\033" not in plain, "also where a name has escapes"
-    assert len(set(re.findall(r"\033\[([0-9;]+)m(?:undecided|same|slower|faster)\033", painted))) == 4, "told apart"
+    assert len(set(re.findall(r"\033\[([0-9;]+)m(?:undecided|same|slower|faster)\033", painted))) == 4, "distinguishable"
 
 
 @pytest.mark.parametrize("report, line", [
@@ -213,8 +213,8 @@ def test_junit_where_undecided_fails():
 
 
 def loaded(tmp_path: Path, report: Report):
-    told = as_report(report)
-    lines = lines_of(told, ["ci/gate.py", "ab"], STARTED)
+    shown = as_report(report)
+    lines = lines_of(shown, ["ci/gate.py", "ab"], STARTED)
     (tmp_path / "r.jsonl").write_text(text_of(lines + history_lines(report, lines[0]["run"])))
     return load([str(tmp_path / "r.jsonl")])
 
@@ -233,18 +233,18 @@ def test_bounds_that_are_not_finite_are_unknown(tmp_path):
     assert (loaded(tmp_path, report_of(odd)).verdicts[0].low, loaded(tmp_path, report_of(odd)).verdicts[0].high) == (None, None)
 
 
-def test_a_history_is_told_by_every_output(tmp_path):
+def test_a_history_is_shown_by_every_output(tmp_path):
     records = loaded(tmp_path, history())
-    assert [one.case for one in records.histories] == ["kernels: recent", "plan: old", "kernels: short"]
+    assert [history.case for history in records.histories] == ["kernels: recent", "plan: old", "kernels: short"]
     assert records.histories[0].changes[0].ratio == 1.1 and len(records.histories[0].points) == 14
-    told = as_report(history())
-    assert [result.verdict for result in told.results] == [Verdict.SLOWER, Verdict.SAME, Verdict.SAME]
-    text = table(told, show_all=False)
+    shown = as_report(history())
+    assert [result.verdict for result in shown.results] == [Verdict.SLOWER, Verdict.SAME, Verdict.SAME]
+    text = table(shown, show_all=False)
     assert text.startswith("history of records (000000000000), threshold 2 %\n")
     assert "since 000000000008..000000000009" in text and text.endswith("REGRESSION: 1 slower, 2 same; 3 cases in 2 s")
     assert "note: earlier change, 2026-03-10: plan: old" in text
-    assert len(suite_of(junit(told, STARTED)).findall("testcase/failure")) == 1
-    assert "`kernels: recent`" in markdown(told, "x")
+    assert len(suite_of(junit(shown, STARTED)).findall("testcase/failure")) == 1
+    assert "`kernels: recent`" in markdown(shown, "x")
 
 
 def test_the_page_of_a_history_has_its_changes_once(tmp_path):
@@ -312,9 +312,9 @@ def test_a_folder_that_goes_away_costs_one_line_and_not_the_others(tmp_path, cap
     assert "REGRESSION" in capsys.readouterr().out and (tmp_path / "j.xml").exists()
 
 
-@pytest.mark.parametrize(("error", "told"), [(OSError(28, "No space left on device"), "No space left on device; no file was left"),
+@pytest.mark.parametrize(("error", "expected"), [(OSError(28, "No space left on device"), "No space left on device; no file was left"),
                                              (KeyboardInterrupt("stop"), "stop")])
-def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path, monkeypatch, error, told):
+def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path, monkeypatch, error, expected):
     target = tmp_path / "r"
     target.write_text("old")
 
@@ -322,7 +322,7 @@ def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path, monkeypatch, err
         assert target.read_text() == "old"
         raise error
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises((CouldNotRun, KeyboardInterrupt), match=told):
+    with pytest.raises((CouldNotRun, KeyboardInterrupt), match=expected):
         write_whole(target, "new", "--records")
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
 

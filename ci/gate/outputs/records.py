@@ -31,7 +31,7 @@ def check_writable(path: Path, flag: str) -> None:
 
 
 def write_whole(path: Path, content: str | bytes, flag: str) -> None:
-    """Writes `content` to a hidden file beside `path`, then renames it. Raises CouldNotRun, and leaves no file, if that fails."""
+    """Writes `content` to a hidden file in the folder of `path`, then renames it. Raises CouldNotRun, and leaves no file, if that fails."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         with partial.open("wb") as file:

@@ -75,9 +75,9 @@ def _lines(results: list[Result], colour: bool) -> list[str]:
     if not results:
         return []
     rows = [COLUMNS, *(_row(result) for result in results)]
-    said = [i for i in range(len(COLUMNS)) if any(row[i] not in ("", NONE) for row in rows[1:])]
-    widths = {i: max(len(row[i]) for row in rows) for i in said}
-    lines = ["  ".join(row[i].rjust(widths[i]) if i in RIGHT else row[i].ljust(widths[i]) for i in said).rstrip() for row in rows]
+    filled = [i for i in range(len(COLUMNS)) if any(row[i] not in ("", NONE) for row in rows[1:])]
+    widths = {i: max(len(row[i]) for row in rows) for i in filled}
+    lines = ["  ".join(row[i].rjust(widths[i]) if i in RIGHT else row[i].ljust(widths[i]) for i in filled).rstrip() for row in rows]
     if not colour:
         return lines
     return [_painted(lines[0], "4"), *(line.replace(row[0], _painted(row[0], COLOURS[result.verdict]), 1)

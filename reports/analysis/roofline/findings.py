@@ -239,6 +239,10 @@ class RooflineResult:
     roofline: Roofline
     findings: tuple[Finding, ...]
 
+    @property
+    def lines(self) -> tuple[Kernel, ...]:
+        return self.roofline.kernels
+
 
 def analyse_kernels(records: Records) -> tuple[RooflineResult, ...]:
     places, results = Places(records.runs), []

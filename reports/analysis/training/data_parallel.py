@@ -198,8 +198,8 @@ class ShardingResult(Group):
         return f"{model_text(one.model)} on {counted(one.ranks, 'rank')}, {dtypes}"
 
     @property
-    def told(self) -> list[tuple[str, str]]:
-        return [(saved_text(self), agreement_text(self))]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(saved_text(self), agreement_text(self), saved_text(self))]
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:

@@ -56,8 +56,9 @@ class TrainingResult(Group):
     @property
     def told(self) -> list[tuple[str, str]]:
         fastest = self.fastest
-        speed = joined_sentences(speed_text(fastest), energy_text(fastest), loss_text(self.lines))
-        return [(speed, f"Its time: {parts_text(fastest.parts_ms)}."),
+        loss = loss_text(self.lines)
+        speed = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
+        return [(speed, f"Its time: {parts_text(fastest.parts_ms)}.", loss),
                 *((text(self.lines), "") for text in (predicted_text, equal_bytes_text, straggler_text))]
 
 
