@@ -199,7 +199,7 @@ class OverlapResult(Group):
         return by(self.lines, lambda line: link_text(line.run.link))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         first, *others = (f"{link}: {link_finding(lines)}" for link, lines in self.by_link.items())
         return [(first, " ".join(others))]
 

@@ -74,7 +74,7 @@ class BucketsResult(Group):
         return by(self.curves, lambda curve: curve.ranks)
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(best_text(self), " ".join(curve_text(one) for one in self.curves))]
 
 

@@ -102,7 +102,7 @@ class LayersResult(Group):
                       one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(f"{split_text(self)} {gain_text(self)}", bytes_sentence(self))]
 
 
@@ -222,7 +222,7 @@ class ContextResult(Group):
                       one.dtype, "causal" if one.causal else "no mask", f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(f"{time_sentence(self)} {load_sentence(self)}", context_bytes_sentence(self))]
 
 
@@ -329,7 +329,7 @@ class ExpertsResult(Group):
                       f"shared {size['shared']:,}" if size["shared"] else "", one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self))]
 
 

@@ -54,7 +54,7 @@ class TrainingResult(Group):
         return max(self.lines, key=tokens_per_s)
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         fastest = self.fastest
         loss = loss_text(self.lines)
         speed = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
@@ -302,12 +302,12 @@ class ScalingResult(Group):
         return [text for text in (*(curve.text for curve in self.curves), gaps_text(self)) if text]
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(text, "") for text in self.texts]
 
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
-    """What was simulated continues what was run with the same setting."""
+    """Simulated layouts continue those that were run with the same setting."""
     groups = latest(records.scalings, lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
                                                    one.run.link, one.run.machine.fingerprint, one.run.build),
                     lambda one: (one.basis, one.machine, tuple(step.kind for step in one.steps), one.mode, one.layout.text, one.sequences_per_step))
