@@ -25,11 +25,11 @@ def latest(lines: Iterable[Any], key: Callable[[Any], Any], place: Callable[[Any
     return groups
 
 
-def by(lines: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """Lines by their key, in their order."""
+def by(lines: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any] = lambda line: line) -> dict[Any, list[Any]]:
+    """Lines, or a value of each, by their key, in their order."""
     groups: dict[Any, list[Any]] = {}
     for line in lines:
-        groups.setdefault(key(line), []).append(line)
+        groups.setdefault(key(line), []).append(value(line))
     return groups
 
 
@@ -40,7 +40,8 @@ def setting_of(line: Any) -> tuple:
 
 @dataclass(frozen=True)
 class Group:
-    """Lines that one section shows. A kind of group has a name, and in `told` its findings: sentences, and what explains them."""
+    """Lines that one section shows. A kind of group has a name, and in `told` its findings: sentences, what explains them,
+    and the part of them that does not depend on times, if there is one."""
 
     anchor: str
     lines: tuple[Any, ...]
@@ -68,14 +69,8 @@ class Group:
         return "" if self.first.basis == "measured" else self.first.basis
 
     @property
-    def exact(self) -> str:
-        """The sentences in `told` that do not depend on times."""
-        return ""
-
-    @property
     def findings(self) -> list[Finding]:
-        return [Finding(self.headline, text, why, self.basis, self.anchor, exact=self.exact if self.exact in text else "")
-                for text, why in self.told if text]
+        return [Finding(self.headline, text, why, self.basis, self.anchor, exact="".join(exact)) for text, why, *exact in self.told if text]
 
     @property
     def headline(self) -> str:
@@ -98,8 +93,8 @@ class Places:
 
 def link_text(link: Link | None) -> str:
     """Words such as "links of 1 GB/s, 10 µs"."""
-    parts = [f"{short(link.gbps)} GB/s"] * bool(link.gbps) + [time_text(link.latency_us)] * bool(link.latency_us) if link else []
-    return f"links of {', '.join(parts)}" if parts else "links without limit"
+    parts = listed(f"{short(link.gbps)} GB/s" if link.gbps else "", time_text(link.latency_us) if link.latency_us else "") if link else ""
+    return f"links of {parts}" if parts else "links without limit"
 
 
 def on_links(line: Any) -> str:

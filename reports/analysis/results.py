@@ -8,7 +8,7 @@ from reports.analysis.crossover import (
     Verdict)
 from reports.analysis.estimate import alike, certain_factor, undecided
 from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Prediction, Predictions, predictions_of
-from reports.analysis.groups import listed, Places
+from reports.analysis.groups import by, listed, Places
 from reports.analysis.panels import Panel, panels_of, Point, Series, Setting, Variant
 from reports.records import Link, Records
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
@@ -326,10 +326,7 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
     turn = known[0].fit.turn
     if known[0].fit.poor or not alike(turn, turn):
         return f"Where messages turn from latency-bound to bandwidth-bound is {undecided(turn.spread)}."
-    at: dict[str, list[str]] = {}
-    for one in known:
-        at.setdefault(about(one.latency_bound_below), []).append(one.label)
-    (first, names), *others = at.items()
+    (first, names), *others = by(known, lambda one: about(one.latency_bound_below), lambda one: one.label).items()
     tail = "".join(f", {joined(labels)} near {size}" for size, labels in others)
     return f"{joined(names)} {'turns' if len(names) == 1 else 'turn'} from latency-bound to bandwidth-bound near {first}{tail}."
 

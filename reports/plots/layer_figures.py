@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from reports.analysis.groups import by
 from reports.analysis.training.data_parallel import (
     bucket_bytes, BucketCurve, BucketsResult, exposed_ms, hidden_share, ideal_ms, reductions)
 from reports.analysis.training.layers import (
@@ -266,9 +267,7 @@ def experts_load_figure(result: ExpertsResult, heading: Heading) -> Figure:
     axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
     tidy(axes)
     axes.grid(True, color=GRID)
-    series: dict[tuple, list] = {}
-    for one in result.lines:
-        series.setdefault((one.experts, one.top_k, one.capacity_factor, one.ranks), []).append(one)
+    series = by(result.lines, lambda one: (one.experts, one.top_k, one.capacity_factor, one.ranks))
     for number, ((experts, top_k, capacity, ranks), lines) in enumerate(series.items()):
         look = numbered(number)
         told = "dropless" if capacity == 0 else f"capacity {short(capacity, 3)}"

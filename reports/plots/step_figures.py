@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reports.analysis.groups import by
 from reports.analysis.steps.schedules import bubble, Contest, Growth
 from reports.plots.frame import (
     Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, SIZE, tidy, value_axis, Wanted)
@@ -73,9 +74,7 @@ def _highest(points: Sequence[Point]) -> float:
 
 def _names(axes: Axes, points: Sequence[Point], frontier: Sequence[tuple[float, float]]) -> None:
     """Schedules that lie on one point share a name."""
-    at: dict[tuple[float, float], list[str]] = {}
-    for point in points:
-        at.setdefault((round(point.peak, 3), round(point.bubble, 4)), []).append(point.name)
+    at = by(points, lambda point: (round(point.peak, 3), round(point.bubble, 4)), lambda point: point.name)
     taken = [point_box(axes, point.peak, y, 4) for point in points for y in (point.bubble, point.own)]
     ends = [*frontier[1:], (axes.get_xlim()[1], frontier[-1][1])]
     lines = [point_box(axes, x + (end[0] - x) * i / 25, y, 1) for (x, y), end in zip(frontier, ends) for i in range(25)]

@@ -12,8 +12,8 @@ from reports.analysis.training.runs import (
     behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
     way_name)
 from reports.plots import style
-from reports.plots.frame import Heading, legend_below, new_figure, ticks_at, tidy
-from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
+from reports.plots.frame import axes_within, Heading, legend_below, new_figure, ticks_at, tidy
+from reports.plots.stacked_bars import BarRow, Scale, stacked_figure, step_bars
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
 from reports.units import bytes_text, short, time_text, unbroken
@@ -143,9 +143,7 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     curves = result.curves[:CURVES]
     legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
-    height = figure.get_figheight()
-    bottom = (0.6 + legend_inches) / height
-    axes = figure.add_axes([1.2 / SCALING_WIDTH, bottom, 1 - 1.4 / SCALING_WIDTH, top - bottom - 0.1 / height])
+    axes = axes_within(figure, top, 1.2, 0.2, 0.6 + legend_inches)
     tidy(axes)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -220,8 +218,7 @@ def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:
             if step:
                 name = f"{line_name(line)}: {meaning}" if kind == next(iter(KINDS)) else meaning
                 rows.append(BarRow(name, step.parts_ms, _told(line, kind), gap=kind == next(iter(KINDS))))
-    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
-                                      colours=part_colours(row.parts for row in rows)), heading)
+    return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
 def _told(line: Scaling, kind: str) -> str:
@@ -239,5 +236,4 @@ def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
                 told = f"{signed(sum(parts.values()))} ms"
                 first = kind == "isolated"
                 rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
-    colours = part_colours({name: abs(value) for name, value in row.parts.items()} for row in rows)
-    return stacked_figure(rows, Scale("measured minus predicted, by part (ms)", colours=colours), heading)
+    return step_bars(rows, "measured minus predicted, by part (ms)", heading)

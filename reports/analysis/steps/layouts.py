@@ -31,7 +31,7 @@ class LayoutResult(Group):
                 f"{counted(best.global_batch, 'sequence')} per step")
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(layouts_text(self), parts_text(self.first))]
 
     @cached_property
@@ -177,7 +177,7 @@ class StudyResult(Group):
         return _ANSWERS[self.study](self) if self.simulated else f"No point is possible: {self.lines[0].note}."
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(self.answer, "")]
 
 

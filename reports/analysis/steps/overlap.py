@@ -199,7 +199,7 @@ class OverlapResult(Group):
         return by(self.lines, lambda line: link_text(line.run.link))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         first, *others = (f"{link}: {link_finding(lines)}" for link, lines in self.by_link.items())
         return [(first, " ".join(others))]
 
@@ -210,7 +210,7 @@ def analyse_overlap(records: Records) -> tuple[OverlapResult, ...]:
         return (one.layers, one.bytes_per_layer, one.replicas, one.algorithm, line.microbatches, place_of(line)), BASES.index(line.basis)
     groups = latest([line for line in records.schedules if line.overlap], work,
                     lambda line: (line.overlap.bucket_cap_bytes, line.overlap.zero_stage, line.overlap.prefetch, line.run.link))
-    return OverlapResult.of_places("overlap", ((key[0][-1], sorted(of.values(), key=_order)) for key, of in sorted(groups.items(), key=lambda item: item[0])))
+    return OverlapResult.of_places("overlap", ((key[0][-1], sorted(groups[key].values(), key=_order)) for key in sorted(groups)))
 
 
 def _order(line: ScheduleLine) -> tuple:

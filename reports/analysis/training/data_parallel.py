@@ -74,7 +74,7 @@ class BucketsResult(Group):
         return by(self.curves, lambda curve: curve.ranks)
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(best_text(self), " ".join(curve_text(one) for one in self.curves))]
 
 
@@ -198,12 +198,8 @@ class ShardingResult(Group):
         return f"{model_text(one.model)} on {counted(one.ranks, 'rank')}, {dtypes}"
 
     @property
-    def told(self) -> list[tuple[str, str]]:
-        return [(saved_text(self), agreement_text(self))]
-
-    @property
-    def exact(self) -> str:
-        return saved_text(self)
+    def told(self) -> list[tuple[str, ...]]:
+        return [(saved_text(self), agreement_text(self), saved_text(self))]
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:

@@ -102,7 +102,7 @@ class LayersResult(Group):
                       one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(f"{split_text(self)} {gain_text(self)}", bytes_sentence(self))]
 
 
@@ -222,7 +222,7 @@ class ContextResult(Group):
                       one.dtype, "causal" if one.causal else "no mask", f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(f"{time_sentence(self)} {load_sentence(self)}", context_bytes_sentence(self))]
 
 
@@ -301,9 +301,7 @@ def exposed_sentence(result: ContextResult) -> str:
 
 def load_sentence(result: ContextResult) -> str:
     """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
-    loads: dict[str, list[str]] = {}
-    for one in result.at_longest:
-        loads.setdefault(short(one.load, 3), []).append(one.way)
+    loads = by(result.at_longest, lambda one: short(one.load, 3), lambda one: one.way)
     return "The rank with most to compute has " + joined(
         [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
 
@@ -331,7 +329,7 @@ class ExpertsResult(Group):
                       f"shared {size['shared']:,}" if size["shared"] else "", one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self))]
 
 

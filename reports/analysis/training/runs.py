@@ -3,7 +3,7 @@ from functools import cached_property
 from statistics import mean, median
 from typing import Any, Optional, Sequence
 
-from reports.analysis.groups import Group, latest, listed, on_links
+from reports.analysis.groups import by, Group, latest, listed, on_links
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
 from reports.analysis.training.curves import Curve, curves_of
 from reports.records import Records, Scaling, StepTime, Training
@@ -54,15 +54,12 @@ class TrainingResult(Group):
         return max(self.lines, key=tokens_per_s)
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         fastest = self.fastest
-        speed = joined_sentences(speed_text(fastest), energy_text(fastest), self.exact)
-        return [(speed, f"Its time: {parts_text(fastest.parts_ms)}."),
+        loss = loss_text(self.lines)
+        speed = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
+        return [(speed, f"Its time: {parts_text(fastest.parts_ms)}.", loss),
                 *((text(self.lines), "") for text in (predicted_text, equal_bytes_text, straggler_text))]
-
-    @property
-    def exact(self) -> str:
-        return loss_text(self.lines)
 
 
 def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
@@ -210,10 +207,7 @@ def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
 
 def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
     """A point for each number of bytes sent so far: the mean loss of the steps since."""
-    losses: dict[int, list[float]] = {}
-    for step in one.steps:
-        if step.loss is not None and step.sent_bytes:
-            losses.setdefault(step.sent_bytes, []).append(step.loss)
+    losses = by((step for step in one.steps if step.loss is not None and step.sent_bytes), lambda step: step.sent_bytes, lambda step: step.loss)
     return [(sent, mean(some)) for sent, some in losses.items()]
 
 
@@ -308,12 +302,12 @@ class ScalingResult(Group):
         return [text for text in (*(curve.text for curve in self.curves), gaps_text(self)) if text]
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str, ...]]:
         return [(text, "") for text in self.texts]
 
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
-    """What was simulated continues what was run with the same setting."""
+    """Simulated layouts continue those that were run with the same setting."""
     groups = latest(records.scalings, lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
                                                    one.run.link, one.run.machine.fingerprint, one.run.build),
                     lambda one: (one.basis, one.machine, tuple(step.kind for step in one.steps), one.mode, one.layout.text, one.sequences_per_step))
